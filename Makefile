@@ -1,0 +1,88 @@
+# fabmon: everything a person runs. Each target sets itself up on a fresh Debian or Ubuntu machine.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The console needs 3.11; the first interpreter on the PATH that really is one wins.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# The node half promises 3.9: its own tests run there too.
+PYTHON39 ?= $(shell for p in python3.9 $$HOME/.pyenv/versions/3.9.*/bin/python3.9 pypy3; do \
+  $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 9))' 2>/dev/null && { echo $$p; break; }; done)
+VENV39 := .venv39
+
+# What the lab, the real-daemon tests and the benchmarks are made of.
+SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:openssh-server \
+  ssh:openssh-client tmux:tmux lldpd:lldpd prometheus-node-exporter:prometheus-node-exporter cc:gcc
+
+.PHONY: help
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "fabmon needs Python 3.11 or newer on the PATH (apt install python3)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -q -y python3-venv; } || { \
+	  echo "python3-venv is missing: apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV39)/.ready: requirements-node39.lock
+	@if [ -n "$(PYTHON39)" ]; then $(PYTHON39) -m venv $(VENV39) && \
+	  $(VENV39)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-node39.lock && touch $@; fi
+
+.PHONY: setup
+setup: $(VENV)/.ready ## the virtual environment, from the locked versions
+
+.PHONY: system
+system: # the system packages of the lab and of the tests against real daemons
+	@missing=; for pair in $(SYSTEM_COMMANDS); do \
+	  PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d.fabmon && chmod +x /usr/sbin/policy-rc.d.fabmon; \
+	    [ -e /usr/sbin/policy-rc.d ] || { mv /usr/sbin/policy-rc.d.fabmon /usr/sbin/policy-rc.d; ours=1; }; \
+	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; code=$$?; \
+	    [ -z "$$ours" ] || rm -f /usr/sbin/policy-rc.d; rm -f /usr/sbin/policy-rc.d.fabmon; exit $$code; \
+	  else echo "not root: the tests that need these packages are skipped:$$missing (apt install$$missing)"; fi; fi
+
+.PHONY: run
+run: setup ## this machine, live
+	@$(BIN)/fabmon
+
+.PHONY: lab
+lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, and fabmon on it
+	@$(BIN)/python -m tests.lab
+
+.PHONY: test
+test: setup system $(VENV39)/.ready ## every test
+	$(BIN)/pytest $(PYTEST_ARGS)
+	@if [ -e $(VENV39)/.ready ]; then echo "the node half under Python 3.9:"; \
+	  $(VENV39)/bin/python -m pytest tests/unit/collectors -p no:cacheprovider $(PYTEST_ARGS); \
+	elif [ "$$FABMON_NEED_ALL" = 1 ]; then echo "FAILED: no Python 3.9 for the node half"; exit 1; \
+	else echo "SKIPPED: the node half under Python 3.9 (no python3.9 on the PATH; set PYTHON39=)"; fi
+
+.PHONY: bench
+bench: setup system ## the measurements behind the README's table, as JSON lines
+	@$(BIN)/python -m tests.bench
+
+.PHONY: check
+check: setup ## formatting, lint, types, who may import whom
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: lock
+lock: ## resolve the versions anew (needs uv)
+	uv pip compile -q --upgrade --no-header --no-annotate --no-emit-index-url --generate-hashes \
+	  --universal --python-version 3.11 pyproject.toml --group dev -o requirements.lock
+	uv pip compile -q --upgrade --no-header --no-annotate --no-emit-index-url --generate-hashes \
+	  --universal --python-version 3.9 tests/unit/collectors/requirements.in -o requirements-node39.lock
+
+.PHONY: clean
+clean: ## remove what the targets made
+	rm -rf $(VENV) $(VENV39) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist

@@ -1,0 +1,94 @@
+"""All file access of the node half, below a root that tests and captures can replace."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import List, Optional
+
+_CHUNK = 4096
+
+
+class File:
+    """A file kept open and re-read from its start: 0.8 us a counter instead of 12."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def read(self) -> bytes:
+        """The content now. Raises OSError; ENODEV when the device behind it is gone."""
+        data = os.pread(self._fd, _CHUNK, 0)
+        if len(data) < _CHUNK:
+            return data
+        parts = [data]
+        offset = _CHUNK
+        while data:
+            data = os.pread(self._fd, 16 * _CHUNK, offset)
+            parts.append(data)
+            offset += len(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Give the descriptor back; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class HostFS:
+    """The machine's `/sys` and `/proc`, or a tree that looks like them.
+
+    Paths are given without a leading slash, as in `sys/class/net`.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = root
+
+    @property
+    def is_live(self) -> bool:
+        """Whether this is the running machine, so that ioctls and netlink speak of the same one."""
+        return self.root == "/"
+
+    def path(self, *parts: str) -> str:
+        """The real path of a file below the root."""
+        return os.path.join(self.root, *parts)
+
+    def open(self, *parts: str) -> File:
+        """Open a file for repeated reads. Raises OSError."""
+        return File(self.path(*parts))
+
+    def text(self, *parts: str) -> Optional[str]:
+        """A small file's stripped text; None when it is absent or refuses to be read."""
+        try:
+            with open(self.path(*parts), "rb") as file:
+                return file.read(65536).decode("utf-8", "replace").strip()
+        except OSError:
+            return None
+
+    def number(self, *parts: str) -> Optional[int]:
+        """A small file's decimal integer; None when absent, unreadable or not a number."""
+        text = self.text(*parts)
+        try:
+            return None if text is None else int(text)
+        except ValueError:
+            return None
+
+    def names(self, *parts: str) -> List[str]:
+        """The sorted entries of a directory; empty when it does not exist. Raises OSError else."""
+        try:
+            return sorted(os.listdir(self.path(*parts)))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return []
+            raise
+
+    def exists(self, *parts: str) -> bool:
+        """Whether the path is there."""
+        return os.path.exists(self.path(*parts))
+
+    def resolve(self, *parts: str) -> str:
+        """Where a path leads, links followed, as a path relative to the root (`sys/devices/...`)."""
+        return os.path.relpath(os.path.realpath(self.path(*parts)), os.path.realpath(self.root))

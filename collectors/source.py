@@ -1,0 +1,115 @@
+"""What a counter source is: the contract between one small reader and the probe's loop.
+
+Errors a source may raise, one tree:
+
+    SourceError
+    |-- NoData        nothing of its kind on this machine (no such class directory): normal, silent
+    |-- Unsupported   the hardware is there, this kernel or driver does not offer the counters
+    |-- Denied        the kernel refused; the message names the group or capability that would help
+    `-- Failed        anything else, with what the kernel said
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+
+class SourceError(Exception):
+    """A source, or one value of it, cannot be read; `reason` is the word that goes on the wire."""
+
+    reason = "failed"
+
+
+class NoData(SourceError):
+    """Nothing of this source's kind exists on this machine."""
+
+    reason = "absent"
+
+
+class Unsupported(SourceError):
+    """The hardware is there; the kernel or the driver does not offer this counter."""
+
+    reason = "unsupported"
+
+
+class Denied(SourceError):
+    """The kernel refused; the message says what permission is missing."""
+
+    reason = "denied"
+
+
+class Failed(SourceError):
+    """The read failed in a way that none of the others names."""
+
+    reason = "failed"
+
+
+_UNSUPPORTED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT, errno.ENOTTY}
+_DENIED = {errno.EACCES, errno.EPERM}
+
+
+def from_oserror(error: OSError) -> SourceError:
+    """The member of the tree that an errno stands for (EINVAL and EOPNOTSUPP are `Unsupported`)."""
+    text = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    if error.errno in _UNSUPPORTED:
+        return Unsupported(text)
+    if error.errno in _DENIED:
+        return Denied(text)
+    return Failed(text)
+
+
+class Object(NamedTuple):
+    """One thing a source reads: a port, or a fact about the node such as an ECMP group.
+
+    `id` is unique within the source (`eth0`, `mlx5_0/1`). `port` is the name of the physical port
+    that the values belong to, the same in every source of that port; None for what is not a port.
+    `kind` is `ethernet`, `infiniband`, `ecmp`, `neighbour` or `node`. `info` holds facts that do
+    not tick (driver, PCI address, members ...), JSON values only. `metrics` are catalog names, in
+    the order of the values.
+    """
+
+    id: str
+    kind: str
+    port: Optional[str]
+    info: Dict[str, Any]
+    metrics: Tuple[str, ...]
+
+
+Faults = Dict[int, str]
+"""Position of a value that is None -> why, as a `SourceError.reason`."""
+
+
+class Source:
+    """Reads one kind of counter. Subclasses are cheap to make and open nothing until `discover`.
+
+    `name` appears on the wire. `every` is the number of ticks from one read to the next: 1 for what
+    is drawn, 10 for what costs the device a query and moves rarely. `deadline_s` bounds one read;
+    a read that outlasts it costs this source's values until it comes back, nothing else.
+    """
+
+    name = ""
+    every = 1
+    deadline_s = 0.2
+
+    def discover(self) -> List[Object]:
+        """Find the objects, opening what `read` will use; called again when hardware changes.
+
+        Raises NoData when there is nothing of this kind, SourceError when it cannot be looked at.
+        """
+        raise NotImplementedError
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        """One integer a metric, in `discover`'s order, in the catalog's units.
+
+        A value that cannot be read is None with its reason in `faults`; the others are kept. Raises
+        SourceError when nothing can be read at all.
+        """
+        raise NotImplementedError
+
+    def signature(self) -> object:
+        """A cheap value that changes when `discover` would find something else."""
+        return None
+
+    def close(self) -> None:
+        """Give back what `discover` opened."""

@@ -1,0 +1,106 @@
+"""The wire: what a probe says, one JSON array a line. The only contract with the console.
+
+docs/wire.md is the page to read. In short:
+
+    ["hello", {...}]                                    who speaks, and what the frames will hold
+    ["frame", seq, wall_ns, mono_ns, [block, ...]]      one tick; a block a source, by position
+    ["notice", {...}]                                   a source or a value was lost or came back
+
+A block is `[mono_ns, value, ...]`: the node's monotonic clock when it was read, then the values in
+the hello's order, null for one that is absent. A block that was not read is null as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from collectors.catalog import CATALOG
+from collectors.source import Object
+
+VERSION = 1
+"""Major version: a console refuses another one. Keys may be added without changing it."""
+
+MAX_LINE = 8 * 1024 * 1024
+"""Bytes of the longest line a console accepts: a hello of some 60,000 values."""
+
+Block = Optional[List[Optional[int]]]
+
+
+class BlockLayout:
+    """What one source's block holds: its objects, in order, and how often it is read."""
+
+    def __init__(self, source: str, every: int, objects: Sequence[Object]) -> None:
+        self.source = source
+        self.every = every
+        self.objects = tuple(objects)
+
+    def describe(self) -> Dict[str, Any]:
+        """The block as the hello has it."""
+        return {
+            "source": self.source,
+            "every": self.every,
+            "objects": [
+                {
+                    "id": item.id,
+                    "kind": item.kind,
+                    "port": item.port,
+                    "info": item.info,
+                    "metrics": list(item.metrics),
+                }
+                for item in self.objects
+            ],
+        }
+
+
+def layout_hash(blocks: Sequence[BlockLayout]) -> str:
+    """16 hex digits that change when the position or the meaning of any value does."""
+    shape: List[Tuple[str, int, List[Tuple[str, Tuple[str, ...]]]]] = [
+        (block.source, block.every, [(item.id, item.metrics) for item in block.objects])
+        for block in blocks
+    ]
+    return hashlib.sha256(_dump(shape)).hexdigest()[:16]
+
+
+def hello(blocks: Sequence[BlockLayout], about: Dict[str, Any]) -> bytes:
+    """The line that says what the frames after it hold; `about` names the node and the probe."""
+    used = sorted({name for block in blocks for item in block.objects for name in item.metrics})
+    message = {
+        "wire": VERSION,
+        **about,
+        "encoding": "plain",
+        "layout": layout_hash(blocks),
+        "metrics": {
+            name: {"unit": CATALOG[name].unit, "kind": CATALOG[name].kind} for name in used
+        },
+        "blocks": [block.describe() for block in blocks],
+    }
+    return _dump(["hello", message]) + b"\n"
+
+
+def frame(seq: int, wall_ns: int, mono_ns: int, blocks: Sequence[Block]) -> bytes:
+    """The line of one tick."""
+    return _dump(["frame", seq, wall_ns, mono_ns, blocks]) + b"\n"
+
+
+def notice(
+    event: str, source: str, text: str, object_id: str = "", metric: str = "", reason: str = ""
+) -> bytes:
+    """The line that says a source, or one value of it, was `lost`, `recovered` or is `absent`.
+
+    `reason` is `absent`, `unsupported`, `denied`, `failed` or `late`; `text` is for a person.
+    """
+    message = {
+        "event": event,
+        "source": source,
+        "object": object_id,
+        "metric": metric,
+        "reason": reason,
+        "text": text,
+    }
+    return _dump(["notice", message]) + b"\n"
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,32 @@
+"""One tick of the whole house: the moment, and what is wrong in it. Screens and reports get this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fabmon.analysis.finding import Change, Finding
+from fabmon.fabric.moment import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something with a time on the timeline; `kind` is `finding`, `node` or `link`."""
+
+    time_ns: int
+    seq: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What there is to show at one tick.
+
+    `findings` are those open now, the costliest first; `changes` those that opened, changed or
+    closed at this tick; `events` the last ones on the timeline, oldest first.
+    """
+
+    moment: Moment
+    findings: tuple[Finding, ...]
+    changes: tuple[tuple[Change, Finding], ...]
+    events: tuple[Event, ...]

@@ -1,0 +1,1 @@
+"""What is watched and how it is cabled; what nodes say and how a moment looks."""

@@ -1,0 +1,141 @@
+"""What a node says, typed: the console's reading of the wire (docs/wire.md, collectors/wire.py).
+
+Everything a node sends is data. Texts are stripped of control characters and bounded when they are
+decoded, so that nothing after this module can paint an escape sequence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from collectors import wire
+
+_MAX_TEXT = 400
+
+
+class WireError(Exception):
+    """A line that does not follow the wire; the message says what was wrong with it."""
+
+
+class ObjectInfo(msgspec.Struct, frozen=True):
+    """One object of a block: a port, an ECMP group, a neighbour or the node itself."""
+
+    id: str
+    kind: str
+    port: str | None
+    info: dict[str, Any]
+    metrics: tuple[str, ...]
+
+
+class BlockInfo(msgspec.Struct, frozen=True):
+    """One source's part of every frame; `every` is the number of ticks between its reads."""
+
+    source: str
+    every: int
+    objects: tuple[ObjectInfo, ...]
+
+    def width(self) -> int:
+        """Values in a block of this layout, its own clock included."""
+        return 1 + sum(len(item.metrics) for item in self.objects)
+
+
+class MetricInfo(msgspec.Struct, frozen=True):
+    """Unit and kind of a metric as the node's own catalog has them."""
+
+    unit: str
+    kind: str
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What the frames of a node hold from here on."""
+
+    wire: int
+    layout: str
+    blocks: tuple[BlockInfo, ...]
+    metrics: dict[str, MetricInfo]
+    interval_s: float
+    probe: str = ""
+    hostname: str = ""
+    boot_id: str = ""
+    python: str = ""
+    kernel: str = ""
+    encoding: str = "plain"
+
+
+class Frame(msgspec.Struct, array_like=True, tag="frame", gc=False):
+    """One tick of one node. A block is its monotonic clock in ns, then its values; see Hello."""
+
+    seq: int
+    wall_ns: int
+    mono_ns: int
+    blocks: list[list[int | None] | None]
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A source, or one value of it, was lost, came back, or is absent; `text` is for a person."""
+
+    event: str
+    source: str
+    object: str = ""
+    metric: str = ""
+    reason: str = ""
+    text: str = ""
+
+
+class _HelloLine(msgspec.Struct, array_like=True, tag="hello"):
+    body: Hello
+
+
+class _NoticeLine(msgspec.Struct, array_like=True, tag="notice"):
+    body: Notice
+
+
+_DECODER = msgspec.json.Decoder(_HelloLine | Frame | _NoticeLine)
+
+
+def decode(line: bytes | bytearray | memoryview) -> Hello | Frame | Notice:
+    """One line of the wire. Raises WireError for anything else, with what was expected."""
+    try:
+        message = _DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"not a line of the wire: {error}") from None
+    if isinstance(message, Frame):
+        return message
+    if isinstance(message, _NoticeLine):
+        return msgspec.convert(_clean(msgspec.to_builtins(message.body)), Notice)
+    if message.body.wire != wire.VERSION:
+        raise WireError(
+            f"the node speaks wire {message.body.wire}, this console {wire.VERSION}: "
+            "install the same fabmon on both"
+        )
+    return msgspec.convert(_clean(msgspec.to_builtins(message.body)), Hello)
+
+
+def check(frame: Frame, hello: Hello) -> None:
+    """Raise WireError unless the frame fits the layout that its node announced."""
+    if len(frame.blocks) != len(hello.blocks):
+        raise WireError(f"a frame of {len(frame.blocks)} blocks, announced {len(hello.blocks)}")
+    for block, info in zip(frame.blocks, hello.blocks, strict=True):
+        if block is not None and len(block) != info.width():
+            raise WireError(
+                f"{info.source}: a block of {len(block)} values, announced {info.width()}"
+            )
+
+
+def clean(text: str) -> str:
+    """A node's text as it may be shown: printable, one line, at most 400 characters."""
+    if text.isprintable() and len(text) <= _MAX_TEXT:
+        return text
+    return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(item) for item in value]
+    return value

@@ -1,0 +1,110 @@
+"""The fabric: nodes, their ports, how they are cabled, and which ports are equal-cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+HOST = "host"
+SWITCH = "switch"
+
+RAIL = "rail"
+UPLINK = "uplink"
+DOWNLINK = "downlink"
+MANAGEMENT = "management"
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """One node as the hosts file names it.
+
+    `address` is where to connect (the name itself unless told otherwise). `via` is `ssh`, `exec`
+    or `local`; `command` is the template or preset of `exec`. `speeds` are (port pattern, bits/s)
+    overrides of line rates that the kernel does not know, the most specific last.
+    """
+
+    name: str
+    address: str = ""
+    user: str | None = None
+    port: int | None = None
+    via: str = "ssh"
+    command: str | None = None
+    python: str | None = None
+    role: str = HOST
+    group: str | None = None
+    speeds: tuple[tuple[str, float], ...] = ()
+
+
+class Port(msgspec.Struct, frozen=True):
+    """One end of a cable.
+
+    `row` is its row in every array of a `Moment`: given once, never reused, not an order to show.
+    `name` is unique on the node (`eth0`, `mlx5_0`). `role` is `rail` (a host's NIC), `uplink` (a
+    switch port in an ECMP group), `downlink` or `management`. `index` counts within the role from
+    0; `label` is what a column is called (`r0`, `up3`). `peer` is the row at the other end, None
+    when it is not watched. `info` holds facts: driver, pci, numa_node, netdev, rdma, mac ...
+    """
+
+    row: int
+    node: str
+    name: str
+    kind: str
+    role: str
+    index: int
+    label: str
+    peer: int | None
+    info: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """`node/port`: how a port is called in findings, filters and exports."""
+        return f"{self.node}/{self.name}"
+
+
+class EcmpGroup(msgspec.Struct, frozen=True):
+    """Ports of one node that are equal-cost next hops to the same destinations."""
+
+    node: str
+    name: str
+    rows: tuple[int, ...]
+    destinations: int
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A machine watched. `ports` are in physical order; empty until its first hello.
+
+    `group` is the leaf or rack that it is shown under.
+    """
+
+    name: str
+    role: str
+    group: str
+    ports: tuple[Port, ...]
+    about: dict[str, str]
+
+
+class Fabric(msgspec.Struct, frozen=True):
+    """What is watched and how it is cabled, at one time.
+
+    `nodes` are in the order to show: by group, a group's switches before its hosts. `ports` are by
+    row. `version` grows whenever anything in it changes.
+    """
+
+    version: int
+    nodes: tuple[Node, ...]
+    ports: tuple[Port, ...]
+    groups: tuple[EcmpGroup, ...]
+
+    def node(self, name: str) -> Node:
+        """The node called `name`. Raises KeyError."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def group_of(self, row: int) -> EcmpGroup | None:
+        """The ECMP group a port is in; None when it is in none."""
+        for group in self.groups:
+            if row in group.rows:
+                return group
+        return None

@@ -1,0 +1,83 @@
+"""What the fabric looked like at one tick: arrays by port row, ready to draw or to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.messages import Notice
+from fabmon.fabric.model import Fabric
+from fabmon.fabric.tick import NodeStatus
+
+Floats = NDArray[np.float32]
+
+HEAT = ("tx_bps", "rx_bps", "pause_rx", "pause_tx", "ecn", "cnp", "errors", "drops")
+"""Columns kept for every port over the last minutes; all but bits/s are per second.
+
+`pause_rx` is the share of time (0 to 1) that this port was told to hold, `pause_tx` the share that
+it told its neighbour to; the worst priority counts. `ecn` is ECN-marked packets received, `cnp`
+CNPs handled (a sender slowed down). `errors` and `drops` are sums over the catalog's topics.
+"""
+
+
+class Past(Protocol):
+    """The last minutes, as the history keeps them."""
+
+    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+        """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none."""
+
+    def worst(self, ticks: int, end_seq: int) -> Floats:
+        """Utilisation [ticks] of the busiest direction of any fabric link, 0 to 1; NaN if none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One tick, immutable. NaN is absent everywhere: not supported, not permitted, not yet known.
+
+    `values` is float32 [ports, columns]: per second for counters, the level for gauges; `columns`
+    names them as the catalog does. `heat` is float32 [len(HEAT), ports]. `line_rate_bps` and the
+    rest are [ports]; utilisation is bits/s over line rate, per direction. `up` is 1 up, 0 down,
+    NaN unknown. `age_s` is the time since the port's last sample. `saturated` is True where some
+    counter of the port sticks at its maximum.
+    """
+
+    seq: int
+    time_ns: int
+    interval_s: float
+    fabric: Fabric
+    statuses: dict[str, NodeStatus]
+    notices: dict[str, tuple[Notice, ...]]
+    probe_cpu: dict[str, float]
+    columns: dict[str, int]
+    values: Floats
+    heat: Floats
+    line_rate_bps: Floats
+    tx_util: Floats
+    rx_util: Floats
+    up: Floats
+    age_s: Floats
+    saturated: NDArray[np.bool_]
+    past: Past
+
+    def column(self, name: str) -> Floats:
+        """[ports] of a HEAT column or of a catalog metric; all NaN when nobody has it."""
+        if name in HEAT:
+            heat: Floats = self.heat[HEAT.index(name)]
+            return heat
+        position = self.columns.get(name)
+        if position is None:
+            return np.full(len(self.up), np.nan, dtype=np.float32)
+        column: Floats = self.values[:, position]
+        return column
+
+    def window(self, column: str, rows: Sequence[int], ticks: int) -> Floats:
+        """[len(rows), ticks] of a HEAT column up to and including this moment, oldest first."""
+        return self.past.window(column, rows, ticks, self.seq)
+
+    def worst(self, ticks: int) -> Floats:
+        """[ticks] utilisation of the busiest link, oldest first."""
+        return self.past.worst(ticks, self.seq)

@@ -1,0 +1,54 @@
+"""Why a node cannot be watched.
+
+NodeError
+|-- Unreachable    no route, refused, or no answer in time
+|-- HostKeyError   unknown or changed host key; the message has the command that mends it
+|-- LoginRefused   the node answered and does not let us in
+|-- NoPython       no python3 >= 3.9 on the node
+|-- Misbehaved     what it sent is not the wire
+`-- Ended          the probe or the session ended; the message says how
+"""
+
+from __future__ import annotations
+
+
+class NodeError(Exception):
+    """One node's trouble. `cause` groups equal failures; the message is for a person."""
+
+    cause = "failed"
+
+
+class Unreachable(NodeError):
+    """No route, connection refused, or no answer in time."""
+
+    cause = "unreachable"
+
+
+class HostKeyError(NodeError):
+    """The node's key is unknown or has changed."""
+
+    cause = "host key"
+
+
+class LoginRefused(NodeError):
+    """The node answered and does not let us in."""
+
+    cause = "login refused"
+
+
+class NoPython(NodeError):
+    """There is no usable Python on the node."""
+
+    cause = "no python"
+
+
+class Misbehaved(NodeError):
+    """What the node sent is not the wire."""
+
+    cause = "garbage"
+
+
+class Ended(NodeError):
+    """The session was up and ended."""
+
+    cause = "ended"

@@ -1,0 +1,1 @@
+"""How a probe is reached: ssh, any command, or this machine."""

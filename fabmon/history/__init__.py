@@ -1,0 +1,1 @@
+"""Counters into rates, and the last minutes of them."""

@@ -1,0 +1,41 @@
+"""What a test needs from the machine, and how to say so when it is not there.
+
+A test that cannot run is skipped with a reason that names the missing part and how to get it, so
+that a summary never hides a hole. With ``FABMON_NEED_ALL=1`` (the full gate) a missing part is a
+failure instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def need(part: str, present: bool, how: str) -> None:
+    """Skip the test (fail it under ``FABMON_NEED_ALL=1``) unless `part` is `present`.
+
+    `how` tells a reader how to get the part, as in ``apt-get install iperf3``.
+    """
+    if present:
+        return
+    reason = f"needs {part}: {how}"
+    if os.environ.get("FABMON_NEED_ALL") == "1":
+        pytest.fail(f"{reason} (FABMON_NEED_ALL=1)", pytrace=False)
+    pytest.skip(reason)
+
+
+def need_command(name: str, package: str) -> None:
+    """Need an executable called `name` on PATH, which Debian ships in `package`."""
+    need(f"the command {name}", shutil.which(name) is not None, f"apt-get install {package}")
+
+
+def need_root() -> None:
+    """Need to run as root (network namespaces cannot be made otherwise)."""
+    need("root", os.geteuid() == 0, "run the tests as root, or in a privileged container")
+
+
+def need_path(path: str, how: str) -> None:
+    """Need a file that only some kernels have, such as a sysctl under /proc/sys."""
+    need(path, os.path.exists(path), how)
