@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import List, Optional
+from functools import partial
+from typing import Callable, List, Optional
 
-_CHUNK = 4096
+_PAGE = 4096
 
 
 class File:
@@ -19,17 +20,29 @@ class File:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(self) -> bytes:
-        """The content now. Raises OSError; ENODEV when the device behind it is gone."""
-        data = os.pread(self._fd, _CHUNK, 0)
-        if len(data) < _CHUNK:
-            return data
-        parts = [data]
-        offset = _CHUNK
-        while data:
-            data = os.pread(self._fd, 16 * _CHUNK, offset)
+        """The content now, of a file within one page, as every sysfs attribute is.
+
+        Raises OSError; ENODEV when the device behind it is gone.
+        """
+        return os.pread(self._fd, _PAGE, 0)
+
+    def reader(self, size: int) -> Callable[[], bytes]:
+        """A bare call that reads up to `size` bytes, for the hot path; valid until `close`."""
+        return partial(os.pread, self._fd, size, 0)
+
+    def read_all(self) -> bytes:
+        """The content now, of a file of any size.
+
+        Files of /proc hand out whole lines, a page or less at a time: a short read is not the end.
+        """
+        parts: List[bytes] = []
+        offset = 0
+        while True:
+            data = os.pread(self._fd, 16 * _PAGE, offset)
+            if not data:
+                return b"".join(parts)
             parts.append(data)
             offset += len(data)
-        return b"".join(parts)
 
     def close(self) -> None:
         """Give the descriptor back; a second call does nothing."""
@@ -90,5 +103,5 @@ class HostFS:
         return os.path.exists(self.path(*parts))
 
     def resolve(self, *parts: str) -> str:
-        """Where a path leads, links followed, as a path relative to the root (`sys/devices/...`)."""
+        """Where a path leads, links followed, relative to the root (`sys/devices/...`)."""
         return os.path.relpath(os.path.realpath(self.path(*parts)), os.path.realpath(self.root))

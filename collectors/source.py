@@ -6,6 +6,7 @@ Errors a source may raise, one tree:
     |-- NoData        nothing of its kind on this machine (no such class directory): normal, silent
     |-- Unsupported   the hardware is there, this kernel or driver does not offer the counters
     |-- Denied        the kernel refused; the message names the group or capability that would help
+    |-- Saturated     of one value: the counter sticks at its maximum, so its value is unknown
     `-- Failed        anything else, with what the kernel said
 """
 
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import errno
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from collectors.hostfs import HostFS
 
 
 class SourceError(Exception):
@@ -37,6 +40,12 @@ class Denied(SourceError):
     """The kernel refused; the message says what permission is missing."""
 
     reason = "denied"
+
+
+class Saturated(SourceError):
+    """The counter sticks at its maximum, so one value is unknown; never of a whole source."""
+
+    reason = "saturated"
 
 
 class Failed(SourceError):
@@ -86,11 +95,17 @@ class Source:
     `name` appears on the wire. `every` is the number of ticks from one read to the next: 1 for what
     is drawn, 10 for what costs the device a query and moves rarely. `deadline_s` bounds one read;
     a read that outlasts it costs this source's values until it comes back, nothing else.
+    `min_period_s`, known after `discover`, is how long the kernel answers from the same snapshot:
+    the probe reads no sooner, since two reads of one snapshot would look like a rate of zero.
     """
 
     name = ""
     every = 1
+    min_period_s = 0.0
     deadline_s = 0.2
+
+    def __init__(self, host: HostFS) -> None:
+        self.host = host
 
     def discover(self) -> List[Object]:
         """Find the objects, opening what `read` will use; called again when hardware changes.

@@ -1,4 +1,4 @@
-"""One tick of the whole house: the moment, and what is wrong in it. Screens and reports get this."""
+"""One tick of the whole house, for screens and reports: the moment, and what is wrong in it."""
 
 from __future__ import annotations
 

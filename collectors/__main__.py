@@ -1,0 +1,103 @@
+"""`python -m collectors`: read this machine's counters and speak the wire on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import resource
+import sys
+from typing import Any, Dict, List, Optional
+
+from collectors import __version__, control, registry
+from collectors.hostfs import HostFS
+from collectors.probe import Probe
+from collectors.source import Source
+
+
+def main() -> int:
+    """Run the probe as the arguments say; the exit status."""
+    options = _parser().parse_args()
+    settings = control.Settings(options.interval, 0.0, options.sources, options.root)
+    try:
+        if options.control:
+            settings = control.parse(control.read_line(0))
+            control.end_with(0, settings.lease_s)
+        sources = _sources(settings)
+    except control.BadSettings as error:
+        print(f"fabmon probe: {error}", file=sys.stderr)
+        return 2
+    _raise_file_limit()
+    about = _about(HostFS(settings.root))
+    try:
+        Probe(sources, _emit, about, settings.interval_s).run(1 if options.once else None)
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m collectors", description=__doc__)
+    parser.add_argument("--once", action="store_true", help="one hello and one frame, then exit")
+    parser.add_argument("--root", default="/", help="read a tree that looks like / (default: /)")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between frames")
+    parser.add_argument(
+        "--sources",
+        type=lambda text: text.split(","),
+        help=f"comma-separated, of {','.join(registry.SOURCES)} (default: all)",
+    )
+    parser.add_argument(
+        "--control",
+        action="store_true",
+        help="take settings as one JSON line on standard input, and end when it closes",
+    )
+    return parser
+
+
+def _sources(settings: control.Settings) -> List[Source]:
+    names = list(registry.SOURCES) if settings.sources is None else settings.sources
+    unknown = [name for name in names if name not in registry.SOURCES]
+    if unknown:
+        raise control.BadSettings(f"no source {', '.join(map(repr, unknown))}")
+    host = HostFS(settings.root)
+    return [registry.load(name)(host) for name in names]
+
+
+def _about(host: HostFS) -> Dict[str, Any]:
+    """What the hello says of the node."""
+    return {
+        "probe": __version__,
+        "hostname": platform.node(),
+        "boot_id": host.text("proc/sys/kernel/random/boot_id") or "",
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+    }
+
+
+def _emit(line: bytes) -> None:
+    view = memoryview(line)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def _raise_file_limit() -> None:
+    """Every counter keeps a file open; the usual soft limit of 1024 is not enough for 16 HCAs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else hard
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def run() -> Optional[int]:
+    """Run and leave without waiting for threads that hang in a read."""
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    run()

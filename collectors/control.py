@@ -1,0 +1,82 @@
+"""The probe's standard input: settings first, then signs of life from the console.
+
+A probe must never outlive its console. When the pipe closes, or no line has come for as long as
+the lease runs, the process ends at once, whatever its other threads are doing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+from typing import Any, Dict, List, NamedTuple, Optional
+
+_MAX_SETTINGS = 65536
+
+
+class Settings(NamedTuple):
+    """What the console asks for: one JSON object on one line.
+
+    `interval_s` from one frame to the next, 0.05 to 3600. `lease_s` without a line from the console
+    before the probe ends; 0 for no limit. `sources` by name, None for all. `root` to read from.
+    """
+
+    interval_s: float = 1.0
+    lease_s: float = 0.0
+    sources: Optional[List[str]] = None
+    root: str = "/"
+
+
+class BadSettings(Exception):
+    """The settings line is not what it should be; the message says how."""
+
+
+def parse(line: bytes) -> Settings:
+    """Read a settings line. Raises BadSettings; unknown keys are of a newer console and ignored."""
+    try:
+        given: Dict[str, Any] = json.loads(line)
+        known = {key: given[key] for key in Settings._fields if key in given}
+    except (ValueError, TypeError) as error:
+        raise BadSettings(f"settings must be one JSON object on one line: {error}") from None
+    settings = Settings(**known)
+    if not _is_number(settings.interval_s) or not 0.05 <= settings.interval_s <= 3600:
+        raise BadSettings(f"interval_s must be 0.05 to 3600, not {settings.interval_s!r}")
+    if not _is_number(settings.lease_s) or settings.lease_s < 0:
+        raise BadSettings(f"lease_s must be 0 or more, not {settings.lease_s!r}")
+    return settings
+
+
+def read_line(fd: int) -> bytes:
+    """One line, byte by byte so that nothing after it is taken. Empty at the end of the pipe."""
+    line = bytearray()
+    while len(line) < _MAX_SETTINGS:
+        byte = os.read(fd, 1)
+        if not byte or byte == b"\n":
+            break
+        line += byte
+    return bytes(line)
+
+
+def end_with(fd: int, lease_s: float) -> None:
+    """From now on end the process when `fd` closes or falls silent for `lease_s` (0: for ever)."""
+    threading.Thread(target=_watch, args=(fd, lease_s), name="control", daemon=True).start()
+
+
+def _watch(fd: int, lease_s: float) -> None:
+    timeout_s = lease_s if lease_s > 0 else None
+    while True:
+        ready, _, _ = select.select([fd], [], [], timeout_s)
+        if not ready or not _drain(fd):
+            os._exit(0)
+
+
+def _drain(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return b""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

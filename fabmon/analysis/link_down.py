@@ -1,0 +1,44 @@
+"""A port that was up is down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon.analysis.condition import CRITICAL, WARNING, Condition
+from fabmon.fabric.model import MANAGEMENT, Port
+from fabmon.fabric.moment import Moment
+
+
+def links_down(moment: Moment) -> Iterator[Condition]:
+    """One condition for every cable: a link whose two ends are watched is told once.
+
+    Ports that have been down since the start are not judged: most are not meant to be up.
+    """
+    told: set[int] = set()
+    for row in np.flatnonzero(moment.was_up & (moment.up == 0)).tolist():
+        port = moment.fabric.ports[row]
+        if row in told or not port.node:
+            continue
+        if port.peer is not None:
+            told.add(port.peer)
+        yield _condition(moment, port)
+
+
+def _condition(moment: Moment, port: Port) -> Condition:
+    peer = None if port.peer is None else moment.fabric.ports[port.peer]
+    ends = f"{port.id} to {peer.id}" if peer is not None and peer.node else port.id
+    rows = (port.row,) if port.peer is None else (port.row, port.peer)
+    return Condition(
+        cause="link_down",
+        severity=WARNING if port.role == MANAGEMENT else CRITICAL,
+        subject=port.id,
+        rows=rows,
+        text=f"{ends} is down",
+        evidence=(),
+        advice="Look at the cable and the optics, then at the log of the switch for this port.",
+        confidence=1.0,
+        lost=1.0,
+        unseen="" if peer is not None else "the other end is not watched",
+    )

@@ -1,0 +1,23 @@
+"""What a person can do wrong, and what fabmon exits with.
+
+    UsageError      a file or an option is wrong; the message says where and what to do
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Exit(enum.IntEnum):
+    """Exit statuses; the README has the same table."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NO_NODE = 3
+    SOME_NODES = 4
+    INTERRUPTED = 130
+
+
+class UsageError(Exception):
+    """A file or an option is wrong."""

@@ -1,0 +1,243 @@
+"""From the hosts file and what the nodes say to the fabric: ports, roles, cables, ECMP groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fabmon.fabric import model
+from fabmon.fabric.cables import cables
+from fabmon.fabric.messages import Hello, ObjectInfo
+from fabmon.fabric.model import EcmpGroup, Fabric, Host, Node, Port
+from fabmon.fabric.names import matches, natural
+
+MANAGEMENT_PORTS = ("mgmt*", "docker*", "virbr*", "cni*", "usb*")
+"""Ports that carry no training traffic, by name, unless the configuration says otherwise."""
+
+_PORT_KINDS = ("ethernet", "infiniband", "nvlink")
+
+
+class Rows:
+    """Gives every (node, port) a row, once and for good."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def of(self, node: str, port: str) -> int:
+        """The row of a port, a new one at first sight."""
+        return self._rows.setdefault((node, port), len(self._rows))
+
+
+def build(
+    hosts: Sequence[Host],
+    hellos: Mapping[str, Hello],
+    rows: Rows,
+    version: int,
+    management: Sequence[str] = MANAGEMENT_PORTS,
+) -> Fabric:
+    """The fabric as far as the nodes have described it.
+
+    Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
+    no node.
+    """
+    facts = {host.name: _facts(hellos[host.name]) for host in hosts if host.name in hellos}
+    peers = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
+    nodes = []
+    groups: list[EcmpGroup] = []
+    for host in hosts:
+        fact = facts.get(host.name, _Facts({}, [], []))
+        uplinks = _uplink_ports(host, fact)
+        ports = _ports(host, fact, uplinks, rows, peers, management)
+        nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
+        groups += _groups(host.name, fact, {port.name: port for port in ports})
+    nodes = _grouped(hosts, nodes, peers)
+    return Fabric(version, tuple(nodes), _by_row(nodes, len(rows)), tuple(groups))
+
+
+class _Facts:
+    """What one hello says, sorted by what it is about."""
+
+    def __init__(
+        self,
+        ports: dict[str, dict[str, Any]],
+        ecmp: list[dict[str, Any]],
+        neighbours: list[dict[str, Any]],
+    ) -> None:
+        self.ports = ports
+        self.ecmp = ecmp
+        self.neighbours = neighbours
+        self.by_netdev = {str(info.get("netdev", name)): name for name, info in ports.items()}
+
+
+def _facts(hello: Hello) -> _Facts:
+    ports: dict[str, dict[str, Any]] = {}
+    ecmp, neighbours = [], []
+    for block in hello.blocks:
+        for item in block.objects:
+            if item.port is not None and item.kind in _PORT_KINDS:
+                ports[item.port] = {**ports.get(item.port, {}), **_port_info(item)}
+            elif item.kind == "ecmp":
+                ecmp.append(item.info)
+            elif item.kind == "neighbour":
+                neighbours.append(item.info)
+    return _Facts(ports, ecmp, neighbours)
+
+
+def _port_info(item: ObjectInfo) -> dict[str, Any]:
+    return {"kind": item.kind, **{k: v for k, v in item.info.items() if v is not None}}
+
+
+def _members(fact: _Facts, group: Mapping[str, Any]) -> list[str]:
+    """The ports of an ECMP group, those that the node has, in natural order."""
+    devices = {str(member.get("dev")) for member in group.get("members", ())}
+    return sorted((fact.by_netdev[dev] for dev in devices if dev in fact.by_netdev), key=natural)
+
+
+def _uplink_ports(host: Host, fact: _Facts) -> set[str]:
+    if host.role != model.SWITCH:
+        return set()
+    return {name for group in fact.ecmp for name in _members(fact, group)}
+
+
+def _ports(
+    host: Host,
+    fact: _Facts,
+    uplinks: set[str],
+    rows: Rows,
+    peers: Mapping[tuple[str, str], tuple[str, str]],
+    management: Sequence[str],
+) -> tuple[Port, ...]:
+    """A node's ports in physical order: by PCI address, then by name."""
+    order = sorted(
+        fact.ports, key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name))
+    )
+    counts: dict[str, int] = {}
+    ports = []
+    for name in order:
+        info = fact.ports[name]
+        role = _role(host, name, info, uplinks, management)
+        index = counts.get(role, 0)
+        counts[role] = index + 1
+        peer = peers.get((host.name, name))
+        ports.append(
+            Port(
+                row=rows.of(host.name, name),
+                node=host.name,
+                name=name,
+                kind=str(info.get("kind", "ethernet")),
+                role=role,
+                index=index,
+                label=_label(role, index),
+                peer=None if peer is None else rows.of(*peer),
+                info=info,
+            )
+        )
+    return tuple(ports)
+
+
+def _role(
+    host: Host,
+    name: str,
+    info: Mapping[str, Any],
+    uplinks: set[str],
+    management: Sequence[str],
+) -> str:
+    names = (name, str(info.get("netdev", name)))
+    if any(matches(each, management) for each in names):
+        return model.MANAGEMENT
+    if host.role != model.SWITCH:
+        return model.RAIL
+    return model.UPLINK if name in uplinks else model.DOWNLINK
+
+
+def _label(role: str, index: int) -> str:
+    """Rails count from r0 as NICs do, switch ports from 1 as their faceplates do."""
+    if role == model.RAIL:
+        return f"r{index}"
+    prefix = {model.UPLINK: "up", model.DOWNLINK: "dn"}.get(role, "m")
+    return f"{prefix}{index + 1}"
+
+
+def _groups(node: str, fact: _Facts, ports: Mapping[str, Port]) -> list[EcmpGroup]:
+    """The node's ECMP groups of two ports or more, one for each set of members."""
+    destinations: dict[tuple[str, ...], int] = {}
+    for group in fact.ecmp:
+        members = tuple(name for name in _members(fact, group) if name in ports)
+        if len(members) > 1:
+            count = int(group.get("destinations_count", 1))
+            destinations[members] = destinations.get(members, 0) + count
+    return [
+        EcmpGroup(node, f"{node} uplinks", tuple(ports[name].row for name in members), count)
+        for members, count in destinations.items()
+    ]
+
+
+def _grouped(
+    hosts: Sequence[Host],
+    nodes: Sequence[Node],
+    peers: Mapping[tuple[str, str], tuple[str, str]],
+) -> list[Node]:
+    """Nodes with the group they are shown under, in the order to show.
+
+    The hosts file decides; else a host goes under the switch that its first rail is cabled to, a
+    switch with uplinks leads a group of its own, and switches without come last.
+    """
+    given = {host.name: host.group for host in hosts}
+    roles = {host.name: host.role for host in hosts}
+    placed = []
+    for node in nodes:
+        group = given[node.name] or _derived_group(node, roles, peers)
+        placed.append(Node(node.name, node.role, group, node.ports, node.about))
+    first_seen: dict[str, int] = {}
+    for node in sorted(placed, key=lambda node: _is_spine(node)):
+        first_seen.setdefault(node.group, len(first_seen))
+    return sorted(
+        placed,
+        key=lambda node: (
+            first_seen[node.group] if node.group != SPINES else len(first_seen),
+            node.role != model.SWITCH,
+        ),
+    )
+
+
+SPINES = "spines"
+
+
+def _is_spine(node: Node) -> bool:
+    return node.role == model.SWITCH and all(port.role != model.UPLINK for port in node.ports)
+
+
+def _derived_group(
+    node: Node, roles: Mapping[str, str], peers: Mapping[tuple[str, str], tuple[str, str]]
+) -> str:
+    if node.role == model.SWITCH:
+        return SPINES if _is_spine(node) else node.name
+    for port in node.ports:
+        peer = peers.get((node.name, port.name))
+        if peer is not None and roles.get(peer[0]) == model.SWITCH:
+            return peer[0]
+    return ""
+
+
+def _by_row(nodes: Sequence[Node], count: int) -> tuple[Port, ...]:
+    """All ports at their rows; a row whose port is gone holds a placeholder of no node."""
+    gone = Port(-1, "", "", "", model.MANAGEMENT, 0, "", None, {})
+    ports = [gone] * count
+    for node in nodes:
+        for port in node.ports:
+            ports[port.row] = port
+    return tuple(ports)
+
+
+def _about(hello: Hello | None) -> dict[str, str]:
+    if hello is None:
+        return {}
+    return {
+        "hostname": hello.hostname,
+        "kernel": hello.kernel,
+        "python": hello.python,
+        "probe": hello.probe,
+    }

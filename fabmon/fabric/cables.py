@@ -1,0 +1,42 @@
+"""Who is cabled to whom, as far as neighbours' MAC addresses tell when both ends are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PortName = tuple[str, str]
+"""(node, port)."""
+
+
+def cables(
+    facts: Mapping[str, tuple[Mapping[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]],
+) -> dict[PortName, PortName]:
+    """Both directions of every cable that is sure.
+
+    `facts` maps a node to its ports' infos and its neighbour entries ({"dev", "mac"}). A MAC may
+    belong to several ports of a switch; then the entries of the other side decide. On a shared
+    segment, where a port sees many, nothing is claimed.
+    """
+    owners: dict[str, set[PortName]] = {}
+    for node, (ports, _) in facts.items():
+        for name, info in ports.items():
+            if info.get("mac"):
+                owners.setdefault(str(info["mac"]).lower(), set()).add((node, name))
+    seen: dict[PortName, set[PortName]] = {}
+    for node, (ports, neighbours) in facts.items():
+        by_netdev = {str(info.get("netdev", name)): name for name, info in ports.items()}
+        for entry in neighbours:
+            local = by_netdev.get(str(entry.get("dev")))
+            others = owners.get(str(entry.get("mac", "")).lower(), set())
+            if local is not None:
+                seen.setdefault((node, local), set()).update(o for o in others if o[0] != node)
+    found: dict[PortName, PortName] = {}
+    for end, others in seen.items():
+        mutual = {other for other in others if end in seen.get(other, set())}
+        sure = mutual or {other for other in others if not seen.get(other)}
+        if len(sure) == 1 and len({node for node, _ in others}) == 1:
+            other_end = next(iter(sure))
+            found[end] = other_end
+            found[other_end] = end
+    return found

@@ -1,0 +1,23 @@
+"""Names of machines and ports in the order a person expects, and against patterns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A sort key by which `gpu9` comes before `gpu10`."""
+    return tuple(
+        (1, int(part), "") if part.isdigit() else (0, 0, part)
+        for part in _DIGITS.split(name)
+        if part
+    )
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name fits one of the shell patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,59 @@
+"""`--format jsonl`: one JSON object a line: nodes that changed, findings that changed, the tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.report.links import link_records
+from fabmon.report.records import NodeRecord, Record, TickRecord, finding_record, utc
+
+
+class JsonLines:
+    """Turns scenes into lines. Remembers what it has told of each node."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.json.Encoder()
+        self._told: dict[str, NodeStatus] = {}
+
+    def lines(self, scene: Scene) -> Iterator[bytes]:
+        """The lines of one scene, each with its newline."""
+        for record in self._records(scene):
+            yield self._encoder.encode(record) + b"\n"
+
+    def _records(self, scene: Scene) -> Iterator[Record]:
+        moment = scene.moment
+        for name, status in moment.statuses.items():
+            if self._is_news(status):
+                self._told[name] = status
+                yield NodeRecord(
+                    time=utc(moment.time_ns),
+                    node=name,
+                    state=status.state,
+                    since=utc(status.since_ns or moment.time_ns),
+                    cause=status.cause,
+                    reason=status.reason,
+                )
+        for change, finding in scene.changes:
+            ports = [moment.fabric.ports[row].id for row in finding.rows]
+            yield finding_record(change, finding, ports, moment.time_ns)
+        yield TickRecord(
+            time=utc(moment.time_ns),
+            seq=moment.seq,
+            interval_s=moment.interval_s,
+            nodes_up=nodes_up(scene),
+            nodes_total=len(moment.fabric.nodes),
+            links=link_records(moment),
+        )
+
+    def _is_news(self, status: NodeStatus) -> bool:
+        before = self._told.get(status.node)
+        return before is None or (before.state, before.cause) != (status.state, status.cause)
+
+
+def nodes_up(scene: Scene) -> int:
+    """Nodes whose counters come in."""
+    return sum(status.state is NodeState.UP for status in scene.moment.statuses.values())

@@ -1,0 +1,69 @@
+"""A moment's ports as records, in the order in which they are shown."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from collectors.catalog import CATALOG, GAUGE
+from fabmon.fabric.model import Port
+from fabmon.fabric.moment import HEAT, Moment
+from fabmon.report.records import LinkRecord
+
+_STALE_INTERVALS = 2.5
+_DIGITS = 6
+
+
+def link_records(moment: Moment) -> list[LinkRecord]:
+    """One record a port of every node that has said what it has."""
+    gauges = {position for name, position in moment.columns.items() if _is_gauge(name)}
+    names = {position: name for name, position in moment.columns.items()}
+    return [
+        _record(moment, port, names, gauges) for node in moment.fabric.nodes for port in node.ports
+    ]
+
+
+def link_state(moment: Moment, port: Port) -> str:
+    """`up`, `down`, `stale` (nothing heard for two and a half intervals) or `unknown`."""
+    if moment.age_s[port.row] > moment.interval_s * _STALE_INTERVALS:
+        return "stale"
+    up = moment.up[port.row]
+    return "unknown" if np.isnan(up) else "up" if up else "down"
+
+
+def _record(moment: Moment, port: Port, names: dict[int, str], gauges: set[int]) -> LinkRecord:
+    row = port.row
+    known = np.flatnonzero(~np.isnan(moment.values[row])).tolist()
+    values = {position: _round(float(moment.values[row, position])) for position in known}
+    return LinkRecord(
+        node=port.node,
+        port=port.name,
+        label=port.label,
+        kind=port.kind,
+        role=port.role,
+        state=link_state(moment, port),
+        speed_bps=_number(moment.line_rate_bps[row]),
+        tx_bps=_number(moment.heat[HEAT.index("tx_bps"), row]),
+        rx_bps=_number(moment.heat[HEAT.index("rx_bps"), row]),
+        tx_util=_number(moment.tx_util[row]),
+        rx_util=_number(moment.rx_util[row]),
+        age_s=_number(moment.age_s[row]),
+        saturated=bool(moment.saturated[row]),
+        rates={names[p]: value for p, value in values.items() if p not in gauges},
+        levels={names[p]: value for p, value in values.items() if p in gauges},
+    )
+
+
+def _is_gauge(name: str) -> bool:
+    return name in CATALOG and CATALOG[name].kind == GAUGE
+
+
+def _number(value: np.float32) -> float | None:
+    number = float(value)
+    return _round(number) if math.isfinite(number) else None
+
+
+def _round(value: float) -> float:
+    """Six significant digits: what a float32 holds, without its noise."""
+    return float(f"{value:.{_DIGITS}g}")
