@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -38,4 +39,4 @@ def need_root() -> None:
 
 def need_path(path: str, how: str) -> None:
     """Need a file that only some kernels have, such as a sysctl under /proc/sys."""
-    need(path, os.path.exists(path), how)
+    need(path, Path(path).exists(), how)
