@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
 from fabmon.analysis.condition import Condition, Detector
 from fabmon.analysis.ecmp_collision import EcmpCollisions
@@ -46,7 +46,7 @@ class Analyst:
 
 async def watch(
     ticks: AsyncIterator[Tick], history: History, analyst: Analyst
-) -> AsyncIterator[Scene]:
+) -> AsyncGenerator[Scene, None]:
     """The whole way through the house: ticks in, scenes out."""
     async for tick in ticks:
         yield analyst.accept(history.accept(tick))

@@ -1,6 +1,6 @@
 """What a person can do wrong, and what fabmon exits with.
 
-    UsageError      a file or an option is wrong; the message says where and what to do
+UsageError      a file or an option is wrong; the message says where and what to do
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class _NoticeLine(msgspec.Struct, array_like=True, tag="notice"):
 _DECODER = msgspec.json.Decoder(_HelloLine | Frame | _NoticeLine)
 
 
-def decode(line: bytes | bytearray | memoryview) -> Hello | Frame | Notice:
+def decode(line: bytes | bytearray) -> Hello | Frame | Notice:
     """One line of the wire. Raises WireError for anything else, with what was expected."""
     try:
         message = _DECODER.decode(line)
@@ -103,14 +103,13 @@ def decode(line: bytes | bytearray | memoryview) -> Hello | Frame | Notice:
         raise WireError(f"not a line of the wire: {error}") from None
     if isinstance(message, Frame):
         return message
-    if isinstance(message, _NoticeLine):
-        return msgspec.convert(_clean(msgspec.to_builtins(message.body)), Notice)
-    if message.body.wire != wire.VERSION:
+    body = message.body if _is_plain(line) else _cleaned(message.body)
+    if isinstance(body, Hello) and body.wire != wire.VERSION:
         raise WireError(
-            f"the node speaks wire {message.body.wire}, this console {wire.VERSION}: "
+            f"the node speaks wire {body.wire}, this console {wire.VERSION}: "
             "install the same fabmon on both"
         )
-    return msgspec.convert(_clean(msgspec.to_builtins(message.body)), Hello)
+    return body
 
 
 def check(frame: Frame, hello: Hello) -> None:
@@ -129,6 +128,15 @@ def clean(text: str) -> str:
     if text.isprintable() and len(text) <= _MAX_TEXT:
         return text
     return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])
+
+
+def _is_plain(line: bytes | bytearray) -> bool:
+    """Whether a line can hold no text that needs cleaning: JSON escapes what is not printable."""
+    return line.isascii() and b"\\" not in line and b"\x7f" not in line
+
+
+def _cleaned(body: Hello | Notice) -> Hello | Notice:
+    return msgspec.convert(_clean(msgspec.to_builtins(body)), type(body))
 
 
 def _clean(value: Any) -> Any:

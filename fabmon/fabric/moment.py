@@ -40,9 +40,9 @@ class Moment:
 
     `values` is float32 [ports, columns]: per second for counters, the level for gauges; `columns`
     names them as the catalog does. `heat` is float32 [len(HEAT), ports]. `line_rate_bps` and the
-    rest are [ports]; utilisation is bits/s over line rate, per direction. `last_heat` is `heat` with
-    the last known value where a port fell silent. `up` is 1 up, 0 down, NaN unknown; `was_up` is
-    True where the port has been up since the start. `age_s` is the time since the port's last
+    rest are [ports]; utilisation is bits/s over line rate, per direction. `last_heat` is `heat`,
+    with the last known value where a port fell silent. `up` is 1 up, 0 down, NaN unknown; `was_up`
+    is True where the port has been up since the start. `age_s` is the time since the port's last
     sample. `saturated` is True where some counter of the port sticks at its maximum.
     """
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import NodeState
 from fabmon.report.links import link_records
 from fabmon.report.records import NodeRecord, Record, TickRecord, finding_record, utc
 
@@ -17,7 +18,7 @@ class JsonLines:
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder()
-        self._told: dict[str, NodeStatus] = {}
+        self._told: dict[str, tuple[NodeState, str]] = {}
 
     def lines(self, scene: Scene) -> Iterator[bytes]:
         """The lines of one scene, each with its newline."""
@@ -26,32 +27,42 @@ class JsonLines:
 
     def _records(self, scene: Scene) -> Iterator[Record]:
         moment = scene.moment
-        for name, status in moment.statuses.items():
-            if self._is_news(status):
-                self._told[name] = status
-                yield NodeRecord(
-                    time=utc(moment.time_ns),
-                    node=name,
-                    state=status.state,
-                    since=utc(status.since_ns or moment.time_ns),
-                    cause=status.cause,
-                    reason=status.reason,
-                )
+        for record in node_records(moment):
+            if self._told.get(record.node) != (record.state, record.cause):
+                self._told[record.node] = (record.state, record.cause)
+                yield record
         for change, finding in scene.changes:
             ports = [moment.fabric.ports[row].id for row in finding.rows]
             yield finding_record(change, finding, ports, moment.time_ns)
-        yield TickRecord(
-            time=utc(moment.time_ns),
-            seq=moment.seq,
-            interval_s=moment.interval_s,
-            nodes_up=nodes_up(scene),
-            nodes_total=len(moment.fabric.nodes),
-            links=link_records(moment),
-        )
+        yield tick_record(scene)
 
-    def _is_news(self, status: NodeStatus) -> bool:
-        before = self._told.get(status.node)
-        return before is None or (before.state, before.cause) != (status.state, status.cause)
+
+def tick_record(scene: Scene) -> TickRecord:
+    """The fabric at a scene's tick."""
+    moment = scene.moment
+    return TickRecord(
+        time=utc(moment.time_ns),
+        seq=moment.seq,
+        interval_s=moment.interval_s,
+        nodes_up=nodes_up(scene),
+        nodes_total=len(moment.fabric.nodes),
+        links=link_records(moment),
+    )
+
+
+def node_records(moment: Moment) -> list[NodeRecord]:
+    """The state of every node, in the order of the hosts file."""
+    return [
+        NodeRecord(
+            time=utc(moment.time_ns),
+            node=name,
+            state=status.state,
+            since=utc(status.since_ns or moment.time_ns),
+            cause=status.cause,
+            reason=status.reason,
+        )
+        for name, status in moment.statuses.items()
+    ]
 
 
 def nodes_up(scene: Scene) -> int:

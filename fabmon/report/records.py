@@ -78,6 +78,14 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     until: datetime.datetime | None
 
 
+class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="report"):
+    """`--once --format json`: one tick, the state of every node, the findings that are open."""
+
+    tick: TickRecord
+    nodes: list[NodeRecord]
+    findings: list[FindingRecord]
+
+
 Record = TickRecord | NodeRecord | FindingRecord
 
 
@@ -113,7 +121,7 @@ def utc(time_ns: int) -> datetime.datetime:
 
 
 def schema() -> bytes:
-    """JSON Schema of one line of `--format jsonl`, as committed."""
-    document = msgspec.json.schema(Record)
+    """JSON Schema of a line of `--format jsonl` and of `--format json`, as committed."""
+    document = msgspec.json.schema(Record | ReportRecord)
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

@@ -1,0 +1,79 @@
+"""fabmon without a screen: a stream of lines, or one report."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from fabmon.analysis.scene import Scene
+from fabmon.cli.errors import Exit
+from fabmon.fabric.model import Node
+from fabmon.fabric.tick import NodeState
+from fabmon.report.jsonl import JsonLines, nodes_up
+from fabmon.report.once import report_json
+from fabmon.report.table import table
+
+ONCE_S = 15.0
+"""How long `--once` waits for the last node, unless --duration says otherwise."""
+
+
+async def stream(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
+    """Print lines until the time is over or the reader leaves."""
+    lines = JsonLines()
+    until = None if duration_s is None else time.monotonic() + duration_s
+    ever_up = False
+    async for scene in scenes:
+        ever_up = ever_up or nodes_up(scene) > 0
+        if not _write(b"".join(lines.lines(scene))):
+            return Exit.OK
+        if until is not None and time.monotonic() >= until:
+            break
+    return Exit.OK if ever_up else Exit.NO_NODE
+
+
+async def once(scenes: AsyncIterator[Scene], style: str, duration_s: float | None) -> Exit:
+    """Print one report as soon as every node has given rates or has failed."""
+    last: Scene | None = None
+    try:
+        async with asyncio.timeout(duration_s or ONCE_S):
+            async for scene in scenes:
+                last = scene
+                if all(_has_settled(scene, node) for node in scene.moment.fabric.nodes):
+                    break
+    except TimeoutError:
+        pass
+    if last is None:
+        return Exit.NO_NODE
+    text = report_json(last) if style == "json" else (table(last) + "\n").encode()
+    _write(text)
+    up = nodes_up(last)
+    total = len(last.moment.fabric.nodes)
+    return Exit.OK if up == total else Exit.SOME_NODES if up else Exit.NO_NODE
+
+
+def _has_settled(scene: Scene, node: Node) -> bool:
+    """Whether a node has failed, or all that it has are ports with a rate or without counters."""
+    moment = scene.moment
+    status = moment.statuses.get(node.name)
+    if status is None or status.state is not NodeState.UP:
+        return status is not None and status.state in (NodeState.FAILED, NodeState.LOST)
+    if not node.ports:
+        return bool(node.about)
+    rates = moment.heat[:, [port.row for port in node.ports]]
+    return bool((~np.isnan(rates)).any())
+
+
+def _write(data: bytes) -> bool:
+    """Write to standard output; whether anybody still reads it."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

@@ -1,0 +1,108 @@
+"""`fabmon`: the fabric live, on the screen or printed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from fabmon.analysis.analyst import Analyst, watch
+from fabmon.cli import config, headless
+from fabmon.cli.errors import Exit, UsageError
+from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, parse
+from fabmon.fabric.model import Host
+from fabmon.feeds.live import LiveFeed
+from fabmon.history.history import History
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line said; None where it said nothing."""
+
+    hosts: Path | None
+    nodesets: tuple[str, ...]
+    style: str | None
+    once: bool
+    duration_s: float | None
+    interval_s: float | None
+    config: Path | None
+    ssh_config: Path | None
+    color: str | None
+
+
+def run(options: Options) -> Exit:
+    """Watch as the options say. Raises UsageError before anything is connected to."""
+    settings = config.load(options.config)
+    hosts = _hosts(options)
+    try:
+        return asyncio.run(_watch(options, settings, hosts))
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -> Exit:
+    interval_s = options.interval_s or settings.interval_s
+    ssh_config = options.ssh_config or settings.ssh.config
+    feed = LiveFeed(
+        hosts,
+        interval_s=interval_s,
+        ssh_config=None if ssh_config is None else Path(ssh_config),
+        connect_timeout_s=settings.ssh.connect_timeout_s,
+        fan_out=settings.ssh.fan_out,
+    )
+    history = History(hosts, interval_s, settings.management_ports)
+    async with (
+        aclosing(feed),
+        aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,
+    ):
+        if options.style == "jsonl":
+            _log_to_stderr()
+            return await headless.stream(scenes, options.duration_s)
+        if options.once or not sys.stdout.isatty():
+            _log_to_stderr()
+            return await headless.once(scenes, options.style or "table", options.duration_s)
+        from fabmon.tui.app import FabmonApp
+
+        title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
+        app = FabmonApp(
+            scenes, title=title or socket.gethostname(), color=options.color or settings.color
+        )
+        if options.duration_s is not None:
+            asyncio.get_running_loop().call_later(options.duration_s, app.exit)
+        await app.run_async()
+        return Exit.OK
+
+
+def _hosts(options: Options) -> list[Host]:
+    """The nodes to watch; this machine when none are named."""
+    hosts: list[Host] = []
+    try:
+        if options.hosts is not None:
+            hosts += parse(_read(options.hosts), str(options.hosts))
+        if options.nodesets:
+            hosts += from_nodesets(list(options.nodesets))
+    except HostsFileError as error:
+        raise UsageError(str(error)) from None
+    names = [host.name for host in hosts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"named twice: {', '.join(twice)}: once in --hosts and once in --host")
+    return hosts or [Host(name=socket.gethostname(), via="local")]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)

@@ -1,0 +1,109 @@
+"""The command line. Whatever a command needs is imported when it runs, not before."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from fabmon import __version__
+from fabmon.cli.errors import Exit, UsageError
+
+_EPILOG = """\b
+Exit status:
+  0    all went well; with --once, every node answered
+  1    fabmon failed
+  2    an option or a file is wrong
+  3    no node could be reached
+  4    with --once: some nodes did not answer
+  130  interrupted
+"""
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--hosts",
+    type=_FILE,
+    help="Hosts file: `NODESET [key=value ...]` a line. Default: this machine.",
+)
+@click.option(
+    "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "jsonl"]),
+    help="Print instead of the screen: jsonl streams, table and json go with --once.",
+)
+@click.option("--once", is_flag=True, help="Print one report, as a table or as JSON, and leave.")
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Leave after so long.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    metavar="SECONDS",
+    help="From one tick to the next.  [default: 1]",
+)
+@click.option("--config", type=_FILE, help="Configuration instead of the user's fabmon.toml.")
+@click.option("--ssh-config", type=_FILE, help="SSH configuration instead of ~/.ssh/config.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
+    help="Colours of the screen.  [default: auto]",
+)
+@click.version_option(__version__, prog_name="fabmon")
+def cli(
+    hosts: Path | None,
+    nodesets: tuple[str, ...],
+    style: str | None,
+    once: bool,
+    duration: float | None,
+    interval: float | None,
+    config: Path | None,
+    ssh_config: Path | None,
+    color: str | None,
+) -> None:
+    """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
+
+    Nodes are reached over SSH and read with their own python3; nothing is installed or written on
+    them. Without hosts, this machine is shown.
+    """
+    if style in ("table", "json") and not once:
+        raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
+    if style == "jsonl" and once:
+        raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
+    from fabmon.cli import live
+
+    options = live.Options(
+        hosts=hosts,
+        nodesets=nodesets,
+        style=style,
+        once=once,
+        duration_s=duration,
+        interval_s=interval,
+        config=config,
+        ssh_config=ssh_config,
+        color=color,
+    )
+    sys.exit(live.run(options))
+
+
+def main() -> None:
+    """Run the command line; errors go to standard error, in one place."""
+    try:
+        cli(standalone_mode=False)
+    except UsageError as error:
+        click.echo(f"fabmon: {error}", err=True)
+        sys.exit(Exit.USAGE)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(Exit.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(Exit.INTERRUPTED)

@@ -1,0 +1,99 @@
+"""Ports, roles, cables and groups, from what the nodes say."""
+
+from __future__ import annotations
+
+from fabmon.fabric.build import Rows, build
+from fabmon.fabric.cables import cables
+from fabmon.fabric.model import SWITCH, Fabric, Host
+from fabmon.fabric.names import natural
+from tests.making import LeafSpine, ecmp, hello, port
+
+
+def fabric_of(made: LeafSpine) -> Fabric:
+    return build(made.hosts, made.hellos(), Rows(), 1)
+
+
+def test_a_leaf_leads_its_hosts_and_the_spines_come_last() -> None:
+    fabric = fabric_of(LeafSpine(uplinks=2, hosts=2))
+    assert [(node.name, node.group) for node in fabric.nodes] == [
+        ("leaf1", "leaf1"),
+        ("gpu001", "leaf1"),
+        ("gpu002", "leaf1"),
+        ("spine1", "spines"),
+        ("spine2", "spines"),
+    ]
+
+
+def test_members_of_an_ecmp_group_are_uplinks_and_the_rest_goes_down() -> None:
+    leaf = fabric_of(LeafSpine(uplinks=2, hosts=1)).node("leaf1")
+    assert [(p.name, p.role, p.label) for p in leaf.ports] == [
+        ("down1", "downlink", "dn1"),
+        ("up1", "uplink", "up1"),
+        ("up2", "uplink", "up2"),
+    ]
+
+
+def test_neighbours_tell_the_cables() -> None:
+    fabric = fabric_of(LeafSpine(uplinks=2, hosts=1))
+    peers = {p.id: fabric.ports[p.peer].id for p in fabric.ports if p.peer is not None}
+    assert peers["leaf1/up2"] == "spine2/swp1"
+    assert peers["gpu001/eth0"] == "leaf1/down1"
+    assert all(peers[other] == one for one, other in peers.items())
+
+
+def test_on_a_shared_segment_nothing_is_claimed() -> None:
+    ports = {name: {"eth0": {"mac": name}} for name in "abc"}
+    seen = {name: [{"dev": "eth0", "mac": m} for m in "abc" if m != name] for name in "abc"}
+    assert cables({name: (ports[name], seen[name]) for name in "abc"}) == {}
+
+
+def test_a_switch_with_one_mac_for_all_ports_is_told_apart_by_the_other_side() -> None:
+    switch = {"p1": {"mac": "s"}, "p2": {"mac": "s"}}
+    told = cables(
+        {
+            "switch": (switch, [{"dev": "p1", "mac": "a"}, {"dev": "p2", "mac": "b"}]),
+            "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}]),
+            "b": ({"eth0": {"mac": "b"}}, [{"dev": "eth0", "mac": "s"}]),
+        }
+    )
+    assert told["a", "eth0"] == ("switch", "p1")
+    assert told["b", "eth0"] == ("switch", "p2")
+
+
+def test_rails_follow_the_pci_address_and_management_is_apart() -> None:
+    said = hello(
+        port("mlx5_9", pci="0000:19:00.0"),
+        port("mlx5_0", pci="0000:9a:00.0"),
+        port("mgmt0", pci="0000:01:00.0"),
+    )
+    (node,) = build([Host(name="gpu001")], {"gpu001": said}, Rows(), 1).nodes
+    assert [(p.name, p.label) for p in node.ports] == [
+        ("mgmt0", "m1"),
+        ("mlx5_9", "r0"),
+        ("mlx5_0", "r1"),
+    ]
+
+
+def test_the_hosts_file_decides_the_group() -> None:
+    made = LeafSpine(uplinks=2, hosts=1)
+    hosts = [
+        host if host.name != "gpu001" else Host(name="gpu001", group="rack7") for host in made.hosts
+    ]
+    assert build(hosts, made.hellos(), Rows(), 1).node("gpu001").group == "rack7"
+
+
+def test_groups_with_the_same_members_are_one_and_a_single_link_is_none() -> None:
+    said = hello(port("a"), port("b"), port("c"), ecmp("a", "b"), ecmp("b", "a"), ecmp("c"))
+    (group,) = build([Host(name="leaf1", role=SWITCH)], {"leaf1": said}, Rows(), 1).groups
+    assert len(group.rows) == 2
+    assert group.destinations == 2
+
+
+def test_names_sort_as_people_count() -> None:
+    assert sorted(["gpu10", "gpu9", "gpu", "10", "9a"], key=natural) == [
+        "gpu",
+        "gpu9",
+        "gpu10",
+        "9a",
+        "10",
+    ]

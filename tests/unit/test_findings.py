@@ -1,0 +1,178 @@
+"""Which conditions become findings, when, and when they end. Texts are goldens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.scene import Scene
+from fabmon.cli.config import load
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.history.history import History
+from tests.goldens import check_golden
+from tests.making import START_NS, LeafSpine, tick
+
+GOLDENS = Path(__file__).parent / "goldens"
+RATE = 100e6
+
+
+class House:
+    """A leaf with four uplinks, watched second by second."""
+
+    def __init__(self, **shape: int) -> None:
+        self.fabric = LeafSpine(**{"uplinks": 4, "hosts": 4, **shape}, rate_bps=RATE)
+        self.history = History(self.fabric.hosts)
+        self.analyst = Analyst(load(Path("/dev/null")).thresholds)
+        self.changes: list[tuple[int, Change, Finding]] = []
+
+    def uplinks(self, *utils: float) -> None:
+        for number, util in enumerate(utils, start=1):
+            self.fabric.sent[f"leaf1/up{number}"] = util * RATE
+
+    def seconds(self, count: int, traffic: Callable[[int], None] | None = None) -> Scene:
+        for second in range(count):
+            if traffic is not None:
+                traffic(second)
+            scene = self.analyst.accept(self.history.accept(self.fabric.step()))
+            for change, finding in scene.changes:
+                self.changes.append((scene.moment.seq, change, finding))
+        return scene
+
+    def opened(self) -> list[str]:
+        return [f"{each.cause} {each.subject}" for _, c, each in self.changes if c is Change.OPEN]
+
+
+def test_a_collision_is_told_within_four_seconds_of_its_start_with_its_link() -> None:
+    house = House()
+    house.seconds(10)
+    house.uplinks(0.98, 0.05, 0.0, 0.30)
+    house.seconds(5)
+    ((seq, _, finding),) = house.changes
+    assert finding.subject == "leaf1/up1"
+    assert seq <= 10 + 4
+    assert 0.6 < finding.lost < 0.7
+    text = msgspec.json.format(msgspec.json.encode(finding), indent=2).decode() + "\n"
+    check_golden(GOLDENS / "finding_ecmp_collision.json", text)
+
+
+def test_two_collisions_in_one_group_are_two_findings() -> None:
+    house = House(uplinks=8)
+    house.seconds(2)
+    house.uplinks(0.97, 0.1, 0.1, 0.97, 0.1, 0.0, 0.1, 0.1)
+    house.seconds(6)
+    assert house.opened() == ["ecmp_collision leaf1/up1", "ecmp_collision leaf1/up4"]
+
+
+def test_even_load_is_silent_however_high() -> None:
+    house = House()
+    house.uplinks(0.5, 0.5, 0.5, 0.5)
+    house.seconds(30)
+    house.uplinks(0.97, 0.95, 0.96, 0.97)
+    house.seconds(30)
+    assert house.changes == []
+
+
+def test_a_full_group_is_not_a_collision() -> None:
+    house = House()
+    house.uplinks(0.99, 0.75, 0.80, 0.85)
+    house.seconds(30)
+    assert house.changes == []
+
+
+def test_two_hot_ticks_are_not_enough() -> None:
+    house = House()
+
+    def burst(second: int) -> None:
+        hot = second % 10 < 2
+        house.uplinks(0.99 if hot else 0.1, 0.1, 0.1, 0.1)
+
+    house.seconds(60, burst)
+    assert house.changes == []
+
+
+def test_a_finding_opens_once_and_closes_once_through_the_jobs_pauses() -> None:
+    house = House()
+
+    def iterations(second: int) -> None:
+        communicates = second % 6 < 4 and second < 60
+        house.uplinks(*((0.98, 0.1, 0.2, 0.1) if communicates else (0, 0, 0, 0)))
+
+    house.seconds(100, iterations)
+    kinds = [change for _, change, _ in house.changes]
+    assert kinds.count(Change.OPEN) == 1
+    assert kinds.count(Change.CLOSE) == 1
+    closed = house.changes[-1][2]
+    assert closed.until_ns is not None
+    assert closed.until_ns > closed.since_ns
+
+
+def test_a_dead_member_is_not_an_idle_one() -> None:
+    house = House(uplinks=2)
+    house.seconds(3)
+    house.fabric.down.add("leaf1/up2")
+    house.uplinks(0.98, 0.0)
+    house.seconds(8)
+    assert house.opened() == ["link_down leaf1/up2"]
+
+
+def test_a_cable_whose_two_ends_are_watched_is_told_once() -> None:
+    house = House()
+    house.seconds(3)
+    house.fabric.down |= {"leaf1/up2", "spine2/swp1"}
+    scene = house.seconds(2)
+    (finding,) = scene.findings
+    assert finding.cause == "link_down"
+    text = msgspec.json.format(msgspec.json.encode(finding), indent=2).decode() + "\n"
+    check_golden(GOLDENS / "finding_link_down.json", text)
+
+
+def test_a_port_that_was_never_up_is_no_finding() -> None:
+    house = House()
+    house.fabric.down.add("leaf1/down3")
+    house.seconds(10)
+    assert house.changes == []
+
+
+def test_a_link_that_comes_back_closes_its_finding() -> None:
+    house = House()
+    house.seconds(3)
+    house.fabric.down.add("leaf1/up2")
+    house.seconds(3)
+    house.fabric.down.clear()
+    scene = house.seconds(20)
+    assert scene.findings == ()
+    assert [change for _, change, _ in house.changes] == [Change.OPEN, Change.CLOSE]
+
+
+def test_a_lost_node_is_told_with_the_reason_and_closed_when_it_is_back() -> None:
+    house = House()
+    house.seconds(3)
+    lost = NodeStatus("gpu001", NodeState.LOST, START_NS, "connection reset", "ended")
+    scene = house.analyst.accept(house.history.accept(tick(3, statuses=[lost])))
+    (finding,) = scene.findings
+    text = msgspec.json.format(msgspec.json.encode(finding), indent=2).decode() + "\n"
+    check_golden(GOLDENS / "finding_node_lost.json", text)
+    assert [event.text for event in scene.events][-2:] == [
+        "gpu001 lost",
+        "open node_lost gpu001",
+    ]
+    back = NodeStatus("gpu001", NodeState.UP, START_NS)
+    for seq in range(4, 25):
+        scene = house.analyst.accept(
+            house.history.accept(tick(seq, statuses=[back] if seq == 4 else []))
+        )
+    assert scene.findings == ()
+
+
+def test_the_costliest_finding_comes_first() -> None:
+    house = House(uplinks=8)
+    house.seconds(3)
+    house.uplinks(0.97, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
+    house.seconds(5)
+    house.fabric.down.add("leaf1/down1")
+    scene = house.seconds(2)
+    assert [finding.cause for finding in scene.findings] == ["link_down", "ecmp_collision"]

@@ -1,0 +1,138 @@
+"""From ticks to moments."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from fabmon.fabric.messages import MetricInfo, ObjectInfo
+from fabmon.fabric.model import Host
+from fabmon.fabric.moment import Moment
+from fabmon.history.history import History
+from tests.making import GBPS, START_NS, LeafSpine, frame, hello, port, tick, up
+
+RDMA = ("ib_state", "ib_rate_bps", "ib_tx_bytes", "phy_tx_bytes", "netdev_tx_bytes")
+
+
+def row_of(moment: Moment, name: str) -> int:
+    return next(port.row for port in moment.fabric.ports if port.id == name)
+
+
+def test_bytes_become_bits_per_second_and_utilisation() -> None:
+    fabric = LeafSpine(rate_bps=100e6)
+    fabric.sent["gpu001/eth0"] = 40e6
+    history = History(fabric.hosts)
+    history.accept(fabric.step())
+    moment = history.accept(fabric.step())
+    row = row_of(moment, "gpu001/eth0")
+    assert moment.column("tx_bps")[row] == pytest.approx(40e6)
+    assert moment.tx_util[row] == pytest.approx(0.4)
+    assert moment.column("rx_bps")[row] == 0
+    assert moment.up[row] == 1
+
+
+def test_on_roce_the_wire_counter_is_taken_and_nothing_is_added() -> None:
+    history = History([Host(name="gpu001")])
+    said = hello(port("mlx5_0", metrics=RDMA))
+    history.accept(tick(0, {"gpu001": frame(0, 4, 400 * GBPS, 0, 0, 0)}, {"gpu001": said}))
+    moment = history.accept(tick(1, {"gpu001": frame(1, 4, 400 * GBPS, 900, 1000, 50)}))
+    assert moment.column("tx_bps").tolist() == [8000]
+    assert moment.line_rate_bps.tolist() == pytest.approx([400 * GBPS])
+
+
+def test_without_a_wire_counter_rdma_bytes_are_what_is_shown() -> None:
+    history = History([Host(name="gpu001")])
+    said = hello(port("mlx5_0", metrics=RDMA))
+    history.accept(tick(0, {"gpu001": frame(0, 4, 400 * GBPS, 0, None, 0)}, {"gpu001": said}))
+    moment = history.accept(tick(1, {"gpu001": frame(1, 4, 400 * GBPS, 900, None, 50)}))
+    assert moment.column("tx_bps").tolist() == [7200]
+
+
+def test_the_worst_priority_is_the_pause_and_a_second_of_it_is_one() -> None:
+    metrics = ("pfc_rx_pause_us_prio3", "pfc_rx_pause_us_prio4", "pause_rx_us")
+    history = History([Host(name="gpu001")])
+    said = hello(port("mlx5_0", metrics=metrics))
+    history.accept(tick(0, {"gpu001": frame(0, 0, 0, None)}, {"gpu001": said}))
+    moment = history.accept(tick(1, {"gpu001": frame(1, 250_000, 80_000, None)}))
+    assert moment.column("pause_rx")[0] == pytest.approx(0.25)
+    assert np.isnan(moment.column("pause_tx")[0])
+
+
+def test_a_metric_that_this_catalog_does_not_know_is_kept_by_name() -> None:
+    history = History([Host(name="gpu001")])
+    said = hello(port("eth0", metrics=("netdev_up",)))
+    newer = ObjectInfo("eth0", "ethernet", "eth0", {}, ("warp_bytes",))
+    block = msgspec.structs.replace(said.blocks[0], objects=(newer,))
+    metrics = {"warp_bytes": MetricInfo("bytes", "wrap64")}
+    said = msgspec.structs.replace(said, blocks=(block,), metrics=metrics)
+    history.accept(tick(0, {"gpu001": frame(0, 10)}, {"gpu001": said}))
+    moment = history.accept(tick(1, {"gpu001": frame(1, 30)}))
+    assert moment.column("warp_bytes").tolist() == [20]
+
+
+def test_a_silent_node_goes_stale_and_its_last_value_stays_to_be_drawn_dimmed() -> None:
+    fabric = LeafSpine()
+    fabric.sent["gpu001/eth0"] = 40e6
+    history = History(fabric.hosts)
+    for _ in range(3):
+        last = history.accept(fabric.step())
+    for seq in range(3, 7):
+        last = history.accept(tick(seq))
+    row = row_of(last, "gpu001/eth0")
+    assert last.age_s[row] == pytest.approx(4.0)
+    assert np.isnan(last.column("tx_bps")[row])
+    assert last.last_heat[0, row] == pytest.approx(40e6)
+
+
+def test_the_window_ends_at_the_moment_even_when_time_has_gone_on() -> None:
+    fabric = LeafSpine()
+    history = History(fabric.hosts)
+    moments = []
+    for rate in (0, 10e6, 20e6, 30e6, 40e6):
+        fabric.sent["gpu001/eth0"] = rate
+        moments.append(history.accept(fabric.step()))
+    frozen = moments[2]
+    row = row_of(frozen, "gpu001/eth0")
+    window = frozen.window("tx_bps", [row], 3)
+    assert np.isnan(window[0, 0])
+    assert window[0, 1:].tolist() == pytest.approx([10e6, 20e6])
+    assert moments[4].worst(2).tolist() == pytest.approx([0.3, 0.4])
+
+
+def test_a_tick_that_never_came_is_a_gap() -> None:
+    fabric = LeafSpine()
+    history = History(fabric.hosts)
+    for _ in range(3):
+        history.accept(fabric.step())
+    moment = history.accept(tick(4))
+    assert np.isnan(moment.worst(3)).tolist() == [False, True, False]
+
+
+def test_the_ring_forgets_and_says_so() -> None:
+    fabric = LeafSpine()
+    history = History(fabric.hosts, ring_ticks=4)
+    first = history.accept(fabric.step())
+    for _ in range(9):
+        last = history.accept(fabric.step())
+    assert np.isnan(first.worst(1)).all()
+    assert not np.isnan(last.worst(4)).any()
+    assert np.isnan(last.worst(6)[:2]).all()
+
+
+def test_nodes_without_a_word_have_a_state_and_no_ports() -> None:
+    history = History([Host(name="gpu001"), Host(name="gpu002")])
+    moment = history.accept(tick(0, statuses=up("gpu001")))
+    assert [node.ports for node in moment.fabric.nodes] == [(), ()]
+    assert moment.statuses["gpu002"].state == "queued"
+    assert moment.time_ns == START_NS
+
+
+def test_rows_stay_when_hardware_comes_and_goes() -> None:
+    history = History([Host(name="a"), Host(name="b")])
+    first = history.accept(tick(0, hellos={"a": hello(port("eth1")), "b": hello(port("eth0"))}))
+    second = history.accept(tick(1, hellos={"a": hello(port("eth0"), port("eth1"))}))
+    third = history.accept(tick(2, hellos={"a": hello(port("eth0"))}))
+    assert row_of(first, "a/eth1") == row_of(second, "a/eth1")
+    assert row_of(first, "b/eth0") == row_of(third, "b/eth0")
+    assert [port.name for port in third.fabric.nodes[0].ports] == ["eth0"]

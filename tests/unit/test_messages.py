@@ -1,0 +1,102 @@
+"""What the console accepts from a node, and what it makes of the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectors import wire
+from collectors.source import Object
+from fabmon.fabric.messages import Frame, Hello, Notice, WireError, check, clean, decode
+from tests.making import frame, hello, port
+
+VALUES = st.lists(st.one_of(st.none(), st.integers(0, 2**64 - 1)), max_size=20)
+
+
+@given(seq=st.integers(0, 2**40), clock=st.integers(0, 2**62), blocks=st.lists(VALUES))
+def test_a_frame_arrives_as_it_was_sent(
+    seq: int, clock: int, blocks: list[list[int | None]]
+) -> None:
+    sent: list[wire.Block] = [block if block else None for block in blocks]
+    message = decode(wire.frame(seq, clock, clock, sent))
+    assert isinstance(message, Frame)
+    assert message == Frame(seq, clock, clock, sent)
+
+
+TEXT = st.text(max_size=60)
+
+
+@given(name=TEXT, fact=TEXT)
+def test_no_text_of_a_hello_can_paint(name: str, fact: str) -> None:
+    said = hello(Object(name, "ethernet", name, {"fw": fact, "list": [fact]}, ()))
+    item = said.blocks[0].objects[0]
+    assert item.id.isprintable()
+    assert item.port is not None
+    assert item.port.isprintable()
+    assert item.info["fw"].isprintable()
+    assert item.info["list"][0].isprintable()
+
+
+def test_printable_names_are_kept_whatever_their_script() -> None:
+    said = hello(port("eth0", rack="Zürich-機架[red]"))
+    assert said.blocks[0].objects[0].info["rack"] == "Zürich-機架[red]"
+
+
+def test_a_notice_arrives_clean() -> None:
+    message = decode(wire.notice("lost", "ib", "\x1b[2Jno answer", reason="late"))
+    assert message == Notice("lost", "ib", reason="late", text="?[2Jno answer")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"Welcome to gpu001\n",
+        b"[]\n",
+        b'["frame"]\n',
+        b'["frame",0,0,0,[["a"]]]\n',
+        b'["frame",0,0,0,[[1.5]]]\n',
+        b'["hello",{"wire":1}]\n',
+        b'["goodbye",{}]\n',
+        b"\xff\xfe\n",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_not_the_wire_is_refused_in_words(line: bytes) -> None:
+    with pytest.raises(WireError, match="not a line of the wire"):
+        decode(line)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_worse_than_be_refused(line: bytes) -> None:
+    with contextlib.suppress(WireError):
+        decode(line)
+
+
+def test_another_major_version_is_refused_with_what_to_do() -> None:
+    line = wire.hello([], {"interval_s": 1.0})
+    other = line.replace(b'"wire":1', b'"wire":2')
+    with pytest.raises(WireError, match="wire 2, this console 1: install the same fabmon"):
+        decode(other)
+
+
+def test_keys_of_a_newer_probe_are_ignored() -> None:
+    line = json.loads(wire.hello([], {"interval_s": 1.0, "colour_of_rack": "blue"}))
+    assert isinstance(decode(json.dumps(line).encode()), Hello)
+
+
+def test_a_frame_that_does_not_fit_its_layout_is_refused() -> None:
+    said = hello(port("eth0"))
+    check(frame(0, 1, 2, 3, 4), said)
+    with pytest.raises(WireError, match="netdev: a block of 4 values, announced 5"):
+        check(frame(0, 1, 2, 3), said)
+    with pytest.raises(WireError, match="a frame of 0 blocks, announced 1"):
+        check(Frame(0, 0, 0, []), said)
+
+
+def test_long_texts_are_cut() -> None:
+    assert len(clean("\x07" * 5000)) == 400
