@@ -10,7 +10,7 @@ import json
 import os
 import select
 import threading
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 _MAX_SETTINGS = 65536
 
@@ -35,11 +35,12 @@ class BadSettings(Exception):
 def parse(line: bytes) -> Settings:
     """Read a settings line. Raises BadSettings; unknown keys are of a newer console and ignored."""
     try:
-        given: Dict[str, Any] = json.loads(line)
-        known = {key: given[key] for key in Settings._fields if key in given}
-    except (ValueError, TypeError) as error:
+        given: object = json.loads(line)
+    except ValueError as error:
         raise BadSettings(f"settings must be one JSON object on one line: {error}") from None
-    settings = Settings(**known)
+    if not isinstance(given, dict):
+        raise BadSettings("settings must be one JSON object on one line")
+    settings = Settings(**{key: given[key] for key in Settings._fields if key in given})
     if not _is_number(settings.interval_s) or not 0.05 <= settings.interval_s <= 3600:
         raise BadSettings(f"interval_s must be 0.05 to 3600, not {settings.interval_s!r}")
     if not _is_number(settings.lease_s) or settings.lease_s < 0:

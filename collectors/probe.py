@@ -53,6 +53,7 @@ class Probe:
         self._interval_s = interval_s
         self._meter = Meter([seat.name for seat in self._seats])
         self._seq = 0
+        self._said = b""
 
     def run(self, frames: Optional[int] = None) -> None:
         """Say hello, then a frame a tick: `frames` of them, or for ever."""
@@ -110,8 +111,12 @@ class Probe:
             self._hello()
 
     def _hello(self) -> None:
+        """Say what the frames will hold, unless that is what was said last."""
         layouts = [seat.layout for seat in self._seats if seat.layout is not None]
-        self._emit(wire.hello([*layouts, self._meter.layout], self._about))
+        line = wire.hello([*layouts, self._meter.layout], self._about)
+        if line != self._said:
+            self._said = line
+            self._emit(line)
 
     def _frame(self) -> None:
         wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()

@@ -13,9 +13,10 @@ Errors a source may raise, one tree:
 from __future__ import annotations
 
 import errno
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional
 
 from collectors.hostfs import HostFS
+from collectors.wire import Object as Object
 
 
 class SourceError(Exception):
@@ -66,23 +67,6 @@ def from_oserror(error: OSError) -> SourceError:
     if error.errno in _DENIED:
         return Denied(text)
     return Failed(text)
-
-
-class Object(NamedTuple):
-    """One thing a source reads: a port, or a fact about the node such as an ECMP group.
-
-    `id` is unique within the source (`eth0`, `mlx5_0/1`). `port` is the name of the physical port
-    that the values belong to, the same in every source of that port; None for what is not a port.
-    `kind` is `ethernet`, `infiniband`, `ecmp`, `neighbour` or `node`. `info` holds facts that do
-    not tick (driver, PCI address, members ...), JSON values only. `metrics` are catalog names, in
-    the order of the values.
-    """
-
-    id: str
-    kind: str
-    port: Optional[str]
-    info: Dict[str, Any]
-    metrics: Tuple[str, ...]
 
 
 Faults = Dict[int, str]

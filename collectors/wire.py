@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from collectors.catalog import CATALOG
-from collectors.source import Object
 
 VERSION = 1
 """Major version: a console refuses another one. Keys may be added without changing it."""
@@ -26,6 +25,23 @@ MAX_LINE = 8 * 1024 * 1024
 """Bytes of the longest line a console accepts: a hello of some 60,000 values."""
 
 Block = Optional[List[Optional[int]]]
+
+
+class Object(NamedTuple):
+    """One thing a source reads: a port, or a fact about the node such as an ECMP group.
+
+    `id` is unique within the source (`eth0`, `mlx5_0/1`). `port` is the name of the physical port
+    that the values belong to, the same in every source of that port; None for what is not a port.
+    `kind` is `ethernet`, `infiniband`, `ecmp`, `neighbour` or `node`. `info` holds facts that do
+    not tick (driver, PCI address, members ...), JSON values only. `metrics` are catalog names, in
+    the order of the values.
+    """
+
+    id: str
+    kind: str
+    port: Optional[str]
+    info: Dict[str, Any]
+    metrics: Tuple[str, ...]
 
 
 class BlockLayout:

@@ -15,14 +15,6 @@ from fabmon.cli.errors import UsageError
 from fabmon.fabric.build import MANAGEMENT_PORTS
 
 
-class Ssh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How nodes are reached. Seconds; `config` None is the user's own ~/.ssh/config."""
-
-    config: str | None = None
-    connect_timeout_s: float = 10.0
-    fan_out: int = 64
-
-
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every key of fabmon.toml; config/fabmon.example.toml explains them."""
 
@@ -30,7 +22,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_s: float = 1.0
     color: str = "auto"
     management_ports: tuple[str, ...] = MANAGEMENT_PORTS
-    ssh: Ssh = Ssh()
+    ssh_config: str | None = None
 
 
 def load(path: Path | None) -> Config:

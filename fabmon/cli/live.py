@@ -46,14 +46,8 @@ def run(options: Options) -> Exit:
 
 async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -> Exit:
     interval_s = options.interval_s or settings.interval_s
-    ssh_config = options.ssh_config or settings.ssh.config
-    feed = LiveFeed(
-        hosts,
-        interval_s=interval_s,
-        ssh_config=None if ssh_config is None else Path(ssh_config),
-        connect_timeout_s=settings.ssh.connect_timeout_s,
-        fan_out=settings.ssh.fan_out,
-    )
+    ssh_config = str(options.ssh_config) if options.ssh_config else settings.ssh_config
+    feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
     history = History(hosts, interval_s, settings.management_ports)
     async with (
         aclosing(feed),

@@ -20,29 +20,48 @@ from fabmon.history.series import Place, Series
 RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
 
+Indices = NDArray[np.intp]
+
 _PROBE_CPU = "probe_cpu_us"
 _US_PER_S = 1e6
 
 
-class _NodePlaces:
-    """Where one node's series go in the table of ports."""
+class _Columns(dict[str, int]):
+    """Metric name -> column of the table; a newer probe's metrics get a column at first sight."""
 
-    def __init__(self, place: Place, hello: Hello) -> None:
-        self.place = place
+    def of(self, name: str) -> int:
+        return self.setdefault(name, len(self))
+
+
+class _Seat:
+    """Where one node's series lie, and which cells of the table of ports they fill.
+
+    `series`, `rows` and `columns` are parallel, one element a value that belongs to a port.
+    """
+
+    def __init__(
+        self, node: str, hello: Hello, place: Place, rows: Rows, columns: _Columns
+    ) -> None:
         self.hello = hello
-        self.series: list[int] = []
-        self.cells: list[tuple[str, str]] = []
+        self.place = place
         self.cpu: int | None = None
+        series: list[int] = []
+        row_of: list[int] = []
+        column_of: list[int] = []
         for start, block in zip(place.starts, hello.blocks, strict=True):
-            position = start
+            position = start + 1
             for item in block.objects:
-                for metric in item.metrics:
-                    position += 1
-                    if item.port is not None:
-                        self.series.append(position)
-                        self.cells.append((item.port, metric))
-                    elif metric == _PROBE_CPU:
-                        self.cpu = position
+                width = len(item.metrics)
+                if item.port is not None:
+                    series += range(position, position + width)
+                    row_of += [rows.of(node, item.port)] * width
+                    column_of += [columns.of(metric) for metric in item.metrics]
+                elif _PROBE_CPU in item.metrics:
+                    self.cpu = position + item.metrics.index(_PROBE_CPU)
+                position += width
+        self.series: Indices = np.array(series, np.intp)
+        self.rows: Indices = np.array(row_of, np.intp)
+        self.columns: Indices = np.array(column_of, np.intp)
 
 
 class History:
@@ -65,8 +84,8 @@ class History:
         self._series = Series()
         self._ring = Ring(ring_ticks)
         self._rows = Rows()
-        self._nodes: dict[str, _NodePlaces] = {}
-        self._columns = {name: position for position, name in enumerate(CATALOG)}
+        self._nodes: dict[str, _Seat] = {}
+        self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
         self._statuses = {
             host.name: NodeStatus(host.name, NodeState.QUEUED, 0) for host in self._hosts
         }
@@ -81,8 +100,11 @@ class History:
         now_s = tick.time_ns / 1e9
         for node, hello in tick.hellos:
             old = self._nodes.get(node)
-            place = self._series.add(hello, old.place if old else None)
-            self._nodes[node] = _NodePlaces(place, hello)
+            if old is not None and _counts_the_same(old.hello, hello):
+                place = old.place
+            else:
+                place = self._series.add(hello, old.place if old else None)
+            self._nodes[node] = _Seat(node, hello, place, self._rows, self._columns)
             self._notices.pop(node, None)
         for status in tick.statuses:
             self._statuses[status.node] = status
@@ -109,18 +131,11 @@ class History:
 
     def _wire_up(self) -> None:
         """Work out once, for this fabric, which series goes to which cell of the table."""
-        series: list[int] = []
-        rows: list[int] = []
-        columns: list[int] = []
-        self._extra_columns()
-        for name, node in self._nodes.items():
-            series += node.series
-            rows += [self._rows.of(name, port) for port, _ in node.cells]
-            columns += [self._columns[metric] for _, metric in node.cells]
-        width = len(self._columns)
-        self._picked: NDArray[np.intp] = np.array(series, np.intp)
-        self._cells: NDArray[np.intp] = np.array(rows, np.intp) * width + np.array(columns, np.intp)
-        self._cell_rows: NDArray[np.intp] = np.array(rows, np.intp)
+        seats = list(self._nodes.values())
+        rows = _joined([seat.rows for seat in seats])
+        self._picked = _joined([seat.series for seat in seats])
+        self._cells = rows * len(self._columns) + _joined([seat.columns for seat in seats])
+        self._cell_rows = rows
         hosts = {host.name: host for host in self._hosts}
         self._overrides: Floats = overrides(self._fabric.ports, hosts)
         self._deriver = Deriver(self._columns)
@@ -129,12 +144,6 @@ class History:
         self._row_node = np.array(
             [node_of.get(port.node, len(node_of)) for port in self._fabric.ports], np.intp
         )
-
-    def _extra_columns(self) -> None:
-        """A newer probe may have metrics that this console's catalog has not."""
-        for node in self._nodes.values():
-            for _, metric in node.cells:
-                self._columns.setdefault(metric, len(self._columns))
 
     def _moment(self, tick: Tick, now_s: float) -> Moment:
         ports = len(self._fabric.ports)
@@ -191,3 +200,24 @@ class History:
             for name, node in self._nodes.items()
             if node.cpu is not None
         }
+
+
+def _counts_the_same(one: Hello, other: Hello) -> bool:
+    """Whether two hellos of a node differ in facts only, so that its counters go on."""
+    return (
+        one.boot_id == other.boot_id
+        and one.interval_s == other.interval_s
+        and _shape(one) == _shape(other)
+    )
+
+
+def _shape(hello: Hello) -> list[tuple[str, int, list[tuple[str, tuple[str, ...]]]]]:
+    """What lies where in a frame: every object that has values, by block."""
+    return [
+        (block.source, block.every, [(o.id, o.metrics) for o in block.objects if o.metrics])
+        for block in hello.blocks
+    ]
+
+
+def _joined(parts: Sequence[Indices]) -> Indices:
+    return np.concatenate(parts) if parts else np.empty(0, np.intp)

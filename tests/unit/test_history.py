@@ -10,7 +10,7 @@ from fabmon.fabric.messages import MetricInfo, ObjectInfo
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
 from fabmon.history.history import History
-from tests.making import GBPS, START_NS, LeafSpine, frame, hello, port, tick, up
+from tests.making import GBPS, START_NS, LeafSpine, frame, hello, neighbour, port, tick, up
 
 RDMA = ("ib_state", "ib_rate_bps", "ib_tx_bytes", "phy_tx_bytes", "netdev_tx_bytes")
 
@@ -126,6 +126,22 @@ def test_nodes_without_a_word_have_a_state_and_no_ports() -> None:
     assert [node.ports for node in moment.fabric.nodes] == [(), ()]
     assert moment.statuses["gpu002"].state == "queued"
     assert moment.time_ns == START_NS
+
+
+def test_a_new_neighbour_does_not_interrupt_the_rates() -> None:
+    history = History([Host(name="a")])
+    history.accept(tick(0, {"a": frame(0, 1, 0, 0, 0)}, {"a": hello(port("eth0"))}))
+    richer = hello(port("eth0"), neighbour("eth0", "aa:bb"))
+    moment = history.accept(tick(1, {"a": frame(1, 1, 125, 0, 0)}, {"a": richer}))
+    assert moment.column("tx_bps").tolist() == [1000]
+
+
+def test_after_a_reboot_the_counters_start_anew() -> None:
+    history = History([Host(name="a")])
+    before, after = (hello(port("eth0"), boot_id=boot) for boot in ("one", "two"))
+    history.accept(tick(0, {"a": frame(0, 1, 100, 0, 0)}, {"a": before}))
+    moment = history.accept(tick(1, {"a": frame(1, 1, 400, 0, 0)}, {"a": after}))
+    assert np.isnan(moment.column("tx_bps")).all()
 
 
 def test_rows_stay_when_hardware_comes_and_goes() -> None:

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import re
+
+from collectors import registry
+from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64, saturating
+from collectors.catalog.ib import ib_metrics
+from collectors.catalog.netdev import netdev_metrics
+from collectors.catalog.phy import phy_metrics
+from collectors.catalog.probe import probe_metrics
+from collectors.catalog.rdma import rdma_metrics
+from collectors.source import Source
+from collectors.sources import ib as ib_source
+from collectors.sources.ethtool_names import RULES, catalog_name
+from collectors.sources.rdma_names import SPELLINGS
+
+TOPICS = {"traffic", "packets", "pause", "congestion", "error", "drop", "state", "probe"}
+UNITS = {
+    "bytes",
+    "bits",
+    "blocks",
+    "packets",
+    "events",
+    "operations",
+    "ticks",
+    "seconds",
+    "us",
+    "bps",
+    "percent",
+    "state",
+}
+KINDS = {WRAP64, WRAP32, GAUGE, *(saturating(bits) for bits in (4, 8, 16, 32))}
+
+# Names that the console is written against.
+PROMISED = {
+    *(f"{family}_{way}_bytes" for family in ("phy", "ib", "netdev") for way in ("tx", "rx")),
+    *(f"pfc_{way}_pause_us_prio{prio}" for way in ("tx", "rx") for prio in range(8)),
+    *(f"pfc_{way}_frames_prio{prio}" for way in ("tx", "rx") for prio in range(8)),
+    *("netdev_up", "netdev_speed_bps", "ib_state", "ib_rate_bps", "pause_rx_us", "pause_tx_us"),
+    *("rdma_ecn_marked", "rdma_cnp_sent", "rdma_cnp_handled"),
+}
+
+
+def test_every_name_is_one_row() -> None:
+    rows = [
+        metric.name
+        for family in (netdev_metrics, ib_metrics, rdma_metrics, phy_metrics, probe_metrics)
+        for metric in family()
+    ]
+    assert len(rows) == len(set(rows)) == len(CATALOG) > 200
+
+
+def test_every_row_speaks_the_closed_vocabulary() -> None:
+    for name, metric in CATALOG.items():
+        assert name == metric.name
+        assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", name), name
+        assert metric.topic in TOPICS, name
+        assert metric.unit in UNITS, name
+        assert metric.kind in KINDS, name
+        assert metric.direction in ("tx", "rx", ""), name
+        assert metric.meaning, name
+        assert metric.source, name
+
+
+def test_names_unit_and_direction_agree() -> None:
+    for name, metric in CATALOG.items():
+        words = name.split("_")
+        stem = [word for word in words if not word.startswith("prio")][-1]
+        for unit in ("bytes", "us", "bps", "percent"):
+            assert (stem == unit) == (metric.unit == unit) or metric.unit == "bytes", name
+        for direction in ("tx", "rx"):
+            if direction in words:
+                assert metric.direction == direction, name
+    assert all(CATALOG[name].kind == GAUGE for name in CATALOG if name.endswith("_bps"))
+
+
+def test_traffic_is_bytes_in_one_direction() -> None:
+    traffic = [metric for metric in CATALOG.values() if metric.topic == "traffic"]
+    assert len(traffic) > 8
+    for metric in traffic:
+        assert (metric.unit, metric.kind) == ("bytes", WRAP64), metric.name
+        assert metric.direction in ("tx", "rx"), metric.name
+
+
+def test_the_promised_names_are_there() -> None:
+    assert set(CATALOG) >= PROMISED
+
+
+def test_every_source_can_be_loaded_and_is_called_as_it_is_registered() -> None:
+    for name in registry.SOURCES:
+        loaded = registry.load(name)
+        assert issubclass(loaded, Source)
+        assert loaded.name == name
+        assert loaded.every >= 1
+        assert 0 < loaded.deadline_s <= 2
+
+
+def test_every_metric_that_a_table_names_exists() -> None:
+    tables = (ib_source._DATA, ib_source._PACKETS, ib_source._SLOW_PACKETS, ib_source._ERRORS)
+    for table in (*tables, ib_source._WAIT, SPELLINGS):
+        assert set(table) <= set(CATALOG)
+    assert {name for name in CATALOG if name.startswith("rdma_")} == set(SPELLINGS)
+
+
+def test_every_rule_of_every_driver_leads_into_the_catalog() -> None:
+    for driver, rules in RULES.items():
+        for pattern, _ in rules:
+            example = pattern.replace("([rt]x)", "rx").replace(r"(\d)", "3").replace("\\.", ".")
+            example = example.replace("(?:_[rt]x)?", "")
+            example = re.sub(r"\((\w+)\|\w+\)", r"\1", example)
+            name = catalog_name(driver, example)
+            assert name in CATALOG, (driver, pattern, example, name)
+
+
+def test_what_no_rule_names_is_left_alone() -> None:
+    for driver in RULES:
+        for name in ("rx0_bytes", "[0]: rx_ucast_bytes", "tx_queue_3_bytes", "ch0_arm", ""):
+            assert catalog_name(driver, name) is None, (driver, name)
+    assert catalog_name("e1000e", "rx_bytes") is None

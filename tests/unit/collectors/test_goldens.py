@@ -1,0 +1,73 @@
+"""What every fake host looks like to every source, as text a person can read and review.
+
+`FABMON_UPDATE_GOLDENS=1` writes the files anew (and fails, so that the change is looked at).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors import registry
+from collectors.source import SourceError
+from tests.fixtures import hosts
+from tests.fixtures.reading import ask
+from tests.fixtures.tree import Tree
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+# Two of eight equal HCAs show everything that eight do.
+SMALL: dict[str, Callable[[Path], Tree]] = {
+    "ib": lambda root: hosts.ib_host(root, hcas=2),
+    "roce": lambda root: hosts.roce_host(root, hcas=2),
+}
+
+
+def seen_on(name: str, root: Path) -> dict[str, Any]:
+    SMALL.get(name, hosts.HOSTS[name])(root)
+    seen: dict[str, Any] = {}
+    for source in registry.SOURCES:
+        try:
+            answer = ask(source, root)
+        except SourceError as error:
+            seen[source] = f"{error.reason}: {error}"
+        else:
+            seen[source] = [
+                {
+                    "id": item.id,
+                    "kind": item.kind,
+                    "port": item.port,
+                    "info": item.info,
+                    "values": answer.of(item.id),
+                }
+                for item in answer.objects
+            ]
+    return seen
+
+
+@pytest.mark.parametrize("name", sorted(hosts.HOSTS))
+def test_a_host_looks_as_it_did(tmp_path: Path, name: str) -> None:
+    text = json.dumps(seen_on(name, tmp_path), indent=1) + "\n"
+    golden = GOLDENS / f"{name}.json"
+    if os.environ.get("FABMON_UPDATE_GOLDENS") == "1":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text, encoding="ascii")
+        pytest.fail(f"{golden.name} written: look at the difference, then run again without")
+    assert json.loads(text) == json.loads(golden.read_text(encoding="ascii"))
+
+
+def test_there_is_no_golden_without_a_host() -> None:
+    assert {path.stem for path in GOLDENS.glob("*.json")} == set(hosts.HOSTS)
+
+
+def test_the_goldens_show_every_registered_source_at_work() -> None:
+    working = set()
+    for path in GOLDENS.glob("*.json"):
+        seen = json.loads(path.read_text(encoding="ascii"))
+        working |= {source for source, objects in seen.items() if isinstance(objects, list)}
+    assert working == set(registry.SOURCES)

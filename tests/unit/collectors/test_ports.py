@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from collectors.hostfs import HostFS
+from collectors.ports import Port, find_ports, natural, signature
+from tests.fixtures import hosts, parts
+from tests.fixtures.tree import Tree
+
+
+def ports_of(tree: Tree) -> dict[str, Port]:
+    return {port.name: port for port in find_ports(HostFS(str(tree.root)))}
+
+
+def test_an_ipoib_interface_and_its_hca_are_one_port(tmp_path: Path) -> None:
+    ports = ports_of(hosts.ib_host(tmp_path))
+    assert sorted(ports) == ["eno1", *(f"mlx5_{index}" for index in range(8))]
+    port = ports["mlx5_3"]
+    assert (port.kind, port.netdev, port.rdma, port.rdma_port) == (
+        "infiniband",
+        "ib3",
+        "mlx5_3",
+        1,
+    )
+    assert port.rdma_path == "sys/class/infiniband/mlx5_3/ports/1"
+
+
+def test_the_gid_table_says_which_interface_a_roce_port_has(tmp_path: Path) -> None:
+    ports = ports_of(hosts.roce_host(tmp_path))
+    assert {name: port.netdev for name, port in ports.items()} == {
+        f"mlx5_{index}": f"ens{index + 1}np0" for index in range(8)
+    }
+    assert {port.kind for port in ports.values()} == {"ethernet"}
+
+
+def test_an_interface_of_that_name_elsewhere_is_not_believed(tmp_path: Path) -> None:
+    """GIDs of a device shared with other network namespaces name interfaces of those."""
+    tree = Tree(tmp_path)
+    for index in range(2):
+        device = parts.pci(tree, f"0000:1{index}:00.0", "mlx5_core")
+        parts.netdev(tree, f"eth{index}", 2 + index, device)
+        rdma = parts.rdma(tree, f"mlx5_{index}", device)
+        parts.rdma_port(tree, rdma, 1, "Ethernet", "400 Gb/sec (4X NDR)", ndevs=["eth1"])
+    ports = ports_of(tree)
+    assert {name: port.netdev for name, port in ports.items()} == {
+        "mlx5_0": "eth0",
+        "mlx5_1": "eth1",
+    }
+
+
+def test_ports_of_one_function_are_told_apart_by_number(tmp_path: Path) -> None:
+    ports = ports_of(hosts.old_kernel_host(tmp_path))
+    assert {name: port.netdev for name, port in ports.items()} == {
+        "mlx4_0/1": "ib0",
+        "mlx4_0/2": "ib1",
+    }
+
+
+def test_the_facts_of_a_port(tmp_path: Path) -> None:
+    info = ports_of(hosts.roce_host(tmp_path))["mlx5_7"].info
+    assert info == {
+        "netdev": "ens8np0",
+        "ifindex": 17,
+        "mac": "02:00:00:00:00:11",
+        "virtual": False,
+        "rdma": "mlx5_7",
+        "rdma_port": 1,
+        "link_layer": "Ethernet",
+        "fw_ver": "28.41.1000",
+        "board_id": "MT_0000000838",
+        "hca_type": "MT4129",
+        "guid": "fc6a:1c03:001c:0001",
+        "driver": "mlx5_core",
+        "pci": "0000:88:00.0",
+        "pcie_speed_gtps": 32.0,
+        "pcie_width": 8,
+        "pcie_max_speed_gtps": 32.0,
+        "pcie_max_width": 16,
+        "numa_node": 0,
+    }
+
+
+def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    device = parts.pci(tree, "0000:00:03.0", "virtio-pci", speed="Unknown", numa_node=-1)
+    parts.netdev(tree, "eth0", 2, device)
+    info = ports_of(tree)["eth0"].info
+    assert info["pci"] == "0000:00:03.0"
+    assert not {"numa_node", "pcie_speed_gtps", "iflink", "master", "guid"} & set(info)
+
+
+def test_a_bonds_members_are_the_ports_and_nothing_above_them(tmp_path: Path) -> None:
+    ports = ports_of(hosts.bond_host(tmp_path))
+    assert sorted(ports) == ["ens1f0np0", "ens1f1np1", "mlx5_bond_0"]
+    assert {port.info["bond"] for port in ports.values()} == {"bond0"}
+    assert ports["mlx5_bond_0"].netdev is None
+    assert ports["ens1f1np1"].info["master"] == "bond0"
+
+
+def test_a_virtual_function_is_a_port_where_its_parent_is_not_seen(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    parent = parts.pci(tree, "0000:18:00.0", "mlx5_core")
+    function = parts.pci(tree, "0000:18:00.2", "mlx5_core")
+    tree.link(f"{function}/physfn", parent)
+    parts.netdev(tree, "net1", 5, function)
+    assert list(ports_of(tree)) == ["net1"]
+    parts.netdev(tree, "ens1", 2, parent)
+    assert list(ports_of(tree)) == ["ens1"]
+
+
+def test_virtual_interfaces_count_only_without_hardware(tmp_path: Path) -> None:
+    tree = hosts.container_host(tmp_path)
+    ports = ports_of(tree)
+    assert list(ports) == ["eth0"]
+    assert ports["eth0"].info["virtual"] is True
+    assert ports["eth0"].info["iflink"] == 17
+    device = parts.pci(tree, "0000:18:00.0", "mlx5_core")
+    parts.netdev(tree, "ens1", 30, device)
+    assert list(ports_of(tree)) == ["ens1"]
+
+
+def test_an_empty_machine_has_no_ports(tmp_path: Path) -> None:
+    assert find_ports(HostFS(str(tmp_path))) == []
+
+
+def test_the_signature_changes_with_the_hardware_and_not_with_the_counters(
+    tmp_path: Path,
+) -> None:
+    tree = hosts.ib_host(tmp_path, hcas=2)
+    fs = HostFS(str(tmp_path))
+    before = signature(fs)
+    tree.grow(5)
+    assert signature(fs) == before
+    link = tmp_path / "sys/class/infiniband/mlx5_1"
+    target = os.readlink(link)
+    link.unlink()
+    without = signature(fs)
+    assert without != before
+    link.symlink_to(target)
+    assert signature(fs) != without
+
+
+def test_names_sort_as_people_count() -> None:
+    names = ["mlx5_10", "eth2", "mlx5_2", "eth10", "eth9", "mlx5_2/1"]
+    assert sorted(names, key=natural) == [
+        "eth2",
+        "eth9",
+        "eth10",
+        "mlx5_2",
+        "mlx5_2/1",
+        "mlx5_10",
+    ]

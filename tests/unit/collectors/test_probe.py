@@ -1,0 +1,365 @@
+"""The probe's loop: deadlines, hot-plug, notices, and ending when nobody listens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from collectors import probe as probe_module
+from collectors.hostfs import HostFS
+from collectors.probe import Probe
+from collectors.source import Denied, Faults, NoData, Object, Source, Unsupported
+
+
+class Counter(Source):
+    """A port whose byte counter counts its reads."""
+
+    name = "counter"
+    deadline_s = 0.1
+
+    def __init__(self, host: Optional[HostFS] = None) -> None:
+        super().__init__(host or HostFS("/nowhere"))
+        self.ports = ["eth0"]
+        self.reads = 0
+
+    def discover(self) -> List[Object]:
+        return [Object(p, "ethernet", p, {}, ("netdev_tx_bytes",)) for p in self.ports]
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        self.reads += 1
+        return [self.reads for _ in self.ports]
+
+    def signature(self) -> object:
+        return tuple(self.ports)
+
+
+class Stuck(Counter):
+    """Its reads hang until somebody lets them go."""
+
+    name = "stuck"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        self.gate.wait()
+        return super().read(faults)
+
+
+class Lines:
+    """What a probe said, by kind."""
+
+    def __init__(self) -> None:
+        self.all: List[List[Any]] = []
+
+    def __call__(self, line: bytes) -> None:
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        self.all.append(json.loads(line))
+
+    def of(self, kind: str) -> List[Any]:
+        return [line for line in self.all if line[0] == kind]
+
+    @property
+    def notices(self) -> List[Dict[str, str]]:
+        return [line[1] for line in self.of("notice")]
+
+    def blocks(self, position: int) -> List[Any]:
+        """What one source's block held, frame by frame."""
+        return [line[4][position] for line in self.of("frame")]
+
+
+def run(frames: int, *sources: Source, interval_s: float = 0.05) -> Lines:
+    lines = Lines()
+    Probe(sources, lines, {"hostname": "gpu001"}, interval_s).run(frames)
+    return lines
+
+
+def test_a_hello_then_a_frame_a_tick() -> None:
+    lines = run(3, Counter())
+    assert [line[0] for line in lines.all] == ["hello", "frame", "frame", "frame"]
+    assert [block[1] for block in lines.blocks(0)] == [1, 2, 3]
+    assert [line[1] for line in lines.of("frame")] == [0, 1, 2]
+
+
+def test_ticks_fall_on_multiples_of_the_interval() -> None:
+    lines = run(6, Counter(), interval_s=0.2)
+    late_s = [(line[2] / 1e9) % 0.2 for line in lines.of("frame")[1:]]
+    assert sorted(late_s)[len(late_s) // 2] < 0.05
+
+
+def test_every_block_has_the_clock_of_its_own_read() -> None:
+    lines = run(2, Counter())
+    for line in lines.of("frame"):
+        assert line[3] <= line[4][0][0] <= line[3] + 1e9
+
+
+def test_the_probe_reports_its_own_cost() -> None:
+    lines = run(3, Counter())
+    metrics = [item["metrics"] for item in lines.of("hello")[0][1]["blocks"][-1]["objects"]]
+    assert metrics == [["probe_cpu_us", "probe_rss_bytes", "probe_late_us"], ["probe_read_us"]]
+    clock, cpu_us, rss, late_us, read_us = lines.blocks(-1)[-1]
+    assert clock > 0
+    assert cpu_us > 0
+    assert rss > 1_000_000
+    assert late_us >= 0
+    assert read_us >= 0
+
+
+def test_a_source_that_hangs_costs_its_block_and_nothing_else() -> None:
+    stuck, counter = Stuck(), Counter()
+    stuck.gate.clear()
+    lines = run(5, stuck, counter)
+    assert lines.blocks(0) == [None] * 5
+    assert [block[1] for block in lines.blocks(1)] == [1, 2, 3, 4, 5]
+    assert [(n["event"], n["source"], n["reason"]) for n in lines.notices] == [
+        ("lost", "stuck", "late")
+    ]
+
+
+def test_a_source_that_comes_back_is_told_once() -> None:
+    stuck = Stuck()
+    stuck.gate.clear()
+    threading.Timer(0.5, stuck.gate.set).start()
+    lines = run(25, stuck)
+    assert [n["event"] for n in lines.notices] == ["lost", "recovered"]
+    assert lines.blocks(0)[0] is None
+    assert lines.blocks(0)[-1] is not None
+
+
+def test_a_hang_does_not_slow_the_ticks_after_the_first() -> None:
+    stuck = Stuck()
+    stuck.gate.clear()
+    lines = run(10, stuck, interval_s=0.2)
+    walls = [line[2] / 1e9 for line in lines.of("frame")]
+    assert walls[-1] - walls[0] < 10 * 0.2
+
+
+def test_nothing_of_its_kind_is_no_trouble() -> None:
+    class Absent(Counter):
+        def discover(self) -> List[Object]:
+            raise NoData("no /sys/class/infiniband")
+
+    lines = run(1, Absent(), Counter())
+    assert lines.notices == []
+    assert [block["source"] for block in lines.of("hello")[0][1]["blocks"]] == ["counter", "probe"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Denied("needs CAP_NET_ADMIN"), "denied"),
+        (Unsupported("old kernel"), "unsupported"),
+        (OSError(5, "Input/output error"), "failed"),
+        (ZeroDivisionError("oops"), "failed"),
+    ],
+)
+def test_a_source_that_fails_says_why_once(error: Exception, reason: str) -> None:
+    class Failing(Counter):
+        def read(self, faults: Faults) -> List[Optional[int]]:
+            raise error
+
+    lines = run(3, Failing())
+    assert lines.blocks(0) == [None, None, None]
+    assert [n["reason"] for n in lines.notices] == [reason]
+
+
+def test_a_value_that_is_absent_is_null_and_told_once_with_its_reason() -> None:
+    class Patchy(Counter):
+        def read(self, faults: Faults) -> List[Optional[int]]:
+            self.reads += 1
+            if self.reads in (2, 3):
+                faults[0] = "unsupported"
+                return [None]
+            return [self.reads]
+
+    lines = run(5, Patchy())
+    assert [block[1] for block in lines.blocks(0)] == [1, None, None, 4, 5]
+    told = [(n["event"], n["object"], n["metric"], n["reason"]) for n in lines.notices]
+    assert told == [
+        ("absent", "eth0", "netdev_tx_bytes", "unsupported"),
+        ("recovered", "eth0", "netdev_tx_bytes", ""),
+    ]
+
+
+def test_a_thousand_absent_values_are_not_a_thousand_lines() -> None:
+    class Wide(Counter):
+        def discover(self) -> List[Object]:
+            return [Object("eth0", "ethernet", "eth0", {}, ("netdev_tx_bytes",) * 1000)]
+
+        def read(self, faults: Faults) -> List[Optional[int]]:
+            faults.update(dict.fromkeys(range(1000), "denied"))
+            return [None] * 1000
+
+    lines = run(2, Wide())
+    assert len(lines.notices) == 51
+    assert lines.notices[-1]["text"] == "and 950 more values"
+
+
+def test_hardware_that_comes_is_a_new_hello_with_another_layout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe_module, "_LOOK_AGAIN_S", 0.05)
+    counter = Counter()
+    threading.Timer(0.3, lambda: counter.ports.append("eth1")).start()
+    lines = run(12, counter)
+    first, second = (line[1] for line in lines.of("hello"))
+    assert first["layout"] != second["layout"]
+    assert [item["id"] for item in second["blocks"][0]["objects"]] == ["eth0", "eth1"]
+    after = lines.all[lines.all.index(["hello", second]) + 1 :]
+    assert all(len(line[4][0]) == 3 for line in after if line[0] == "frame")
+
+
+def test_a_change_that_changes_nothing_is_no_hello(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nervous(Counter):
+        def signature(self) -> object:
+            return self.reads
+
+    monkeypatch.setattr(probe_module, "_LOOK_AGAIN_S", 0.05)
+    assert len(run(6, Nervous()).of("hello")) == 1
+
+
+def test_a_slow_source_is_read_at_every_tenth_tick_and_null_between() -> None:
+    class Slow(Counter):
+        every = 10
+
+    lines = run(21, Slow(), interval_s=0.05)
+    read = [position for position, block in enumerate(lines.blocks(0)) if block is not None]
+    assert read == [0, 10, 20]
+
+
+class Process:
+    """A real probe in a process of its own, on the console's end of the pipes."""
+
+    def __init__(self, *arguments: str, settings: Optional[Dict[str, Any]] = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "collectors", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        if settings is not None:
+            assert self.process.stdin is not None
+            self.process.stdin.write(json.dumps(settings).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def line(self) -> List[Any]:
+        assert self.process.stdout is not None
+        said: List[Any] = json.loads(self.process.stdout.readline())
+        return said
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def test_once_prints_a_hello_and_a_frame_of_a_tree(tmp_path: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "collectors", "--once", "--root", str(tmp_path)],
+        capture_output=True,
+        check=True,
+        timeout=20,
+    )
+    assert [json.loads(line)[0] for line in done.stdout.splitlines()] == ["hello", "frame"]
+    assert done.stderr == b""
+
+
+def test_the_probe_ends_within_two_seconds_of_its_pipe() -> None:
+    with Process("--control", settings={"interval_s": 30}) as probe:
+        assert probe.line()[0] == "hello"
+        assert probe.process.stdin is not None
+        probe.process.stdin.close()
+        assert probe.process.wait(timeout=2) == 0
+
+
+def test_the_probe_ends_though_nobody_reads_and_its_writes_block() -> None:
+    with Process("--control", settings={"interval_s": 0.05}) as probe:
+        probe.line()
+        time.sleep(0.5)
+        assert probe.process.stdin is not None
+        probe.process.stdin.close()
+        assert probe.process.wait(timeout=2) == 0
+
+
+def test_the_probe_ends_when_the_lease_runs_out() -> None:
+    with Process("--control", settings={"lease_s": 0.3}) as probe:
+        probe.line()
+        assert probe.process.wait(timeout=5) == 0
+
+
+def test_a_sign_of_life_renews_the_lease() -> None:
+    with Process("--control", settings={"lease_s": 1.0}) as probe:
+        assert probe.process.stdin is not None
+        for _ in range(8):
+            time.sleep(0.25)
+            probe.process.stdin.write(b"{}\n")
+            probe.process.stdin.flush()
+        assert probe.process.poll() is None
+
+
+def test_the_probe_dies_with_a_console_that_is_killed() -> None:
+    console = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys\n"
+            "p = subprocess.Popen([sys.executable, '-m', 'collectors', '--control'],"
+            " stdin=subprocess.PIPE)\n"
+            "p.stdin.write(b'{}\\n'); p.stdin.flush(); print(p.pid, flush=True); p.wait()",
+        ],
+        stdout=subprocess.PIPE,
+    )
+    assert console.stdout is not None
+    pid = int(console.stdout.readline())
+    time.sleep(0.5)
+    os.kill(console.pid, signal.SIGKILL)
+    console.communicate()
+    until = time.monotonic() + 2
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"interval_s": 0}, "interval_s must be 0.05 to 3600, not 0"),
+        ({"interval_s": "fast"}, "interval_s must be"),
+        ({"lease_s": -1}, "lease_s must be 0 or more"),
+        ({"sources": ["netdev", "warp"]}, "no source 'warp'"),
+        ([], "one JSON object"),
+    ],
+)
+def test_bad_settings_are_refused_in_words(settings: Any, complaint: str) -> None:
+    with Process("--control", settings=settings) as probe:
+        _, stderr = probe.process.communicate(timeout=10)
+        assert probe.process.returncode == 2
+        assert complaint in stderr.decode()
+
+
+def test_a_reader_that_leaves_is_no_crash() -> None:
+    with Process("--interval", "0.05") as probe:
+        probe.line()
+        assert probe.process.stdout is not None
+        probe.process.stdout.close()
+        assert probe.process.wait(timeout=5) == 0
+        assert probe.process.stderr is not None
+        assert probe.process.stderr.read() == b""

@@ -1,0 +1,29 @@
+"""What the tests of the feeds share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.feeds.sshnodes import Nodes
+
+
+@pytest.fixture
+def empty_root(tmp_path: Path) -> str:
+    """A tree for probes to read that holds no devices at all."""
+    root = tmp_path / "root"
+    root.mkdir()
+    return str(root)
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Nodes]:
+    """SSH servers to be, without anything of the person who runs the tests."""
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    directory = tmp_path / "ssh"
+    directory.mkdir()
+    made = Nodes(directory)
+    yield made
+    await made.close()
