@@ -13,6 +13,7 @@ SOURCES: Dict[str, str] = {
     "ib": "collectors.sources.ib:Traffic",
     "ib_errors": "collectors.sources.ib:Errors",
     "rdma": "collectors.sources.rdma:Rdma",
+    "rdma_errors": "collectors.sources.rdma:RdmaErrors",
     "ethtool": "collectors.sources.ethtool:Ethtool",
     "routes": "collectors.sources.routes:Routes",
 }

@@ -21,10 +21,8 @@ def cpu_s(work: Callable[[], object], runs: int = 5) -> list[float]:
 
 def tell(name: str, figures: dict[str, object], runs: Sequence[float] = ()) -> None:
     """Print one line: the benchmark, its figures, and the spread of its runs in seconds."""
-    spread = {"min_s": min(runs), "median_s": statistics.median(runs), "max_s": max(runs)}
-    line = {
-        "bench": name,
-        **figures,
-        **({k: round(v, 6) for k, v in spread.items()} if runs else {}),
-    }
+    spread: dict[str, float] = {}
+    if runs:
+        spread = {"min_s": min(runs), "median_s": statistics.median(runs), "max_s": max(runs)}
+    line = {"bench": name, **figures, **{key: round(value, 6) for key, value in spread.items()}}
     print(json.dumps(line), flush=True)

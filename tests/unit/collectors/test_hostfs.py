@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import pytest
 
-from collectors import hostfs
 from collectors.cells import Cells
 from collectors.hostfs import HostFS
 from collectors.source import Faults
@@ -23,7 +22,7 @@ def test_read_all_does_not_take_a_short_read_for_the_end(
     def whole_lines(fd: int, size: int, offset: int) -> bytes:
         return real(fd, min(size, 4096), offset).rpartition(b"\n")[0] + b"\n" * (offset < len(text))
 
-    monkeypatch.setattr(hostfs.os, "pread", whole_lines)
+    monkeypatch.setattr(os, "pread", whole_lines)
     file = HostFS(str(tmp_path)).open("dev")
     assert file.read_all() == text
     assert file.read_all() == text

@@ -117,7 +117,7 @@ def test_a_rate_that_is_none_is_refused() -> None:
         parse_rate(b"unknown")
 
 
-@pytest.mark.parametrize("name", ["ib", "ib_errors", "rdma"])
+@pytest.mark.parametrize("name", ["ib", "ib_errors", "rdma", "rdma_errors"])
 def test_a_machine_without_rdma_has_no_data(tmp_path: Path, name: str) -> None:
     hosts.container_host(tmp_path)
     with pytest.raises(NoData):

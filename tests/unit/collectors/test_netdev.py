@@ -71,7 +71,8 @@ def test_an_interface_that_left_has_no_values_and_the_others_stay(tmp_path: Path
     netdev = source("netdev", tmp_path)
     objects = netdev.discover()
     table = tmp_path / "proc/net/dev"
-    table.write_text("".join(line for line in table.open() if " ib0:" not in line))
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(line for line in lines if " ib0:" not in line))
     answer = read(netdev, objects)
     assert answer.of("ib0")["netdev_rx_bytes"] == "absent"
     assert answer.of("ib1")["netdev_rx_bytes"] == 110_000_000

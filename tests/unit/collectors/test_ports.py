@@ -120,6 +120,14 @@ def test_virtual_interfaces_count_only_without_hardware(tmp_path: Path) -> None:
     assert list(ports_of(tree)) == ["ens1"]
 
 
+def test_a_veth_is_a_port_even_when_both_ends_have_the_same_index(tmp_path: Path) -> None:
+    """Indices are counted in each network namespace: then sysfs shows a link to itself."""
+    tree = Tree(tmp_path)
+    for index, name in enumerate(("dummy0", "ifb1", "tap0", "eth0"), 2):
+        parts.netdev(tree, name, index, extra={"tun_flags": "0x1002"} if name == "tap0" else None)
+    assert list(ports_of(tree)) == ["eth0"]
+
+
 def test_an_empty_machine_has_no_ports(tmp_path: Path) -> None:
     assert find_ports(HostFS(str(tmp_path))) == []
 

@@ -21,6 +21,9 @@ def test_mlx5_on_roce_has_congestion_and_on_infiniband_has_none(tmp_path: Path) 
     assert roce["rdma_out_of_sequence"] == 44
     assert roce["rdma_retransmits"] == 3
     assert "rdma_ecn_marked" not in ask("rdma", tmp_path / "ib").of("mlx5_0")
+    rarely = ask("rdma_errors", tmp_path / "roce").of("mlx5_0")
+    assert rarely["rdma_rx_write_requests"] == 4_294_900_000
+    assert not set(rarely) & set(roce)
 
 
 def test_bnxt_is_understood_in_both_spellings(tmp_path: Path) -> None:
@@ -61,8 +64,9 @@ def test_what_the_device_counts_for_all_its_ports_is_an_object_of_its_own(tmp_pa
     device = "sys/class/infiniband/bnxt_re0"
     counters = {"cmds_err": Counter(6), "rx_bytes": Counter(1), "keep_alive_rcvd": Counter(2)}
     parts.hw_counters(tree, device, counters, lifespan_ms=0)
-    answer = ask("rdma", tmp_path)
     # What a port counts already is not taken twice.
+    assert not ask("rdma", tmp_path).of("bnxt_re0/device")
+    answer = ask("rdma_errors", tmp_path)
     assert answer.of("bnxt_re0/device") == {"rdma_commands_failed": 6}
     assert [item.port for item in answer.objects if item.id == "bnxt_re0/device"] == ["bnxt_re0"]
 

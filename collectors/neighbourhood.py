@@ -1,0 +1,161 @@
+"""The kernel's routes, neighbours and addresses, boiled down to what a fabric map needs."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Dict, List, NamedTuple, Set, Tuple, Union
+
+from collectors import rtmessages
+from collectors.ports import natural
+from collectors.rtmessages import INET, INET6, Address, Hop, Link, Neighbour, Nexthop, Route
+from collectors.rtnetlink import Netlink
+
+_MOST_DESTINATIONS = 16
+_MOST_NEIGHBOURS = 64
+"""Of one interface. More than a few means a shared segment, where no neighbour is the cable's."""
+
+_RESOLVED = 0x02 | 0x04 | 0x08 | 0x10 | 0x80
+"""NUD states of an entry that is or was good: reachable, stale, delay, probe, permanent."""
+
+_FAMILIES = {INET: "inet", INET6: "inet6"}
+
+Info = Dict[str, Any]
+
+
+class Neighbourhood(NamedTuple):
+    """What `routes` tells, as its objects' `info`; `names` has the interfaces looked at."""
+
+    ecmp: List[Info]
+    neighbours: List[Info]
+    addresses: List[Info]
+    names: Dict[int, str]
+
+    def differs(self, there: bool, fact: Union[Neighbour, Address]) -> bool:
+        """Whether a neighbour or an address, there now or gone, is told differently here."""
+        dev = self.names.get(fact.ifindex)
+        if dev is None:
+            return False
+        if isinstance(fact, Address):
+            told = any(
+                item["dev"] == dev and fact.address in item["addresses"] for item in self.addresses
+            )
+            return told != there
+        told_macs = {item["ip"]: item["mac"] for item in self.neighbours if item["dev"] == dev}
+        if len(told_macs) >= _MOST_NEIGHBOURS:
+            return False
+        # One that went silent is still what was last seen there.
+        resolved = there and fact.mac is not None and fact.state & _RESOLVED
+        return bool(resolved) and told_macs.get(fact.ip) != fact.mac
+
+
+def look(devices: Set[str]) -> Neighbourhood:
+    """Ask the kernel about the interfaces `devices`. Raises OSError."""
+    netlink = Netlink()
+    try:
+        links = [fact for fact in netlink.dump(rtmessages.GETLINK) if isinstance(fact, Link)]
+        names = {link.ifindex: link.name for link in links}
+        ours = {index: name for index, name in names.items() if name in devices}
+        return Neighbourhood(
+            _groups(netlink, names), _neighbours(netlink, ours), _addresses(netlink, ours), ours
+        )
+    finally:
+        netlink.close()
+
+
+def _groups(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
+    """Every set of two or more equal next hops, with where it leads."""
+    nexthops = _nexthops(netlink)
+    groups: Dict[Tuple[int, Tuple[Tuple[str, str, int], ...]], Info] = {}
+    for family in (INET, INET6):
+        for route in netlink.dump(rtmessages.GETROUTE, family):
+            if not isinstance(route, Route):
+                continue
+            hops = _hops_of(nexthops, route.nexthop_id) if route.nexthop_id else list(route.hops)
+            if len(hops) < 2:
+                continue
+            members = [_member(hop, names) for hop in hops]
+            members.sort(key=lambda item: (natural(item["dev"]), item["via"] or ""))
+            key = (
+                family,
+                tuple((item["dev"], item["via"] or "", item["weight"]) for item in members),
+            )
+            group = groups.setdefault(
+                key,
+                {
+                    "family": _FAMILIES[family],
+                    "members": members,
+                    "destinations": [],
+                    "destinations_count": 0,
+                },
+            )
+            group["destinations_count"] += 1
+            if len(group["destinations"]) < _MOST_DESTINATIONS:
+                group["destinations"].append(route.destination)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _member(hop: Hop, names: Dict[int, str]) -> Info:
+    member: Info = {
+        "dev": names.get(hop.ifindex, f"if{hop.ifindex}"),
+        "via": hop.via,
+        "weight": hop.weight,
+    }
+    if not hop.alive:
+        member["dead"] = True
+    return member
+
+
+def _nexthops(netlink: Netlink) -> Dict[int, Nexthop]:
+    """The nexthop objects by id; none before Linux 5.3, which does not know them."""
+    found: Dict[int, Nexthop] = {}
+    try:
+        for item in netlink.dump(rtmessages.GETNEXTHOP):
+            if isinstance(item, Nexthop):
+                found[item.id] = item
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+    return found
+
+
+def _hops_of(nexthops: Dict[int, Nexthop], identity: int) -> List[Hop]:
+    """The hops of a nexthop object; a group names others, which are not groups themselves."""
+    item = nexthops.get(identity)
+    if item is None:
+        return []
+    if item.hop is not None:
+        return [item.hop]
+    hops = []
+    for member, weight in item.group:
+        other = nexthops.get(member)
+        if other is not None and other.hop is not None:
+            hops.append(other.hop._replace(weight=weight))
+    return hops
+
+
+def _neighbours(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
+    """Entries with a MAC, by interface and address."""
+    found: Dict[str, List[Info]] = {}
+    for item in netlink.dump(rtmessages.GETNEIGH):
+        if not isinstance(item, Neighbour) or item.ifindex not in names or item.mac is None:
+            continue
+        if item.state & _RESOLVED:
+            dev = names[item.ifindex]
+            found.setdefault(dev, []).append({"dev": dev, "ip": item.ip, "mac": item.mac})
+    return [
+        item
+        for dev in sorted(found, key=natural)
+        for item in sorted(found[dev], key=lambda item: natural(item["ip"]))[:_MOST_NEIGHBOURS]
+    ]
+
+
+def _addresses(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
+    """The addresses of each interface that has any."""
+    found: Dict[str, List[str]] = {}
+    for item in netlink.dump(rtmessages.GETADDR):
+        if isinstance(item, Address) and item.ifindex in names:
+            found.setdefault(names[item.ifindex], []).append(item.address)
+    return [
+        {"dev": dev, "addresses": sorted(found[dev], key=natural)}
+        for dev in sorted(found, key=natural)
+    ]

@@ -1,0 +1,113 @@
+"""What is known of a port that does not tick: driver, PCI place, firmware, addresses.
+
+The keys: `netdev`, `ifindex`, `iflink` (the index of the other end, for an interface that leads
+elsewhere), `mac`, `master`, `bond`, `virtual`; `rdma`, `rdma_port`, `link_layer`, `fw_ver`,
+`board_id`, `hca_type`, `guid`; `driver`, `pci` (dddd:bb:dd.f), `pcie_speed_gtps` and `pcie_width`
+(a lane's speed now, and lanes), `pcie_max_speed_gtps`, `pcie_max_width`, `numa_node`. A fact that
+is not known is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Optional
+
+from collectors.hostfs import HostFS
+
+_BDF = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def netdev_facts(fs: HostFS, name: str) -> Dict[str, Any]:
+    """The facts of a network interface."""
+    path = f"sys/class/net/{name}"
+    index, link = fs.number(path, "ifindex"), fs.number(path, "iflink")
+    facts: Dict[str, Any] = {
+        "netdev": name,
+        "ifindex": index,
+        "iflink": link if link != index else None,
+        "mac": fs.text(path, "address"),
+        "virtual": not fs.exists(path, "device"),
+        **device_facts(fs, path),
+    }
+    if fs.exists(path, "master"):
+        facts["master"] = master = fs.resolve(path, "master").rpartition("/")[2]
+        if fs.exists("sys/class/net", master, "bonding"):
+            facts["bond"] = master
+    return known(facts)
+
+
+def rdma_facts(fs: HostFS, device: str, number: int) -> Dict[str, Any]:
+    """The facts of one port of an RDMA device."""
+    path = f"sys/class/infiniband/{device}"
+    return known(
+        {
+            "rdma": device,
+            "rdma_port": number,
+            "link_layer": fs.text(path, "ports", str(number), "link_layer"),
+            "fw_ver": fs.text(path, "fw_ver"),
+            "board_id": fs.text(path, "board_id"),
+            "hca_type": fs.text(path, "hca_type"),
+            "guid": fs.text(path, "node_guid"),
+            "virtual": not fs.exists(path, "device"),
+            **device_facts(fs, path),
+        }
+    )
+
+
+def device_facts(fs: HostFS, path: str) -> Dict[str, Any]:
+    """Driver and place of the device behind a class entry at `path`."""
+    if not fs.exists(path, "device"):
+        return {}
+    pci = pci_directory(fs, path)
+    driver = uevent(fs, f"{path}/device").get("DRIVER")
+    facts: Dict[str, Any] = {"driver": driver}
+    if pci is not None:
+        node = fs.number(pci, "numa_node")
+        facts.update(
+            pci=pci.rpartition("/")[2],
+            driver=driver or uevent(fs, pci).get("DRIVER"),
+            pcie_speed_gtps=_speed(fs.text(pci, "current_link_speed")),
+            pcie_width=fs.number(pci, "current_link_width"),
+            pcie_max_speed_gtps=_speed(fs.text(pci, "max_link_speed")),
+            pcie_max_width=fs.number(pci, "max_link_width"),
+            numa_node=node if node != -1 else None,
+        )
+    return facts
+
+
+def pci_directory(fs: HostFS, path: str) -> Optional[str]:
+    """The PCI function behind a class entry, below the root; None for what is not on PCI.
+
+    The device itself may be an auxiliary or a virtio device: then it is the function above it.
+    """
+    if not fs.exists(path, "device"):
+        return None
+    parts = fs.resolve(path, "device").split("/")
+    while parts and not _BDF.fullmatch(parts[-1]):
+        parts.pop()
+    return "/".join(parts) or None
+
+
+def pci_address(fs: HostFS, path: str) -> Optional[str]:
+    """The address of that function, as in `0000:17:00.0`."""
+    directory = pci_directory(fs, path)
+    return None if directory is None else directory.rpartition("/")[2]
+
+
+def uevent(fs: HostFS, path: str) -> Dict[str, str]:
+    """The key=value lines of a device's `uevent`; empty when there are none."""
+    lines = (fs.text(path, "uevent") or "").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def known(facts: Dict[str, Any]) -> Dict[str, Any]:
+    """The facts without those that are not known."""
+    return {key: value for key, value in facts.items() if value not in (None, "")}
+
+
+def _speed(text: Optional[str]) -> Optional[float]:
+    """`32.0 GT/s PCIe` -> 32.0; None when the link does not say (`Unknown`)."""
+    try:
+        return float((text or "").split()[0])
+    except (IndexError, ValueError):
+        return None

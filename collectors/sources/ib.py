@@ -1,0 +1,169 @@
+"""Ports of RDMA devices: state, data and error counters of `/sys/class/infiniband`.
+
+Data counters count words of four octets (OPA ports: flits of eight); here they become bytes. Every
+file of `counters/` costs the device one query, so that only what is drawn is read each tick.
+
+Widths. Kernels since 4.5 read the 64-bit counters where the device has them. Older ones have those
+in `counters_ext/`, and in `counters/` 32-bit ones that stick at their maximum; that maximum is
+reported as `saturated`. The error counters are narrow everywhere and stick too: their kind in the
+catalog says at what value, and they are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Optional, Tuple
+
+from collectors import ports
+from collectors.cells import Cells, Parse
+from collectors.hostfs import HostFS
+from collectors.source import Faults, NoData, Object, Saturated, Source, from_oserror
+
+_MASK64 = 2**64 - 1
+_STUCK32 = 2**32 - 1
+_OCTETS_A_WORD = 4
+_OCTETS_A_FLIT = 8
+_FLIT_DRIVERS = ("hfi1",)
+
+# Catalog name -> its spellings below the port's directory, the best first.
+_DATA: Dict[str, Tuple[str, ...]] = {
+    "ib_tx_bytes": ("counters_ext/port_xmit_data_64", "counters/port_xmit_data"),
+    "ib_rx_bytes": ("counters_ext/port_rcv_data_64", "counters/port_rcv_data"),
+}
+_PACKETS: Dict[str, Tuple[str, ...]] = {
+    "ib_tx_packets": ("counters_ext/port_xmit_packets_64", "counters/port_xmit_packets"),
+    "ib_rx_packets": ("counters_ext/port_rcv_packets_64", "counters/port_rcv_packets"),
+}
+_SLOW_PACKETS: Dict[str, Tuple[str, ...]] = {
+    f"ib_{direction}_{cast}_packets": (
+        f"counters_ext/port_{cast}_{verb}_packets",
+        f"counters/{cast}_{verb}_packets",
+    )
+    for cast in ("unicast", "multicast")
+    for direction, verb in (("tx", "xmit"), ("rx", "rcv"))
+}
+_WAIT: Dict[str, Tuple[str, ...]] = {"ib_tx_wait": ("counters/port_xmit_wait",)}
+_ERRORS: Dict[str, Tuple[str, ...]] = {
+    "ib_symbol_errors": ("counters/symbol_error",),
+    "ib_link_error_recovery": ("counters/link_error_recovery",),
+    "ib_link_downed": ("counters/link_downed",),
+    "ib_rx_errors": ("counters/port_rcv_errors",),
+    "ib_rx_remote_physical_errors": ("counters/port_rcv_remote_physical_errors",),
+    "ib_rx_switch_relay_errors": ("counters/port_rcv_switch_relay_errors",),
+    "ib_tx_discards": ("counters/port_xmit_discards",),
+    "ib_tx_constraint_errors": ("counters/port_xmit_constraint_errors",),
+    "ib_rx_constraint_errors": ("counters/port_rcv_constraint_errors",),
+    "ib_local_link_integrity_errors": ("counters/local_link_integrity_errors",),
+    "ib_excessive_buffer_overruns": ("counters/excessive_buffer_overrun_errors",),
+    "ib_vl15_dropped": ("counters/VL15_dropped",),
+}
+
+_RATE = re.compile(rb"(\d+)(?:\.(\d))? Gb/sec")
+
+
+class _PortSource(Source):
+    """Files of every RDMA port, read in order; subclasses say which."""
+
+    def __init__(self, host: HostFS) -> None:
+        super().__init__(host)
+        self._cells = Cells(host)
+
+    def discover(self) -> List[Object]:
+        """One object an RDMA port, with the metrics whose files are there."""
+        self.close()
+        try:
+            found = [port for port in ports.find_ports(self.host) if port.rdma is not None]
+        except OSError as error:
+            raise from_oserror(error) from error
+        if not found:
+            raise NoData("no RDMA device")
+        return [self._object(port) for port in found]
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        """The files' values; a file that fails costs its own value."""
+        return self._cells.read(faults)
+
+    def signature(self) -> object:
+        """Changes when an RDMA device or an interface comes, goes or is replaced."""
+        return ports.signature(self.host)
+
+    def close(self) -> None:
+        """Close every file."""
+        self._cells.close()
+
+    def _object(self, port: ports.Port) -> Object:
+        raise NotImplementedError
+
+    def _open(
+        self, port: ports.Port, files: Dict[str, Tuple[str, ...]], parse: Parse = int
+    ) -> List[str]:
+        """Open the best spelling of each metric; the names of those that are there."""
+        found = []
+        for metric, spellings in files.items():
+            # Where the 64-bit file is there but has no number, the narrow one may have.
+            there = [name for name in spellings if self.host.exists(port.rdma_path, name)]
+            good = [name for name in there if self.host.number(port.rdma_path, name) is not None]
+            for name in (good or there)[:1]:
+                if self._cells.add(f"{port.rdma_path}/{name}", parse):
+                    found.append(metric)
+        return found
+
+
+class Traffic(_PortSource):
+    """State, bytes, packets and waiting time of every RDMA port, each tick."""
+
+    name = "ib"
+
+    def _object(self, port: ports.Port) -> Object:
+        octets = _OCTETS_A_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_A_WORD
+        metrics = self._open(port, {"ib_state": ("state",)}, _leading_number)
+        metrics += self._open(port, _DATA, _words_of(octets))
+        metrics += self._open(port, _PACKETS, _not_stuck)
+        metrics += self._open(port, _WAIT)
+        info = {**port.info, "data_unit_bytes": octets}
+        return Object(port.name, port.kind, port.name, info, tuple(metrics))
+
+
+class Errors(_PortSource):
+    """Errors, line rate and physical state of every RDMA port; they move rarely."""
+
+    name = "ib_errors"
+    every = 10
+
+    def _object(self, port: ports.Port) -> Object:
+        metrics = self._open(port, {"ib_rate_bps": ("rate",)}, parse_rate)
+        metrics += self._open(port, {"ib_phys_state": ("phys_state",)}, _leading_number)
+        metrics += self._open(port, _SLOW_PACKETS, _not_stuck)
+        metrics += self._open(port, _ERRORS)
+        return Object(port.name, port.kind, port.name, {}, tuple(metrics))
+
+
+def parse_rate(data: bytes) -> int:
+    """`400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)` -> bits a second. Raises ValueError."""
+    match = _RATE.match(data)
+    if match is None:
+        raise ValueError(f"not a rate: {data!r}")
+    whole, tenth = match.groups(b"0")
+    return int(whole) * 1_000_000_000 + int(tenth) * 100_000_000
+
+
+def _leading_number(data: bytes) -> int:
+    """`4: ACTIVE` -> 4."""
+    return int(data.partition(b":")[0])
+
+
+def _not_stuck(data: bytes) -> int:
+    """A counter of 64 bits, or one of 32 that sticks at its maximum."""
+    value = int(data)
+    if value == _STUCK32:
+        raise Saturated("a 32-bit counter at its maximum")
+    return value
+
+
+def _words_of(octets: int) -> Parse:
+    """Words of that many octets -> bytes, wrapped at 64 bits as a byte counter would be."""
+
+    def parse(data: bytes) -> int:
+        return _not_stuck(data) * octets & _MASK64
+
+    return parse

@@ -1,0 +1,148 @@
+"""How drivers spell the counters of `hw_counters/`: one line a metric, one spelling a driver.
+
+The first spelling that a port has is taken; `a+b` is a sum of files. Sources: Linux
+drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa,erdma,hns} and sw/rxe, ROCm/device-metrics-exporter
+for ionic. bnxt_re counts every CNP received; mlx5 and irdma count those acted upon. bnxt_re took
+the names of mlx5 for its congestion counters, in the vendor's driver first.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+EACH_TICK: Dict[str, Tuple[str, ...]] = {
+    # Congestion: mlx5 and newer bnxt_re; bnxt_re; irdma; ionic; hns.
+    "rdma_ecn_marked": (
+        "np_ecn_marked_roce_packets",
+        "rx_ecn_marked_pkts",
+        "RxECNMrkd",
+        "rx_rdma_ecn_pkts",
+    ),
+    "rdma_cnp_sent": (
+        "np_cnp_sent",
+        "np_cnp_pkts",
+        "tx_cnp_pkts",
+        "cnpSent",
+        "tx_rdma_cnp_pkts",
+        "tx_cnp_pkt",
+    ),
+    "rdma_cnp_handled": (
+        "rp_cnp_handled",
+        "rx_cnp_pkts",
+        "cnpHandled",
+        "rx_rdma_cnp_pkts",
+        "rx_cnp_pkt",
+    ),
+    "rdma_cnp_ignored": ("rp_cnp_ignored", "cnpIgnored"),
+    # Loss and reordering: mlx5; bnxt_re; ionic; rxe; irdma.
+    "rdma_out_of_sequence": (
+        "out_of_sequence",
+        "oos_drop_count",
+        "resp_rx_outouf_seq",
+        "out_of_seq_request",
+        "Rcvd Out of order packets",
+    ),
+    "rdma_packet_sequence_errors": (
+        "packet_seq_err",
+        "seq_err_naks_rcvd",
+        "req_rx_pkt_seq_err",
+        "rcvd_seq_err",
+        "Nak Sequence Error",
+    ),
+    # mlx5 (adaptive); bnxt_re; ionic; irdma, old and new; rxe.
+    "rdma_retransmits": (
+        "roce_adp_retrans",
+        "to_retransmits",
+        "tx_rdma_retx_pkts",
+        "tcpRetransSegs",
+        "RetransSegs",
+        "completer_retry_err",
+    ),
+    "rdma_retransmit_timeouts": ("roce_adp_retrans_to", "RTO", "retrans_timeout_events"),
+    "rdma_ack_timeouts": ("local_ack_timeout_err",),
+    "rdma_rnr_nak_retries": (
+        "rnr_nak_retry_err",
+        "rnr_naks_rcvd",
+        "req_rx_rnr_retry_err",
+        "rcvd_rnr_err",
+        "RNR received",
+    ),
+    # Drops: mlx5; bnxt_re; ionic; efa; irdma; erdma.
+    "rdma_out_of_buffer": ("out_of_buffer", "rx_out_of_buffer", "resp_rx_outof_buf"),
+    "rdma_rx_drops": ("rx_roce_discards", "rx_drops", "ip4InDiscards+ip6InDiscards"),
+    "rdma_tx_drops": ("tx_roce_discards", "tx_disable_drop_cnt"),
+    # Traffic: newer mlx5 (optional, off by default); bnxt_re, efa; ionic; irdma; erdma; hns; rxe.
+    "rdma_rx_bytes": (
+        "rdma_rx_bytes",
+        "rx_bytes",
+        "rx_rdma_ucast_bytes+rx_rdma_mcast_bytes",
+        "ip4InOctets+ip6InOctets",
+        "rx_bytes_cnt",
+    ),
+    "rdma_tx_bytes": (
+        "rdma_tx_bytes",
+        "tx_bytes",
+        "tx_rdma_ucast_bytes+tx_rdma_mcast_bytes",
+        "ip4OutOctets+ip6OutOctets",
+        "tx_bytes_cnt",
+    ),
+    "rdma_rx_packets": (
+        "rdma_rx_packets",
+        "rx_pkts",
+        "rx_rdma_ucast_pkts+rx_rdma_mcast_pkts",
+        "ip4InPkts+ip6InPkts",
+        "rx_packets_cnt",
+        "rx_pkt",
+        "rcvd_pkts",
+    ),
+    "rdma_tx_packets": (
+        "rdma_tx_packets",
+        "tx_pkts",
+        "tx_rdma_ucast_pkts+tx_rdma_mcast_pkts",
+        "ip4OutPkts+ip6OutPkts",
+        "tx_packets_cnt",
+        "tx_pkt",
+        "sent_pkts",
+    ),
+}
+"""Catalog name -> file names, the first that is there wins: what is drawn and judged."""
+
+RARELY: Dict[str, Tuple[str, ...]] = {
+    "rdma_slow_restarts": ("roce_slow_restart",),
+    "rdma_slow_restart_cnps": ("roce_slow_restart_cnps",),
+    "rdma_slow_restart_transitions": ("roce_slow_restart_trans",),
+    "rdma_implied_nak_errors": (
+        "implied_nak_seq_err",
+        "req_rx_impl_nak_seq_err",
+        "Nak Sequence Error Implied",
+    ),
+    "rdma_duplicate_requests": ("duplicate_request", "dup_req", "resp_rx_dup_request"),
+    "rdma_icrc_errors": ("rx_icrc_encapsulated", "CRC errors"),
+    "rdma_rx_errors": ("rx_roce_errors", "rx_err_pkt"),
+    "rdma_tx_errors": ("tx_roce_errors", "tx_err_pkt"),
+    "rdma_rx_write_requests": ("rx_write_requests", "rx_write_req", "iwInRdmaWrites"),
+    "rdma_rx_read_requests": ("rx_read_requests", "rx_read_req", "iwInRdmaReads"),
+    "rdma_rx_atomic_requests": ("rx_atomic_requests", "rx_atomic_req"),
+    "rdma_rx_dct_connects": ("rx_dct_connect",),
+    # Completions in error: mlx5 and newer bnxt_re; ionic; bnxt_re; rxe.
+    "rdma_transport_retries_exceeded": (
+        "req_transport_retries_exceeded",
+        "req_tx_retry_excd_err",
+        "max_retry_exceeded",
+        "retry_exceeded_err",
+    ),
+    "rdma_rnr_retries_exceeded": ("req_rnr_retries_exceeded",),
+    "rdma_req_cqe_errors": ("req_cqe_error", "req_rx_cqe_err"),
+    "rdma_req_cqe_flushes": ("req_cqe_flush_error", "req_rx_cqe_flush"),
+    "rdma_req_remote_access_errors": ("req_remote_access_errors", "req_rx_rmt_acc_err"),
+    "rdma_req_remote_invalid_requests": ("req_remote_invalid_request", "req_rx_rmt_req_err"),
+    "rdma_resp_cqe_errors": ("resp_cqe_error", "resp_rx_cqe_err"),
+    "rdma_resp_cqe_flushes": ("resp_cqe_flush_error", "resp_rx_cqe_flush"),
+    "rdma_resp_length_errors": ("resp_local_length_error", "resp_rx_loc_len_err"),
+    "rdma_resp_remote_access_errors": ("resp_remote_access_errors", "resp_tx_rmt_acc_err"),
+    "rdma_commands_failed": ("cmds_err",),
+}
+"""The same of what explains a fault that is seen already, or moves only with a broken program."""
+
+SPELLINGS: Dict[str, Tuple[str, ...]] = {**EACH_TICK, **RARELY}
+"""All of them."""

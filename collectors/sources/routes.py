@@ -1,0 +1,132 @@
+"""Who is next to whom: ECMP groups, neighbours and addresses of this machine.
+
+Nothing here ticks. The objects have facts in `info` and no metrics:
+
+    ecmp        {family, members: [{dev, via, weight[, dead]}], destinations, destinations_count}
+    neighbour   {dev, ip, mac}
+    addresses   {dev, addresses}
+
+A group is a set of equal next hops, however many routes use it and whether they spell it out
+(multipath routes) or share a nexthop object. `destinations` names at most 16 of the prefixes. A
+tree at another root carries the same facts in `<root>/routes.json`, as
+`{"ecmp": [...], "neighbours": [...], "addresses": [...]}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional, Set
+
+from collectors import ports
+from collectors.hostfs import HostFS
+from collectors.neighbourhood import Neighbourhood, look
+from collectors.rtmessages import Address, Fact, Neighbour
+from collectors.rtnetlink import News
+from collectors.source import Failed, Faults, NoData, Object, Source, from_oserror
+
+_FIXTURE = "routes.json"
+_DUMP_SHARE = 0.02
+"""Part of the time that looking anew may take: a router whose routes flap is looked at less."""
+
+
+class Routes(Source):
+    """The facts of the live machine over rtnetlink, or those of a tree from its file."""
+
+    name = "routes"
+    every = 10
+    deadline_s = 2.0
+
+    def __init__(self, host: HostFS) -> None:
+        super().__init__(host)
+        self._news: Optional[News] = None
+        self._known: Optional[Neighbourhood] = None
+        self._changes = 0
+        self._pending = False
+        self._look_from_s = 0.0
+
+    def discover(self) -> List[Object]:
+        """The groups, the neighbours with a MAC, and the addresses, of the ports' interfaces."""
+        start_s = time.monotonic()
+        try:
+            self._known = look(_devices(self.host)) if self.host.is_live else self._from_file()
+        except OSError as error:
+            raise from_oserror(error) from error
+        took_s = time.monotonic() - start_s
+        self._look_from_s = start_s + took_s / _DUMP_SHARE
+        objects = [
+            *(
+                Object(f"ecmp/{number}", "ecmp", None, group, ())
+                for number, group in enumerate(self._known.ecmp, 1)
+            ),
+            *(
+                Object(f"neighbour/{item['dev']}/{item['ip']}", "neighbour", None, item, ())
+                for item in self._known.neighbours
+            ),
+            *(
+                Object(f"addresses/{item['dev']}", "addresses", None, item, ())
+                for item in self._known.addresses
+            ),
+        ]
+        if not objects:
+            raise NoData("no routes, neighbours or addresses on any port")
+        return objects
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        """Nothing: the facts are all in the objects."""
+        return []
+
+    def signature(self) -> object:
+        """Changes when the kernel announced something that `discover` would tell differently."""
+        if not self.host.is_live:
+            with contextlib.suppress(OSError):
+                state = os.stat(self.host.path(_FIXTURE))
+                return state.st_mtime_ns, state.st_size
+            return None
+        with contextlib.suppress(OSError):
+            if self._news is None:
+                self._news = News()
+            facts = self._news.drain()
+            if facts is None or any(self._is_new(there, fact) for there, fact in facts):
+                self._pending = True
+        if self._pending and time.monotonic() >= self._look_from_s:
+            self._pending = False
+            self._changes += 1
+        return self._changes, ports.signature(self.host)
+
+    def close(self) -> None:
+        """Stop listening to the kernel's announcements."""
+        if self._news is not None:
+            self._news.close()
+            self._news = None
+
+    def _is_new(self, there: bool, fact: Fact) -> bool:
+        """Whether an announcement tells something else than what is known.
+
+        Neighbours change state all the time and addresses are renewed; that is not news.
+        """
+        if self._known is None:
+            return False
+        if isinstance(fact, (Neighbour, Address)):
+            return self._known.differs(there, fact)
+        return True
+
+    def _from_file(self) -> Neighbourhood:
+        text = self.host.text(_FIXTURE)
+        if text is None:
+            raise NoData(f"no {_FIXTURE} in this tree")
+        try:
+            facts: Dict[str, List[Dict[str, Any]]] = json.loads(text)
+            return Neighbourhood(facts["ecmp"], facts["neighbours"], facts["addresses"], {})
+        except (ValueError, KeyError, TypeError) as error:
+            raise Failed(f"{_FIXTURE}: {error}") from error
+
+
+def _devices(fs: HostFS) -> Set[str]:
+    """The interfaces of the ports, and the bonds above them."""
+    devices: Set[str] = set()
+    for port in ports.find_ports(fs):
+        devices.update(filter(None, (port.netdev, port.info.get("bond"))))
+    return devices
