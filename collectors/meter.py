@@ -6,8 +6,8 @@ import os
 import time
 from typing import Dict, List, Optional, Sequence
 
-from collectors.source import Object
-from collectors.wire import Block, BlockLayout
+from collectors.hostfs import File
+from collectors.wire import Block, BlockLayout, Object
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -22,6 +22,7 @@ class Meter:
         objects = [Object(name, "node", None, {}, ("probe_read_us",)) for name in sources]
         self.layout = BlockLayout("probe", 1, [node, *objects])
         self.late_us = 0
+        self._statm = _own_statm()
         self._read_us: Dict[str, Optional[int]] = dict.fromkeys(sources)
 
     def took(self, source: str, duration_us: int) -> None:
@@ -33,16 +34,22 @@ class Meter:
         values: List[Optional[int]] = [
             time.monotonic_ns(),
             time.process_time_ns() // 1000,
-            _resident_bytes(),
+            _resident_bytes(self._statm),
             self.late_us,
         ]
         return values + list(self._read_us.values())
 
 
-def _resident_bytes() -> Optional[int]:
-    """Memory this process holds; None where /proc is not to be read."""
+def _own_statm() -> Optional[File]:
+    """The file in which the kernel says how much memory this process holds; None without /proc."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE
+        return File("/proc/self/statm")
+    except OSError:
+        return None
+
+
+def _resident_bytes(statm: Optional[File]) -> Optional[int]:
+    try:
+        return None if statm is None else int(statm.read().split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
         return None

@@ -16,7 +16,7 @@ import errno
 from typing import Dict, List, Optional
 
 from collectors.hostfs import HostFS
-from collectors.wire import Object as Object
+from collectors.wire import Object
 
 
 class SourceError(Exception):

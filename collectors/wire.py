@@ -51,6 +51,7 @@ class BlockLayout:
         self.source = source
         self.every = every
         self.objects = tuple(objects)
+        self.has_values = any(item.metrics for item in self.objects)
 
     def describe(self) -> Dict[str, Any]:
         """The block as the hello has it."""
@@ -118,5 +119,8 @@ def notice(
     return _dump(["notice", message]) + b"\n"
 
 
+_ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 def _dump(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _ENCODE(value).encode()

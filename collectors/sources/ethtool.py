@@ -13,8 +13,9 @@ from collectors import ports
 from collectors.catalog import CATALOG
 from collectors.gstats import EthtoolSocket, SocketStats, Stats, TextStats
 from collectors.hostfs import HostFS
-from collectors.source import Faults, NoData, Object, Source, SourceError, from_oserror
+from collectors.source import Faults, NoData, Source, SourceError, from_oserror
 from collectors.sources.ethtool_names import RULES, catalog_name
+from collectors.wire import Object
 
 
 class _Wanted(NamedTuple):

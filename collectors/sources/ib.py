@@ -17,7 +17,8 @@ from typing import Dict, List, Optional, Tuple
 from collectors import ports
 from collectors.cells import Cells, Parse
 from collectors.hostfs import HostFS
-from collectors.source import Faults, NoData, Object, Saturated, Source, from_oserror
+from collectors.source import Faults, NoData, Saturated, Source, from_oserror
+from collectors.wire import Object
 
 _MASK64 = 2**64 - 1
 _STUCK32 = 2**32 - 1

@@ -12,7 +12,8 @@ from typing import Dict, List, Optional, Tuple
 from collectors import ports
 from collectors.cells import Cells, reason_of
 from collectors.hostfs import File, HostFS
-from collectors.source import Faults, NoData, Object, Source, Unsupported, from_oserror
+from collectors.source import Faults, NoData, Source, Unsupported, from_oserror
+from collectors.wire import Object
 
 # Catalog name -> column of /proc/net/dev after the interface's name. `drop` includes what the
 # device missed for want of buffers.

@@ -15,8 +15,9 @@ from collectors import ports
 from collectors.catalog import CATALOG, WRAP32
 from collectors.cells import Cells
 from collectors.hostfs import HostFS
-from collectors.source import Faults, NoData, Object, Source, Unsupported, from_oserror
+from collectors.source import Faults, NoData, Source, Unsupported, from_oserror
 from collectors.sources.rdma_names import EACH_TICK, RARELY
+from collectors.wire import Object
 
 _MASK32 = 2**32 - 1
 _LIFESPAN = "lifespan"

@@ -25,7 +25,8 @@ from collectors.hostfs import HostFS
 from collectors.neighbourhood import Neighbourhood, look
 from collectors.rtmessages import Address, Fact, Neighbour
 from collectors.rtnetlink import News
-from collectors.source import Failed, Faults, NoData, Object, Source, from_oserror
+from collectors.source import Failed, Faults, NoData, Source, from_oserror
+from collectors.wire import Object
 
 _FIXTURE = "routes.json"
 _DUMP_SHARE = 0.02

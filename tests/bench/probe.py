@@ -11,9 +11,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.bench.measure import tell
 from tests.bench.process import cpu_s, rss_mb
@@ -109,9 +110,9 @@ def probe(
     }
 
 
-def _next_frame(readline) -> list:  # type: ignore[no-untyped-def, type-arg]
+def _next_frame(readline: Callable[[], bytes]) -> list[Any]:
     while True:
-        line = json.loads(readline())
+        line: list[Any] = json.loads(readline())
         if line[0] == "frame":
             return line
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from collectors import wire
 from collectors.catalog import CATALOG
-from collectors.source import Object
+from collectors.wire import Object
 
 _SECOND_NS = 1_000_000_000
 

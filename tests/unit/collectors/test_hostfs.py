@@ -43,7 +43,6 @@ def test_an_open_file_shows_the_new_content(tmp_path: Path) -> None:
     assert file.read() == b"1\n"
     path.write_text("22\n")
     assert file.read() == b"22\n"
-    assert file.reader(64)() == b"22\n"
     file.close()
     file.close()
 
@@ -62,7 +61,6 @@ def test_cells_keep_order_and_say_why_a_value_is_missing(tmp_path: Path) -> None
     faults: Faults = {}
     assert cells.read(faults) == [7, None, None, 12]
     assert faults == {1: "unsupported", 2: "failed"}
-    assert len(cells) == 4
     cells.close()
     assert cells.read({}) == []
 

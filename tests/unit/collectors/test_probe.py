@@ -17,7 +17,8 @@ import pytest
 from collectors import probe as probe_module
 from collectors.hostfs import HostFS
 from collectors.probe import Probe
-from collectors.source import Denied, Faults, NoData, Object, Source, Unsupported
+from collectors.source import Denied, Faults, NoData, Source, Unsupported
+from collectors.wire import Object
 
 
 class Counter(Source):

@@ -6,7 +6,7 @@ import json
 from typing import Any, List
 
 from collectors import wire
-from collectors.source import Object
+from collectors.wire import Object
 
 
 def layout(*metrics: str, every: int = 1, port: str = "eth0") -> wire.BlockLayout:
