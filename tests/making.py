@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from collectors import wire
-from collectors.source import Object
+from collectors.wire import Object
 from fabmon.fabric.messages import Frame, Hello, decode
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick

@@ -75,9 +75,9 @@ class EcmpCollisions:
             subject=port.id,
             rows=(port.row, *(row for row in group.rows if row != port.row)),
             text=(
-                f"{port.node} {port.label}{towards} sends at {level[member]:.0%} of line rate while"
-                f" its group of {len(ports)} is at {mean:.0%}; the group loses {lost:.0%}"
-                f" ({others})"
+                f"{port.node} {port.label}{towards} sends at {_percent(level[member])} of line rate"
+                f" while its group of {len(ports)} is at {_percent(mean)}; the group loses"
+                f" {_percent(lost)} ({others})"
             ),
             evidence=(
                 Evidence("link utilisation", round(float(level[member]) * 100, 1), "%"),
@@ -115,3 +115,7 @@ def _while_hot(util: Floats, hot_util: float) -> Floats:
     with np.errstate(invalid="ignore"):
         level: Floats = np.nanmean(util[:, busy], axis=1)
     return level
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import sys
 from contextlib import aclosing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +20,14 @@ from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, parse
 from fabmon.fabric.model import Host
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from fabmon.tui.app import FabmonApp
+
+_PICTURE_SIZE = (120, 32)
+_PICTURE_AFTER_S = 10.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     config: Path | None
     ssh_config: Path | None
     color: str | None
+    picture: Path | None
 
 
 def run(options: Options) -> Exit:
@@ -56,7 +67,7 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
         if options.style == "jsonl":
             _log_to_stderr()
             return await headless.stream(scenes, options.duration_s)
-        if options.once or not sys.stdout.isatty():
+        if options.picture is None and (options.once or not sys.stdout.isatty()):
             _log_to_stderr()
             return await headless.once(scenes, options.style or "table", options.duration_s)
         from fabmon.tui.app import FabmonApp
@@ -65,10 +76,31 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
         app = FabmonApp(
             scenes, title=title or socket.gethostname(), color=options.color or settings.color
         )
+        if options.picture is not None:
+            return await _take_picture(app, options.picture, options.duration_s)
         if options.duration_s is not None:
             asyncio.get_running_loop().call_later(options.duration_s, app.exit)
         await app.run_async()
         return Exit.OK
+
+
+async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:
+    """Run the screen without a terminal for a while, then keep what it shows as SVG."""
+
+    async def take(pilot: Pilot[None]) -> None:
+        await asyncio.sleep(_PICTURE_AFTER_S if after_s is None else after_s)
+        await pilot.pause()
+        svg = _without_web_fonts(app.export_screenshot(title="fabmon"))
+        await asyncio.to_thread(path.write_text, svg, "utf-8")
+        app.exit()
+
+    await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
+    return Exit.OK
+
+
+def _without_web_fonts(svg: str) -> str:
+    """A picture must not make its reader fetch anything: any monospaced font will do."""
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 def _hosts(options: Options) -> list[Host]:

@@ -58,6 +58,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
     help="Colours of the screen.  [default: auto]",
 )
+@click.option(
+    "--picture",
+    type=_FILE,
+    help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
+)
 @click.version_option(__version__, prog_name="fabmon")
 def cli(
     hosts: Path | None,
@@ -69,6 +74,7 @@ def cli(
     config: Path | None,
     ssh_config: Path | None,
     color: str | None,
+    picture: Path | None,
 ) -> None:
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
@@ -91,6 +97,7 @@ def cli(
         config=config,
         ssh_config=ssh_config,
         color=color,
+        picture=picture,
     )
     sys.exit(live.run(options))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors import wire
-from collectors.source import Object
+from collectors.wire import Object
 from fabmon.fabric.messages import Frame, Hello, Notice, WireError, check, clean, decode
 from tests.making import frame, hello, port
 

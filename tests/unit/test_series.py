@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors import wire
-from collectors.source import Object
+from collectors.wire import Object
 from fabmon.fabric.messages import Hello, decode
 from fabmon.history.series import Series
 from tests.making import SECOND_NS, frame

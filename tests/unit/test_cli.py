@@ -1,0 +1,140 @@
+"""The command line: help, mistakes, and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fabmon.cli.config import load
+from fabmon.cli.errors import UsageError
+from tests.goldens import check_golden
+
+GOLDENS = Path(__file__).parent / "goldens"
+ROOT = Path(__file__).parents[2]
+
+
+def fabmon(*arguments: str, timeout_s: float = 40) -> subprocess.CompletedProcess[str]:
+    program = [str(Path(sys.executable).with_name("fabmon")), *arguments]
+    return subprocess.run(program, capture_output=True, text=True, timeout=timeout_s)
+
+
+def test_help() -> None:
+    done = fabmon("--help")
+    assert done.returncode == 0
+    check_golden(GOLDENS / "help.txt", done.stdout)
+
+
+def test_the_readme_has_the_same_exit_statuses_as_the_help() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for line in (GOLDENS / "help.txt").read_text().partition("Exit status:\n")[2].splitlines():
+        number, _, meaning = line.strip().partition(" ")
+        assert f"| {number} | {meaning.strip()} |" in readme
+
+
+def test_this_machine_once_as_a_table() -> None:
+    done = fabmon("--once")
+    assert done.returncode == 0, done.stderr
+    assert "1/1 nodes up" in done.stdout
+    assert done.stderr == ""
+
+
+def test_this_machine_as_lines() -> None:
+    done = fabmon("--format", "jsonl", "--duration", "2.5", "--interval", "0.5")
+    assert done.returncode == 0, done.stderr
+    kinds = [json.loads(line)["type"] for line in done.stdout.splitlines()]
+    assert kinds.count("tick") >= 4
+
+
+def test_a_pipe_is_never_painted_on() -> None:
+    done = fabmon()
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "1/1 nodes up" in done.stdout
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    program = Path(sys.executable).with_name("fabmon")
+    done = subprocess.run(
+        f"{program} --format jsonl --duration 5 | head -n 1; echo ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=40,
+    )
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""
+
+
+def test_no_node_reached_is_status_3(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu001 address=127.0.0.1 port=1\n")
+    done = fabmon("--hosts", str(hosts), "--once")
+    assert done.returncode == 3
+    assert "x gpu001 failed" in done.stdout
+    assert "refused" in done.stdout
+
+
+def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("here via=local\ngpu001 address=127.0.0.1 port=1\n")
+    done = fabmon("--hosts", str(hosts), "--once")
+    assert done.returncode == 4
+    assert "1/2 nodes up" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--hosts", "/nowhere/hosts.txt"], "/nowhere/hosts.txt: No such file or directory"),
+        (["--format", "table"], "add --once"),
+        (["--format", "jsonl", "--once"], "use --format jsonl --duration"),
+        (["--interval", "0"], "0.1<=x<=3600"),
+        (["--host", "gpu[1-"], "gpu[1-"),
+        (["--host", "-oProxyCommand=x"], "--host:1:15: '=' cannot be in a node set"),
+    ],
+)
+def test_a_mistake_is_named_on_stderr_with_status_2(arguments: list[str], complaint: str) -> None:
+    done = fabmon(*arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_a_mistake_in_the_hosts_file_has_its_place(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu[001-004] spede=400G\n")
+    done = fabmon("--hosts", str(hosts))
+    assert done.returncode == 2
+    assert f"{hosts}:1:14" in done.stderr
+    assert "speed" in done.stderr
+
+
+def test_an_unknown_key_of_the_configuration_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.write_text("[thresholds.ecmp_collision]\nhot_utli = 0.9\n")
+    with pytest.raises(UsageError, match=r"fabmon.toml: .*`hot_utli`.* did you mean `hot_util`"):
+        load(path)
+
+
+def test_a_wrong_type_in_the_configuration_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.write_text('interval_s = "fast"\n')
+    with pytest.raises(UsageError, match=r"\$\.interval_s"):
+        load(path)
+
+
+def test_thresholds_may_be_given_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.write_text("[thresholds.ecmp_collision]\nhot_util = 0.9\n")
+    thresholds = load(path).thresholds.ecmp_collision
+    assert (thresholds.hot_util, thresholds.hot_ticks) == (0.9, 3)
+
+
+def test_the_example_configuration_says_the_defaults() -> None:
+    assert load(ROOT / "config" / "fabmon.example.toml") == load(Path("/dev/null"))
