@@ -11,11 +11,22 @@ NodeError
 
 from __future__ import annotations
 
+from fabmon.fabric.messages import clean
+
 
 class NodeError(Exception):
-    """One node's trouble. `cause` groups equal failures; the message is for a person."""
+    """One node's trouble. `cause` groups equal failures; the message is for a person.
+
+    `cause` is a short word (`refused`, `timeout`); without it, the class's own. The message may
+    quote what a node sent: it is made printable and bounded here, so no caller has to.
+    """
 
     cause = "failed"
+
+    def __init__(self, message: str, cause: str | None = None) -> None:
+        super().__init__(clean(message))
+        if cause is not None:
+            self.cause = cause
 
 
 class Unreachable(NodeError):

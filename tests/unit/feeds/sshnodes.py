@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import asyncssh
 
 from fabmon.fabric.model import Host
 
-Handler = Callable[["asyncssh.SSHServerProcess[bytes]"], Awaitable[None]]
+Process = asyncssh.SSHServerProcess[bytes]
+Connections = list[asyncssh.SSHServerConnection]
+Handler = Callable[[Process], Awaitable[None]]
+
+
+class Reader(Protocol):
+    """What bytes come out of, at either side."""
+
+    async def read(self, n: int, /) -> bytes: ...
+
+
+class Writer(Protocol):
+    """What bytes go into, at either side."""
+
+    def write(self, data: bytes, /) -> None: ...
+    async def drain(self) -> None: ...
 
 
 class Bastion(asyncssh.SSHServer):
@@ -30,7 +47,7 @@ class Bastion(asyncssh.SSHServer):
         return True
 
 
-async def shell(process: asyncssh.SSHServerProcess[bytes]) -> None:
+async def shell(process: Process) -> None:
     """A node: runs the command line with sh, as sshd does with the account's shell."""
     assert process.command is not None
     child = await asyncio.create_subprocess_exec(
@@ -40,16 +57,36 @@ async def shell(process: asyncssh.SSHServerProcess[bytes]) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={"PATH": "/usr/bin:/bin", **dict(process.env)},
+        env={"PATH": "/usr/bin:/bin"},
     )
     assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    typing = asyncio.create_task(_type(process.stdin, child.stdin))
     try:
-        await process.redirect(child.stdin, child.stdout, child.stderr)
-        process.exit(await child.wait())
+        await asyncio.gather(
+            _pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr)
+        )
+        process.exit(await asyncio.wait_for(child.wait(), 5.0))
     finally:
+        typing.cancel()
         if child.returncode is None:
             child.kill()
             await child.wait()
+
+
+async def _type(reader: Reader, writer: asyncio.StreamWriter) -> None:
+    await _pump(reader, writer)
+    with contextlib.suppress(OSError):
+        writer.write_eof()
+
+
+async def _pump(reader: Reader, writer: Writer) -> None:
+    """Copy until either side ends."""
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
 
 
 class Nodes:
@@ -65,7 +102,7 @@ class Nodes:
         self.client_key.write_public_key(directory / "key.pub")
         self.known_hosts.write_text("")
         self.write_config("")
-        self._acceptors: list[asyncssh.SSHAcceptor] = []
+        self._acceptors: list[tuple[asyncssh.SSHAcceptor, Connections]] = []
         self._servers: list[asyncio.Server] = []
 
     def write_config(self, before: str) -> None:
@@ -87,11 +124,12 @@ class Nodes:
         welcome: bool = True,
         port: int = 0,
         server: type[asyncssh.SSHServer] = asyncssh.SSHServer,
-        **options: object,
+        **options: Any,
     ) -> int:
         """A server's port. It shows `host_key`, and lets the client's key in if it is welcome."""
         guests = self.directory / "authorized_keys"
         guests.write_bytes(self.client_key.export_public_key() if welcome else b"")
+        connections: Connections = []
         acceptor = await asyncssh.listen(
             "127.0.0.1",
             port,
@@ -99,10 +137,11 @@ class Nodes:
             authorized_client_keys=asyncssh.import_authorized_keys(guests.read_text()),
             process_factory=handler,
             server_factory=server,
+            acceptor=connections.append,
             encoding=None,
             **options,
         )
-        self._acceptors.append(acceptor)
+        self._acceptors.append((acceptor, connections))
         if known:
             self.trust(acceptor.get_port(), self.host_key)
         return acceptor.get_port()
@@ -122,19 +161,24 @@ class Nodes:
 
     async def stop(self, port: int) -> None:
         """Shut a server down, with all its connections, as a reboot does."""
-        for acceptor in self._acceptors:
+        for acceptor, connections in list(self._acceptors):
             if acceptor.get_port() == port:
-                self._acceptors.remove(acceptor)
-                acceptor.close()
-                await acceptor.wait_closed()
-                return
+                self._acceptors.remove((acceptor, connections))
+                await _shut(acceptor, connections)
 
     async def close(self) -> None:
-        for acceptor in self._acceptors:
-            acceptor.close()
-            await acceptor.wait_closed()
+        for acceptor, connections in self._acceptors:
+            await _shut(acceptor, connections)
         for server in self._servers:
             server.close()
+
+
+async def _shut(acceptor: asyncssh.SSHAcceptor, connections: Connections) -> None:
+    acceptor.close()
+    for connection in connections:
+        connection.abort()
+    await asyncio.gather(*(connection.wait_closed() for connection in connections))
+    await acceptor.wait_closed()
 
 
 def ssh_host(name: str, port: int) -> Host:

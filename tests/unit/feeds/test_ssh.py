@@ -1,4 +1,4 @@
-"""Nodes behind real SSH: each trouble is one row with a true reason, and the others keep ticking."""
+"""Nodes behind real SSH: each trouble is one row with a true reason; the others keep ticking."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.transports.base import Transport
 from fabmon.feeds.transports.ssh import SshTransport
 from fabmon.feeds.transports.ssh.dialer import Timeouts
-from tests.unit.feeds.sshnodes import Bastion, Handler, Nodes, ssh_host
+from tests.unit.feeds.sshnodes import Bastion, Handler, Nodes, Process, ssh_host
 from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
 
 INTERVAL_S = 0.2
-
-Process = asyncssh.SSHServerProcess[bytes]
 
 
 class Quick:
@@ -164,10 +162,7 @@ async def test_a_second_factor_gets_the_hint_to_use_openssh(nodes: Nodes, empty_
         def kbdint_auth_supported(self) -> bool:
             return True
 
-        def public_key_auth_supported(self) -> bool:
-            return False
-
-    port = await nodes.listen(server=Asks)
+    port = await nodes.listen(server=Asks, public_key_auth=False)
     status, _ = await beside_a_good_one(nodes, empty_root, port)
     assert status.cause == "permission denied"
     assert "via=exec command=openssh" in status.reason
@@ -325,10 +320,8 @@ async def test_a_jump_host_is_used_once_for_many_nodes(nodes: Nodes, empty_root:
 
     jump = await nodes.listen(server=Jump)
     ports = [await nodes.listen() for _ in range(5)]
-    nodes.write_config(
-        f'Match host 127.0.0.1 exec "test %p != {jump}"\n  ProxyJump 127.0.0.1:{jump}\n'
-    )
-    hosts = [ssh_host(f"gpu{index}", port) for index, port in enumerate(ports)]
+    nodes.write_config(f"Host gpu*\n  HostName 127.0.0.1\n  ProxyJump 127.0.0.1:{jump}\n")
+    hosts = [Host(name=f"gpu{index}", port=port) for index, port in enumerate(ports)]
     async with live(nodes, empty_root, *hosts) as feed:
         await watch(feed, are(NodeState.UP, *(host.name for host in hosts)))
     assert (Jump.logins, Jump.forwards) == (1, 5)
@@ -353,9 +346,26 @@ async def test_a_node_that_its_jump_host_cannot_reach(nodes: Nodes, empty_root: 
     assert latest["gpu1"].reason.startswith(f"127.0.0.1:{jump} cannot reach 127.0.0.1:1")
 
 
+async def test_the_agent_and_the_environment_stay_here(
+    nodes: Nodes, empty_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    async def node(process: Process) -> None:
+        asked.extend([process.channel.get_agent_path(), dict(process.env), process.term_type])
+        await speaks(hello_line(), frame_line(0))(process)
+
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(nodes.directory / "agent"))
+    nodes.write_config("Host *\n  ForwardAgent yes\n  SendEnv *\n  RequestTTY yes\n")
+    port = await nodes.listen(node)
+    async with live(nodes, empty_root, ssh_host("gpu1", port)) as feed:
+        await watch(feed, are(NodeState.UP, "gpu1"))
+    assert asked == [None, {}, None]
+
+
 @contextmanager
 def no_blocking_calls() -> Iterator[None]:
-    """A blocking call inside the event loop fails, save those that asyncssh's server makes."""
+    """A blocking call inside the event loop raises."""
     guard = BlockBuster()
     guard.activate()
     try:

@@ -1,0 +1,137 @@
+"""How the probe gets onto a node: an archive over standard input, run by the node's own Python.
+
+The node runs `python3 -c LOADER`. The console then writes one line with a byte count, the archive,
+and one line of settings (`payload`). The archive lives in memory on the node; nothing is written to
+its disk, and nothing is left when the pipe closes.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import re
+import zipfile
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+import msgspec
+
+from fabmon.feeds.errors import NoPython
+
+LOADER = (
+    "import sys;sys.path[:]=[p for p in sys.path if p];import os,runpy;"
+    "s=open(0,'rb',0,closefd=False);n=int(s.readline());d=bytearray();"
+    "[d.extend(s.read(n-len(d))or sys.exit(1))for _ in iter(lambda:len(d)<n,False)];"
+    "f=getattr(os,'memfd_create',lambda _:os.open('/dev/shm',4194304|os.O_DIRECTORY|os.O_RDWR))"
+    "('fabmon');o=open(f,'wb',closefd=False);o.write(d);o.close();"
+    "sys.path.insert(0,'/proc/self/fd/%d'%f);sys.argv=['collectors','--control'];"
+    "runpy.run_module('collectors',None,'__main__',True)"
+).replace("'", '"')
+"""What Python runs on the node. One line, for `python3 -c`.
+
+It holds no single quote, backslash, exclamation mark or newline, so that it can stand between
+single quotes whatever shell the account has, csh and fish included. It takes nothing from the pipe
+beyond the archive. The empty entry of sys.path goes first: a json.py in somebody's home directory
+must not become part of the probe. A Python built for a C library without memfd_create gets an
+unnamed file in /dev/shm (O_TMPFILE), which is memory too.
+"""
+
+_MARK = "fabmon-no-python"
+
+_CANDIDATES = (
+    "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 "
+    "/usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 /usr/libexec/platform-python"
+)
+
+_VERSION = (
+    "import sys;print(sys.version_info>=(3,9),sys.version_info[0],sys.version_info[1],"
+    "sys.version_info[2])"
+)
+
+_FIND = (
+    'f=; for p in "$2" CANDIDATES; do q=$(command -v "$p" 2>/dev/null) || continue; '
+    f'v=$("$q" -Sc "{_VERSION}" 2>/dev/null </dev/null); '
+    'case "$v" in "True "*) exec "$q" -E -c "$1";; '
+    '*) case "$f " in *" $q "*) ;; *) f="$f; ${v:-False ?} at $q ";; esac;; esac; done; '
+    f'echo "{_MARK}$f" >&2; exit 127'
+)
+"""POSIX sh, with the loader and the hosts file's `python` as arguments: the first Python that is
+new enough replaces the shell. Without one it says on standard error what it found."""
+
+_NOT_PLAIN = re.compile(r"['\\!\x00-\x1f\x7f]")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the probe is asked for: its first line after the archive.
+
+    `interval_s` between frames; `lease_s` without a line from the console before it ends by itself;
+    `sources` by name, None for all; `root` of the tree to read, for tests.
+    """
+
+    interval_s: float = 1.0
+    lease_s: float = 60.0
+    sources: tuple[str, ...] | None = None
+    root: str = "/"
+
+    def line(self) -> bytes:
+        """The settings as the probe reads them."""
+        return json.dumps(msgspec.to_builtins(self)).encode() + b"\n"
+
+
+def shell_line(python: str | None = None) -> str:
+    """A command line for any login shell that finds a Python and runs the loader with it.
+
+    `python` is tried first. Raises ValueError when it holds a character that no shell's single
+    quotes keep as it is; a hosts file with such a value has been refused before.
+    """
+    if python is not None and _NOT_PLAIN.search(python):
+        raise ValueError(f"not the path of an interpreter: {python!r}")
+    find = _FIND.replace("CANDIDATES", _CANDIDATES)
+    return f"exec /bin/sh -c '{find}' fabmon '{LOADER}' '{python or ''}'"
+
+
+def payload(settings: Settings) -> bytes:
+    """All that a new probe is sent: the archive's length, the archive, the settings."""
+    data = archive()
+    return b"%d\n%s%s" % (len(data), data, settings.line())
+
+
+@functools.cache
+def archive() -> bytes:
+    """The `collectors` package as a zip file: the same bytes for the same code."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as zipped:
+        _add(zipped, resources.files("collectors"), "collectors")
+    return buffer.getvalue()
+
+
+def no_python(errors: str) -> NoPython | None:
+    """The NoPython that a node's standard error tells of, if it does."""
+    for line in errors.splitlines():
+        _, mark, found = line.partition(_MARK)
+        if mark:
+            return NoPython(_explain(found))
+    return None
+
+
+def _explain(found: str) -> str:
+    seen = []
+    for item in found.split(";")[1:]:
+        words, _, path = item.strip().partition(" at ")
+        version = ".".join(words.split()[1:])
+        seen.append(f"{path} that does not run" if version == "?" else f"{version} at {path}")
+    what = f"found {', '.join(seen)}" if seen else "found none"
+    return f"no python3 >= 3.9 on the node: {what}; set python= in the hosts file"
+
+
+def _add(zipped: zipfile.ZipFile, directory: Traversable, prefix: str) -> None:
+    for entry in sorted(directory.iterdir(), key=lambda item: item.name):
+        name = f"{prefix}/{entry.name}"
+        if entry.is_dir():
+            _add(zipped, entry, name)
+        elif entry.name.endswith(".py"):
+            # Without a date of its own an entry carries the time of the packing.
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            zipped.writestr(info, entry.read_bytes())

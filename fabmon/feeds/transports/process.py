@@ -1,0 +1,162 @@
+"""A probe behind a process of this machine: its pipes are the session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from fabmon.feeds.errors import Ended, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.transports.lines import Lines, Tail
+
+_GRACE_S = 0.4
+_AFTER_EXIT_S = 0.2
+_AFTER_EOF_S = 1.0
+_MAX_ERRORS = 16 * 1024 * 1024
+
+Explain = Callable[[int, Tail], NodeError]
+"""What an exit status (negative: a signal) and a standard error mean."""
+
+
+class ProcessSession(asyncio.SubprocessProtocol):
+    """A running process in a process group of its own, and the lines it prints.
+
+    Made by `start`. The group is killed when its leader ends and when the session is closed: no
+    part of a pipeline outlives it.
+    """
+
+    def __init__(self, explain: Explain) -> None:
+        self._explain = explain
+        self._errors = Tail()
+        self._error_bytes = 0
+        self._lines = Lines(self._pause, self._resume)
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._exited = asyncio.Event()
+
+    async def readline(self) -> bytes:
+        """The next line. Raises NodeError when the process ended or sent too long a line."""
+        return await self._lines.readline()
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes for the process; dropped when it no longer listens."""
+        pipe = self._pipe(0)
+        if pipe is not None and not pipe.is_closing():
+            cast(asyncio.WriteTransport, pipe).write(data)
+
+    async def close(self) -> None:
+        """Close its standard input, then end its group: asked first, killed within 0.8 s."""
+        self._lines.end(Ended("closed by the console"))
+        if self._transport is None:
+            return
+        pipe = self._pipe(0)
+        if pipe is not None and not pipe.is_closing():
+            # What it has not read by now it will not need.
+            cast(asyncio.WriteTransport, pipe).abort()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if not self._exited.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._exited.wait(), _GRACE_S)
+            if not self._exited.is_set():
+                self._kill(number)
+        self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The process runs."""
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """It printed something."""
+        if fd == 1:
+            self._lines.feed(data)
+            return
+        self._errors.feed(data)
+        self._error_bytes += len(data)
+        if self._error_bytes > _MAX_ERRORS:
+            self._lines.end(Misbehaved("floods its standard error", "flood"))
+            self._kill(signal.SIGKILL)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """It closed a pipe: of no use without its output, so it is given a second to end."""
+        if fd == 1 and not self._exited.is_set():
+            asyncio.get_running_loop().call_later(_AFTER_EOF_S, self._give_up)
+
+    def process_exited(self) -> None:
+        """It ended; what it left in its group ends too."""
+        self._exited.set()
+        self._kill(signal.SIGKILL)
+        # Its last words may still be in the pipes, and a child of it may keep them open.
+        asyncio.get_running_loop().call_later(_AFTER_EXIT_S, self._finish)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It ended and all it printed has been read."""
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._transport is not None and not self._lines.ended:
+            self._lines.end(self._explain(self._transport.get_returncode() or 0, self._errors))
+
+    def _give_up(self) -> None:
+        if not self._exited.is_set():
+            self._lines.end(Ended("closed its output without ending"))
+            self._kill(signal.SIGKILL)
+
+    def _pause(self) -> None:
+        pipe = self._pipe(1)
+        if pipe is not None:
+            cast(asyncio.ReadTransport, pipe).pause_reading()
+
+    def _resume(self) -> None:
+        pipe = self._pipe(1)
+        if pipe is not None and not pipe.is_closing():
+            cast(asyncio.ReadTransport, pipe).resume_reading()
+
+    def _pipe(self, fd: int) -> asyncio.BaseTransport | None:
+        return self._transport.get_pipe_transport(fd) if self._transport is not None else None
+
+    def _kill(self, number: signal.Signals) -> None:
+        if self._transport is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._transport.get_pid(), number)
+
+
+async def start(arguments: Sequence[str], first: bytes, explain: Explain) -> ProcessSession:
+    """Run a program without any shell and send it `first`. Raises Unreachable when it cannot."""
+    _watch_children_without_threads()
+    loop = asyncio.get_running_loop()
+    try:
+        _, session = await loop.subprocess_exec(
+            lambda: ProcessSession(explain), *arguments, start_new_session=True
+        )
+    except FileNotFoundError:
+        raise Unreachable(f"no command {arguments[0]!r} on this machine", "no command") from None
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"cannot run {arguments[0]!r}: {error}", "no command") from None
+    session.send(first)
+    return session
+
+
+def why(status: int, errors: Tail) -> str:
+    """How a process ended, for a person: `status 1: its last words`."""
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    words = errors.last_line
+    return f"{how}: {words}" if words else how
+
+
+def _watch_children_without_threads() -> None:
+    """Python 3.11 waits for each child in a thread of its own: a thousand for a thousand nodes."""
+    if sys.version_info < (3, 12):
+        policy = asyncio.get_event_loop_policy()
+        watcher = policy.get_child_watcher()
+        if isinstance(watcher, asyncio.ThreadedChildWatcher):
+            try:
+                os.close(os.pidfd_open(os.getpid()))
+            except OSError:
+                return
+            watcher = asyncio.PidfdChildWatcher()
+            policy.set_child_watcher(watcher)
+        if not watcher.is_active():
+            watcher.attach_loop(asyncio.get_running_loop())

@@ -1,0 +1,320 @@
+"""The live feed and its supervisors, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState, Tick
+from fabmon.feeds.errors import Ended, LoginRefused, Unreachable
+from fabmon.feeds.live import LiveFeed
+from tests.unit.feeds.fakes import FakeClock, FakeNodes
+from tests.unit.feeds.wirelines import frame_line, frames_of, hello_line
+
+
+class Rig:
+    """A feed, its nodes and its clock. The clock starts on a whole second."""
+
+    def __init__(self, *names: str, interval_s: float = 1.0) -> None:
+        self.clock = FakeClock()
+        self.nodes = FakeNodes()
+        hosts = [Host(name=name) for name in names]
+        self.feed = LiveFeed(hosts, interval_s=interval_s, transports=self.nodes, clock=self.clock)
+        self.ticks: list[Tick] = []
+        self._taking: asyncio.Task[None] | None = None
+
+    async def _take(self) -> None:
+        async for tick in self.feed:
+            self.ticks.append(tick)
+
+    async def run(self, seconds: float) -> list[Tick]:
+        """The ticks of so many seconds."""
+        if self._taking is None:
+            self._taking = asyncio.create_task(self._take())
+        before = len(self.ticks)
+        await self.clock.run(seconds)
+        return self.ticks[before:]
+
+    async def seconds(self, count: int, *names: str) -> list[Tick]:
+        """So many seconds in which these nodes send a frame each second."""
+        before = len(self.ticks)
+        for _ in range(count):
+            for name in names:
+                self.nodes.sessions[name].put(frame_line(1))
+            await self.clock.run(1.0)
+        return self.ticks[before:]
+
+    def state(self, name: str) -> str:
+        return next(status.state.value for status in self.feed.statuses if status.node == name)
+
+    def states(self, name: str) -> list[str]:
+        told = [status for tick in self.ticks for status in tick.statuses]
+        return [status.state.value for status in told if status.node == name]
+
+    async def close(self) -> None:
+        await self.feed.aclose()
+        if self._taking is not None:
+            await self._taking
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[Rig]:
+    made = Rig("a", "b")
+    yield made
+    await made.close()
+
+
+async def test_the_first_tick_comes_at_once_and_the_second_with_the_first_frames(two: Rig) -> None:
+    first = await two.run(0.0)
+    assert [status.state for status in first[0].statuses] == [NodeState.QUEUED] * 2
+    two.nodes.sessions["a"].greet()
+    await two.run(0.06)
+    assert frames_of(two.ticks, "a") == [0]
+    assert two.states("a") == ["queued", "connecting", "starting", "up"]
+    assert two.states("b") == ["queued", "connecting", "starting"]
+
+
+async def test_ticks_come_a_little_after_each_second(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    ticks = await two.run(5.0)
+    seconds = [tick.time_ns / 1e9 % 1000 for tick in ticks[1:]]
+    assert seconds == pytest.approx([0.3, 1.3, 2.3, 3.3, 4.3], abs=0.01)
+    assert [tick.seq for tick in two.ticks] == list(range(len(two.ticks)))
+
+
+async def test_states_are_told_every_second_at_first_when_the_interval_is_long() -> None:
+    rig = Rig("a", interval_s=10.0)
+    ticks = await rig.run(14.9)
+    assert 14 <= len(ticks) <= 17
+    await rig.run(5.0)
+    assert len(await rig.run(30.0)) == 3
+    await rig.close()
+
+
+async def test_time_never_goes_back_when_the_wall_clock_does(two: Rig) -> None:
+    await two.run(3.0)
+    two.clock.step_wall(-3600)
+    await two.run(3.0)
+    two.clock.step_wall(+7200)
+    await two.run(3.0)
+    times = [tick.time_ns for tick in two.ticks]
+    assert times == sorted(times)
+    assert len(times) >= 8
+
+
+async def test_a_late_node_is_stale_and_holds_up_nobody(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    two.nodes.sessions["b"].greet()
+    await two.run(1.0)
+    ticks = await two.seconds(4, "a")
+    assert len(frames_of(ticks, "a")) == 4
+    assert (two.state("a"), two.state("b")) == ("up", "stale")
+    status = two.feed.statuses[1]
+    assert status.reason.startswith("no frame for ")
+    assert status.cause == "stale"
+    await two.seconds(1, "a", "b")
+    assert two.states("b")[-2:] == ["stale", "up"]
+
+
+async def test_a_session_that_stays_silent_is_given_up_and_opened_again(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    await two.run(29.0)
+    assert two.state("a") == "stale"
+    first = two.nodes.sessions["a"]
+    await two.run(4.0)
+    assert "lost" in two.states("a")
+    assert first.closed
+    assert two.nodes.opened.count("a") == 2
+
+
+async def test_the_lease_is_renewed_four_times_as_often_as_it_ends(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    await two.seconds(62, "a")
+    assert two.nodes.sessions["a"].sent == [b"{}\n"] * 4
+
+
+async def test_a_reboot_is_a_new_hello_and_its_frames_come_after_it(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet("boot-1")
+    await two.seconds(2, "a")
+    two.nodes.sessions["a"].put(frame_line(7))
+    two.nodes.reboot("a")
+    ticks = await two.run(1.2)
+    assert two.state("a") == "lost"
+    two.nodes.sessions["a"].greet("boot-2")
+    ticks = await two.run(1.0)
+    boots = [hello.boot_id for tick in ticks for _, hello in tick.hellos]
+    assert boots == ["boot-2"]
+    assert two.state("a") == "up"
+
+
+async def test_frames_of_an_earlier_layout_never_share_a_tick_with_a_later_hello(two: Rig) -> None:
+    await two.run(0.0)
+    session = two.nodes.sessions["a"]
+    session.greet()
+    await two.run(1.0)
+    wide = hello_line(layout="f" * 16, metrics=("a", "b", "c"))
+    session.put(frame_line(5), frame_line(6), wide, frame_line(7, (1, 2, 3)))
+    ticks = await two.run(1.0)
+    assert frames_of(ticks, "a") == [7]
+    session.put(frame_line(8, (1, 2, 3)), wide, frame_line(9, (1, 2, 3)))
+    ticks = await two.run(1.0)
+    assert frames_of(ticks, "a") == [8, 9]
+
+
+async def test_failures_are_failed_before_the_first_frame_and_lost_after(two: Rig) -> None:
+    two.nodes.trouble["b"] = Unreachable("connection refused by 10.0.0.2:22", "refused")
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    await two.run(1.0)
+    assert two.feed.statuses[1].reason == "connection refused by 10.0.0.2:22"
+    assert (two.state("a"), two.state("b")) == ("up", "failed")
+    two.nodes.trouble["a"] = two.nodes.trouble["b"]
+    two.nodes.reboot("a")
+    await two.run(60.0)
+    assert two.states("a")[-2:] == ["lost", "lost"], "the reason changed once"
+    assert two.states("b") == ["queued", "connecting", "failed"], "said once, not at every try"
+    del two.nodes.trouble["a"]
+    await two.run(31.0)
+    two.nodes.sessions["a"].greet()
+    await two.run(1.0)
+    assert two.state("a") == "up"
+
+
+async def test_tries_become_rarer_down_to_one_in_half_a_minute(two: Rig) -> None:
+    two.nodes.trouble["a"] = Unreachable("no", "refused")
+    await two.run(10.0)
+    early = two.nodes.opened.count("a")
+    await two.run(290.0)
+    late = two.nodes.opened.count("a") - early
+    assert 4 <= early <= 7
+    assert 290 / 30 - 1 <= late <= 290 / 15 + 2
+
+
+async def test_a_refused_login_is_tried_more_rarely(two: Rig) -> None:
+    two.nodes.trouble["a"] = LoginRefused("permission denied", "permission denied")
+    await two.run(300.0)
+    assert 3 <= two.nodes.opened.count("a") <= 7
+
+
+async def test_a_fault_of_ours_costs_one_row(two: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    two.nodes.trouble["a"] = RuntimeError("surprise")
+    await two.run(0.0)
+    two.nodes.sessions["b"].greet()
+    await two.run(20.0)
+    assert (two.state("a"), two.state("b")) == ("failed", "stale")
+    assert "surprise" in two.feed.statuses[0].reason
+    assert sum("Traceback" in (record.exc_text or "") for record in caplog.records) == 1
+
+
+async def test_loss_and_recovery_are_logged_once_and_grouped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "fabmon.feeds")
+    names = [f"gpu{number:03}" for number in range(1, 17)]
+    rig = Rig(*names)
+    for number, name in enumerate(names):
+        rig.nodes.trouble[name] = Unreachable(f"connection refused by 10.0.0.{number}", "refused")
+    await rig.run(40.0)
+    rig.nodes.trouble.clear()
+    await rig.run(31.0)
+    for name in names:
+        rig.nodes.sessions[name].greet()
+    await rig.run(1.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "gpu[001-016]: refused, as in: connection refused by 10.0.0.0",
+        "gpu[001-016]: back",
+    ]
+    await rig.close()
+
+
+async def test_a_feed_whose_ticks_nobody_takes_stays_bounded() -> None:
+    nodes, clock = FakeNodes(), FakeClock()
+    feed = LiveFeed([Host(name="a")], transports=nodes, clock=clock)
+    await anext(feed)
+    await clock.run(0.0)
+    session = nodes.sessions["a"]
+    session.greet()
+    for seq in range(100):
+        session.put(*[frame_line(seq)] * 50)
+        await clock.run(1.0)
+    assert session.lines.qsize() > 3000
+    tick = await _next(feed, clock)
+    assert len(tick.frames) <= 1000
+    await feed.aclose()
+
+
+async def _next(feed: LiveFeed, clock: FakeClock) -> Tick:
+    taking = asyncio.ensure_future(anext(feed))
+    await clock.run(2.0)
+    return await taking
+
+
+async def test_closing_ends_the_ticks_and_every_session(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    await two.run(1.0)
+    await two.close()
+    assert two.nodes.sessions["a"].closed
+    assert two.nodes.sessions["b"].closed
+    assert two.nodes.closed
+    await two.feed.aclose()
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([hello_line(layout=f"{number:016}") for number in range(50)], "over and over"),
+        ([b'["notice",{"event":"lost","source":"ib"}]\n'] * 9000, "500 lines a second"),
+        ([frame_line(1)] * 2000, "100 frames a second"),
+        ([b"[" + b" " * 200_000 + b"]\n"] * 400, "not a line of the wire"),
+        ([frame_line(1)[:-1] + b" " * 200_000 + b"\n"] * 400, "8 MB a second"),
+    ],
+)
+async def test_floods_cost_the_node_its_row(two: Rig, lines: list[bytes], reason: str) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    two.nodes.sessions["b"].greet()
+    await two.run(1.0)
+    two.nodes.sessions["a"].put(*lines)
+    for _ in range(9):
+        two.nodes.sessions["b"].put(frame_line(1))
+        await two.clock.run(1.0)
+    status = next(
+        status
+        for tick in two.ticks
+        for status in tick.statuses
+        if status.node == "a" and status.state is NodeState.LOST
+    )
+    assert reason in status.reason
+    assert two.state("b") == "up"
+
+
+async def test_a_hello_of_a_megabyte_is_read(two: Rig) -> None:
+    await two.run(0.0)
+    names = [f"metric_{number}_{'x' * 20}" for number in range(10_000)]
+    two.nodes.sessions["a"].put(hello_line(metrics=names), frame_line(0, [1] * 10_000))
+    await two.run(0.0)
+    await asyncio.sleep(0.5)
+    await two.run(1.0)
+    assert two.state("a") == "up"
+
+
+async def test_a_session_that_ends_by_itself_gives_its_reason(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].put(b"last words\n", Ended("the probe ended with status 1"))
+    await two.run(1.0)
+    assert two.feed.statuses[0].reason == "the probe ended with status 1; it said: last words"
+
+
+def test_a_via_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="no transport 'pigeon'"):
+        LiveFeed([Host(name="a", via="pigeon")])

@@ -1,0 +1,73 @@
+"""The small parts of the feed: the gate, the bucket, folded names."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+from fabmon.feeds.bucket import Bucket
+from fabmon.feeds.gate import Gate
+from fabmon.feeds.news import fold
+
+
+async def test_the_gate_lets_so_many_through_at_a_time() -> None:
+    gate, inside, most = Gate(width=3), 0, 0
+
+    async def enter() -> None:
+        nonlocal inside, most
+        async with gate.place():
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0.01)
+            inside -= 1
+
+    await asyncio.gather(*(enter() for _ in range(12)))
+    assert most == 3
+
+
+async def test_who_hangs_in_the_gate_does_not_block_it() -> None:
+    gate = Gate(width=2, slow_s=0.05)
+    done = 0
+
+    async def hang() -> None:
+        async with gate.place():
+            await asyncio.sleep(30)
+
+    async def pass_through() -> None:
+        nonlocal done
+        async with gate.place():
+            done += 1
+
+    hanging = [asyncio.create_task(hang()) for _ in range(4)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(*(pass_through() for _ in range(4))), 2)
+    assert done == 4
+    for task in hanging:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+    entered = asyncio.gather(*(pass_through() for _ in range(4)))
+    await asyncio.wait_for(entered, 2)
+
+
+def test_a_bucket_holds_a_burst_and_a_pace() -> None:
+    bucket = Bucket(10, 2, 0.0)
+    assert all(bucket.take(1, 0.0) for _ in range(10))
+    assert not bucket.take(1, 0.0)
+    bucket = Bucket(10, 2, 0.0)
+    assert all(bucket.take(2, float(second)) for second in range(1, 1000))
+
+
+def test_names_are_folded() -> None:
+    assert fold(["gpu002", "gpu001", "login1", "gpu003"]) == "gpu[001-003],login1"
+    assert fold(["a:b", "10.0.0.1", "10.0.0.2"])
+
+
+def test_the_ssh_library_is_imported_only_for_hosts_that_need_it() -> None:
+    program = (
+        "import sys; from fabmon.fabric.model import Host; from fabmon.feeds.live import LiveFeed; "
+        "LiveFeed([Host(name='a', via='local'), Host(name='b', via='exec', command='openssh')]); "
+        "assert 'asyncssh' not in sys.modules; LiveFeed([Host(name='c')]); "
+        "assert 'asyncssh' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

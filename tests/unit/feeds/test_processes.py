@@ -1,0 +1,206 @@
+"""exec and local: arguments reach no shell, groups of processes end, reasons are true."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockBuster
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.feeds import bootstrap
+from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.errors import Ended, NodeError, Unreachable
+from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.transports.base import Session
+from fabmon.feeds.transports.exec import ExecTransport
+from fabmon.feeds.transports.local import LocalTransport
+from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
+
+INTERVAL_S = 0.2
+
+
+def exec_host(name: str, command: str, address: str = "", python: str | None = None) -> Host:
+    return Host(name=name, address=address, via="exec", command=command, python=python)
+
+
+async def open_exec(host: Host) -> Session:
+    return await ExecTransport(Settings()).open(host)
+
+
+async def end_of(host: Host) -> NodeError:
+    session = await open_exec(host)
+    try:
+        async with asyncio.timeout(5):
+            while True:
+                await session.readline()
+    except NodeError as error:
+        return error
+    finally:
+        await session.close()
+
+
+async def status_of(host: Host, state: NodeState = NodeState.FAILED) -> NodeStatus:
+    async with LiveFeed([host], interval_s=INTERVAL_S) as feed:
+        latest, _ = await watch(feed, are(state, host.name))
+    return latest[host.name]
+
+
+async def test_this_machine(empty_root: str) -> None:
+    host = Host(name="here", via="local")
+    async with LiveFeed([host], interval_s=INTERVAL_S, root=empty_root) as feed:
+        _, ticks = await watch(feed, are(NodeState.UP, "here"))
+        _, after = await watch(feed, lambda _: feed._seq > ticks[-1].seq + 4)
+    assert frames_of(ticks, "here")[0] == 0
+    assert len(frames_of(after, "here")) >= 2
+    assert feed.statuses[0].state is NodeState.UP
+
+
+@pytest.mark.parametrize("command", ["{python}", "sh -c {probe}", "env {python} -E"])
+async def test_commands_that_reach_a_node(command: str, empty_root: str) -> None:
+    host = exec_host("gpu1", command, python=sys.executable)
+    async with LiveFeed([host], interval_s=INTERVAL_S, root=empty_root) as feed:
+        await watch(feed, are(NodeState.UP, "gpu1"))
+
+
+async def test_no_shell_sees_a_command_or_what_is_filled_into_it(tmp_path: Path) -> None:
+    touched, seen = tmp_path / "touched", tmp_path / "seen"
+    evil = f"$(touch {touched});touch {touched}|`touch {touched}`&&touch {touched}"
+    record = tmp_path / "record"
+    record.write_text(
+        f"#!{sys.executable}\nimport sys, pathlib\n"
+        f"pathlib.Path({str(seen)!r}).write_text(repr(sys.argv[1:]))\n"
+    )
+    record.chmod(0o755)
+    # A hosts file cannot hold such a name: this is what happens if one ever came through.
+    template = f"{record} --on={{node}} {{node}} {shlex.quote(evil)}"
+    await end_of(exec_host("gpu1", template, address=evil))
+    assert not touched.exists()
+    expected = [f"--on={evil}", evil, evil, "-c", bootstrap.LOADER]
+    assert seen.read_text() == repr(expected)
+
+
+async def test_the_whole_group_is_killed_when_the_session_is_closed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = (
+        f"trap '' TERM; echo $$ >> {pids}; "
+        f"(trap '' TERM; echo $$ >> {pids}; sleep 300 & echo $! >> {pids}; wait) & echo up; wait"
+    )
+    session = await open_exec(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
+    await session.readline()
+    await asyncio.sleep(0.3)
+    running = [int(line) for line in pids.read_text().split()]
+    assert len(running) >= 2
+    started = asyncio.get_running_loop().time()
+    await session.close()
+    assert asyncio.get_running_loop().time() - started < 2.0
+    await asyncio.sleep(0.1)
+    assert not [pid for pid in running if _runs(pid)]
+
+
+async def test_what_a_command_leaves_behind_when_it_ends_is_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 300 & echo $! >> {pids}; exit 3"
+    error = await end_of(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
+    assert str(error) == "sh ended with status 3"
+    await asyncio.sleep(0.1)
+    assert not _runs(int(pids.read_text()))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("script", "cause", "reason"),
+    [
+        ("echo oops >&2; exit 4", "ended", "sh ended with status 4: oops"),
+        ("kill -9 $$", "ended", "sh ended with signal 9"),
+        (
+            "echo 'Permission denied (publickey).' >&2; exit 255",
+            "permission denied",
+            "sh ended with status 255: Permission denied (publickey).",
+        ),
+        (
+            "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255",
+            "refused",
+            "sh ended with status 255: ssh: connect to host x port 22: Connection refused",
+        ),
+        ("echo 'fabmon-no-python; False 3 6 8 at /x' >&2; exit 127", "no python", None),
+        ("exec >&-; sleep 30", "ended", "closed its output without ending"),
+        (
+            "printf '\\033[31mred\\033[0m\\n' >&2; exit 1",
+            "ended",
+            "sh ended with status 1: ?[31mred?[0m",
+        ),
+    ],
+)
+async def test_reasons(script: str, cause: str, reason: str | None) -> None:
+    error = await end_of(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
+    assert error.cause == cause
+    assert reason is None or str(error) == reason
+
+
+async def test_a_command_that_is_not_there() -> None:
+    with pytest.raises(Unreachable, match="no command 'no-such-command' on this machine"):
+        await open_exec(exec_host("gpu1", "no-such-command {node}"))
+
+
+async def test_a_command_that_says_nothing_but_its_reason() -> None:
+    status = await status_of(exec_host("gpu1", "sh -c 'echo what is this; exit 1' {probe}"))
+    assert status.reason == "sh ended with status 1; it said: what is this"
+
+
+async def test_a_node_that_floods_standard_error(empty_root: str) -> None:
+    good = Host(name="good", via="local")
+    bad = exec_host("bad", "sh -c 'yes >&2' {probe}")
+    async with LiveFeed([good, bad], interval_s=INTERVAL_S, root=empty_root) as feed:
+        good_is_up, bad_failed = are(NodeState.UP, "good"), are(NodeState.FAILED, "bad")
+        latest, _ = await watch(feed, lambda seen: good_is_up(seen) and bad_failed(seen))
+    assert latest["bad"].cause == "flood"
+
+
+async def test_a_flood_is_held_back_while_nobody_reads() -> None:
+    session = await open_exec(exec_host("gpu1", "sh -c 'yes [0123456789]' {probe}"))
+    await asyncio.sleep(0.5)
+    assert vars(session)["_lines"]._waiting_bytes < 2 * 1024 * 1024
+    await session.close()
+
+
+async def test_the_local_probe_says_how_it_ended() -> None:
+    session = await LocalTransport(Settings(sources=("nothing",))).open(
+        Host(name="here", via="local")
+    )
+    with pytest.raises(Ended, match=r"the probe ended with status 2: .*nothing"):
+        await session.readline()
+    await session.close()
+
+
+async def test_the_event_loop_is_never_blocked(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(hello_line() + b"".join(frame_line(seq) for seq in range(5)))
+    host = exec_host("gpu1", f"sh -c 'cat {lines}; sleep 30' {{probe}}")
+    guard = BlockBuster()
+    async with LiveFeed([host], interval_s=INTERVAL_S) as feed:
+        guard.activate()
+        try:
+            await watch(feed, are(NodeState.UP, "gpu1"))
+        finally:
+            guard.deactivate()
+
+
+def test_the_soft_limit_of_open_files_is_raised() -> None:
+    program = (
+        "import resource as r; from fabmon.feeds.live import raise_file_limit; "
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); raise_file_limit(); "
+        "soft, hard = r.getrlimit(r.RLIMIT_NOFILE); assert soft == min(hard, 1 << 20), (soft, hard)"
+    )
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", program]) == 0

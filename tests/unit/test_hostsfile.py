@@ -1,0 +1,194 @@
+"""The hosts file: what is read from it, and how all that is wrong with it is told at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fabmon.fabric import hostsfile
+from fabmon.fabric.hostsfile import HostsFileError
+from fabmon.fabric.model import Host
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def parse(text: str) -> list[Host]:
+    return hostsfile.parse(text, "hosts.txt")
+
+
+def complaint(text: str) -> str:
+    with pytest.raises(HostsFileError) as caught:
+        parse(text)
+    return str(caught.value)
+
+
+def names(text: str) -> list[str]:
+    return [host.name for host in parse(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu[001-003]", ["gpu001", "gpu002", "gpu003"]),
+        ("rack[1-2]node[1-2]", ["rack1node1", "rack1node2", "rack2node1", "rack2node2"]),
+        ("a,b[1-2]", ["a", "b1", "b2"]),
+        ("gpu[1-8/3]", ["gpu1", "gpu4", "gpu7"]),
+        ("gpu[1-4]!gpu3", ["gpu1", "gpu2", "gpu4"]),
+        ("node01 slots=8", ["node01"]),
+        ("node01 slots=8 max_slots=16\nnode02 max-slots=4", ["node01", "node02"]),
+        ("node01:8\nnode02:8", ["node01", "node02"]),
+        ("fe80::1", ["fe80::1"]),
+        ("10.0.0.7", ["10.0.0.7"]),
+        ("\ufeffgpu1\r\ngpu2\r\n", ["gpu1", "gpu2"]),
+        ("# all of them\n\n   gpu1   # the first\n", ["gpu1"]),
+    ],
+)
+def test_node_sets(text: str, expected: list[str]) -> None:
+    assert names(text) == expected
+
+
+def test_every_key() -> None:
+    line = (
+        "leaf1 address=10.0.0.1 user=monitor port=2222 via=exec python=/opt/py/bin/python3 "
+        'command="podman exec -i {node} {python}" role=switch group="row 7" '
+        "speed.up*=400G speed=100M speed.up1=2.5G"
+    )
+    assert parse(line) == [
+        Host(
+            name="leaf1",
+            address="10.0.0.1",
+            user="monitor",
+            port=2222,
+            via="exec",
+            command="podman exec -i {node} {python}",
+            python="/opt/py/bin/python3",
+            role="switch",
+            group="row 7",
+            speeds=(("*", 1e8), ("up*", 4e11), ("up1", 2.5e9)),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gpu[1-3] address=10.0.0.[1-3]", ["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+        ("gpu[1-2] address={node}.ib.example", ["gpu1.ib.example", "gpu2.ib.example"]),
+        ("gpu1 address=[fe80::1]", ["fe80::1"]),
+        ("gpu1 address=fe80::1", ["fe80::1"]),
+        ("gpu[1-2]", ["gpu1", "gpu2"]),
+    ],
+)
+def test_addresses(line: str, expected: list[str]) -> None:
+    assert [host.address for host in parse(line)] == expected
+
+
+def test_a_command_alone_means_via_exec() -> None:
+    assert parse("gpu1 command=openssh")[0].via == "exec"
+
+
+def test_the_example_is_a_hosts_file() -> None:
+    hosts = hostsfile.read(ROOT / "config" / "hosts.example.txt")
+    assert len(hosts) == 128 + 6 + 2 + 16 + 6 + 1 + 8 + 2 + 1
+
+
+def test_all_problems_are_told_at_once_each_with_its_place_and_its_fix() -> None:
+    told = complaint((GOLDEN / "hosts.bad.txt").read_text())
+    assert told + "\n" == (GOLDEN / "hosts.bad.expected.txt").read_text()
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "\ufeff"])
+def test_a_file_without_nodes(text: str) -> None:
+    assert complaint(text) == (
+        "hosts.txt:1:1: no nodes: write one node set a line, as in gpu[001-128]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"gpu1\n\xff\xfegpu2", ":2:1: a byte that is not UTF-8: save the file as UTF-8"),
+        ("gpu1\n".encode("utf-16"), ":1:1: the file is UTF-16: save it as UTF-8"),
+    ],
+)
+def test_files_that_are_not_utf_8(tmp_path: Path, data: bytes, expected: str) -> None:
+    path = tmp_path / "hosts.txt"
+    path.write_bytes(data)
+    with pytest.raises(HostsFileError) as caught:
+        hostsfile.read(path)
+    assert str(caught.value).endswith(expected)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HostsFileError, match="cannot be read: No such file or directory"):
+        hostsfile.read(tmp_path / "none.txt")
+
+
+def test_host_options() -> None:
+    hosts = hostsfile.from_nodesets(["gpu[1-2]", "leaf1 role=switch"])
+    assert [(host.name, host.role) for host in hosts] == [
+        ("gpu1", "host"),
+        ("gpu2", "host"),
+        ("leaf1", "switch"),
+    ]
+    with pytest.raises(HostsFileError, match=r"--host:2:1: gpu1 is listed on line 1 already"):
+        hostsfile.from_nodesets(["gpu1", "gpu1"])
+
+
+@pytest.mark.parametrize(
+    "name", ["-oProxyCommand=x", "$(touch x)", "a;b", "a`b`", "a|b", "../x", "é", "a\x1b[31m", "."]
+)
+def test_names_that_could_be_anything_but_names_are_refused(name: str) -> None:
+    assert re.search(r"cannot be (in a node set|the name of a node)", complaint(name))
+
+
+def test_a_huge_range_is_refused_before_it_is_folded_out() -> None:
+    assert "more than 65536 nodes" in complaint("gpu[1-99999999999999]")
+    assert "more than 65536 nodes" in complaint("a[1-1000]b[1-1000]")
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=300)
+def test_any_text_is_hosts_or_problems_that_lie_inside_it(text: str) -> None:
+    try:
+        hosts = parse(text)
+    except HostsFileError as error:
+        told = str(error).replace("\n", "")
+        lines = re.split("\r\n|\r|\n", text.removeprefix("\ufeff"))
+        for problem in error.problems:
+            assert 1 <= problem.line <= len(lines)
+            assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
+        assert told.isprintable()
+    else:
+        assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", host.name) for host in hosts)
+
+
+_LABEL = st.from_regex(r"[a-z]{1,6}", fullmatch=True)
+
+
+@given(
+    _LABEL,
+    st.integers(0, 50),
+    st.integers(0, 40),
+    st.integers(1, 4),
+    st.lists(
+        st.sampled_from(["user=me", "port=22", "group=a", "speed=100G", "slots=8"]), unique=True
+    ),
+    st.sampled_from(["", "  # comment", "\t#x=y"]),
+)
+def test_what_is_written_is_read(
+    label: str, low: int, more: int, width: int, keys: list[str], comment: str
+) -> None:
+    numbers = [str(number).zfill(width) for number in range(low, low + more + 1)]
+    line = f"  {label}[{numbers[0]}-{numbers[-1]}] {' '.join(keys)}{comment}"
+    if len(numbers[0]) != len(numbers[-1]) and width > 1:
+        return
+    hosts = parse(line)
+    assert sorted(host.name for host in hosts) == sorted(label + number for number in numbers)
+    assert all((host.user == "me") == ("user=me" in keys) for host in hosts)
+    assert all((host.speeds == (("*", 1e11),)) == ("speed=100G" in keys) for host in hosts)
