@@ -1,0 +1,253 @@
+"""The screen: takes scenes as they come, shows the last or the one it was stopped at.
+
+It knows neither where scenes come from nor whether they are of now.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from rich.console import Console
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.filter import LineFilter, NoColor
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.tick import NodeState
+from fabmon.tui import keys
+from fabmon.tui.messages import Opened
+from fabmon.tui.palette import Depth, detect
+from fabmon.tui.screens.base import StageScreen
+from fabmon.tui.screens.finding import FindingScreen
+from fabmon.tui.screens.findings import Findings
+from fabmon.tui.screens.help import HelpScreen
+from fabmon.tui.screens.node import NodeScreen
+from fabmon.tui.screens.nodes import Nodes
+from fabmon.tui.screens.overview import Overview
+from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.screens.switches import Switches
+from fabmon.tui.stage import Stage
+from fabmon.tui.target import FindingTarget, NodeTarget, PortTarget
+from fabmon.tui.theme import theme
+from fabmon.tui.toast import Toasts
+
+_COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
+    Depth.TRUECOLOR: "truecolor",
+    Depth.EIGHT_BIT: "256",
+}
+_SILENT_TICKS = 3
+
+
+class FabmonApp(App[None]):
+    """The whole screen.
+
+    `color` is `auto`, `truecolor`, `256`, `16` or `none`. `clock` is only used to notice that no
+    scene comes any more.
+    """
+
+    CSS_PATH = "screen.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.EVERYWHERE)]
+    TITLE = "fabmon"
+
+    def __init__(
+        self,
+        scenes: AsyncIterator[Scene],
+        *,
+        title: str,
+        color: str = "auto",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Show these scenes under this title."""
+        depth = detect(os.environ) if color == "auto" else Depth(color)
+        super().__init__(ansi_color=not depth.rgb)
+        self.console = _console(depth)
+        self.stage = Stage(title, depth)
+        self._scenes = scenes
+        self._clock = clock
+        self._heard = clock()
+        self._toasts = Toasts()
+        self._led = False
+        self.failure: BaseException | None = None
+
+    def on_mount(self) -> None:
+        """Set up the four views, and listen."""
+        self.register_theme(theme(self.stage.depth))
+        self.theme = f"fabmon-{self.stage.depth}"
+        views = (Overview, Switches, Nodes, Findings)
+        for view in views:
+            self.install_screen(view(self.stage), view.VIEW)
+        self.push_screen(Nodes.VIEW)
+        self.run_worker(self._watch(), name="scenes", exclusive=True, exit_on_error=False)
+        self.set_interval(1.0, self._notice_silence)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """None of Textual's: our colours are chosen for the depth as they are."""
+        return [NoColor()] if self.stage.depth is Depth.NONE else []
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Leave when scenes fail to come, so that the terminal is itself again before the error."""
+        if event.state is WorkerState.ERROR:
+            self.failure = event.worker.error
+            self.exit(return_code=1)
+
+    async def run_async(self, **options: Any) -> None:
+        """Run until the person leaves. Raises whatever ended the scenes."""
+        await super().run_async(**options)
+        if self.failure is not None:
+            raise self.failure
+
+    # Scenes.
+
+    async def _watch(self) -> None:
+        async for scene in self._scenes:
+            await self.take(scene)
+        self.stage.ended = True
+        self.repaint()
+
+    async def take(self, scene: Scene) -> None:
+        """Show a scene, or keep it for later while the screen is frozen."""
+        self._heard = self._clock()
+        self.stage.take(scene)
+        self._toast(scene)
+        if not self._led and _has_data(scene):
+            self._led = True
+            if isinstance(self.screen, Nodes):
+                await self.action_view(Overview.VIEW)
+        self.repaint()
+
+    def repaint(self) -> None:
+        """Draw the topmost of our screens; a palette or a message may lie over it."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, StageScreen):
+                screen.paint()
+                return
+
+    def _toast(self, scene: Scene) -> None:
+        text = self._toasts.accept(scene, self.size.width - 4)
+        if text:
+            self.notify(text, timeout=6, markup=False, severity="warning")
+
+    def _notice_silence(self) -> None:
+        """Say in the header that nothing comes, once it has been missed."""
+        scene = self.stage.live
+        if scene is None or self.stage.ended:
+            return
+        silent = self._clock() - self._heard
+        late = silent > _SILENT_TICKS * scene.moment.interval_s + 1
+        if late or self.stage.silent_s:
+            self.stage.silent_s = silent if late else 0.0
+            self.repaint()
+
+    # Going places.
+
+    async def on_opened(self, event: Opened) -> None:
+        """Drill down to what was opened."""
+        scene, target = self.stage.scene, event.target
+        if scene is None:
+            return
+        if isinstance(target, NodeTarget):
+            await self.push_screen(NodeScreen(self.stage, target))
+        elif isinstance(target, PortTarget):
+            await self.push_screen(PortScreen(self.stage, scene.moment.fabric.ports[target.row]))
+        elif isinstance(target, FindingTarget):
+            found = _finding(scene, target.key)
+            if found is not None:
+                await self.push_screen(FindingScreen(self.stage, found))
+
+    async def action_view(self, name: str) -> None:
+        """One of the four views, from the top."""
+        self._led = self._led or name != Nodes.VIEW
+        while len(self.screen_stack) > 2:
+            await self.pop_screen()
+        if self.screen is not self.get_screen(name):
+            await self.switch_screen(name)
+
+    async def action_back(self) -> None:
+        """Up one level; at the top, clear the filter."""
+        if len(self.screen_stack) > 2:
+            await self.pop_screen()
+        elif self.stage.choices.filter:
+            self.stage.filter("")
+            self.repaint()
+
+    async def action_help(self) -> None:
+        """Help for the screen that is shown."""
+        screen = self.screen
+        if isinstance(screen, StageScreen) and not isinstance(screen, HelpScreen):
+            await self.push_screen(HelpScreen(self.stage, screen.VIEW))
+
+    # Choices.
+
+    def action_freeze(self) -> None:
+        """Stop at this scene, or follow again."""
+        self.stage.freeze()
+        self.repaint()
+
+    def action_units(self) -> None:
+        """Gb/s, GB/s, %."""
+        self.stage.next_unit()
+        self.repaint()
+
+    def action_metric(self) -> None:
+        """The next metric."""
+        self.stage.next_metric()
+        self.repaint()
+
+    def action_digits(self) -> None:
+        """Digits in the cells, or colours."""
+        self.stage.toggle_digits()
+        self.repaint()
+
+    def action_ramp(self) -> None:
+        """The next colours."""
+        self.stage.next_ramp()
+        self.repaint()
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        if isinstance(self.screen, StageScreen):
+            self.screen.ask_filter()
+
+    def action_maximise(self) -> None:
+        """Give the focused panel the whole screen, or give it back."""
+        if isinstance(self.screen, StageScreen):
+            self.screen.maximise()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The command palette offers what the keys do."""
+        for key in keys.KEYS:
+            if key.title:
+                text = f"{key.help} ({key.shown})"
+                yield SystemCommand(key.title, text, partial(self.run_action, key.action))
+
+
+def _console(depth: Depth) -> Console:
+    """What Textual renders with, at our depth instead of one guessed from the environment."""
+    return Console(
+        color_system=_COLOR_SYSTEMS.get(depth, "standard"),
+        file=io.StringIO(),
+        force_terminal=True,
+        legacy_windows=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def _has_data(scene: Scene) -> bool:
+    """Whether some node sends, and something is known of a port."""
+    up = any(status.state is NodeState.UP for status in scene.moment.statuses.values())
+    return up and bool(np.isfinite(scene.moment.heat).any() or np.isfinite(scene.moment.up).any())
+
+
+def _finding(scene: Scene, key: str) -> Finding | None:
+    return next((finding for finding in scene.findings if finding.key == key), None)

@@ -1,0 +1,177 @@
+"""The filter that `/` asks for: words, fields and comparisons, all of which must hold.
+
+gpu0        the node's, port's or group's name contains it
+state:down  also up, stale, lost, failed, queued, connecting, starting
+role:switch group:leaf1 node:gpu001 port:mlx5_0 rail:3
+util>80     also tx rx pause (percent), ecn cnp errors drops (per second); > >= < <=
+!word       not: in front of any of them
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.model import RAIL, Fabric
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import NodeState
+from fabmon.tui.cells import stale_ports
+from fabmon.tui.metrics import HEATS, heat
+
+Mask = NDArray[np.bool_]
+
+FIELDS = ("state", "role", "group", "node", "port", "rail")
+_STATES = ("down", *(str(state) for state in NodeState))
+_COMPARISON = re.compile(r"([a-z]+)(>=|<=|>|<)(.*)", re.DOTALL)
+_OPERATORS: dict[str, Callable[[NDArray[np.float32], float], Mask]] = {
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+}
+
+
+class FilterError(ValueError):
+    """A filter that means nothing; the message says what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition. `operator` is empty for a word, `:` for a field, else a comparison."""
+
+    field: str
+    operator: str
+    value: str
+    negated: bool
+    number: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """What a filter leaves: [ports], and the names of the nodes with any of them."""
+
+    ports: Mask
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The texts of a fabric, lower case, ready to be searched.
+
+    `owner` is the place of each port's node, -1 for a row whose port is gone.
+    """
+
+    fabric: Fabric
+    owner: NDArray[np.intp]
+    node_texts: tuple[str, ...]
+    port_texts: tuple[str, ...]
+
+
+def parse(text: str) -> tuple[Term, ...]:
+    """The terms of a filter. Raises FilterError with the word that is wrong and what is right."""
+    return tuple(_term(word) for word in text.lower().split())
+
+
+def _term(word: str) -> Term:
+    negated = word.startswith("!")
+    body = word[1:] if negated else word
+    if not body:
+        raise FilterError("nothing after !")
+    if comparison := _COMPARISON.fullmatch(body):
+        name, operator, value = comparison.groups()
+        names = [item.name for item in HEATS]
+        if name not in names:
+            raise FilterError(f"{name}: compare one of {' '.join(names)}")
+        try:
+            return Term(name, operator, value, negated, float(value.rstrip("%")))
+        except ValueError:
+            raise FilterError(f"{body}: a number is wanted after {operator}") from None
+    field, colon, value = body.partition(":")
+    if not colon:
+        return Term("", "", body, negated)
+    if field not in FIELDS:
+        raise FilterError(f"{field}: is not one of {' '.join(FIELDS)}")
+    if field == "state" and not any(state.startswith(value) for state in _STATES):
+        raise FilterError(f"state:{value} is not one of {' '.join(_STATES)}")
+    return Term(field, ":", value, negated)
+
+
+def index(fabric: Fabric) -> Index:
+    """The index of a fabric."""
+    place = {node.name: number for number, node in enumerate(fabric.nodes)}
+    owner = np.array([place.get(port.node, -1) for port in fabric.ports], dtype=np.intp)
+    nodes = tuple(f"{node.name} {node.group}".lower() for node in fabric.nodes)
+    ports = tuple(f"{port.id} {port.label}".lower() for port in fabric.ports)
+    return Index(fabric, owner, nodes, ports)
+
+
+def match(terms: tuple[Term, ...], moment: Moment, known: Index) -> Matched:
+    """What is left of a moment."""
+    fabric = moment.fabric
+    ports = known.owner >= 0
+    nodes = np.ones(len(fabric.nodes), dtype=np.bool_)
+    for term in terms:
+        on_ports, on_nodes = _masks(term, moment, known)
+        ports &= ~on_ports if term.negated else on_ports
+        nodes &= ~on_nodes if term.negated else on_nodes
+    bare = np.array([not node.ports for node in fabric.nodes], dtype=np.bool_)
+    with_port = np.zeros(len(fabric.nodes), dtype=np.bool_)
+    with_port[known.owner[ports]] = True
+    left = with_port | (nodes & bare)
+    names = frozenset(fabric.nodes[number].name for number in np.flatnonzero(left).tolist())
+    return Matched(ports, names)
+
+
+def _masks(term: Term, moment: Moment, known: Index) -> tuple[Mask, Mask]:
+    """Where a term holds: [ports] and, for nodes that have no port yet, [nodes]."""
+    fabric, value = moment.fabric, term.value
+    nothing = np.zeros(len(fabric.nodes), dtype=np.bool_)
+    if term.operator not in ("", ":"):
+        metric = heat(term.field)
+        number = term.number / 100 if metric.high == 1 else term.number
+        values = np.nan_to_num(metric.values(moment), nan=-1)
+        return _OPERATORS[term.operator](values, number) & (values >= 0), nothing
+    if term.field == "state":
+        return _state(value, moment, known)
+    if term.field in ("role", "group", "node"):
+        texts = [
+            str(getattr(node, {"node": "name"}.get(term.field, term.field)))
+            for node in fabric.nodes
+        ]
+        nodes = _mask(value in text.lower() for text in texts)
+        return _of_ports(nodes, known), nodes
+    if term.field == "rail":
+        wanted = (value, f"r{value}")
+        return _mask(p.role == RAIL and p.label in wanted for p in fabric.ports), nothing
+    if term.field == "port":
+        return _mask(value in p.name.lower() or value == p.label for p in fabric.ports), nothing
+    nodes = _mask(value in text for text in known.node_texts)
+    return _mask(value in text for text in known.port_texts) | _of_ports(nodes, known), nodes
+
+
+def _state(value: str, moment: Moment, known: Index) -> tuple[Mask, Mask]:
+    wanted = [state for state in _STATES if state.startswith(value)]
+    states = [moment.statuses.get(node.name) for node in moment.fabric.nodes]
+    nodes = _mask(status is not None and status.state in wanted for status in states)
+    ports = _of_ports(nodes, known)
+    if "up" in wanted:
+        ports = ports & (moment.up == 1)
+    if "down" in wanted:
+        ports = ports | (moment.up == 0)
+    if "stale" in wanted:
+        ports = ports | stale_ports(moment)
+    return ports, nodes
+
+
+def _of_ports(nodes: Mask, known: Index) -> Mask:
+    """[ports]: what holds of each port's node."""
+    masks: Mask = np.append(nodes, False)[known.owner]
+    return masks
+
+
+def _mask(values: Iterable[bool]) -> Mask:
+    return np.fromiter(values, dtype=np.bool_)

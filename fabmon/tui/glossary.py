@@ -1,0 +1,140 @@
+"""Every word on the screen, explained to someone who sees it for the first time at night."""
+
+from __future__ import annotations
+
+_TEXT = """
+absent ·
+    nobody can say: the device has no such counter, we may not read it, or it is not known yet.
+    Never zero.
+busiest
+    the ports with the most of the metric in use, now.
+CNP
+    congestion notification packet: a receiver of ECN-marked RDMA asks the sender to slow down;
+    here, those handled.
+collision
+    more large flows than its share were hashed onto one link of an ECMP group, while others
+    have room.
+confidence
+    how sure a finding is, from what was seen: 100 % is a fact, less is a judgement.
+connecting
+    on the way to the node, nothing from it yet.
+counter
+    a number that a device only ever counts up; the screen shows its rate.
+direction
+    tx leaves the port named, rx enters it.
+down ✖
+    the port has no carrier. In the header: cables that are down, told once.
+drops
+    packets thrown away per second, for lack of room or by rule.
+ECMP
+    equal-cost multi-path: a switch spreads flows over several links by a hash of their
+    addresses.
+ECN
+    explicit congestion notification: a switch marks packets when its queue grows; here, marked
+    ones received per second.
+errors
+    packets or symbols damaged per second: cable, optics or connector.
+event
+    anything with a time on the strip: a finding opened, a node lost.
+evidence
+    the numbers that a finding was judged by.
+failed
+    the node was never reached; the reason says why. It is tried again.
+finding
+    a condition with a subject, a cause, numbers, a start and advice. One cause, one finding.
+gap
+    no sample of that time: `·` in the strips and charts, never joined over.
+GB/s
+    thousand million bytes per second: a Gb/s figure divided by eight.
+Gb/s
+    thousand million bits per second, decimal, one direction.
+group
+    the leaf or rack that a node is shown under.
+host
+    a machine with GPUs; its ports are rails.
+hot ▲
+    a port that a finding holds guilty, and that is up and heard of now.
+idle
+    less than half a percent of the scale: a blank cell.
+leaf
+    the switch that hosts are cabled to.
+line rate
+    what the port can carry, one direction. 80 to 90 % of it is what networks deliver in
+    practice.
+LIVE
+    the screen follows the last tick; the time is that tick's, UTC.
+lost
+    the node sent and fell silent; the connection is gone and is being made again. Of bandwidth:
+    1 - mean/max of an ECMP group.
+max/mean
+    the busiest uplink over the average one: 1 is perfectly even.
+metric
+    what colours the cells: util, tx, rx, pause, ecn, cnp, errors or drops.
+min
+    minutes, of time; UTC everywhere.
+node
+    a machine watched: a host or a switch.
+NUMA
+    the half of the host that a card hangs on.
+pause
+    share of time that a port was told to hold (paused, rx), or told its neighbour to (pausing,
+    tx).
+PAUSED ❚❚
+    the screen is frozen at that time, so far behind now. Everything still works; scenes keep
+    coming.
+peer
+    the port at the other end of the cable.
+PFC
+    priority flow control: pause for one class of traffic. It spreads backwards from a slow
+    receiver.
+port
+    one end of a cable, called node/device.
+probe
+    the small program on the node that reads its counters; it leaves nothing behind.
+queued
+    waiting for its turn to be connected to.
+rail
+    the NIC of the same index in every host: r0, r1 … Collectives run along rails.
+rx
+    received: into the port named.
+saturated ?
+    a counter stuck at its maximum, as old InfiniBand ones do: the true value is unknown.
+spine
+    a switch that joins the leaves.
+stale ▒
+    the last sample is older than three ticks: the last colour, dimmed, with its age in the row.
+    `?` without colours.
+starting
+    the probe is on its way into the node's python3.
+switch
+    a node that forwards for others.
+tick
+    one round of samples, one per second unless told otherwise.
+tx
+    transmitted: out of the port named.
+unrated ?
+    traffic, but no line rate is known: name it in the hosts file, as in speed=400G.
+uplink
+    a switch's port towards the spines, one of an ECMP group: up1, up2 …
+util
+    utilisation: bits per second over line rate, the greater of tx and rx.
+victim
+    what suffers under a finding without being its cause.
+"""
+
+
+def _entries(text: str) -> dict[str, str]:
+    """Word -> explanation; the words stand at the margin."""
+    entries: dict[str, str] = {}
+    word = ""
+    for line in text.strip().splitlines():
+        if line.startswith(" "):
+            entries[word] = f"{entries[word]} {line.strip()}".strip()
+        else:
+            word = line
+            entries[word] = ""
+    return entries
+
+
+GLOSSARY = _entries(_TEXT)
+"""Word -> explanation, in the order of the alphabet."""

@@ -1,0 +1,190 @@
+"""Every key, once: bindings, footer, help, command palette and docs/keys.md are made from this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+EVERYWHERE = "everywhere"
+CURSOR = "cursor"
+OVERVIEW = "overview"
+CHART = "port"
+ROOT = ("overview", "switches", "nodes", "findings")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One action: its Textual name, its keys as Textual calls them, and as a person reads them.
+
+    `where` is the view that it works in; `label` is its word in the footer (none: not there);
+    `title` is its name in the command palette (none: not there). The footer of
+    `only` these views reminds of it (none: of all).
+    """
+
+    action: str
+    keys: str
+    shown: str
+    help: str
+    where: str = EVERYWHERE
+    label: str = ""
+    title: str = ""
+    only: tuple[str, ...] = ()
+
+
+KEYS = (
+    Key(
+        "open",
+        "enter",
+        "enter",
+        "open what is selected: cell → node → port, finding",
+        CURSOR,
+        "open",
+    ),
+    Key("back", "escape", "esc", "go back; at the top, clear the filter", label="back"),
+    Key("view('overview')", "1", "1", "overview: the heatmap of every link", title="Overview"),
+    Key(
+        "view('switches')",
+        "2",
+        "2",
+        "switches: the uplinks of each, side by side",
+        title="Switches",
+    ),
+    Key("view('nodes')", "3,n", "3 n", "nodes: who is connected, and why not", title="Nodes"),
+    Key("view('findings')", "4", "4", "findings and events", title="Findings and events"),
+    Key(
+        "filter",
+        "slash",
+        "/",
+        "filter: word  !word  util>80  state:down  role:switch  group:leaf1",
+        label="filter",
+        title="Filter",
+    ),
+    Key(
+        "metric",
+        "m",
+        "m",
+        "metric of the cells: util tx rx pause ecn cnp errors drops",
+        label="metric",
+        only=("overview",),
+        title="Next metric",
+    ),
+    Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
+    Key(
+        "freeze",
+        "space",
+        "space",
+        "freeze the screen, or follow again; nothing is lost meanwhile",
+        label="freeze",
+        title="Freeze or follow",
+    ),
+    Key(
+        "digits",
+        "C",
+        "C",
+        "digits in the cells",
+        label="digits",
+        only=("overview",),
+        title="Digits in the cells",
+    ),
+    Key("ramp", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
+    Key(
+        "maximise",
+        "z",
+        "z",
+        "give the focused panel the whole screen, or give it back",
+        title="Maximise the panel",
+    ),
+    Key(
+        "help",
+        "question_mark,f1",
+        "? F1",
+        "help for where you are, and every word explained",
+        label="help",
+        title="Help",
+    ),
+    Key("command_palette", "colon,ctrl+p", ": ctrl+p", "find any of these by name"),
+    Key("quit", "q,ctrl+q", "q", "quit", label="quit", title="Quit"),
+    Key("cursor('up')", "k,up", "k ↑", "up", CURSOR),
+    Key("cursor('down')", "j,down", "j ↓", "down", CURSOR),
+    Key("cursor('left')", "h,left", "h ←", "left", CURSOR),
+    Key("cursor('right')", "l,right", "l →", "right", CURSOR),
+    Key("cursor('page_up')", "pageup", "PgUp", "a page up", CURSOR),
+    Key("cursor('page_down')", "pagedown", "PgDn", "a page down", CURSOR),
+    Key("cursor('top')", "g,home", "g Home", "to the first", CURSOR),
+    Key("cursor('bottom')", "G,end", "G End", "to the last", CURSOR),
+    Key("app.focus_next", "tab", "tab", "the next panel", OVERVIEW),
+    Key("app.focus_previous", "shift+tab", "shift+tab", "the panel before", OVERVIEW),
+    Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
+    Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
+)
+MOUSE = (
+    ("click", "select a cell or a line; again, open it"),
+    ("hover", "the value of the cell under the mouse, in the line below the heatmap"),
+    ("wheel", "scroll"),
+    ("click a key", "in the footer: the same as pressing it"),
+)
+_TITLES = {
+    EVERYWHERE: "Everywhere",
+    CURSOR: "In the heatmap and in lists",
+    OVERVIEW: "Overview",
+    CHART: "Port",
+}
+
+
+def bindings(where: str) -> list[Binding]:
+    """Textual bindings of a scope."""
+    return [
+        Binding(key.keys, key.action, key.help, show=False, id=f"{where}.{key.action}")
+        for key in KEYS
+        if key.where == where
+    ]
+
+
+def footer(view: str) -> list[Key]:
+    """The keys to remind of in a view, the most wanted first; `quit` goes last."""
+    chosen = [key for key in KEYS if key.label and key.where in (EVERYWHERE, CURSOR, view)]
+    chosen = [key for key in chosen if not key.only or view in key.only]
+    if view in ROOT:
+        chosen = [key for key in chosen if key.action != "back"]
+    return sorted(chosen, key=lambda key: (key.action == "quit", key.where != view))
+
+
+def scopes(view: str) -> list[tuple[str, list[Key]]]:
+    """For help: the keys that work in a view, under their headings, the nearest first."""
+    order = [view, CURSOR, EVERYWHERE]
+    return [
+        (_TITLES[where], [key for key in KEYS if key.where == where])
+        for where in order
+        if where in _TITLES
+    ]
+
+
+def steps(way: str, page: int, every: int) -> tuple[int, int]:
+    """(down, across) of a cursor key; a page and everything are so many lines."""
+    return {
+        "up": (-1, 0),
+        "down": (1, 0),
+        "left": (0, -1),
+        "right": (0, 1),
+        "page_up": (-page, 0),
+        "page_down": (page, 0),
+        "top": (-every, 0),
+        "bottom": (every, 0),
+    }[way]
+
+
+def markdown() -> str:
+    """docs/keys.md."""
+    lines = ["# Keys", "", "Made from `fabmon/tui/keys.py`; a test compares them.", ""]
+    for where, title in _TITLES.items():
+        lines += [f"## {title}", "", "| key | what it does |", "|---|---|"]
+        lines += [
+            f"| {' '.join(f'`{part}`' for part in key.shown.split())} | {key.help} |"
+            for key in KEYS
+            if key.where == where
+        ]
+        lines.append("")
+    lines += ["## Mouse", "", "| | |", "|---|---|"]
+    lines += [f"| {what} | {text} |" for what, text in MOUSE]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,91 @@
+"""A line of the screen: styled pieces of text, what it opens, and nothing that can be markup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from fabmon.tui.target import Target
+
+Span = tuple[str, Style]
+
+
+class Hit(NamedTuple):
+    """Columns `start` to `end` (exclusive) of a line that open `target`."""
+
+    start: int
+    end: int
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Pieces of text from left to right.
+
+    `target` is what the whole line opens; `hits` are parts of it that open something of their own.
+    A line with either can be selected.
+    """
+
+    spans: tuple[Span, ...]
+    target: Target | None = None
+    hits: tuple[Hit, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The characters alone."""
+        return "".join(text for text, _ in self.spans)
+
+    def strip(self, width: int, base: Style) -> Strip:
+        """The line cut or padded to `width` cells."""
+        strip = Strip([Segment(text, style) for text, style in self.spans if text])
+        return strip.adjust_cell_length(width, base)
+
+
+def line(*spans: Span, target: Target | None = None, hits: tuple[Hit, ...] = ()) -> Line:
+    """A line of spans."""
+    return Line(spans, target, hits)
+
+
+def width_of(spans: tuple[Span, ...] | list[Span]) -> int:
+    """Cells that spans take."""
+    return sum(cell_len(text) for text, _ in spans)
+
+
+def fit(text: str, width: int) -> str:
+    """`text` in exactly `width` cells, cut with an ellipsis when it is longer."""
+    if width <= 0:
+        return ""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(text, width - 1) + "…"
+
+
+def right(text: str, width: int) -> str:
+    """`text` at the right of `width` cells, cut with an ellipsis when it is longer."""
+    missing = width - cell_len(text)
+    return " " * missing + text if missing >= 0 else fit(text, width)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` cells, broken at spaces where there are any."""
+    lines: list[str] = []
+    current = ""
+    for word in text.split():
+        while cell_len(word) > width > 1:
+            head = set_cell_size(word, width).rstrip()
+            lines.extend(part for part in (current, head) if part)
+            current, word = "", word[len(head) :]
+        joined = f"{current} {word}" if current else word
+        if cell_len(joined) <= width:
+            current = joined
+        else:
+            lines.append(current)
+            current = word
+    if current:
+        lines.append(current)
+    return lines

@@ -1,0 +1,206 @@
+"""Every colour on the screen, chosen per colour depth by hand: nothing is converted downwards.
+
+Automatic conversion to 256 or 16 colours makes ramps that fall where they should rise, so each
+depth has ramps of its own, and their lightness rises strictly. Colour only ever repeats what a
+glyph or a word already says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from rich.color import Color
+from rich.style import Style
+
+STEPS = 32
+"""Levels of a ramp in truecolor."""
+
+
+class Depth(StrEnum):
+    """How many colours the terminal shows."""
+
+    TRUECOLOR = "truecolor"
+    EIGHT_BIT = "256"
+    SIXTEEN = "16"
+    NONE = "none"
+
+    @property
+    def rgb(self) -> bool:
+        """Whether the colours are ours; the 16 are whatever the person's terminal makes of them."""
+        return self in (Depth.TRUECOLOR, Depth.EIGHT_BIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """From little to much: `stops` are interpolated in truecolor, `eight_bit` are used as they are.
+
+    `hot` stands out from every step of it.
+    """
+
+    name: str
+    stops: tuple[str, ...]
+    eight_bit: tuple[int, ...]
+    hot: tuple[str, int]
+
+
+RAMPS = (
+    Ramp(
+        "blue",
+        ("#14344f", "#1c4d75", "#26699f", "#3a88c4", "#62a8de", "#9acbf0", "#dbefff"),
+        (23, 24, 25, 31, 32, 38, 74, 75, 111, 117, 153, 195),
+        ("#ff9e2c", 214),
+    ),
+    Ramp(
+        "cividis",
+        ("#213b6e", "#4c556c", "#6c6e72", "#8e8978", "#b1a570", "#d9c55c", "#fee838"),
+        (24, 25, 61, 243, 244, 102, 246, 144, 180, 186, 221, 227),
+        ("#ff7ac6", 212),
+    ),
+    Ramp(
+        "inferno",
+        ("#280b53", "#65156e", "#9f2a63", "#d44842", "#f57d15", "#fac228", "#fcffa4"),
+        (53, 54, 90, 126, 168, 203, 209, 214, 220, 221, 227, 231),
+        ("#6fe3ff", 87),
+    ),
+    Ramp(
+        "grey",
+        ("#2c3136", "#565d63", "#838b92", "#b3bac0", "#f4f7f9"),
+        (237, 239, 241, 243, 245, 247, 248, 250, 251, 253, 254, 255),
+        ("#ff9e2c", 214),
+    ),
+)
+
+_BACKGROUND = {Depth.TRUECOLOR: "#0f1419", Depth.EIGHT_BIT: "color(233)"}
+_ROLES: dict[str, tuple[str, str, str, str]] = {
+    # role: truecolor, 256, 16, no colour
+    "text": ("#c3ccd4", "color(251)", "default", "default"),
+    "dim": ("#7d8a96", "color(245)", "dim default", "dim default"),
+    "rule": ("#35414c", "color(238)", "dim default", "dim default"),
+    "strong": ("bold #f1f5f8", "bold color(255)", "bold default", "bold default"),
+    "gone": ("bold #f07fb9", "bold color(212)", "bold bright_magenta", "bold default"),
+    "tx": ("#62a8de", "color(74)", "bright_blue", "default"),
+    "rx": ("#b59bea", "color(141)", "bright_cyan", "default"),
+    "key": ("bold #9acbf0", "bold color(117)", "bold bright_blue", "bold default"),
+}
+_CURSOR_ROW = {
+    Depth.TRUECOLOR: Style(bgcolor="#23303c"),
+    Depth.EIGHT_BIT: Style(bgcolor="color(237)"),
+    Depth.SIXTEEN: Style(reverse=True),
+    Depth.NONE: Style(reverse=True),
+}
+_DENSITY = "░▒▓█"
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The styles of one ramp at one depth; every one of them owns its background.
+
+    `levels` rise with the value; `faded` are the same for a sample that has grown old; `inked` are
+    for digits written upon the level. `glyphs` are what a cell of each level is filled with.
+    """
+
+    depth: Depth
+    ramp: str
+    text: Style
+    dim: Style
+    rule: Style
+    strong: Style
+    gone: Style
+    tx: Style
+    rx: Style
+    key: Style
+    hot: Style
+    paused: Style
+    cursor: Style
+    levels: tuple[Style, ...]
+    faded: tuple[Style, ...]
+    inked: tuple[Style, ...]
+    glyphs: str
+
+
+@lru_cache
+def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:
+    """The palette of a ramp at a depth."""
+    chosen = next(item for item in RAMPS if item.name == ramp)
+    paper = Style(bgcolor=_BACKGROUND[depth]) if depth.rgb else Style()
+    column = list(Depth).index(depth)
+    roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES.items()}
+    colours = _colours(chosen, depth)
+    levels = tuple(paper + Style(color=colour) for colour in colours)
+    hot = {
+        Depth.TRUECOLOR: Style(color=chosen.hot[0], bold=True),
+        Depth.EIGHT_BIT: Style(color=f"color({chosen.hot[1]})", bold=True),
+        Depth.SIXTEEN: Style(color="bright_yellow", bold=True),
+        Depth.NONE: Style(bold=True),
+    }[depth]
+    return Palette(
+        depth=depth,
+        ramp=ramp,
+        hot=paper + hot,
+        paused=paper + hot + Style(reverse=True),
+        cursor=_CURSOR_ROW[depth],
+        levels=levels,
+        faded=tuple(paper + _fade(colour, depth) for colour in colours),
+        inked=tuple(_inked(colour, depth) for colour in colours),
+        glyphs="█" * len(levels) if depth.rgb else _DENSITY,
+        **roles,
+    )
+
+
+def detect(environ: Mapping[str, str]) -> Depth:
+    """What the environment says that the terminal shows. NO_COLOR, set to anything, is obeyed."""
+    term = environ.get("TERM", "")
+    if environ.get("NO_COLOR") or term == "dumb":
+        return Depth.NONE
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return Depth.TRUECOLOR
+    return Depth.EIGHT_BIT if "256color" in term else Depth.SIXTEEN
+
+
+def lightness(colour: Color) -> float:
+    """CIE L* of a colour, 0 black to 100 white."""
+    linear = []
+    for part in colour.get_truecolor():
+        share = part / 255
+        linear.append(share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4)
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    if luminance <= 216 / 24389:
+        return luminance * 24389 / 27
+    return float(116 * luminance ** (1 / 3) - 16)
+
+
+def _colours(ramp: Ramp, depth: Depth) -> list[Color]:
+    if depth is Depth.EIGHT_BIT:
+        return [Color.from_ansi(number) for number in ramp.eight_bit]
+    if depth is Depth.SIXTEEN:
+        return [Color.parse("blue" if ramp.name == "blue" else "default")] * len(_DENSITY)
+    if depth is Depth.NONE:
+        return [Color.parse("default")] * len(_DENSITY)
+    stops = [tuple(Color.parse(stop).get_truecolor()) for stop in ramp.stops]
+    colours = []
+    for step in range(STEPS - 1):
+        place = step / (STEPS - 2) * (len(stops) - 1)
+        index = min(int(place), len(stops) - 2)
+        share = place - index
+        parts = (a + (b - a) * share for a, b in zip(stops[index], stops[index + 1], strict=True))
+        colours.append(Color.from_rgb(*parts))
+    return colours
+
+
+def _fade(colour: Color, depth: Depth) -> Style:
+    if depth is Depth.TRUECOLOR:
+        paper = Color.parse(_BACKGROUND[depth]).get_truecolor()
+        parts = (a * 0.55 + b * 0.45 for a, b in zip(colour.get_truecolor(), paper, strict=True))
+        return Style(color=Color.from_rgb(*parts))
+    return Style(color=colour, dim=True)
+
+
+def _inked(colour: Color, depth: Depth) -> Style:
+    if not depth.rgb:
+        return Style(color=colour)
+    light = lightness(colour) > 52
+    ink = {Depth.TRUECOLOR: ("#f1f5f8", "#0b0f13"), Depth.EIGHT_BIT: ("color(255)", "color(232)")}
+    return Style(color=ink[depth][light], bgcolor=colour)

@@ -1,0 +1,152 @@
+"""What every screen has: header, footer, filter, and a scene that is drawn anew each tick."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.css.query import NoMatches
+from textual.screen import Screen
+from textual.widget import Widget
+
+from fabmon.analysis.scene import Scene
+from fabmon.tui.filter import FilterError
+from fabmon.tui.line import Line, Span, line
+from fabmon.tui.palette import Palette
+from fabmon.tui.stage import Stage
+from fabmon.tui.text.footer import footer
+from fabmon.tui.text.header import header
+from fabmon.tui.text.rule import rule
+from fabmon.tui.widgets.filterbar import FilterBar
+from fabmon.tui.widgets.lineview import LineView
+from fabmon.tui.widgets.painted import Painted
+
+
+class StageScreen(Screen[None]):
+    """Draws the stage. `VIEW` names it to keys and help."""
+
+    VIEW: ClassVar[str] = ""
+    AUTO_FOCUS = "LineView, HeatGrid"
+
+    def __init__(self, stage: Stage) -> None:
+        """Of a stage; nothing is drawn yet."""
+        super().__init__()
+        self.stage = stage
+        self._typing_from: Widget | None = None
+
+    def compose(self) -> ComposeResult:
+        """Header, what the screen is about, filter, footer."""
+        yield Painted(id="header")
+        yield from self.body()
+        yield FilterBar(id="filter")
+        yield Painted(id="footer")
+
+    def body(self) -> ComposeResult:
+        """What is between header and footer."""
+        raise NotImplementedError
+
+    def draw(self, scene: Scene) -> None:
+        """Draw a scene into the body."""
+        raise NotImplementedError
+
+    def crumb(self) -> str:
+        """What this screen is called on the way back to the top."""
+        return self.VIEW
+
+    def paint(self) -> None:
+        """Draw whatever the stage has now."""
+        if not self.is_mounted or not self.size.width:
+            return
+        palette, width = self.stage.palette, self.size.width
+        try:
+            self.query_one("#header", Painted).show([header(self.stage, width)], palette.text)
+        except NoMatches:
+            return
+        view = footer(self.VIEW, width, palette)
+        self.query_one("#footer", Painted).show([view], palette.text)
+        scene = self.stage.scene
+        if scene is not None:
+            self.draw(scene)
+
+    def title_rule(self, parts: list[list[Span]], width: int) -> Line:
+        """A rule in the style of the moment: plain, or double while paused."""
+        return rule(parts, width, self.stage.palette, self.stage.paused)
+
+    def filter_part(self) -> list[list[Span]]:
+        """The filter, where there is one, as a part of a rule."""
+        text = self.stage.choices.filter
+        return [[(f"filter: {text}", self.stage.palette.hot)]] if text else []
+
+    def on_screen_resume(self) -> None:
+        """It is on top again."""
+        self.call_after_refresh(self.paint)
+
+    def on_resize(self) -> None:
+        """There is more or less room."""
+        self.call_after_refresh(self.paint)
+
+    # The filter.
+
+    def ask_filter(self) -> None:
+        """Let the person type a filter."""
+        self._typing_from = self.focused
+        self.query_one(FilterBar).open(self.stage.choices.filter, self.stage.palette)
+
+    def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
+        """Use it, or say what is wrong with it."""
+        event.stop()
+        note = ""
+        try:
+            self.stage.filter(event.text)
+        except FilterError as error:
+            note = str(error)
+        else:
+            scene = self.stage.scene
+            matched = self.stage.matched(scene) if scene is not None else None
+            if matched is not None:
+                note = f"{int(matched.ports.sum())} ports of {len(matched.nodes)} nodes"
+        self.query_one(FilterBar).note(note, self.stage.palette)
+        self.paint()
+
+    def on_filter_bar_closed(self) -> None:
+        """Give the keys back to where they were."""
+        if self._typing_from is not None:
+            self._typing_from.focus()
+        self.paint()
+
+    def maximise(self) -> None:
+        """Give the focused panel everything; most screens have only one."""
+
+
+class LineScreen(StageScreen):
+    """A screen that is a list of lines under a title."""
+
+    def body(self) -> ComposeResult:
+        """The title, and the lines."""
+        yield Painted(id="title")
+        yield LineView(id="lines")
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """What there is to read, in `width` cells."""
+        raise NotImplementedError
+
+    def title_parts(self, palette: Palette) -> list[list[Span]]:
+        """The way here."""
+        crumbs = [
+            screen.crumb() for screen in self.app.screen_stack if isinstance(screen, StageScreen)
+        ]
+        way = " ▸ ".join(crumbs)
+        return [[(way, palette.strong)]]
+
+    def draw(self, scene: Scene) -> None:
+        """Draw title and lines."""
+        palette, width = self.stage.palette, self.size.width
+        parts = [*self.title_parts(palette), *self.filter_part()]
+        self.query_one("#title", Painted).show([self.title_rule(parts, width)], palette.text)
+        view = self.query_one("#lines", LineView)
+        lines = self.lines(scene, width - 1, view.outer_size.height)
+        view.show(lines, palette.text, palette.cursor)
+
+    def gone(self, what: str) -> list[Line]:
+        """For when what the screen is about is not in the scene."""
+        return [line((f"   {what}", self.stage.palette.dim))]

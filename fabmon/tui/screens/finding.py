@@ -1,0 +1,31 @@
+"""One finding."""
+
+from __future__ import annotations
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.tui.line import Line
+from fabmon.tui.screens.base import LineScreen
+from fabmon.tui.stage import Stage
+from fabmon.tui.text import finding, words
+
+
+class FindingScreen(LineScreen):
+    """Why it is one, and what to do."""
+
+    VIEW = "finding"
+
+    def __init__(self, stage: Stage, shown: Finding) -> None:
+        """Of a finding; it is kept, for it may close while it is read."""
+        super().__init__(stage)
+        self._finding = shown
+
+    def crumb(self) -> str:
+        """Its cause and subject."""
+        return f"{words.cause(self._finding)} {self._finding.subject}"
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Its page, as it is now or was at last."""
+        now = next((f for f in scene.findings if f.key == self._finding.key), None)
+        self._finding = now or self._finding
+        return finding.page(self.stage, scene, self._finding, now is not None, width)

@@ -1,0 +1,18 @@
+"""All that is wrong, in full, and what happened."""
+
+from __future__ import annotations
+
+from fabmon.analysis.scene import Scene
+from fabmon.tui.line import Line
+from fabmon.tui.screens.base import LineScreen
+from fabmon.tui.text import findings
+
+
+class Findings(LineScreen):
+    """Open findings, then events."""
+
+    VIEW = "findings"
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """The two lists."""
+        return findings.page(self.stage, scene, width)

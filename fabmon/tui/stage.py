@@ -1,0 +1,137 @@
+"""What is being shown and how: the scenes, the frozen one, and the person's choices.
+
+Screens read it, the app's actions change it. It knows nothing of Textual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.moment import Floats
+from fabmon.tui.cells import Codes, Scale, encode, stale_ports
+from fabmon.tui.clock import SECOND_NS
+from fabmon.tui.filter import Index, Matched, Term, index, match, parse
+from fabmon.tui.metrics import Heat, following, heat
+from fabmon.tui.palette import RAMPS, Depth, Palette, palette
+from fabmon.tui.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the person has chosen."""
+
+    unit: Unit = Unit.GBIT
+    metric: str = "util"
+    digits: bool = False
+    ramp: str = RAMPS[0].name
+    filter: str = ""
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(slots=True)
+class Stage:
+    """The scene on the screen, and what is needed to draw it.
+
+    `live` is the last scene that came, `frozen` the one that the person stopped at. `silent_s` is
+    how long no scene has come, where that is worth saying; `ended` that none will.
+    """
+
+    title: str
+    depth: Depth
+    choices: Choices = field(default_factory=Choices)
+    live: Scene | None = None
+    frozen: Scene | None = None
+    silent_s: float = 0.0
+    ended: bool = False
+    _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    _index: Index | None = None
+    _matched: tuple[Scene, tuple[Term, ...], Matched] | None = None
+
+    @property
+    def scene(self) -> Scene | None:
+        """The one to draw."""
+        return self.frozen or self.live
+
+    @property
+    def paused(self) -> bool:
+        """Whether the person has stopped the screen; scenes keep coming meanwhile."""
+        return self.frozen is not None
+
+    @property
+    def lag_s(self) -> float:
+        """How far what is drawn is behind what came last."""
+        if self.frozen is None or self.live is None:
+            return 0.0
+        return (self.live.moment.time_ns - self.frozen.moment.time_ns) / SECOND_NS
+
+    @property
+    def palette(self) -> Palette:
+        """The colours in use."""
+        return palette(self.depth, self.choices.ramp)
+
+    @property
+    def heat(self) -> Heat:
+        """The metric in use."""
+        return heat(self.choices.metric)
+
+    def take(self, scene: Scene) -> None:
+        """The next scene has come."""
+        self.live = scene
+        self.silent_s = 0.0
+        rates = scene.moment.line_rate_bps
+        new = len(rates) - len(self._line_rate_bps)
+        before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
+        self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
+
+    def cells(self, scene: Scene, levels: Scale) -> Codes:
+        """[ports]: the codes of a scene's cells, in the metric in use."""
+        count = len(scene.moment.line_rate_bps)
+        known = self._line_rate_bps[:count]
+        return encode(scene.moment, self.heat, levels, lit(scene), known)
+
+    def freeze(self) -> None:
+        """Stop at the scene that is drawn, or follow the last one again."""
+        self.frozen = None if self.frozen is not None else self.live
+
+    def next_unit(self) -> None:
+        """Gb/s, GB/s, %."""
+        self.choices = replace(self.choices, unit=self.choices.unit.next())
+
+    def next_metric(self) -> None:
+        """The next metric of the cells."""
+        self.choices = replace(self.choices, metric=following(self.choices.metric))
+
+    def next_ramp(self) -> None:
+        """The next colours."""
+        names = [ramp.name for ramp in RAMPS]
+        ramp = names[(names.index(self.choices.ramp) + 1) % len(names)]
+        self.choices = replace(self.choices, ramp=ramp)
+
+    def toggle_digits(self) -> None:
+        """Numbers in the cells, or none."""
+        self.choices = replace(self.choices, digits=not self.choices.digits)
+
+    def filter(self, text: str) -> None:
+        """Show what the filter leaves. Raises FilterError, and changes nothing, if it is wrong."""
+        self.choices = replace(self.choices, filter=text, terms=parse(text))
+
+    def matched(self, scene: Scene) -> Matched | None:
+        """What the filter leaves of a scene; None when there is no filter."""
+        terms = self.choices.terms
+        if not terms:
+            return None
+        if self._index is None or self._index.fabric is not scene.moment.fabric:
+            self._index = index(scene.moment.fabric)
+        if self._matched is None or self._matched[0] is not scene or self._matched[1] != terms:
+            self._matched = (scene, terms, match(terms, scene.moment, self._index))
+        return self._matched[2]
+
+
+def lit(scene: Scene) -> set[int]:
+    """The hot ports: the guilty ones of open findings, as far as they are up and heard of."""
+    rows = {finding.rows[0] for finding in scene.findings if finding.rows}
+    gone = stale_ports(scene.moment) | (scene.moment.up == 0)
+    return {row for row in rows if row < len(gone) and not gone[row]}

@@ -1,0 +1,1 @@
+"""What the screen says, as lines: pure functions of a scene, a palette and a width."""

@@ -1,0 +1,81 @@
+"""Curves made of characters, from arrays. A gap is a gap: it is never joined nor drawn as zero."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.moment import Floats
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+GAP = "·"
+_DOTS = np.array([[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]])
+"""Braille bits of a cell's two columns, from the bottom up."""
+
+
+def resample(values: Floats, columns: int) -> Floats:
+    """[columns]: the greatest value of each part, so that a short peak is never lost."""
+    if not len(values) or columns <= 0:
+        return np.full(max(columns, 0), np.nan, dtype=np.float32)
+    starts = np.arange(columns) * len(values) // columns
+    parts: Floats = np.fmax.reduceat(values, starts)
+    return parts
+
+
+def spark(values: Floats, columns: int, top: float) -> str:
+    """One row of blocks; zero is the lowest of them, a gap is `·`, and before the start nothing."""
+    return bars(values, columns, 1, top)[0]
+
+
+def bars(values: Floats, columns: int, rows: int, top: float) -> list[str]:
+    """Blocks in `rows` rows, from the highest down."""
+    parts = resample(values, columns)
+    known = np.isfinite(parts)
+    scaled = np.where(known, parts, 0) / (top if top > 0 else 1)
+    eighths = np.clip(np.ceil(scaled * rows * 8), 1, rows * 8).astype(int)
+    first = int(np.argmax(known)) if known.any() else columns
+    lines = []
+    for row in range(rows - 1, -1, -1):
+        fill = np.where(known, np.clip(eighths - row * 8, 0, 8), 0)
+        chars = [BLOCKS[level] for level in fill.tolist()]
+        if row == 0:
+            chars = [
+                char if here else (GAP if place > first else " ")
+                for place, (char, here) in enumerate(zip(chars, known.tolist(), strict=True))
+            ]
+        lines.append("".join(chars))
+    return lines
+
+
+def braille(values: Floats, columns: int, rows: int, top: float) -> list[str]:
+    """A filled curve of two by four dots a cell, from the highest row down."""
+    parts = resample(values, columns * 2)
+    known = np.isfinite(parts)
+    scaled = np.where(known, parts, 0) / (top if top > 0 else 1)
+    heights = np.clip(np.ceil(scaled * rows * 4), 1, rows * 4).astype(int)
+    heights[~known] = 0
+    first = int(np.argmax(known)) // 2 if known.any() else columns
+    lines = []
+    for row in range(rows - 1, -1, -1):
+        dots: NDArray[np.intp] = np.clip(heights - row * 4, 0, 4)
+        bits = [
+            sum(int(bit) for bit in _DOTS[0][: dots[2 * x]])
+            + sum(int(bit) for bit in _DOTS[1][: dots[2 * x + 1]])
+            for x in range(columns)
+        ]
+        chars = [chr(0x2800 + bit) if bit else " " for bit in bits]
+        if row == 0:
+            chars = [
+                GAP if char == " " and place > first else char for place, char in enumerate(chars)
+            ]
+        lines.append("".join(chars))
+    return lines
+
+
+def hbar(share: float, width: int) -> str:
+    """A bar to the right, in eighths of a cell; empty when absent."""
+    if np.isnan(share):
+        return " " * width
+    eighths = int(np.clip(round(share * width * 8), 1 if share > 0 else 0, width * 8))
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (" ▏▎▍▌▋▊▉"[part] if part else "")).ljust(width)

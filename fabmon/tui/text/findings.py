@@ -1,0 +1,163 @@
+"""What is wrong now, the costliest first; and that nothing is, when nothing is."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import DOWNLINK
+from fabmon.tui import clock
+from fabmon.tui.cells import stale_ports
+from fabmon.tui.line import Line, Span, fit, line, right, wrap
+from fabmon.tui.palette import Palette
+from fabmon.tui.stage import Stage
+from fabmon.tui.target import FindingTarget, PortTarget
+from fabmon.tui.text import words
+from fabmon.tui.text.header import nodes_up
+from fabmon.tui.text.timeline import mark
+from fabmon.tui.units import per_second, percent
+
+
+def panel(stage: Stage, scene: Scene, width: int, height: int) -> list[Line]:
+    """The findings, then the busiest links as far as there is room."""
+    lines: list[Line] = []
+    chosen = shown(stage, scene)
+    brief = height < 8 and len(chosen) > 1
+    for finding in chosen:
+        lines.extend(entry(finding, scene, width, stage.palette, brief=brief))
+    if not chosen:
+        lines.extend(_nothing(stage, scene, width))
+    room = height - len(lines) - 2
+    if room > 0:
+        lines.append(line((" " * width, stage.palette.text)))
+        lines.extend(busiest(stage, scene, width, min(room, 10)))
+    return lines
+
+
+def shown(stage: Stage, scene: Scene) -> list[Finding]:
+    """The findings that the filter leaves."""
+    matched = stage.matched(scene)
+    if matched is None:
+        return list(scene.findings)
+    return [
+        finding
+        for finding in scene.findings
+        if any(matched.ports[row] for row in finding.rows)
+        or finding.subject.split("/")[0] in matched.nodes
+    ]
+
+
+def entry(
+    finding: Finding, scene: Scene, width: int, palette: Palette, *, brief: bool = False
+) -> list[Line]:
+    """One finding: cause, subject and age; its sentence; who suffers. All of it opens it."""
+    target = FindingTarget(finding.key)
+    accent = palette.gone if words.gone(finding) else palette.hot
+    age = clock.age((scene.moment.time_ns - finding.since_ns) / clock.SECOND_NS)
+    title = words.cause(finding)
+    subject = words.subject(finding, scene.moment.fabric)
+    room = width - len(title) - 11
+    first = line(
+        (f" {words.mark(finding)} {title}", accent),
+        (f"  {fit(subject, max(0, room))}", palette.strong),
+        (f"  {right(age, 4)} ", palette.dim),
+        target=target,
+    )
+    if brief:
+        return [first]
+    lines = [first]
+    for text in wrap(finding.text, width - 4):
+        lines.append(line((f"   {text}", palette.text), target=target))
+    if finding.victims:
+        text = "→ " + ", ".join(finding.victims)
+        lines.append(line((f"   {fit(text, width - 4)}", palette.dim), target=target))
+    return lines
+
+
+def _nothing(stage: Stage, scene: Scene, width: int) -> list[Line]:
+    """Say that nothing is wrong, and only as far as that is known."""
+    palette = stage.palette
+    if scene.findings:
+        hidden = f"{len(scene.findings)} findings, none in the filter"
+        return [line((f"   {hidden}", palette.dim))]
+    up, total = nodes_up(scene)
+    lines = [
+        line((" ○ No finding", palette.key), (": no link is hot, down or lost.", palette.text))
+    ]
+    text = ""
+    if up < total:
+        text = f"Seen from {up} of {total} nodes: n says what is missing."
+    lines.extend(line((f"   {part}", palette.gone)) for part in wrap(text, width - 4))
+    return lines
+
+
+def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
+    """The ports with the most of the metric in use, as a table."""
+    palette, heat, moment = stage.palette, stage.heat, scene.moment
+    values = heat.values(moment)
+    usable = np.isfinite(values) & ~stale_ports(moment) & (moment.up != 0)
+    matched = stage.matched(scene)
+    if matched is not None:
+        usable &= matched.ports
+    rows = np.flatnonzero(usable)
+    order = rows[np.argsort(-values[rows], kind="stable")].tolist()
+    order = _one_end(order, scene, count)
+    title = f"Busiest, {heat.name}"
+    lines: list[Line] = [line((f"   {title}", palette.dim))] if order else []
+    for row in order[: max(0, count - 1)]:
+        port = moment.fabric.ports[row]
+        value = float(values[row])
+        said = percent(value) if heat.high == 1 else per_second(value)
+        name = words.both_ends(port, moment.fabric)
+        spans: list[Span] = [
+            (f"   {fit(name, max(4, width - 14))}", palette.text),
+            (right(said, 10), palette.text),
+        ]
+        lines.append(line(*spans, target=PortTarget(row)))
+    return lines
+
+
+def _one_end(order: list[int], scene: Scene, count: int) -> list[int]:
+    """The first rows of an order, of every cable one end: the rail's, or the uplink's."""
+    fabric, known = scene.moment.fabric, set(order)
+    chosen = (
+        row
+        for row in order
+        if fabric.ports[row].role != DOWNLINK or fabric.ports[row].peer not in known
+    )
+    return list(islice(chosen, count))
+
+
+def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
+    """The whole view: open findings in full, then what happened, the latest first."""
+    palette = stage.palette
+    lines: list[Line] = []
+    for finding in shown(stage, scene):
+        lines.extend(entry(finding, scene, width, palette))
+        lines.extend(_rest(finding, width, palette))
+    lines = lines or _nothing(stage, scene, width)
+    lines += [line(("", palette.text)), line((" Events, the latest first", palette.strong))]
+    for event in reversed(scene.events):
+        sign = mark(event)
+        accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
+        text = fit(event.text, max(0, width - 15))
+        time = clock.hms(event.time_ns)
+        lines.append(line((f" {time} ", palette.dim), (f"{sign} ", accent), (text, palette.text)))
+    if not scene.events:
+        lines.append(line(("   none in sight", palette.dim)))
+    return lines
+
+
+def _rest(finding: Finding, width: int, palette: Palette) -> list[Line]:
+    """Advice and the number behind it, under a finding."""
+    target = FindingTarget(finding.key)
+    sure = f"costs {percent(finding.lost)} of the bandwidth, " if finding.lost > 0 else ""
+    texts = [f"{sure}{percent(finding.confidence)} sure. {finding.advice}"]
+    return [
+        line((f"   {part}", palette.dim), target=target)
+        for text in texts
+        for part in wrap(text, width - 4)
+    ]

@@ -1,0 +1,35 @@
+"""The last line: the keys that matter where you are. Clicking one is pressing it."""
+
+from __future__ import annotations
+
+from rich.style import Style
+
+from fabmon.tui import keys
+from fabmon.tui.line import Line, Span, width_of
+from fabmon.tui.palette import Palette
+
+
+def footer(view: str, width: int, palette: Palette) -> Line:
+    """As many keys as `width` holds, `quit` at the right."""
+    chosen = keys.footer(view)
+    last = _part(chosen[-1], palette)
+    spans: list[Span] = [(" ", palette.text)]
+    for key in chosen[:-1]:
+        part = _part(key, palette)
+        if width_of(spans) + width_of(part) + width_of(last) + 3 > width:
+            break
+        spans += [*part, ("  ", palette.text)]
+    gap = width - width_of(spans) - width_of(last) - 1
+    return Line((*spans, (" " * max(0, gap), palette.text), *last))
+
+
+def _part(key: keys.Key, palette: Palette) -> list[Span]:
+    scope = (
+        "focused" if key.where == keys.CURSOR else "screen" if key.where == keys.CHART else "app"
+    )
+    action = key.action if "." in key.action else f"{scope}.{key.action}"
+    meta = Style.from_meta({"@click": action if "(" in action else f"{action}()"})
+    return [
+        (key.shown.split()[0], palette.key + meta),
+        (f" {key.label}", palette.dim + meta),
+    ]

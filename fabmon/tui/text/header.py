@@ -1,0 +1,120 @@
+"""The first line: what is watched, whether it is now, and whether anything is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.style import Style
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import MANAGEMENT, Fabric
+from fabmon.fabric.tick import NodeState
+from fabmon.tui import clock
+from fabmon.tui.line import Line, Span, fit, width_of
+from fabmon.tui.palette import Palette
+from fabmon.tui.stage import Stage, lit
+from fabmon.tui.text import words
+
+_Part = tuple[int, list[Span]]
+
+
+def header(stage: Stage, width: int) -> Line:
+    """The header in `width` cells; the least important parts go first when it is narrow."""
+    palette = stage.palette
+    scene = stage.scene
+    parts: list[_Part] = [
+        (6, [(" fabmon", palette.strong)]),
+        (3, [(fit(stage.title, min(len(stage.title), 24)), palette.text)]),
+        (0, state(stage)),
+    ]
+    if scene is not None:
+        parts += _counts(scene, palette)
+        parts.append((5, [("u ", palette.key), (str(stage.choices.unit), palette.dim)]))
+        parts.append((4, [("m ", palette.key), (stage.choices.metric, palette.dim)]))
+    parts.append((7, [("? ", palette.key), ("help", palette.dim)]))
+    while True:
+        for gap in (4, 3, 2):
+            if _width(parts, gap) <= width:
+                return _join(parts, gap, palette.text)
+        least = max(importance for importance, _ in parts)
+        if not least:
+            return _join([_short(part) for part in parts], 1, palette.text)
+        parts = [part for part in parts if part[0] != least]
+
+
+def _short(part: _Part) -> _Part:
+    """A count without its word, for terminals where even the least does not fit."""
+    importance, spans = part
+    words_ = (" nodes", " hot", " down")
+    cut = [
+        (text.removesuffix(next((w for w in words_ if text.endswith(w)), "")), style)
+        for text, style in spans
+    ]
+    return importance, cut
+
+
+def _width(parts: list[_Part], gap: int) -> int:
+    return sum(width_of(spans) for _, spans in parts) + gap * (len(parts) - 1) + 1
+
+
+def _join(parts: list[_Part], gap: int, base: Style) -> Line:
+    spans: list[Span] = []
+    for number, (_, part) in enumerate(parts):
+        if number:
+            spans.append((" " * gap, base))
+        spans.extend(part)
+    return Line(tuple(spans))
+
+
+def state(stage: Stage) -> list[Span]:
+    """Live, paused or over: a word, a glyph and a time."""
+    palette, scene = stage.palette, stage.scene
+    if scene is None:
+        return [("○ WAITING for the first tick", palette.dim)]
+    time = clock.hms(scene.moment.time_ns)
+    if stage.paused:
+        return [(f" ❚❚ PAUSED {time} ({clock.lag(stage.lag_s)}) ", palette.paused)]
+    if stage.ended:
+        return [(f"■ ENDED {time}", palette.strong)]
+    live: list[Span] = [("● LIVE ", palette.key), (time, palette.strong)]
+    if stage.silent_s:
+        live.append((f" no tick for {clock.span(stage.silent_s)}", palette.hot))
+    return live
+
+
+def _counts(scene: Scene, palette: Palette) -> list[_Part]:
+    up, total = nodes_up(scene)
+    hot, down = len(lit(scene)), len(down_links(scene))
+    nodes = palette.text if up == total else palette.gone
+    cables = links(scene.moment.fabric)
+    return [
+        (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
+        (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
+        (0, [(f"▲ {hot} hot", palette.hot if hot else palette.dim)]),
+        (0, [(f"✖ {down} down", palette.gone if down else palette.dim)]),
+    ]
+
+
+def nodes_up(scene: Scene) -> tuple[int, int]:
+    """Nodes that send, and nodes that are watched."""
+    statuses = scene.moment.statuses
+    names = [node.name for node in scene.moment.fabric.nodes] or list(statuses)
+    up = sum(name in statuses and statuses[name].state is NodeState.UP for name in names)
+    return up, len(names)
+
+
+def links(fabric: Fabric) -> int:
+    """Cables: two watched ends are one."""
+    ports = [port for port in fabric.ports if port.role != MANAGEMENT and port.node]
+    return sum(words.peer(port, fabric) is None or port.row < (port.peer or 0) for port in ports)
+
+
+def down_links(scene: Scene) -> list[int]:
+    """The port rows of cables that are down, one end of each."""
+    down = set(np.flatnonzero(scene.moment.up == 0).tolist())
+    ports = scene.moment.fabric.ports
+    return [
+        row
+        for row in sorted(down)
+        if ports[row].role != MANAGEMENT
+        and not ((peer := ports[row].peer) is not None and peer in down and peer < row)
+    ]

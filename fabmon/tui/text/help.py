@@ -1,0 +1,43 @@
+"""Help for where you are: its keys, then every word on the screen."""
+
+from __future__ import annotations
+
+from fabmon.tui import keys
+from fabmon.tui.glossary import GLOSSARY
+from fabmon.tui.line import Line, fit, line, wrap
+from fabmon.tui.palette import Palette
+
+_ABOUT = {
+    "overview": "Every link of the fabric. A row is a node, a column is a rail; at the right of a "
+    "leaf's hosts stand its uplinks. Light is busy, blank is idle. What is marked is wrong.",
+    "switches": "What each switch sends and gets on each of its uplinks, side by side. Bars of one "
+    "height are an even spread; one tall bar among short ones is a collision.",
+    "nodes": "Who is connected. Nodes that failed alike are one line: enter unfolds it.",
+    "findings": "What is wrong now, the costliest first, then what happened, the latest first.",
+    "node": "The ports of one node: what they carry, what they suffer, what they are.",
+    "port": "One port: its traffic, every counter with its meaning, and what it is.",
+    "finding": "Why this is a finding: the port beside its equals, the numbers, advice.",
+}
+
+
+def page(view: str, width: int, palette: Palette) -> list[Line]:
+    """The whole of help."""
+    lines = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
+    for title, chosen in keys.scopes(view):
+        lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
+        for key in chosen:
+            lines += _entry(key.shown, key.help, 12, width, palette)
+    lines += [line(("", palette.text)), line((" Mouse", palette.strong))]
+    for what, text in keys.MOUSE:
+        lines += _entry(what, text, 12, width, palette)
+    lines += [line(("", palette.text)), line((" Words", palette.strong))]
+    for word, text in GLOSSARY.items():
+        lines += _entry(word, text, 12, width, palette)
+    return lines
+
+
+def _entry(word: str, text: str, column: int, width: int, palette: Palette) -> list[Line]:
+    parts = wrap(text, width - column - 5) or [""]
+    first = line((f"   {fit(word, column)} ", palette.key), (parts[0], palette.text))
+    rest = [line((" " * (column + 4) + part, palette.text)) for part in parts[1:]]
+    return [first, *rest]

@@ -1,0 +1,160 @@
+"""One node: its ports with what they carry, what they suffer, and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import Node, Port
+from fabmon.tui import clock
+from fabmon.tui.line import Line, Span, fit, line, right, width_of, wrap
+from fabmon.tui.palette import Palette
+from fabmon.tui.stage import Stage, lit
+from fabmon.tui.target import PortTarget
+from fabmon.tui.text import chart, words
+from fabmon.tui.text.inspect import state
+from fabmon.tui.units import RATE, Unit, per_second, percent, rate
+
+_MINUTES = 5
+_SPARK = 20
+_INDENT = 5
+
+
+def page(stage: Stage, scene: Scene, node: Node, width: int) -> list[Line]:
+    """What is known of a node, then a few lines for each of its ports."""
+    palette = stage.palette
+    lines = _about(node, scene, width, palette)
+    lines.append(line(("", palette.text)))
+    matched = stage.matched(scene)
+    ports = [port for port in node.ports if matched is None or matched.ports[port.row]]
+    if not ports:
+        said = "no port in the filter" if node.ports else "no port yet: nothing has come from it"
+        return [*lines, line((f"   {said}", palette.dim))]
+    hot = lit(scene)
+    ticks = round(_MINUTES * 60 / scene.moment.interval_s)
+    rows = [port.row for port in ports]
+    windows = [scene.moment.window(name, rows, ticks) for name in ("tx_bps", "rx_bps")]
+    for place, port in enumerate(ports):
+        tx, rx = windows[0][place], windows[1][place]
+        top = float(scene.moment.line_rate_bps[port.row])
+        sparks = [chart.spark(values, _SPARK, top) for values in (tx, rx)]
+        lines.extend(_port(port, stage, scene, sparks, port.row in hot, width))
+    return lines
+
+
+def _about(node: Node, scene: Scene, width: int, palette: Palette) -> list[Line]:
+    """State, and what the node says of itself; what is missing on it and why."""
+    status = scene.moment.statuses.get(node.name)
+    grouped = node.group not in ("", node.name)
+    facts = [f"{node.role} of {node.group}" if grouped else node.role]
+    facts += [f"{name} {value}" for name, value in node.about.items() if value and name != "probe"]
+    cpu = scene.moment.probe_cpu.get(node.name)
+    if cpu is not None:
+        facts.append(f"probe {percent(cpu)} of a core")
+    lines = []
+    if status is not None:
+        since = clock.span((scene.moment.time_ns - status.since_ns) / clock.SECOND_NS)
+        said = f" {status.state}" + (f" for {since}" if status.since_ns else "")
+        reason = f"  {status.reason}" if status.reason else ""
+        lines.append(line((said, palette.strong), (fit(reason, width), palette.text)))
+    lines += [line((f" {text}", palette.dim)) for text in wrap(", ".join(facts), width - 2)]
+    for notice in scene.moment.notices.get(node.name, ()):
+        where = " ".join(part for part in (notice.source, notice.object, notice.metric) if part)
+        text = f"{notice.event} {where}: {notice.text or notice.reason}"
+        for number, part in enumerate(wrap(text, width - 5)):
+            lines.append(line((f"   {'? ' if not number else '  '}{part}", palette.dim)))
+    return lines
+
+
+def _port(
+    port: Port, stage: Stage, scene: Scene, sparks: Sequence[str], hot: bool, width: int
+) -> list[Line]:
+    """The lines of one port; all of them open it."""
+    palette, moment, row = stage.palette, scene.moment, port.row
+    down = moment.up[row] == 0
+    sign, accent = (
+        ("✖", palette.gone) if down else ("▲", palette.hot) if hot else (" ", palette.text)
+    )
+    other = words.peer(port, moment.fabric)
+    name = [
+        (f" {sign} ", accent),
+        (fit(f"{port.name} {port.label}", 18), palette.strong),
+        (fit(state(scene, row), 12), palette.gone if down else palette.dim),
+        (fit(f"→ {other.id}" if other else "", 24), palette.dim),
+    ]
+    parts = [name, _traffic("tx", port, stage, scene), _traffic("rx", port, stage, scene)]
+    parts += [
+        [(f"{_MINUTES} min tx ", palette.dim), (sparks[0], palette.tx)],
+        [("rx ", palette.dim), (sparks[1], palette.rx)],
+    ]
+    parts += [
+        [(f"{label} ", palette.dim), (right(said, 8), palette.text if busy else palette.dim)]
+        for label, said, busy in troubles(scene, row)
+    ]
+    target = PortTarget(row)
+    lines = [Line(tuple(spans), target) for spans in flow(parts, width, palette)]
+    for text in wrap(facts(port.info), width - _INDENT - 1):
+        lines.append(line((" " * _INDENT + text, palette.dim), target=target))
+    return lines
+
+
+def _traffic(name: str, port: Port, stage: Stage, scene: Scene) -> list[Span]:
+    """`tx  188 Gb/s 47.0 %`."""
+    palette, moment = stage.palette, scene.moment
+    unit = Unit.GBIT if stage.choices.unit is Unit.PERCENT else stage.choices.unit
+    bps = float(moment.column(f"{name}_bps")[port.row])
+    share = float((moment.tx_util if name == "tx" else moment.rx_util)[port.row])
+    said = rate(bps, float(moment.line_rate_bps[port.row]), unit)
+    return [
+        (f"{name} ", palette.dim),
+        (f"{right(said, RATE)} {right(percent(share), 6)}", palette.text),
+    ]
+
+
+def troubles(scene: Scene, row: int) -> list[tuple[str, str, bool]]:
+    """(name, value in words, whether it is more than nothing) of what a port may suffer."""
+    told = []
+    for name, column in (("errors", "errors"), ("drops", "drops"), ("ECN", "ecn"), ("CNP", "cnp")):
+        value = float(scene.moment.column(column)[row])
+        told.append((name, per_second(value), value > 0))
+    for name, column in (("paused", "pause_rx"), ("pausing", "pause_tx")):
+        value = float(scene.moment.column(column)[row])
+        told.append((name, percent(value), value > 0))
+    return told
+
+
+def flow(parts: Sequence[list[Span]], width: int, palette: Palette) -> list[list[Span]]:
+    """Parts side by side, on as many lines as they need; each but the first is indented."""
+    lines: list[list[Span]] = []
+    current: list[Span] = []
+    for part in parts:
+        if current and width_of(current) + 2 + width_of(part) > width:
+            lines.append(current)
+            current = []
+        if current:
+            current.append(("  ", palette.text))
+        elif lines:
+            current.append((" " * _INDENT, palette.text))
+        current.extend(part)
+    return [*lines, current]
+
+
+def facts(info: dict[str, Any]) -> str:
+    """Driver, PCI place, PCIe speed now and at most, NUMA node, then all else that is known."""
+    left = dict(info)
+    told = [str(left.pop(key)) for key in ("driver", "pci") if key in left]
+    numa = left.pop("numa_node", None)
+    if numa is not None:
+        told.append(f"NUMA {numa}")
+    now = _pcie(left.pop("pcie_speed_gtps", None), left.pop("pcie_width", None))
+    most = _pcie(left.pop("pcie_max_speed_gtps", None), left.pop("pcie_max_width", None))
+    if now:
+        told.append(f"PCIe {now}" + (f" (slower than its {most})" if most and most != now else ""))
+    left.pop("kind", None)
+    told += [f"{key} {value}" for key, value in left.items() if value not in (None, False, "")]
+    return ", ".join(told)
+
+
+def _pcie(speed: object, lanes: object) -> str:
+    return f"{speed} GT/s x{lanes}" if speed is not None and lanes is not None else ""

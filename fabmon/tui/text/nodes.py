@@ -1,0 +1,142 @@
+"""Who is connected, who is not yet, and why not. Failures that are alike are one line."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from rich.style import Style
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.tui import clock
+from fabmon.tui.line import Line, Span, fit, line, right
+from fabmon.tui.palette import Depth, Palette
+from fabmon.tui.stage import Stage
+from fabmon.tui.target import FoldTarget, NodeTarget
+from fabmon.tui.units import percent
+
+_BAD = (NodeState.LOST, NodeState.FAILED)
+_SIGNS = {
+    NodeState.QUEUED: "·",
+    NodeState.CONNECTING: "◌",
+    NodeState.STARTING: "◐",
+    NodeState.UP: "●",
+    NodeState.STALE: "▒",
+    NodeState.LOST: "✖",
+    NodeState.FAILED: "✖",
+}
+_ORDER = (
+    NodeState.FAILED,
+    NodeState.LOST,
+    NodeState.STALE,
+    NodeState.STARTING,
+    NodeState.CONNECTING,
+    NodeState.QUEUED,
+    NodeState.UP,
+)
+
+
+def page(stage: Stage, scene: Scene, width: int, unfolded: frozenset[FoldTarget]) -> list[Line]:
+    """A bar of how far it has come, the states in numbers, then a line a node, the worst first."""
+    palette = stage.palette
+    statuses = _chosen(stage, scene)
+    lines = [_bar(statuses, width, palette), _summary(statuses, palette)]
+    lines.append(line(("", palette.text)))
+    name = min(max((len(status.node) for status in statuses), default=4), 24)
+    head = f"   {'node':<{name}}  {'state':<10}  {'for':>9}  {'probe CPU':>9}  reason"
+    lines.append(line((fit(head, width), palette.dim)))
+    for group in _groups(statuses):
+        if len(group) == 1:
+            lines.append(_node(group[0], scene, name, width, palette))
+            continue
+        fold = FoldTarget(group[0].state, group[0].cause)
+        lines.append(_fold(group, fold in unfolded, fold, width, palette))
+        if fold in unfolded:
+            lines.extend(_node(status, scene, name, width, palette) for status in group)
+    return lines
+
+
+def _chosen(stage: Stage, scene: Scene) -> list[NodeStatus]:
+    """The nodes that the filter leaves, in the order of the fabric."""
+    statuses = scene.moment.statuses
+    names = [node.name for node in scene.moment.fabric.nodes]
+    names += [name for name in statuses if name not in set(names)]
+    matched = stage.matched(scene)
+    return [
+        statuses[name]
+        for name in names
+        if name in statuses and (matched is None or name in matched.nodes)
+    ]
+
+
+def _bar(statuses: list[NodeStatus], width: int, palette: Palette) -> Line:
+    """How many nodes send, of all: a bar and its numbers."""
+    up = sum(status.state is NodeState.UP for status in statuses)
+    total = len(statuses)
+    said = f" {up}/{total} up "
+    room = max(4, min(width - len(said) - 14, 60))
+    full = round(room * up / total) if total else 0
+    done, rest = ("#", "-") if palette.depth is Depth.NONE else ("█", "░")
+    return line(
+        (" Connected ", palette.strong),
+        (done * full, palette.tx),
+        (rest * (room - full), palette.rule),
+        (said, palette.strong if up == total else palette.text),
+    )
+
+
+def _summary(statuses: list[NodeStatus], palette: Palette) -> Line:
+    """How many are in each state."""
+    counts = Counter(status.state for status in statuses)
+    spans: list[Span] = [(" ", palette.text)]
+    for state in reversed(_ORDER):
+        if counts[state]:
+            spans.append((f"{_SIGNS[state]} {counts[state]} {state}   ", _style(state, palette)))
+    return Line(tuple(spans))
+
+
+def _style(state: NodeState, palette: Palette) -> Style:
+    if state in _BAD:
+        return palette.gone
+    return {NodeState.UP: palette.text, NodeState.STALE: palette.hot}.get(state, palette.dim)
+
+
+def _groups(statuses: list[NodeStatus]) -> list[list[NodeStatus]]:
+    """Nodes a line each, but those that failed alike together; the worst first."""
+    alike: dict[tuple[str, str], list[NodeStatus]] = defaultdict(list)
+    for status in statuses:
+        key = status.cause if status.state in _BAD and status.cause else f"\0{status.node}"
+        alike[status.state, key].append(status)
+    return sorted(alike.values(), key=lambda group: _ORDER.index(group[0].state))
+
+
+def _fold(
+    group: list[NodeStatus], unfolded: bool, fold: FoldTarget, width: int, palette: Palette
+) -> Line:
+    """`▸ ✖ 12 nodes failed  host key: gpu001, gpu002, gpu003 and 9 more  reason`."""
+    first = group[0]
+    names = ", ".join(status.node for status in group[:3])
+    more = f" and {len(group) - 3} more" if len(group) > 3 else ""
+    text = f"{names}{more}: {first.reason or first.cause}"
+    head = f" {'▾' if unfolded else '▸'} {_SIGNS[first.state]} {len(group)} {first.state}"
+    head = f"{head}, {first.cause}  "
+    return line(
+        (head, palette.gone), (fit(text, max(0, width - len(head))), palette.text), target=fold
+    )
+
+
+def _node(status: NodeStatus, scene: Scene, name: int, width: int, palette: Palette) -> Line:
+    since = clock.span((scene.moment.time_ns - status.since_ns) / clock.SECOND_NS)
+    cpu = scene.moment.probe_cpu.get(status.node)
+    said = percent(cpu) if cpu is not None else "·"
+    notices = scene.moment.notices.get(status.node, ())
+    reason = status.reason or (f"{len(notices)} notices: enter" if notices else "")
+    state = f"{_SIGNS[status.state]} {status.state}"
+    used = 3 + name + 2 + 12 + 2 + 9 + 2 + 9 + 2
+    return line(
+        (f"   {fit(status.node, name)}  ", palette.text),
+        (f"{state:<12}", _style(status.state, palette)),
+        (f"{right(since, 9)}  {right(said, 9)}  ", palette.dim),
+        (fit(reason, max(0, width - used)), palette.text),
+        target=NodeTarget(status.node),
+    )

@@ -1,0 +1,184 @@
+"""One port: its traffic over the last minutes, every counter with its meaning, what it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from rich.style import Style
+
+from collectors.catalog import CATALOG, GAUGE
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import Port
+from fabmon.fabric.moment import Floats
+from fabmon.tui import units
+from fabmon.tui.clock import MINUS
+from fabmon.tui.filter import Term
+from fabmon.tui.line import Line, Span, fit, line, right, wrap
+from fabmon.tui.metrics import traffic_words
+from fabmon.tui.palette import Palette
+from fabmon.tui.stage import Stage
+from fabmon.tui.text import chart, words
+from fabmon.tui.text.inspect import state
+from fabmon.tui.text.node import facts, flow, troubles
+
+SPANS = (1, 2, 5, 10)
+"""Minutes that the charts can show."""
+_AXIS = 10
+_TOPICS = (
+    ("traffic", "Traffic"),
+    ("packets", "Packets"),
+    ("pause", "Pause"),
+    ("congestion", "Congestion"),
+    ("error", "Errors"),
+    ("drop", "Drops"),
+    ("state", "State"),
+    ("probe", "Probe"),
+)
+
+
+def page(
+    stage: Stage, scene: Scene, port: Port, minutes: int, width: int, height: int
+) -> list[Line]:
+    """The whole of a port."""
+    palette, moment = stage.palette, scene.moment
+    bad = moment.up[port.row] == 0
+    lines = [
+        line(
+            (f" {state(scene, port.row)}  ", palette.gone if bad else palette.strong),
+            (traffic_words(moment, port.row, stage.choices.unit), palette.text),
+        )
+    ]
+    told = [
+        [(f" {name} ", palette.dim), (said, palette.text if busy else palette.dim)]
+        for name, said, busy in troubles(scene, port.row)
+    ]
+    lines += [Line(tuple(spans)) for spans in flow(told, width, palette)]
+    about = facts(port.info)
+    other = words.peer(port, moment.fabric)
+    if other is not None:
+        about = f"cabled to {other.id}, {about}"
+    lines += [line((f" {text}", palette.dim)) for text in wrap(about, width - 2)]
+    for finding in scene.findings:
+        if port.row in finding.rows:
+            accent = palette.gone if words.gone(finding) else palette.hot
+            text = f" {words.mark(finding)} {words.cause(finding)}: {finding.text}"
+            lines += [line((part, accent)) for part in wrap(text, width - 1)]
+    lines += _charts(stage, scene, port, minutes, width, height)
+    lines += counters(scene, port, stage.choices.terms, width, palette)
+    return lines
+
+
+def _charts(
+    stage: Stage, scene: Scene, port: Port, minutes: int, width: int, height: int
+) -> list[Line]:
+    """tx and rx: beside each other where there is room, else one below the other."""
+    palette, moment = stage.palette, scene.moment
+    ticks = max(2, round(minutes * 60 / moment.interval_s))
+    windows = {name: moment.window(f"{name}_bps", [port.row], ticks)[0] for name in ("tx", "rx")}
+    top = float(moment.line_rate_bps[port.row])
+    rated = top > 0
+    if not rated:
+        known = np.concatenate(list(windows.values()))
+        known = known[np.isfinite(known)]
+        top = float(known.max()) if len(known) and known.max() > 0 else 1.0
+    beside = width >= 100
+    rows = max(3, min(10, (height - 12) // (1 if beside else 2)))
+    each = (width - 3) // 2 if beside else width - 2
+    styles = {"tx": palette.tx, "rx": palette.rx}
+    drawn = {
+        name: _chart(name, values, top, rated, minutes, each, rows, styles[name], stage)
+        for name, values in windows.items()
+    }
+    if not beside:
+        return [Line(tuple(spans)) for spans in (*drawn["tx"], *drawn["rx"])]
+    gap: Span = ("  ", palette.text)
+    return [
+        Line((*left, gap, *after)) for left, after in zip(drawn["tx"], drawn["rx"], strict=True)
+    ]
+
+
+def _chart(
+    name: str,
+    values: Floats,
+    top: float,
+    rated: bool,
+    minutes: int,
+    width: int,
+    rows: int,
+    style: Style,
+    stage: Stage,
+) -> list[list[Span]]:
+    """A curve between its axes. The scale is the line rate, so that it never moves."""
+    palette, unit = stage.palette, stage.choices.unit
+    columns = width - _AXIS - 1
+    draw = chart.braille if palette.depth.rgb else chart.bars
+    curve = draw(values, columns, rows, top)
+    scale = "line rate" if rated else "greatest seen"
+    title = f" {name}, {unit}, last {minutes} min, scale to {scale}"
+    lines: list[list[Span]] = [[(fit(title, width), palette.dim)]]
+    for row, text in enumerate(curve):
+        share = {0: 1.0, rows // 2: 1 - (rows // 2) / rows, rows - 1: 0.0}.get(row)
+        said = "" if share is None else units.rate(top * share, top, unit)
+        lines.append([(f"{right(said, _AXIS)}│", palette.dim), (text, style)])
+    start = f"{MINUS}{minutes} min"
+    axis = " " * _AXIS + "└" + start + "─" * (columns - len(start) - 3) + "now"
+    lines.append([(fit(axis, width), palette.dim)])
+    return lines
+
+
+def counters(
+    scene: Scene, port: Port, terms: tuple[Term, ...], width: int, palette: Palette
+) -> list[Line]:
+    """Every counter that the port has, by topic, with its rate, its unit and its meaning.
+
+    Words of the filter choose among their names.
+    """
+    moment = scene.moment
+    words_ = [term for term in terms if not term.operator]
+    topics: dict[str, list[str]] = defaultdict(list)
+    missing = []
+    for name, column in moment.columns.items():
+        if not all((term.value in name) is not term.negated for term in words_):
+            continue
+        if np.isnan(moment.values[port.row, column]):
+            missing.append(name)
+        else:
+            topics[CATALOG[name].topic if name in CATALOG else "other"].append(name)
+    lines: list[Line] = []
+    if moment.saturated[port.row]:
+        text = (
+            "? a counter sticks at its maximum: its true value is unknown (perfquery -R resets it)"
+        )
+        lines.append(line((f" {text}", palette.hot)))
+    for topic, title in (*_TOPICS, ("other", "Others")):
+        if topics[topic]:
+            lines.append(line((f" {title}", palette.strong)))
+        for name in sorted(topics[topic]):
+            lines.extend(_counter(name, float(moment.column(name)[port.row]), width, palette))
+    if missing:
+        lines.append(
+            line((" Absent here: not supported, not permitted, or not yet known", palette.strong))
+        )
+        text = "  ".join(sorted(missing))
+        lines += [line((f"   {part}", palette.dim)) for part in wrap(text, width - 4)]
+    return lines
+
+
+def _counter(name: str, value: float, width: int, palette: Palette) -> list[Line]:
+    metric = CATALOG.get(name)
+    if metric is None:
+        said, meaning = units.per_second(value), ""
+    elif metric.kind == GAUGE:
+        said, meaning = units.level(value, metric.unit), metric.meaning
+    else:
+        said, meaning = units.counted(value, metric.unit), metric.meaning
+    label = fit(name, 30)
+    first = (f"   {label}", palette.text), (f"{right(said, 18)}", palette.text)
+    style = palette.dim
+    if width >= 100:
+        room = width - 54
+        parts = wrap(meaning, room) or [""]
+        lines = [line(*first, (f"  {parts[0]}", style))]
+        return lines + [line((" " * 53 + part, style)) for part in parts[1:]]
+    return [line(*first), *(line((f"     {part}", style)) for part in wrap(meaning, width - 7))]

@@ -1,0 +1,51 @@
+"""The lines between panels: what a panel is, and the scale of its colours."""
+
+from __future__ import annotations
+
+from fabmon.tui.line import Line, Span, width_of
+from fabmon.tui.metrics import Heat
+from fabmon.tui.palette import Depth, Palette
+
+
+def rule(parts: list[list[Span]], width: int, palette: Palette, paused: bool) -> Line:
+    """A line across, with the parts that fit set into it. Paused, it is double and an accent."""
+    stroke, style = ("═", palette.hot) if paused else ("─", palette.rule)
+    spans: list[Span] = []
+    for part in parts:
+        if spans and width_of(spans) + width_of(part) + 4 > width:
+            continue
+        spans.append((f"{stroke} " if not spans else f"{stroke * 2} ", style))
+        spans.extend(part)
+        spans.append((" ", style))
+    spans.append((stroke * max(0, width - width_of(spans)), style))
+    return Line(tuple(spans))
+
+
+def legend(heat: Heat, digits: bool, palette: Palette) -> list[Span]:
+    """The scale: its ends, and the colours or densities between them."""
+    low, high = heat.ends
+    if digits or palette.depth is Depth.NONE:
+        return [(_digits(heat, palette.depth), palette.dim)]
+    steps = len(palette.levels)
+    shown = range(steps) if steps <= 12 else [round(n / 11 * (steps - 1)) for n in range(12)]
+    ramp = [(palette.glyphs[step], palette.levels[step]) for step in shown]
+    return [(f"{low} ", palette.dim), *ramp, (f" {high}", palette.dim)]
+
+
+def _digits(heat: Heat, depth: Depth) -> str:
+    if heat.high != 1:
+        return "digits 10ⁿ/s"
+    tens = depth is Depth.NONE or not heat.linear
+    return "digits: tens of %" if tens else "digits %"
+
+
+def marks(palette: Palette) -> list[Span]:
+    """What the marks in the cells mean."""
+    bare = palette.depth is Depth.NONE
+    stale = "▒" if palette.depth.rgb else "?"
+    return [
+        ("!" if bare else "▲", palette.hot),
+        (" hot  ", palette.dim),
+        ("-" if bare else "✖", palette.gone),
+        (f" down  · absent  {stale} stale", palette.dim),
+    ]

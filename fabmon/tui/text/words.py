@@ -1,0 +1,57 @@
+"""How ports and findings are called."""
+
+from __future__ import annotations
+
+from fabmon.analysis.finding import Finding
+from fabmon.fabric.model import Fabric, Port
+
+_CAUSES = {"ecmp_collision": "ECMP collision"}
+_GONE = ("down", "lost", "failed", "dead", "stale")
+
+
+def cause(finding: Finding) -> str:
+    """A cause as a person says it."""
+    return _CAUSES.get(finding.cause, finding.cause.replace("_", " "))
+
+
+def gone(finding: Finding) -> bool:
+    """Whether it is about something that is not there any more."""
+    return finding.cause.endswith(_GONE)
+
+
+def mark(finding: Finding) -> str:
+    """`✖` for something gone, `▲` for something to look at."""
+    return "✖" if gone(finding) else "▲"
+
+
+def port(port: Port) -> str:
+    """`leaf1 up5`, or the port's own name where its label says the same."""
+    return f"{port.node} {port.label}" if port.label else port.id
+
+
+def both_ends(port: Port, fabric: Fabric) -> str:
+    """`leaf1/swp5 up5 → spine5/swp1`; without an arrow where the other end is not watched."""
+    label = "" if port.label == port.name else f" {port.label}"
+    here = f"{port.id}{label}"
+    other = peer(port, fabric)
+    return here if other is None else f"{here} → {other.id}"
+
+
+def peer(port: Port, fabric: Fabric) -> Port | None:
+    """The other end of the cable; None when it is not watched."""
+    if port.peer is None or port.peer >= len(fabric.ports):
+        return None
+    other = fabric.ports[port.peer]
+    return other if other.node else None
+
+
+def subject(finding: Finding, fabric: Fabric) -> str:
+    """What a finding is about, with the other end of the cable."""
+    first = finding.rows[0] if finding.rows else None
+    if first is None or not 0 <= first < len(fabric.ports):
+        return finding.subject
+    here = fabric.ports[first]
+    if finding.subject not in (here.id, f"{here.node}/{here.label}"):
+        return finding.subject
+    other = peer(here, fabric)
+    return port(here) if other is None else f"{port(here)} → {other.node}"
