@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import platform
 import resource
@@ -23,13 +24,15 @@ def main() -> int:
     try:
         if options.control:
             settings = control.parse(control.read_line(0))
-            control.end_with(0, settings.lease_s)
         sources = _sources(settings)
     except control.BadSettings as error:
         print(f"fabmon probe: {error}", file=sys.stderr)
         return 2
+    if options.control:
+        control.end_with(0, settings.lease_s)
     _raise_file_limit()
     about = _about(HostFS(settings.root))
+    gc.freeze()  # What was made until here lives as long as the probe.
     try:
         Probe(sources, _emit, about, settings.interval_s).run(1 if options.once else None)
     except BrokenPipeError:

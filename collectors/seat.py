@@ -19,8 +19,8 @@ _MOST_NOTICES = 50
 class Seat:
     """Asks its source through tasks and keeps what came of it; `emit` takes the notices.
 
-    `offset` spreads what is not done at every tick over the ticks: the hardware is looked at every
-    `look_every` ticks, a source of slow counters is read every so many.
+    `offset` spreads the reads of slow counters over the ticks. The hardware is looked at every
+    `look_every` ticks, by all seats at once: the first look warms the caches for the others.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Seat:
     def ask(self, seq: int) -> Optional[Task[Answer]]:
         """The task of this tick; None when there is nothing to do in it."""
         place = seq + self._offset
-        looks = place % self._look_every == 0
+        looks = seq % self._look_every == 0
         has_values = self.layout is not None and self.layout.has_values
         work: Callable[[], Answer]
         if has_values and (seq == 0 or place % self._every == 0):
