@@ -1,0 +1,104 @@
+"""The screen on the lab, in a real terminal, with real keys."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.watching import FABMON
+from tests.parts import need_command
+
+
+class Terminal:
+    """fabmon in a tmux of its own."""
+
+    def __init__(self, lab: Lab, width: int = 120, height: int = 32) -> None:
+        self._server = f"fabmon-test-{os.getpid()}-{time.monotonic_ns()}"
+        options = ["--hosts", str(lab.hosts_file), "--ssh-config", str(lab.ssh_config)]
+        command = lab.console_argv([FABMON, *options])
+        self.start_s = time.monotonic()
+        line = (
+            f"TERM=xterm-256color COLORTERM=truecolor {shlex.join(command)}; echo left with $?; cat"
+        )
+        self._tmux("new-session", "-d", "-x", str(width), "-y", str(height), line)
+
+    def keys(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def text(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def until(self, pattern: str, timeout_s: float = 10) -> str:
+        """The screen, once it shows `pattern`."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            text = self.text()
+            if re.search(pattern, text):
+                return text
+            time.sleep(0.05)
+        raise AssertionError(f"{pattern!r} did not appear in {timeout_s:g} s:\n{text}")
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+    def _tmux(self, *arguments: str) -> str:
+        command = ["tmux", "-L", self._server, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def terminal(lab: Lab) -> Iterator[Terminal]:
+    need_command("tmux", "tmux")
+    opened = Terminal(lab)
+    yield opened
+    opened.close()
+
+
+def test_the_first_counters_are_on_the_screen_within_three_seconds(terminal: Terminal) -> None:
+    terminal.until(r"leaf\d +r0 +up1 +up2|gpu00\d +\S", 3.0 - (time.monotonic() - terminal.start_s))
+
+
+def test_a_collision_appears_with_its_link_and_is_explained(lab: Lab, terminal: Terminal) -> None:
+    terminal.until(r"14/14 nodes", 15)
+    lab.collide("leaf1", "up3", mbps=80)
+    overview = terminal.until(r"▲ ECMP collision", 8)
+    assert "▲ 1 hot" in overview
+    assert "leaf1 up3" in overview
+    terminal.keys("Tab")
+    terminal.keys("Enter")
+    explained = terminal.until(r"NCCL_IB_QPS_PER_CONNECTION")
+    assert "spine3" in explained
+
+
+def test_a_frozen_screen_says_so_and_lets_go(terminal: Terminal) -> None:
+    terminal.until(r"14/14 nodes", 15)
+    terminal.keys("Space")
+    terminal.until(r"PAUSED")
+    time.sleep(2.5)
+    assert "LIVE" not in terminal.text()
+    terminal.keys("Space")
+    terminal.until(r"● LIVE")
+
+
+def test_from_the_fabric_to_the_node_to_the_port_and_back(terminal: Terminal) -> None:
+    terminal.until(r"14/14 nodes", 15)
+    terminal.keys("Enter")
+    terminal.until(r"netdev eth0")
+    terminal.keys("Enter")
+    terminal.until(r"netdev_tx_bytes|bytes sent")
+    terminal.keys("Escape")
+    terminal.keys("Escape")
+    terminal.until(r"Fabric")
+
+
+def test_quitting_gives_the_terminal_back(terminal: Terminal) -> None:
+    terminal.until(r"14/14 nodes", 15)
+    terminal.keys("q")
+    terminal.until(r"left with 0")
