@@ -94,9 +94,11 @@ _CURSOR_ROW = {
 _DENSITY = "░▒▓█"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Palette:
     """The styles of one ramp at one depth; every one of them owns its background.
+
+    There is one object for each: they are compared, and looked up, by identity.
 
     `levels` rise with the value; `faded` are the same for a sample that has grown old; `inked` are
     for digits written upon the level. `glyphs` are what a cell of each level is filled with.

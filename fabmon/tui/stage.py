@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import MANAGEMENT, Fabric
 from fabmon.fabric.moment import Floats
 from fabmon.tui.cells import Codes, Scale, encode, stale_ports
 from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.filter import Index, Matched, Term, index, match, parse
 from fabmon.tui.metrics import Heat, following, heat
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
+from fabmon.tui.target import peer
 from fabmon.tui.units import Unit
 
 
@@ -47,6 +49,7 @@ class Stage:
     silent_s: float = 0.0
     ended: bool = False
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    _cables: tuple[Fabric, int] | None = None
     _index: Index | None = None
     _matched: tuple[Scene, tuple[Term, ...], Matched] | None = None
 
@@ -91,6 +94,14 @@ class Stage:
         count = len(scene.moment.line_rate_bps)
         known = self._line_rate_bps[:count]
         return encode(scene.moment, self.heat, levels, lit(scene), known)
+
+    def cables(self, fabric: Fabric) -> int:
+        """How many cables are watched: two watched ends are one. Counted once for each fabric."""
+        if self._cables is None or self._cables[0] is not fabric:
+            ports = [port for port in fabric.ports if port.role != MANAGEMENT and port.node]
+            ends = sum(peer(port, fabric) is None or port.row < (port.peer or 0) for port in ports)
+            self._cables = (fabric, ends)
+        return self._cables[1]
 
     def freeze(self) -> None:
         """Stop at the scene that is drawn, or follow the last one again."""

@@ -1,8 +1,10 @@
-"""What can be opened from a line or a cell."""
+"""What can be opened from a line or a cell, and what is at the other end of a cable."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from fabmon.fabric.model import Fabric, Port
 
 
 class NodeTarget(NamedTuple):
@@ -32,3 +34,11 @@ class FoldTarget(NamedTuple):
 
 
 Target = NodeTarget | PortTarget | FindingTarget | FoldTarget
+
+
+def peer(port: Port, fabric: Fabric) -> Port | None:
+    """The other end of the cable; None when it is not watched."""
+    if port.peer is None or port.peer >= len(fabric.ports):
+        return None
+    other = fabric.ports[port.peer]
+    return other if other.node else None

@@ -7,7 +7,9 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui.line import Line
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.stage import Stage
+from fabmon.tui.target import PortTarget
 from fabmon.tui.text import finding, words
+from fabmon.tui.widgets.lineview import LineView
 
 
 class FindingScreen(LineScreen):
@@ -19,6 +21,7 @@ class FindingScreen(LineScreen):
         """Of a finding; it is kept, for it may close while it is read."""
         super().__init__(stage)
         self._finding = shown
+        self._drawn = False
 
     def crumb(self) -> str:
         """Its cause and subject."""
@@ -29,3 +32,10 @@ class FindingScreen(LineScreen):
         now = next((f for f in scene.findings if f.key == self._finding.key), None)
         self._finding = now or self._finding
         return finding.page(self.stage, scene, self._finding, now is not None, width)
+
+    def draw(self, scene: Scene) -> None:
+        """Draw it; the first time, at the guilty port."""
+        super().draw(scene)
+        if not self._drawn and self._finding.rows:
+            self.query_one(LineView).select(PortTarget(self._finding.rows[0]))
+        self._drawn = True

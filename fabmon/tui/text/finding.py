@@ -59,7 +59,10 @@ def _title(
             (f" {words.mark(finding)} {words.cause(finding)}  ", accent), (subject, palette.strong)
         ),
         *(line((f"   {part}", palette.text)) for part in wrap(finding.text, width - 4)),
-        line((f"   {when}, {costs}{percent(finding.confidence)} sure", palette.dim)),
+        *(
+            line((f"   {part}", palette.dim))
+            for part in wrap(f"{when}, {costs}{finding.confidence * 100:.0f} % sure", width - 4)
+        ),
     ]
 
 

@@ -58,8 +58,10 @@ def entry(
     accent = palette.gone if words.gone(finding) else palette.hot
     age = clock.age((scene.moment.time_ns - finding.since_ns) / clock.SECOND_NS)
     title = words.cause(finding)
-    subject = words.subject(finding, scene.moment.fabric)
     room = width - len(title) - 11
+    subject = words.subject(finding, scene.moment.fabric)
+    if len(subject) > room:
+        subject = subject.partition(" → ")[0]
     first = line(
         (f" {words.mark(finding)} {title}", accent),
         (f"  {fit(subject, max(0, room))}", palette.strong),
@@ -98,7 +100,7 @@ def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
     """The ports with the most of the metric in use, as a table."""
     palette, heat, moment = stage.palette, stage.heat, scene.moment
     values = heat.values(moment)
-    usable = np.isfinite(values) & ~stale_ports(moment) & (moment.up != 0)
+    usable = (np.nan_to_num(values) > 0) & ~stale_ports(moment) & (moment.up != 0)
     matched = stage.matched(scene)
     if matched is not None:
         usable &= matched.ports
@@ -111,7 +113,7 @@ def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
         port = moment.fabric.ports[row]
         value = float(values[row])
         said = percent(value) if heat.high == 1 else per_second(value)
-        name = words.both_ends(port, moment.fabric)
+        name = words.link(port, moment.fabric)
         spans: list[Span] = [
             (f"   {fit(name, max(4, width - 14))}", palette.text),
             (right(said, 10), palette.text),
@@ -155,7 +157,7 @@ def _rest(finding: Finding, width: int, palette: Palette) -> list[Line]:
     """Advice and the number behind it, under a finding."""
     target = FindingTarget(finding.key)
     sure = f"costs {percent(finding.lost)} of the bandwidth, " if finding.lost > 0 else ""
-    texts = [f"{sure}{percent(finding.confidence)} sure. {finding.advice}"]
+    texts = [f"{sure}{finding.confidence * 100:.0f} % sure. {finding.advice}"]
     return [
         line((f"   {part}", palette.dim), target=target)
         for text in texts

@@ -6,13 +6,12 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import MANAGEMENT, Fabric
+from fabmon.fabric.model import MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
-from fabmon.tui.text import words
 
 _Part = tuple[int, list[Span]]
 
@@ -22,12 +21,12 @@ def header(stage: Stage, width: int) -> Line:
     palette = stage.palette
     scene = stage.scene
     parts: list[_Part] = [
-        (6, [(" fabmon", palette.strong)]),
+        (6, [("fabmon", palette.strong)]),
         (3, [(fit(stage.title, min(len(stage.title), 24)), palette.text)]),
         (0, state(stage)),
     ]
     if scene is not None:
-        parts += _counts(scene, palette)
+        parts += _counts(scene, stage.cables(scene.moment.fabric), palette)
         parts.append((5, [("u ", palette.key), (str(stage.choices.unit), palette.dim)]))
         parts.append((4, [("m ", palette.key), (stage.choices.metric, palette.dim)]))
     parts.append((7, [("? ", palette.key), ("help", palette.dim)]))
@@ -53,11 +52,11 @@ def _short(part: _Part) -> _Part:
 
 
 def _width(parts: list[_Part], gap: int) -> int:
-    return sum(width_of(spans) for _, spans in parts) + gap * (len(parts) - 1) + 1
+    return sum(width_of(spans) for _, spans in parts) + gap * (len(parts) - 1) + 2
 
 
 def _join(parts: list[_Part], gap: int, base: Style) -> Line:
-    spans: list[Span] = []
+    spans: list[Span] = [(" ", base)]
     for number, (_, part) in enumerate(parts):
         if number:
             spans.append((" " * gap, base))
@@ -81,11 +80,10 @@ def state(stage: Stage) -> list[Span]:
     return live
 
 
-def _counts(scene: Scene, palette: Palette) -> list[_Part]:
+def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
     up, total = nodes_up(scene)
     hot, down = len(lit(scene)), len(down_links(scene))
     nodes = palette.text if up == total else palette.gone
-    cables = links(scene.moment.fabric)
     return [
         (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
         (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
@@ -100,12 +98,6 @@ def nodes_up(scene: Scene) -> tuple[int, int]:
     names = [node.name for node in scene.moment.fabric.nodes] or list(statuses)
     up = sum(name in statuses and statuses[name].state is NodeState.UP for name in names)
     return up, len(names)
-
-
-def links(fabric: Fabric) -> int:
-    """Cables: two watched ends are one."""
-    ports = [port for port in fabric.ports if port.role != MANAGEMENT and port.node]
-    return sum(words.peer(port, fabric) is None or port.row < (port.peer or 0) for port in ports)
 
 
 def down_links(scene: Scene) -> list[int]:

@@ -11,13 +11,13 @@ from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, line, right, width_of, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
-from fabmon.tui.target import PortTarget
-from fabmon.tui.text import chart, words
+from fabmon.tui.target import PortTarget, peer
+from fabmon.tui.text import chart
 from fabmon.tui.text.inspect import state
 from fabmon.tui.units import RATE, Unit, per_second, percent, rate
 
 _MINUTES = 5
-_SPARK = 20
+_SPARK = 16
 _INDENT = 5
 
 
@@ -25,7 +25,7 @@ def page(stage: Stage, scene: Scene, node: Node, width: int) -> list[Line]:
     """What is known of a node, then a few lines for each of its ports."""
     palette = stage.palette
     lines = _about(node, scene, width, palette)
-    lines.append(line(("", palette.text)))
+    lines.append(line((f" Ports; the curves are of the last {_MINUTES} min", palette.strong)))
     matched = stage.matched(scene)
     ports = [port for port in node.ports if matched is None or matched.ports[port.row]]
     if not ports:
@@ -76,18 +76,19 @@ def _port(
     sign, accent = (
         ("✖", palette.gone) if down else ("▲", palette.hot) if hot else (" ", palette.text)
     )
-    other = words.peer(port, moment.fabric)
+    other = peer(port, moment.fabric)
     name = [
         (f" {sign} ", accent),
         (fit(f"{port.name} {port.label}", 18), palette.strong),
         (fit(state(scene, row), 12), palette.gone if down else palette.dim),
         (fit(f"→ {other.id}" if other else "", 24), palette.dim),
     ]
-    parts = [name, _traffic("tx", port, stage, scene), _traffic("rx", port, stage, scene)]
-    parts += [
-        [(f"{_MINUTES} min tx ", palette.dim), (sparks[0], palette.tx)],
-        [("rx ", palette.dim), (sparks[1], palette.rx)],
+    traffic = [
+        [*_traffic(what, port, stage, scene), (f" {drawn}", style)]
+        for what, drawn, style in zip(("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True)
     ]
+    both: list[Span] = [*traffic[0], ("  ", palette.text), *traffic[1]]
+    parts = [name, *([both] if width_of(both) + _INDENT <= width else traffic)]
     parts += [
         [(f"{label} ", palette.dim), (right(said, 8), palette.text if busy else palette.dim)]
         for label, said, busy in troubles(scene, row)

@@ -18,6 +18,7 @@ from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.metrics import traffic_words
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
+from fabmon.tui.target import peer
 from fabmon.tui.text import chart, words
 from fabmon.tui.text.inspect import state
 from fabmon.tui.text.node import facts, flow, troubles
@@ -55,7 +56,7 @@ def page(
     ]
     lines += [Line(tuple(spans)) for spans in flow(told, width, palette)]
     about = facts(port.info)
-    other = words.peer(port, moment.fabric)
+    other = peer(port, moment.fabric)
     if other is not None:
         about = f"cabled to {other.id}, {about}"
     lines += [line((f" {text}", palette.dim)) for text in wrap(about, width - 2)]

@@ -13,6 +13,7 @@ from fabmon.tui.section import shown
 from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import NodeTarget, PortTarget
 from fabmon.tui.text.chart import BLOCKS
+from fabmon.tui.text.node import flow
 from fabmon.tui.units import Unit, bits, percent, significant
 
 _LABEL = 11
@@ -29,7 +30,7 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
         if node.role != SWITCH or (matched is not None and node.name not in matched.nodes):
             continue
         ports = shown(node, UPLINK) or shown(node, DOWNLINK)
-        lines.append(_title(node, ports, scene, palette))
+        lines.extend(_title(node, ports, scene, palette, width))
         each = max(1, (width - _LABEL - 1) // _PITCH)
         for start in range(0, len(ports), each):
             lines.extend(_bank(ports[start : start + each], stage, scene, hot))
@@ -40,8 +41,10 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _title(node: Node, ports: tuple[Port, ...], scene: Scene, palette: Palette) -> Line:
-    """`leaf1  8 uplinks of 400 Gb/s  tx max/mean 2.10`."""
+def _title(
+    node: Node, ports: tuple[Port, ...], scene: Scene, palette: Palette, width: int
+) -> list[Line]:
+    """`leaf1  8 uplinks of 400 Gb/s  tx mean 46.8 %, max/mean 2.10  rx …`."""
     what = ports[0].role if ports else "port"
     spans: list[Span] = [
         (f" {node.name}", palette.strong),
@@ -51,13 +54,15 @@ def _title(node: Node, ports: tuple[Port, ...], scene: Scene, palette: Palette) 
     rates = {float(rate) for rate in scene.moment.line_rate_bps[rows] if np.isfinite(rate)}
     if len(rates) == 1:
         spans.append((f" of {bits(rates.pop())}", palette.dim))
+    parts = [spans]
     for name, values in (("tx", scene.moment.tx_util), ("rx", scene.moment.rx_util)):
         known = values[rows][np.isfinite(values[rows])]
         if len(known) > 1 and known.mean() > 0.005:
             uneven = float(known.max() / known.mean())
-            said = f"   {name} mean {percent(float(known.mean()))}, max/mean {significant(uneven)}"
-            spans.append((said, palette.text))
-    return line(*spans, target=NodeTarget(node.name))
+            said = f"{name} mean {percent(float(known.mean()))}, max/mean {significant(uneven)}"
+            parts.append([(f" {said}", palette.text)])
+    target = NodeTarget(node.name)
+    return [Line(tuple(spans), target) for spans in flow(parts, width, palette)]
 
 
 def _bank(ports: tuple[Port, ...], stage: Stage, scene: Scene, hot: set[int]) -> list[Line]:

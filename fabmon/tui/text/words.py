@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.model import Fabric, Port
+from fabmon.tui.target import peer
 
 _CAUSES = {"ecmp_collision": "ECMP collision"}
 _GONE = ("down", "lost", "failed", "dead", "stale")
@@ -37,14 +38,6 @@ def both_ends(port: Port, fabric: Fabric) -> str:
     return here if other is None else f"{here} → {other.id}"
 
 
-def peer(port: Port, fabric: Fabric) -> Port | None:
-    """The other end of the cable; None when it is not watched."""
-    if port.peer is None or port.peer >= len(fabric.ports):
-        return None
-    other = fabric.ports[port.peer]
-    return other if other.node else None
-
-
 def subject(finding: Finding, fabric: Fabric) -> str:
     """What a finding is about, with the other end of the cable."""
     first = finding.rows[0] if finding.rows else None
@@ -53,5 +46,10 @@ def subject(finding: Finding, fabric: Fabric) -> str:
     here = fabric.ports[first]
     if finding.subject not in (here.id, f"{here.node}/{here.label}"):
         return finding.subject
-    other = peer(here, fabric)
-    return port(here) if other is None else f"{port(here)} → {other.node}"
+    return link(here, fabric)
+
+
+def link(port_: Port, fabric: Fabric) -> str:
+    """`leaf1 up5 → spine5`; without an arrow where the other end is not watched."""
+    other = peer(port_, fabric)
+    return port(port_) if other is None else f"{port(port_)} → {other.node}"

@@ -73,9 +73,10 @@ class HeatGrid(ScrollView, can_focus=True):
             anew = True
         old_codes, old_rows = self._codes, self._rows
         self._codes, self._rows = codes, rows
+        if rows is not old_rows:
+            self.virtual_size = Size(max((row.width for row in rows), default=0), len(rows))
         if anew:
             self._strips = [None] * len(codes)
-            self.virtual_size = Size(max((row.width for row in rows), default=0), len(rows))
             self.refresh()
             return
         changed = np.flatnonzero((codes != old_codes).any(axis=1)).tolist()

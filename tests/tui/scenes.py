@@ -1,0 +1,380 @@
+"""Scenes made by hand: a leaf-spine fabric whose traffic is a pure function of the tick.
+
+A training step of 12 ticks: 4 of computing, 8 of communicating. From `COLLIDES` on, leaf1's up5
+carries two flows and its up6 none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectors.catalog import CATALOG
+from fabmon.analysis.finding import Change, Evidence, Finding
+from fabmon.analysis.scene import Event, Scene
+from fabmon.fabric.messages import Notice
+from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, EcmpGroup, Fabric, Node, Port
+from fabmon.fabric.moment import HEAT, Floats, Moment
+from fabmon.fabric.tick import NodeState, NodeStatus
+
+START_NS = 1_795_270_000_000_000_000
+"""2026-11-21 14:06:40 UTC."""
+LINE = 400e9
+STEP = 12
+
+
+def fabric(
+    leaves: int = 2, spines: int = 4, hosts: int = 4, rails: int = 8, bare: Sequence[str] = ()
+) -> Fabric:
+    """`hosts` a leaf; `bare` are nodes that have not said hello. Uplinks: two for each spine."""
+    maker = _Maker()
+    nodes: list[Node] = []
+    groups: list[EcmpGroup] = []
+    per_spine = max(1, 8 // spines)
+    for leaf in range(1, leaves + 1):
+        name = f"leaf{leaf}"
+        down = [maker.port(name, f"swp{n + 1}", DOWNLINK, n) for n in range(hosts * rails)]
+        first = hosts * rails
+        count = spines * per_spine
+        up = [maker.port(name, f"swp{first + n + 1}", UPLINK, n) for n in range(count)]
+        nodes.append(Node(name, SWITCH, name, tuple(down + up), _ABOUT_SWITCH))
+        groups.append(EcmpGroup(name, f"{name} uplinks", tuple(p.row for p in up), hosts))
+        for host in range(hosts):
+            label = f"gpu{(leaf - 1) * hosts + host + 1:03d}"
+            nics = (
+                []
+                if label in bare
+                else [maker.port(label, f"mlx5_{n}", RAIL, n) for n in range(rails)]
+            )
+            for n, nic in enumerate(nics):
+                maker.join(nic, down[host * rails + n])
+            nodes.append(Node(label, HOST, name, tuple(nics), _ABOUT_HOST if nics else {}))
+    for spine in range(spines):
+        name = f"spine{spine + 1}"
+        down = [maker.port(name, f"swp{n + 1}", DOWNLINK, n) for n in range(leaves * per_spine)]
+        nodes.append(Node(name, SWITCH, "spines", tuple(down), _ABOUT_SWITCH))
+        for leaf in range(leaves):
+            up = [
+                port
+                for port in maker.ports
+                if port.node == f"leaf{leaf + 1}" and port.role == UPLINK
+            ]
+            for n in range(per_spine):
+                maker.join(up[spine * per_spine + n], down[leaf * per_spine + n])
+    return maker.finish(nodes, groups)
+
+
+_ABOUT_HOST = {
+    "hostname": "node",
+    "kernel": "6.8.0-45-generic",
+    "python": "3.10.12",
+    "probe": "0.1.0",
+}
+_ABOUT_SWITCH = {"hostname": "switch", "kernel": "5.10.0-18", "python": "3.9.2", "probe": "0.1.0"}
+
+
+class _Maker:
+    def __init__(self) -> None:
+        self.ports: list[Port] = []
+        self._peers: dict[int, int] = {}
+
+    def port(self, node: str, name: str, role: str, index: int) -> Port:
+        label = {RAIL: f"r{index}", UPLINK: f"up{index + 1}", DOWNLINK: f"dn{index + 1}"}[role]
+        info = (
+            {"netdev": name}
+            if role != RAIL
+            else {
+                "driver": "mlx5_core",
+                "pci": f"0000:{0x18 + index:02x}:00.0",
+                "numa_node": index // 4,
+                "pcie_speed_gtps": 32.0,
+                "pcie_width": 16 if index else 8,
+                "pcie_max_speed_gtps": 32.0,
+                "pcie_max_width": 16,
+                "netdev": f"eth{index}",
+                "rdma": name,
+                "link_layer": "Ethernet",
+                "fw_ver": "28.39.1002",
+            }
+        )
+        made = Port(len(self.ports), node, name, "ethernet", role, index, label, None, info)
+        self.ports.append(made)
+        return made
+
+    def join(self, one: Port, other: Port) -> None:
+        self._peers[one.row], self._peers[other.row] = other.row, one.row
+
+    def finish(self, nodes: Sequence[Node], groups: Sequence[EcmpGroup]) -> Fabric:
+        joined = [
+            Port(
+                p.row,
+                p.node,
+                p.name,
+                p.kind,
+                p.role,
+                p.index,
+                p.label,
+                self._peers.get(p.row),
+                p.info,
+            )
+            for p in self.ports
+        ]
+        done = [
+            Node(n.name, n.role, n.group, tuple(joined[p.row] for p in n.ports), n.about)
+            for n in nodes
+        ]
+        return Fabric(1, tuple(done), tuple(joined), tuple(groups))
+
+
+@dataclass(frozen=True)
+class World:
+    """A fabric and what is wrong with it, from which the scene of any tick can be made.
+
+    `collides` is the first tick of the collision (None for never); `down` are rows without
+    carrier; `quiet` are nodes that fell silent, and when; `failed` were never reached, and why.
+    `gap` are ticks of which nothing is known. `broken` names counters that no port has.
+    """
+
+    fabric: Fabric = field(default_factory=fabric)
+    line_bps: float = LINE
+    collides: int | None = None
+    down: tuple[int, ...] = ()
+    quiet: tuple[tuple[str, int], ...] = ()
+    failed: tuple[tuple[str, str, str], ...] = ()
+    connecting: tuple[str, ...] = ()
+    gap: range = range(0)
+    broken: tuple[str, ...] = ("cnp",)
+    notices: tuple[tuple[str, Notice], ...] = ()
+
+    @cached_property
+    def _jitter(self) -> Floats:
+        return np.random.default_rng(7).random((64, len(self.fabric.ports)), dtype=np.float32)
+
+    @cached_property
+    def _uplinks(self) -> NDArray[np.bool_]:
+        return np.array([port.role == UPLINK for port in self.fabric.ports])
+
+    @cached_property
+    def _spined(self) -> NDArray[np.bool_]:
+        ports = self.fabric.ports
+        return np.array([p.peer is not None and ports[p.peer].role == UPLINK for p in ports])
+
+    def util(self, seq: int) -> tuple[Floats, Floats]:
+        """(tx, rx) shares of line rate of all ports, before anything is wrong with the nodes."""
+        busy = 0.0 if seq % STEP < 4 else 0.86
+        tx = np.clip(busy * (0.94 + 0.06 * self._jitter[seq % 64]), 0, 1).astype(np.float32)
+        core = self._uplinks | self._spined
+        tx[core] *= 0.55
+        peers = np.array([-1 if p.peer is None else p.peer for p in self.fabric.ports])
+        if self.collides is not None and seq >= self.collides and busy:
+            hot, idle = self.guilty
+            tx[hot], tx[idle] = 0.982, 0.0
+            for row in self.victims:
+                tx[row] *= 0.52
+        rx = np.where(peers >= 0, tx[peers], np.float32(np.nan))
+        return tx, rx
+
+    @property
+    def guilty(self) -> tuple[int, int]:
+        """The rows of the uplink that collides and of the one that it left empty."""
+        rows = self.fabric.groups[0].rows
+        return (rows[4], rows[5]) if len(rows) > 5 else (rows[-2], rows[-1])
+
+    @property
+    def victims(self) -> tuple[int, ...]:
+        """The rows of the NICs whose flows share the hot uplink."""
+        names = [node.name for node in self.fabric.nodes if node.role == HOST]
+        wanted = {names[min(1, len(names) - 1)], names[min(3, len(names) - 1)]}
+        return tuple(p.row for p in self.fabric.ports if p.node in wanted and p.label == "r3")
+
+    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+        """The Past of every moment."""
+        out = np.full((len(rows), ticks), np.nan, dtype=np.float32)
+        for place in range(ticks):
+            seq = end_seq - ticks + 1 + place
+            if seq >= 0 and seq not in self.gap:
+                out[:, place] = self.heat(seq)[HEAT.index(column)][list(rows)]
+        return out
+
+    def worst(self, ticks: int, end_seq: int) -> Floats:
+        """The Past of every moment."""
+        out = np.full(ticks, np.nan, dtype=np.float32)
+        for place in range(ticks):
+            seq = end_seq - ticks + 1 + place
+            if seq >= 0 and seq not in self.gap:
+                top = 0.0 if seq % STEP < 4 else 0.83
+                hot = self.collides is not None and seq >= self.collides and top
+                out[place] = 0.98 if hot else top + 0.01 * (seq % 3)
+        return out
+
+    def heat(self, seq: int) -> Floats:
+        """[HEAT, ports] of a tick."""
+        if seq not in self._heats:
+            self._heats[seq] = self._heat(seq)
+        return self._heats[seq]
+
+    @cached_property
+    def _heats(self) -> dict[int, Floats]:
+        return {}
+
+    def _heat(self, seq: int) -> Floats:
+        tx, rx = self.util(seq)
+        heat = np.zeros((len(HEAT), len(tx)), dtype=np.float32)
+        heat[0], heat[1] = tx * self.line_bps, rx * self.line_bps
+        if self.collides is not None and seq >= self.collides and seq % STEP >= 4:
+            hot, _ = self.guilty
+            heat[HEAT.index("ecn"), hot] = 12_300
+            heat[HEAT.index("pause_rx"), hot] = 0.081
+        for name in self.broken:
+            heat[HEAT.index(name)] = np.nan
+        for node, since in self.quiet:
+            if seq >= since:
+                heat[:, [p.row for p in self.fabric.node(node).ports]] = np.nan
+        heat[:2, list(self.down)] = 0
+        return heat
+
+    def scene(self, seq: int) -> Scene:
+        """The scene of a tick."""
+        moment = self._moment(seq)
+        findings = self._findings(seq, moment.time_ns)
+        began = [finding for finding in findings if finding.since_ns == moment.time_ns]
+        events = [
+            Event(finding.since_ns, 0, "finding", f"open {finding.cause} {finding.subject}")
+            for finding in findings
+        ]
+        events += [
+            Event(START_NS + since * 10**9, since, "node", f"{node} lost")
+            for node, since in self.quiet
+            if seq >= since + 5
+        ]
+        events.sort(key=lambda event: event.time_ns)
+        return Scene(moment, tuple(findings), tuple((Change.OPEN, f) for f in began), tuple(events))
+
+    def _moment(self, seq: int) -> Moment:
+        ports = len(self.fabric.ports)
+        heat = self.heat(seq)
+        rates = np.full(ports, self.line_bps, dtype=np.float32)
+        ages = np.full(ports, 0.2, dtype=np.float32)
+        last = heat.copy()
+        for node, since in self.quiet:
+            if seq >= since:
+                rows = [p.row for p in self.fabric.node(node).ports]
+                ages[rows] = seq - since + 1
+                last[:, rows] = replace(self, quiet=()).heat(since - 1)[:, rows]
+        up = np.ones(ports, dtype=np.float32)
+        up[list(self.down)] = 0
+        columns = {name: place for place, name in enumerate(CATALOG)}
+        values = np.full((ports, len(columns)), np.nan, dtype=np.float32)
+        for name, column in (("netdev_tx_bytes", 0), ("netdev_rx_bytes", 1)):
+            values[:, columns[name]] = heat[column] / 8
+        values[:, columns["netdev_up"]] = up
+        values[:, columns["netdev_tx_drops"]] = 0
+        return Moment(
+            seq=seq,
+            time_ns=START_NS + seq * 10**9,
+            interval_s=1.0,
+            fabric=self.fabric,
+            statuses=self._statuses(seq),
+            notices={name: (notice,) for name, notice in self.notices},
+            probe_cpu={node.name: 0.0004 for node in self.fabric.nodes if node.ports},
+            columns=columns,
+            values=values,
+            heat=heat,
+            last_heat=last,
+            line_rate_bps=rates,
+            tx_util=heat[0] / rates,
+            rx_util=heat[1] / rates,
+            up=up,
+            was_up=np.ones(ports, dtype=np.bool_),
+            age_s=ages,
+            saturated=np.zeros(ports, dtype=np.bool_),
+            past=self,
+        )
+
+    def _statuses(self, seq: int) -> dict[str, NodeStatus]:
+        statuses = {
+            node.name: NodeStatus(node.name, NodeState.UP, START_NS) for node in self.fabric.nodes
+        }
+        for name in self.connecting:
+            statuses[name] = NodeStatus(name, NodeState.CONNECTING, START_NS, "connecting to it")
+        for name, reason, cause in self.failed:
+            statuses[name] = NodeStatus(name, NodeState.FAILED, START_NS, reason, cause)
+        for name, since in self.quiet:
+            if seq >= since:
+                state = NodeState.LOST if seq >= since + 5 else NodeState.STALE
+                reason = "the connection broke" if state is NodeState.LOST else "no frame from it"
+                since_ns = START_NS + since * 10**9
+                statuses[name] = NodeStatus(name, state, since_ns, reason, "connection")
+        return statuses
+
+    def _findings(self, seq: int, now_ns: int) -> list[Finding]:
+        findings = []
+        if self.collides is not None and seq >= self.collides + 3:
+            findings.append(self._collision(START_NS + (self.collides + 3) * 10**9))
+        told: set[int | None] = set()
+        for row in self.down:
+            if row in told:
+                continue
+            told.add(self.fabric.ports[row].peer)
+            findings.append(_down(self.fabric.ports[row], self.fabric, START_NS + 10**9))
+        for name, since in self.quiet:
+            if seq >= since + 5:
+                findings.append(_lost(self.fabric.node(name), START_NS + (since + 5) * 10**9))
+        return findings
+
+    def _collision(self, since_ns: int) -> Finding:
+        hot, idle = self.guilty
+        port = self.fabric.ports[hot]
+        rows = self.fabric.groups[0].rows
+        victims = [f"{self.fabric.ports[r].node} r3" for r in self.victims]
+        return Finding(
+            key=f"ecmp_collision:{port.id}",
+            cause="ecmp_collision",
+            severity="critical",
+            subject=port.id,
+            rows=(hot, *(row for row in rows if row != hot)),
+            text=f"{port.node} {port.label} sends at 98 % of line rate while its group of"
+            f" {len(rows)} is at 47 %; the group loses 52 %"
+            f" ({self.fabric.ports[idle].label} idle)",
+            evidence=(
+                Evidence("link utilisation", 98.2, "%"),
+                Evidence("group mean", 47.1, "%"),
+                Evidence("lost bandwidth", 52.0, "%"),
+                Evidence("group links", len(rows), "links"),
+                Evidence("hot ticks", 5, "of 5"),
+            ),
+            advice="Give the hash more to work with: NCCL_IB_QPS_PER_CONNECTION=4, then E-ECMP on"
+            " the queue pair or adaptive routing on the switch.",
+            since_ns=since_ns,
+            confidence=0.95,
+            lost=0.52,
+            victims=tuple(victims),
+            unseen="the spines' own counters",
+        )
+
+
+def _down(port: Port, fabric_: Fabric, since_ns: int) -> Finding:
+    other = "" if port.peer is None else f" to {fabric_.ports[port.peer].id}"
+    rows = (port.row,) if port.peer is None else (port.row, port.peer)
+    return Finding(
+        key=f"link_down:{port.id}", cause="link_down", severity="critical", subject=port.id,
+        rows=rows, text=f"{port.id}{other} is down", evidence=(),
+        advice="Look at the cable and the optics, then at the log of the switch for this port.",
+        since_ns=since_ns, confidence=1.0, lost=1.0,
+    )  # fmt: skip
+
+
+def _lost(node: Node, since_ns: int) -> Finding:
+    return Finding(
+        key=f"node_lost:{node.name}", cause="node_lost", severity="critical", subject=node.name,
+        rows=tuple(port.row for port in node.ports),
+        text=f"{node.name} is lost: the connection broke",
+        evidence=(Evidence("cause", "connection"),),
+        advice="fabmon keeps trying; look at the node's console or its BMC.",
+        since_ns=since_ns, confidence=1.0, lost=1.0,
+        unseen="whether the node is down, or only our way to it",
+    )  # fmt: skip

@@ -1,0 +1,372 @@
+"""What keys and mouse do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from textual.widgets import Input
+
+from fabmon.analysis.scene import Scene
+from fabmon.tui import keys
+from fabmon.tui.app import FabmonApp
+from fabmon.tui.palette import RAMPS
+from fabmon.tui.widgets.heatgrid import HeatGrid
+from fabmon.tui.widgets.lineview import LineView
+from tests.tui.running import running
+from tests.tui.scenes import World
+from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
+
+
+async def test_before_the_first_scene_it_says_that_it_waits() -> None:
+    async with running() as run:
+        assert "WAITING" in run.lines[0]
+        await run.press("question_mark")
+        assert run.view == "help"
+        assert "Everywhere" in run.text
+
+
+async def test_the_heatmap_comes_by_itself_with_the_first_frame() -> None:
+    world = World(connecting=tuple(node.name for node in HEALTHY.fabric.nodes))
+    async with running(world, seq=1) as run:
+        assert run.view == "nodes"
+        assert "0/14 up" in run.text
+        await run.send(HEALTHY.scene(2))
+        assert run.view == "overview"
+        await run.press("n")
+        await run.send(HEALTHY.scene(3))
+        assert run.view == "nodes"
+
+
+async def test_who_has_gone_elsewhere_is_not_called_back() -> None:
+    world = World(connecting=tuple(node.name for node in HEALTHY.fabric.nodes))
+    async with running(world, seq=1) as run:
+        await run.press("4")
+        await run.send(HEALTHY.scene(2))
+        assert run.view == "findings"
+
+
+@pytest.mark.parametrize(
+    ("key", "view"),
+    [("1", "overview"), ("2", "switches"), ("3", "nodes"), ("n", "nodes"), ("4", "findings")],
+)
+@pytest.mark.parametrize("size", [(60, 18), (120, 40)])
+async def test_views_are_one_key_away_from_anywhere(
+    key: str, view: str, size: tuple[int, int]
+) -> None:
+    async with running(COLLISION, size=size) as run:
+        await run.press("enter", "question_mark", key)
+        assert run.view == view
+
+
+async def test_drilling_down_and_back() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter")
+        assert run.view == "node"
+        assert "overview ▸ gpu001" in run.lines[1]
+        await run.press("j", "j", "enter")
+        assert run.view == "port"
+        assert "overview ▸ gpu001 ▸ gpu001/mlx5_2 r2" in run.lines[1]
+        await run.press("escape")
+        assert run.view == "node"
+        await run.press("escape", "escape", "escape")
+        assert run.view == "overview"
+
+
+async def test_a_cell_opens_its_node_at_its_port() -> None:
+    async with running(COLLISION) as run:
+        await run.press("l", "l", "l", "enter", "enter")
+        assert "gpu001/mlx5_3" in run.lines[1]
+
+
+async def test_a_finding_opens_and_its_ports_open_from_there() -> None:
+    async with running(COLLISION) as run:
+        await run.press("tab", "enter")
+        assert run.view == "finding"
+        assert "8 equal-cost links" in run.text
+        await run.press("enter")
+        assert run.view == "port"
+        assert "leaf1/swp37 up5" in run.lines[1]
+
+
+async def test_a_finding_that_closes_while_it_is_read_stays_and_says_so() -> None:
+    async with running(COLLISION) as run:
+        await run.press("4", "enter")
+        await run.send(HEALTHY.scene(71))
+        assert "not open any more" in run.text
+        assert "ECMP collision" in run.text
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40)])
+async def test_the_cursor_moves_with_letters_and_with_arrows(size: tuple[int, int]) -> None:
+    for down, up in (
+        ("j", "k"),
+        ("down", "up"),
+        ("G", "g"),
+        ("end", "home"),
+        ("pagedown", "pageup"),
+    ):
+        async with running(troubled(), size=size) as run:
+            first = run.app.focused
+            assert isinstance(first, HeatGrid | LineView)
+            place = _cursor(first)
+            await run.press(down)
+            assert _cursor(first) != place
+            await run.press(up)
+            assert _cursor(first) == place
+
+
+def _cursor(widget: HeatGrid | LineView) -> object:
+    return widget.cursor if isinstance(widget, HeatGrid) else widget.selected
+
+
+async def test_the_cursor_moves_from_uplink_to_uplink() -> None:
+    async with running(COLLISION) as run:
+        await run.press("2", "j", "l", "l", "enter")
+        assert "leaf1/swp35 up3" in run.lines[1]
+
+
+async def test_the_cursor_stays_on_its_port_when_a_filter_moves_it() -> None:
+    async with running(COLLISION) as run:
+        await run.press("j", "j", "l")
+        assert "gpu003/mlx5_1" in run.text
+        run.app.stage.filter("gpu003")
+        run.app.repaint()
+        await run.settle()
+        await run.press("enter", "enter")
+        assert "gpu003/mlx5_1" in run.lines[1]
+
+
+async def test_units_are_everywhere() -> None:
+    async with running(COLLISION) as run:
+        assert "344 Gb/s" in run.text
+        await run.press("u")
+        assert "u GB/s" in run.lines[0]
+        assert "43.0 GB/s" in run.text
+        await run.press("u")
+        assert "u %" in run.lines[0]
+        await run.press("2")
+        assert "%" in run.text
+        assert "Gb/s" not in run.lines[5]
+
+
+async def test_colours_change_and_come_back() -> None:
+    async with running(COLLISION) as run:
+        names = []
+        for _ in RAMPS:
+            names.append(run.app.stage.palette.ramp)
+            await run.press("c")
+        assert names == [ramp.name for ramp in RAMPS]
+        assert run.app.stage.palette.ramp == RAMPS[0].name
+
+
+async def test_digits() -> None:
+    async with running(COLLISION) as run:
+        await run.press("C")
+        assert "[86]83" in run.text
+        await run.press("C")
+        assert "[██]██" in run.text
+
+
+async def test_a_filter_works_while_it_is_typed_and_stays_on_enter() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002")
+        assert "gpu003" not in run.text
+        assert "8 ports of 1 nodes" in run.text
+        await run.press("enter")
+        assert "filter: gpu002" in run.lines[1]
+        assert isinstance(run.app.focused, HeatGrid)
+        await run.press("escape")
+        assert "filter" not in run.lines[1]
+        assert "gpu003" in run.text
+
+
+async def test_escape_takes_the_filter_away_while_it_is_typed() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002", "escape")
+        assert run.app.stage.choices.filter == ""
+        assert not run.app.screen.query_one(Input).has_focus
+        assert run.view == "overview"
+
+
+async def test_a_wrong_filter_says_what_would_be_right_and_changes_nothing() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"rack:3")
+        assert "not one of state role" in run.text
+        assert "gpu001" in run.text
+
+
+async def test_keys_that_mean_something_are_text_while_a_filter_is_typed() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", "q", "u", "m", "space", "1")
+        assert run.app.screen.query_one(Input).value == "qum 1"
+        assert not run.app.stage.paused
+
+
+async def test_the_filter_reaches_every_view() -> None:
+    async with running(troubled()) as run:
+        run.app.stage.filter("leaf2")
+        await run.press("2")
+        assert "leaf2" in run.text
+        assert "leaf1 " not in run.text
+        await run.press("3")
+        assert "gpu001" not in run.text
+        await run.press("4")
+        assert "none in the filter" not in run.text
+        assert "ECMP collision" not in "\n".join(run.lines[:6])
+
+
+async def test_words_of_the_filter_choose_counters() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter", "enter", "slash", *"tx_bytes", "enter")
+        assert "netdev_tx_bytes" in run.text
+        assert "netdev_rx_bytes" not in run.text
+
+
+async def test_failures_that_are_alike_unfold() -> None:
+    async with running(connecting(), seq=5) as run:
+        await run.press("n")
+        assert "▸ ✖ 7 failed, refused  gpu005, gpu006, gpu007 and 4 more" in run.text
+        assert "gpu009" not in run.text
+        await run.press("enter")
+        assert "▾" in run.text
+        assert "gpu009" in run.text
+        await run.press("enter")
+        assert "gpu009" not in run.text
+
+
+async def test_the_focused_panel_takes_the_whole_screen() -> None:
+    async with running(COLLISION) as run:
+        await run.press("z")
+        assert "Findings" not in run.text
+        await run.press("z")
+        assert "Findings" in run.text
+        await run.press("tab", "z")
+        assert "Fabric" not in run.text
+        await run.press("z")
+        assert "Fabric" in run.text
+
+
+async def test_the_charts_zoom() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter", "enter")
+        assert "last 5 min" in run.text
+        await run.press("minus")
+        assert "last 10 min" in run.text
+        await run.press("plus", "plus", "plus", "plus")
+        assert "last 1 min" in run.text
+
+
+async def test_the_palette_has_our_actions() -> None:
+    async with running(COLLISION) as run:
+        await run.press("colon")
+        assert "Freeze or follow" in run.text
+        await run.press(*"switches", "enter")
+        await run.settle()
+        assert run.view == "switches"
+
+
+async def test_the_mouse_selects_then_opens() -> None:
+    async with running(COLLISION) as run:
+        grid = run.app.screen.query_one(HeatGrid)
+        line = run.lines[3]
+        assert "gpu001" in line
+        x = line.index("[") + 4
+        await run.pilot.click(grid, offset=(x, 2))
+        await run.settle()
+        assert run.view == "overview"
+        assert grid.cursor == (2, 1)
+        await run.pilot.click(grid, offset=(x, 2))
+        await run.settle()
+        assert run.view == "node"
+        assert "gpu002" in run.lines[1]
+
+
+async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> None:
+    async with running(COLLISION) as run:
+        grid = run.app.screen.query_one(HeatGrid)
+        await run.pilot.hover(grid, offset=(14, 3))
+        await run.settle()
+        assert "gpu003/mlx5_0" in run.text
+        await run.pilot.hover("#findings")
+        await run.settle()
+        assert "gpu003/mlx5_0" not in run.text
+
+
+async def test_a_finding_is_clicked_open() -> None:
+    async with running(COLLISION) as run:
+        await run.pilot.click("#findings", offset=(5, 1))
+        await run.settle()
+        assert run.view == "finding"
+
+
+async def test_a_key_in_the_footer_is_clicked() -> None:
+    async with running(COLLISION) as run:
+        x = run.lines[-1].index("freeze")
+        await run.pilot.click("#footer", offset=(x, 0))
+        await run.settle()
+        assert run.app.stage.paused
+
+
+async def test_q_quits() -> None:
+    async with running(COLLISION) as run:
+        await run.press("q")
+        assert not run.app.is_running or run.app._exit
+
+
+async def test_the_end_of_the_scenes_is_said() -> None:
+    async with running(COLLISION) as run:
+        run.queue.put_nowait(None)
+        await run.settle()
+        assert "■ ENDED 14:07:50Z" in run.lines[0]
+
+
+async def test_a_failure_of_the_scenes_ends_the_app_and_is_kept() -> None:
+    async def broken() -> AsyncIterator[Scene]:
+        yield COLLISION.scene(1)
+        raise ValueError("the feed broke")
+
+    app = FabmonApp(broken(), title="pod7", color="none")
+    async with app.run_test() as pilot:
+        await pilot.pause()
+    assert isinstance(app.failure, ValueError)
+    assert app.return_code == 1
+
+
+async def test_silence_is_said() -> None:
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    async def scenes() -> AsyncIterator[Scene]:
+        yield COLLISION.scene(50)
+        import asyncio
+
+        await asyncio.Event().wait()
+
+    app = FabmonApp(scenes(), title="pod7", color="none", clock=clock)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        now = 12.0
+        app._notice_silence()
+        await pilot.pause()
+        assert app.stage.silent_s == 12.0
+        strip = app.screen._compositor.render_strips()[0]
+        assert "no tick for 12 s" in strip.text
+
+
+async def test_new_findings_are_toasted_in_one_line() -> None:
+    async with running(COLLISION, seq=32) as run:
+        await run.send(COLLISION.scene(33))
+        messages = [note.message for note in run.app._notifications]
+        assert messages == ["▲ ECMP collision leaf1 up5 → spine3"]
+
+
+async def test_every_action_exists() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter", "enter")
+        targets = (run.app, run.app.screen, run.app.screen.query_one(LineView))
+        for key in keys.KEYS:
+            name = key.action.partition("(")[0].removeprefix("app.")
+            assert any(hasattr(target, f"action_{name}") for target in targets), key

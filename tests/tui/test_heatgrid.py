@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from rich.style import Style
+from textual.app import App, ComposeResult
+from textual.geometry import Region
+
+from fabmon.tui.cells import ABSENT, DOWN, HOT, NOTHING, STALE, UNRATED, Codes, Look, scale
+from fabmon.tui.metrics import heat
+from fabmon.tui.palette import Depth, palette
+from fabmon.tui.widgets.heatgrid import HeatGrid
+from fabmon.tui.widgets.rowpainter import plain_rows
+from tests.tui import golden
+
+
+def look(depth: Depth = Depth.TRUECOLOR, digits: bool = False) -> Look:
+    return Look(palette(depth), scale(heat("util"), depth, digits))
+
+
+GRID = (4, 10)
+"""Rows and columns of `states`."""
+
+
+class GridApp(App[None]):
+    CSS = "HeatGrid { width: 100%; height: 100%; }"
+
+    def __init__(self, shown: Look) -> None:
+        super().__init__()
+        self.grid = HeatGrid(shown)
+
+    def compose(self) -> ComposeResult:
+        yield self.grid
+
+
+def states(shown: Look) -> Codes:
+    """A row of rising levels, then the same hot, then stale, then the specials."""
+    top = len(shown.levels.edges)
+    line = [round(step / 9 * top) for step in range(10)]
+    specials = [ABSENT, ABSENT | STALE, DOWN, DOWN | STALE, UNRATED, NOTHING, 0, 0, 0, 0]
+    return np.array(
+        [line, [code | HOT for code in line], [code | STALE for code in line], specials],
+        dtype=np.uint16,
+    )
+
+
+def described(style: Style | None) -> str:
+    if style is None:
+        return "-"
+    colour = style.color.name if style.color else "-"
+    paper = style.bgcolor.name if style.bgcolor else "-"
+    bold, dim = "bold" if style.bold else "", "dim" if style.dim else ""
+    return " ".join(part for part in (colour, "on", paper, bold, dim) if part)
+
+
+@pytest.mark.parametrize("depth", list(Depth))
+@pytest.mark.parametrize("digits", [False, True])
+async def test_lines_in_every_colour_mode(depth: Depth, digits: bool) -> None:
+    shown = look(depth, digits)
+    codes = states(shown)
+    app = GridApp(shown)
+    async with app.run_test(size=(60, 12)) as pilot:
+        texts = []
+        for width, gap in ((1, 0), (2, 1), (3, 1)):
+            app.grid.show(codes, plain_rows(*GRID, width, gap))
+            app.grid.put(None)
+            await pilot.pause()
+            for strip in app.grid.render_lines(Region(0, 0, 44, len(codes))):
+                texts.append(f"|{strip.text}|")
+                texts += [f"    {s.text!r} {described(s.style)}" for s in strip if s.text.strip()]
+    name = f"heatgrid-{depth}{'-digits' if digits else ''}"
+    golden.check(name, "\n".join(texts))
+
+
+async def test_what_is_sent_to_the_terminal_shows_what_the_segments_say() -> None:
+    shown = look()
+    codes = states(shown)
+    app = GridApp(shown)
+    async with app.run_test(size=(30, 6)):
+        app.grid.show(codes, plain_rows(*GRID, 2, 1))
+        for strip in app.grid.render_lines(Region(0, 0, 30, 4)):
+            sent = strip.render(app.console)
+            assert sent.startswith("\x1b[0;")
+            assert sent.endswith("\x1b[0m")
+            plain = "".join(part.partition("m")[2] for part in sent.split("\x1b[")[1:])
+            assert plain == strip.text
+
+
+async def test_only_rows_that_changed_are_made_anew() -> None:
+    app = GridApp(look())
+    codes = np.ones((20, 40), dtype=np.uint16)
+    rows = plain_rows(20, 40)
+    async with app.run_test(size=(60, 30)) as pilot:
+        app.grid.show(codes, rows)
+        await pilot.pause()
+        before = app.grid.render_lines(Region(0, 0, 60, 20))
+        changed = codes.copy()
+        changed[7, 3] = 9
+        app.grid.show(changed, rows)
+        after = app.grid.render_lines(Region(0, 0, 60, 20))
+        assert [y for y in range(20) if before[y] is not after[y]] == [7]
+
+
+async def test_more_cells_than_room_scroll_both_ways() -> None:
+    app = GridApp(look(Depth.NONE))
+    codes = np.fromfunction(lambda y, x: (x + y) % 10 + 1, (100, 100)).astype(np.uint16)
+    async with app.run_test(size=(30, 10)) as pilot:
+        app.grid.show(codes, plain_rows(100, 100))
+        await pilot.pause()
+        app.grid.put((70, 60))
+        await pilot.pause()
+        top, left = app.grid.scroll_offset.y, app.grid.scroll_offset.x
+        assert top <= 70 < top + 10
+        assert left <= 60 < left + 30
+        text = app.grid.render_lines(Region(0, 0, 10, 1))[0].text
+        assert text == "".join(str((left + x + top) % 10) for x in range(10))
+
+
+@pytest.mark.parametrize("key", ["l", "right"])
+async def test_the_cursor_passes_over_places_without_a_port(key: str) -> None:
+    app = GridApp(look())
+    codes = np.array([[1, NOTHING, NOTHING, 1]], dtype=np.uint16)
+    async with app.run_test(size=(20, 4)) as pilot:
+        app.grid.show(codes, plain_rows(1, 4, 2, 1))
+        await pilot.press(key)
+        assert app.grid.cursor == (0, 0)
+        await pilot.press(key)
+        assert app.grid.cursor == (0, 3)
+        await pilot.press(key)
+        assert app.grid.cursor == (0, 3)
+
+
+async def test_the_cursor_is_seen_without_colour_and_without_gaps() -> None:
+    app = GridApp(look(Depth.NONE))
+    codes = np.full((2, 6), 5, dtype=np.uint16)
+    async with app.run_test(size=(30, 4)) as pilot:
+        app.grid.show(codes, plain_rows(2, 6, 2, 1))
+        app.grid.put((1, 2))
+        await pilot.pause()
+        assert app.grid.render_lines(Region(0, 1, 30, 1))[0].text.rstrip() == "4  4 [4 ]4  4  4"
+        app.grid.show(codes, plain_rows(2, 6))
+        app.grid.put((0, 1))
+        await pilot.pause()
+        segments = list(app.grid.render_lines(Region(0, 1, 30, 1))[0])
+        assert not any(segment.style and segment.style.reverse for segment in segments)
+        segments = list(app.grid.render_lines(Region(0, 0, 30, 1))[0])
+        assert [s.text for s in segments if s.style and s.style.reverse] == ["4"]
+
+
+async def test_ten_thousand_cells_are_drawn_in_time() -> None:
+    """A guard with much slack against the grossest regressions: `make bench` measures."""
+    app = GridApp(look())
+    random = np.random.default_rng(1)
+    frames = [random.integers(0, 32, (50, 200)).astype(np.uint16) for _ in range(4)]
+    rows = plain_rows(50, 200)
+    async with app.run_test(size=(200, 50)) as pilot:
+        app.grid.show(frames[0], rows)
+        await pilot.pause()
+        taken = []
+        for turn in range(12):
+            start = time.process_time()
+            app.grid.show(frames[turn % 4], rows)
+            for strip in app.grid.render_lines(Region(0, 0, 200, 50)):
+                strip.render(app.console)
+            taken.append(time.process_time() - start)
+    assert min(taken) < 0.02

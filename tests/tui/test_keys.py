@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from fabmon.tui import keys
+from fabmon.tui.glossary import GLOSSARY
+from fabmon.tui.metrics import HEATS
+from fabmon.tui.palette import Depth, palette
+from fabmon.tui.text import help as text
+from fabmon.tui.text.footer import footer
+from tests.tui import golden
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_about_keys_is_made_from_the_keys() -> None:
+    golden.check_file(DOCS / "keys.md", keys.markdown())
+
+
+def test_no_key_means_two_things_in_one_place() -> None:
+    for where in (keys.OVERVIEW, keys.CHART):
+        scopes = {where, keys.CURSOR, keys.EVERYWHERE}
+        used = Counter(
+            part for key in keys.KEYS if key.where in scopes for part in key.keys.split(",")
+        )
+        assert [part for part, count in used.items() if count > 1] == []
+
+
+def test_keys_that_terminals_and_tmux_take_are_left_alone() -> None:
+    used = {part for key in keys.KEYS for part in key.keys.split(",")}
+    assert not used & {"ctrl+a", "ctrl+b", "ctrl+s", "ctrl+z", "ctrl+c"}
+
+
+def test_help_of_every_view() -> None:
+    for view in ("overview", "switches", "nodes", "findings", "node", "port", "finding"):
+        lines = text.page(view, 78, palette(Depth.NONE))
+        assert all(len(line.text) <= 78 for line in lines)
+        golden.check(f"help-page-{view}", "\n".join(line.text for line in lines))
+
+
+def test_footers_end_with_quit_and_fit() -> None:
+    for width in (20, 40, 80, 200):
+        for view in ("overview", "port"):
+            line = footer(view, width, palette(Depth.NONE)).text
+            assert len(line) <= max(width, 10)
+            assert line.endswith("q quit")
+
+
+def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
+    words = " ".join([*GLOSSARY, *GLOSSARY.values()])
+    for heat in HEATS:
+        assert heat.name.lower() in words.lower()
+    heads = {word.rpartition(" ")[0] if word[-1] in "▲✖·▒?❚" else word for word in GLOSSARY}
+    wanted = """queued connecting starting stale lost failed hot down rail uplink PFC ECN CNP ECMP
+        absent tick probe peer busiest spine leaf PAUSED LIVE GB/s Gb/s max/mean unrated gap"""
+    assert set(wanted.split()) <= heads
+    assert list(GLOSSARY) == sorted(GLOSSARY, key=str.lower)

@@ -1,0 +1,86 @@
+"""Whole screens, as they are read: every view at every size, every colour mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tui import golden
+from tests.tui.running import Running, running
+from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
+
+SIZES = ((60, 18), (80, 24), (120, 40), (240, 70))
+VIEWS: dict[str, tuple[str, ...]] = {
+    "overview": (),
+    "switches": ("2",),
+    "nodes": ("n",),
+    "findings": ("4",),
+    "node": ("4", "1", "enter"),
+    "port": ("enter", "enter"),
+    "finding": ("4", "enter"),
+    "help": ("question_mark",),
+    "paused": ("space",),
+    "digits": ("C",),
+}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("view", VIEWS)
+async def test_views(view: str, size: tuple[int, int]) -> None:
+    async with running(troubled(), size=size) as run:
+        await run.press(*VIEWS[view])
+        _fits(run, size)
+        golden.check(f"{view}-{size[0]}x{size[1]}", run.text)
+
+
+@pytest.mark.parametrize("color", ["truecolor", "256", "16", "none"])
+async def test_the_overview_in_every_colour_mode(color: str) -> None:
+    async with running(troubled(), size=(120, 40), color=color) as run:
+        golden.check(f"overview-{color}", run.text)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_while_connecting(size: tuple[int, int]) -> None:
+    async with running(connecting(), seq=5, size=size) as run:
+        await run.press("n")
+        _fits(run, size)
+        golden.check(f"connecting-{size[0]}x{size[1]}", run.text)
+
+
+async def test_a_healthy_fabric_is_calm() -> None:
+    async with running(HEALTHY, size=(120, 40)) as run:
+        golden.check("healthy", run.text)
+        assert "▲ 0 hot" in run.text
+        assert "✖ 0 down" in run.text
+        assert "No finding" in run.text
+
+
+@pytest.mark.parametrize("metric", ["tx", "rx", "pause", "ecn", "cnp", "errors", "drops", "util"])
+async def test_every_metric_says_its_scale(metric: str) -> None:
+    order = ["tx", "rx", "pause", "ecn", "cnp", "errors", "drops", "util"]
+    async with running(COLLISION, size=(120, 24)) as run:
+        await run.press(*["m"] * (order.index(metric) + 1))
+        assert f"m {metric}" in run.lines[0]
+        golden.check(f"metric-{metric}", run.text)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (73, 20), (72, 19), (111, 30), (300, 80)])
+@pytest.mark.parametrize("keys", list(VIEWS.values()), ids=list(VIEWS))
+async def test_no_size_breaks_a_view(keys: tuple[str, ...], size: tuple[int, int]) -> None:
+    async with running(troubled(), size=size) as run:
+        await run.press(*keys)
+        _fits(run, size)
+
+
+async def test_resizing_goes_through_every_arrangement_and_back() -> None:
+    async with running(troubled(), size=(120, 40)) as run:
+        first = run.text
+        for size in ((80, 24), (60, 18), (240, 70), (30, 8), (120, 40)):
+            await run.pilot.resize_terminal(*size)
+            await run.settle()
+            _fits(run, size)
+        assert run.text == first
+
+
+def _fits(run: Running, size: tuple[int, int]) -> None:
+    assert len(run.lines) == size[1]
+    assert {strip.cell_length for strip in run.app.screen._compositor.render_strips()} == {size[0]}
