@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,8 @@ def need_root() -> None:
 def need_path(path: str, how: str) -> None:
     """Need a file that only some kernels have, such as a sysctl under /proc/sys."""
     need(path, Path(path).exists(), how)
+
+
+def heeding_signals(argv: Sequence[str]) -> list[str]:
+    """`argv` run with signals at their defaults: a suite in the background has some ignored."""
+    return ["env", "--default-signal", *argv]

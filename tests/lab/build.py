@@ -36,7 +36,7 @@ def build(layout: Layout, record: Record, rate_mbps: float, servers: list[Server
         servers.append(sshd.start(prefix + node, node, address, directory))
     install_routes(layout, prefix, ())
     _each(layout.nodes, lambda node: _shape(layout, prefix, node, rate_mbps))
-    _each(layout.nodes, lambda node: _greet(layout, prefix, node))
+    greet(layout, prefix)
     for node, address in addresses.items():
         sshd.wait(prefix + CONSOLE, address, directory / f"{node}.sshd.log")
 
@@ -66,8 +66,12 @@ def _shape(layout: Layout, prefix: str, node: str, rate_mbps: float) -> None:
     netns.batch("tc", lines, prefix + node)
 
 
+def greet(layout: Layout, prefix: str) -> None:
+    """Have every node send one datagram to each neighbour, so that neighbour tables are filled."""
+    _each(layout.nodes, lambda node: _greet(layout, prefix, node))
+
+
 def _greet(layout: Layout, prefix: str, node: str) -> None:
-    """Send one datagram to every neighbour, so that neighbour tables are filled."""
     with netns.make_socket(prefix + node, socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _, far in layout.ends(node):
             sender.sendto(b"fabmon lab greeting", (far.address, 9))

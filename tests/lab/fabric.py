@@ -113,10 +113,11 @@ class Lab(Nodes):
         self._reroute()
 
     def link_up(self, node: str, port: str) -> None:
-        """Bring a port back, and the routes over it."""
+        """Bring a port back, the routes over it, and what its ends know of each other."""
         self._set_link(node, port, "up")
         self._down.discard((node, port))
         self._reroute()
+        build.greet(self.layout, self.prefix)
 
     def _set_link(self, node: str, port: str, state: str) -> None:
         netns.batch("ip", [f"link set dev {port} {state}"], self.ns(node))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab, login, netns, registry
+from tests.parts import heeding_signals
 
 PROJECT = Path(__file__).parents[2]
 
@@ -28,7 +29,7 @@ def lab_elsewhere(
     """``python -m tests.lab --print`` in a process of its own, from when it is built."""
     argv = [sys.executable, "-m", "tests.lab", "--print", "--spines", "2", "--hosts", "2"]
     with subprocess.Popen(
-        [*argv, *arguments], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+        heeding_signals([*argv, *arguments]), cwd=PROJECT, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None

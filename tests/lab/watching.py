@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.lab import Lab
+from tests.parts import heeding_signals
 
 FABMON = str(Path(sys.executable).with_name("fabmon"))
 
@@ -30,7 +31,9 @@ class Watch:
         self.lines: list[Line] = []
         self.start_s = time.monotonic()
         self.process = subprocess.Popen(
-            lab.console_argv(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            lab.console_argv(heeding_signals(command)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -9,13 +9,14 @@ from fabmon.tui.metrics import HEATS
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.text import help as text
 from fabmon.tui.text.footer import footer
+from tests.goldens import check_golden
 from tests.tui import golden
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_about_keys_is_made_from_the_keys() -> None:
-    golden.check_file(DOCS / "keys.md", keys.markdown())
+    check_golden(DOCS / "keys.md", keys.markdown())
 
 
 def test_no_key_means_two_things_in_one_place() -> None:

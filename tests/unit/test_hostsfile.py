@@ -14,7 +14,7 @@ from fabmon.fabric.hostsfile import HostsFileError
 from fabmon.fabric.model import Host
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "goldens"
 
 
 def parse(text: str) -> list[Host]:
