@@ -14,7 +14,8 @@ VENV39 := .venv39
 
 # What the lab, the real-daemon tests and the benchmarks are made of.
 SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:openssh-server \
-  ssh:openssh-client tmux:tmux lldpd:lldpd prometheus-node-exporter:prometheus-node-exporter cc:gcc
+  ssh:openssh-client tmux:tmux prometheus-node-exporter:prometheus-node-exporter \
+  /usr/bin/python3:python3
 
 .PHONY: help
 help: ## what can be made
@@ -25,9 +26,10 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -q -y python3-venv; } || { \
 	  echo "python3-venv is missing: apt install python3-venv"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "setting up $(VENV): the locked packages, with $(PYTHON)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock >&2
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
 	@touch $@
 
 $(VENV39)/.ready: requirements-node39.lock
@@ -45,9 +47,9 @@ system: # the system packages of the lab and of the tests against real daemons
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d.fabmon && chmod +x /usr/sbin/policy-rc.d.fabmon; \
 	    [ -e /usr/sbin/policy-rc.d ] || { mv /usr/sbin/policy-rc.d.fabmon /usr/sbin/policy-rc.d; ours=1; }; \
-	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; code=$$?; \
+	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; } >&2; code=$$?; \
 	    [ -z "$$ours" ] || rm -f /usr/sbin/policy-rc.d; rm -f /usr/sbin/policy-rc.d.fabmon; exit $$code; \
-	  else echo "not root: the tests that need these packages are skipped:$$missing (apt install$$missing)"; fi; fi
+	  else echo "not root: what needs these packages is skipped:$$missing (apt install$$missing)" >&2; fi; fi
 
 .PHONY: run
 run: setup ## this machine, live

@@ -106,7 +106,8 @@ def notice(
 ) -> bytes:
     """The line that says a source, or one value of it, was `lost`, `recovered` or is `absent`.
 
-    `reason` is `absent`, `unsupported`, `denied`, `failed` or `late`; `text` is for a person.
+    `reason` is `absent`, `unsupported`, `denied`, `failed`, `late` or `saturated`; `text` is for a
+    person.
     """
     message = {
         "event": event,

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import sys
+from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,8 +114,8 @@ def _hosts(options: Options) -> list[Host]:
             hosts += from_nodesets(list(options.nodesets))
     except HostsFileError as error:
         raise UsageError(str(error)) from None
-    names = [host.name for host in hosts]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(host.name for host in hosts)
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise UsageError(f"named twice: {', '.join(twice)}: once in --hosts and once in --host")
     return hosts or [Host(name=socket.gethostname(), via="local")]
