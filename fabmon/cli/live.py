@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import socket
 import sys
@@ -48,6 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> Exit:
     """Watch as the options say. Raises UsageError before anything is connected to."""
+    if sys.stdout is None:
+        raise UsageError("standard output is closed: there is nowhere to show anything")
     settings = config.load(options.config)
     hosts = _hosts(options)
     try:
@@ -68,7 +71,7 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
         if options.style == "jsonl":
             _log_to_stderr()
             return await headless.stream(scenes, options.duration_s)
-        if options.picture is None and (options.once or not sys.stdout.isatty()):
+        if options.picture is None and (options.once or not _can_paint()):
             _log_to_stderr()
             return await headless.once(scenes, options.style or "table", options.duration_s)
         from fabmon.tui.app import FabmonApp
@@ -128,6 +131,19 @@ def _read(path: Path) -> str:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def _can_paint() -> bool:
+    """Whether the screen can be drawn; says on standard error when it cannot.
+
+    Textual reads keys from standard input and draws on standard error.
+    """
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if os.environ.get("TERM") == "dumb" or not all(each and each.isatty() for each in streams):
+        if sys.stderr is not None:
+            print("fabmon: not on a terminal: one report instead of the screen", file=sys.stderr)
+        return False
+    return True
 
 
 def _log_to_stderr() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,28 @@ def test_a_pipe_is_never_painted_on() -> None:
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
     assert "1/1 nodes up" in done.stdout
+
+
+def test_a_terminal_that_cannot_paint_gets_a_report() -> None:
+    done = subprocess.run(
+        ["script", "-qec", str(Path(sys.executable).with_name("fabmon")), "/dev/null"],
+        env={**os.environ, "TERM": "dumb"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=40,
+    )
+    assert "\x1b" not in done.stdout
+    assert "1/1 nodes up" in done.stdout
+
+
+def test_closed_standard_output_is_said_and_no_crash() -> None:
+    program = Path(sys.executable).with_name("fabmon")
+    done = subprocess.run(
+        f"{program} --once >&-", shell=True, capture_output=True, text=True, timeout=40
+    )
+    assert done.returncode == 2
+    assert done.stderr == "fabmon: standard output is closed: there is nowhere to show anything\n"
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
