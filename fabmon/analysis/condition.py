@@ -6,15 +6,27 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from fabmon.analysis.finding import Evidence
 from fabmon.fabric.moment import Moment
 
 WARNING = "warning"
 CRITICAL = "critical"
 
 
+class Evidence(msgspec.Struct, frozen=True):
+    """One number behind a finding, in its unit (`%`, `bps`, `links`, `s`, empty for a text)."""
+
+    name: str
+    value: float | str
+    unit: str = ""
+
+
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding's fields but for its start and end; see `Finding`."""
+    """Something that holds now, of a subject, with its cause.
+
+    `subject` is what it is about (`leaf1/up5`, `gpu003`); `rows` the ports to light, the guilty
+    first; `victims` what suffers under it. `text` is one sentence, numbers first. `lost` is the
+    share of bandwidth it costs, 0 to 1. `confidence` is 0 to 1. `unseen` says what was not visible.
+    """
 
     cause: str
     severity: str
@@ -30,7 +42,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The same condition of the same subject has the same key."""
+        """Identifies it while it lasts: the same cause of the same subject has the same key."""
         return f"{self.cause}:{self.subject}"
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Condition
-from fabmon.analysis.finding import Evidence
+from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.thresholds import EcmpCollision
 from fabmon.fabric.model import EcmpGroup
 from fabmon.fabric.moment import Floats, Moment

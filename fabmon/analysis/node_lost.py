@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabmon.analysis.condition import CRITICAL, Condition
-from fabmon.analysis.finding import Evidence
+from fabmon.analysis.condition import CRITICAL, Condition, Evidence
 from fabmon.analysis.thresholds import NodeLost
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import NodeState

@@ -71,4 +71,4 @@ class Tracker:
 
 def _finding(condition: Condition, since_ns: int) -> Finding:
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
-    return Finding(key=condition.key, since_ns=since_ns, **fields)
+    return Finding(since_ns=since_ns, **fields)

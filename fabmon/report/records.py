@@ -6,7 +6,8 @@ import datetime
 
 import msgspec
 
-from fabmon.analysis.finding import Change, Evidence, Finding
+from fabmon.analysis.condition import Evidence
+from fabmon.analysis.finding import Change, Finding
 from fabmon.fabric.tick import NodeState
 
 

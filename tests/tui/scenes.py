@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.analysis.finding import Change, Evidence, Finding
+from fabmon.analysis.condition import Evidence
+from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, EcmpGroup, Fabric, Node, Port
@@ -332,7 +333,6 @@ class World:
         rows = self.fabric.groups[0].rows
         victims = [f"{self.fabric.ports[r].node} r3" for r in self.victims]
         return Finding(
-            key=f"ecmp_collision:{port.id}",
             cause="ecmp_collision",
             severity="critical",
             subject=port.id,
@@ -361,7 +361,7 @@ def _down(port: Port, fabric_: Fabric, since_ns: int) -> Finding:
     other = "" if port.peer is None else f" to {fabric_.ports[port.peer].id}"
     rows = (port.row,) if port.peer is None else (port.row, port.peer)
     return Finding(
-        key=f"link_down:{port.id}", cause="link_down", severity="critical", subject=port.id,
+        cause="link_down", severity="critical", subject=port.id,
         rows=rows, text=f"{port.id}{other} is down", evidence=(),
         advice="Look at the cable and the optics, then at the log of the switch for this port.",
         since_ns=since_ns, confidence=1.0, lost=1.0,
@@ -370,7 +370,7 @@ def _down(port: Port, fabric_: Fabric, since_ns: int) -> Finding:
 
 def _lost(node: Node, since_ns: int) -> Finding:
     return Finding(
-        key=f"node_lost:{node.name}", cause="node_lost", severity="critical", subject=node.name,
+        cause="node_lost", severity="critical", subject=node.name,
         rows=tuple(port.row for port in node.ports),
         text=f"{node.name} is lost: the connection broke",
         evidence=(Evidence("cause", "connection"),),
