@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
+from abc import ABC, abstractmethod
 from array import array
 from typing import List, Optional, Sequence, Tuple
 
@@ -31,23 +32,24 @@ _ROOM = 131072
 has at that moment, whatever was asked for: a list that grew in between must not overrun it."""
 
 
-class Stats:
+class Stats(ABC):
     """The names of one interface's counters, and the values of those that were chosen."""
 
+    @abstractmethod
     def names(self) -> List[str]:
         """The names in the driver's order, stripped; they move when queues or PFC change."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose(self, positions: Sequence[int], count: int) -> None:
         """Say which of the `count` values `read` shall return, in ascending order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self) -> Optional[Tuple[int, ...]]:
         """The chosen values; None when the driver's list is no longer `count` long."""
-        raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Give back what is open; nothing, unless a subclass keeps something of its own open."""
+        return
 
 
 class EthtoolSocket:

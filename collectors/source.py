@@ -13,6 +13,7 @@ Errors a source may raise, one tree:
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from typing import Dict, List, Optional
 
 from collectors.hostfs import HostFS
@@ -73,7 +74,7 @@ Faults = Dict[int, str]
 """Position of a value that is None -> why, as a `SourceError.reason`."""
 
 
-class Source:
+class Source(ABC):
     """Reads one kind of counter. Subclasses are cheap to make and open nothing until `discover`.
 
     `name` appears on the wire. `every` is the number of ticks from one read to the next: 1 for what
@@ -91,24 +92,25 @@ class Source:
     def __init__(self, host: HostFS) -> None:
         self.host = host
 
+    @abstractmethod
     def discover(self) -> List[Object]:
         """Find the objects, opening what `read` will use; called again when hardware changes.
 
         Raises NoData when there is nothing of this kind, SourceError when it cannot be looked at.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, faults: Faults) -> List[Optional[int]]:
         """One integer a metric, in `discover`'s order, in the catalog's units.
 
         A value that cannot be read is None with its reason in `faults`; the others are kept. Raises
         SourceError when nothing can be read at all.
         """
-        raise NotImplementedError
 
     def signature(self) -> object:
         """A cheap value that changes when `discover` would find something else."""
         return None
 
     def close(self) -> None:
-        """Give back what `discover` opened."""
+        """Give back what `discover` opened; nothing, unless a subclass keeps something open."""
+        return

@@ -12,6 +12,7 @@ catalog says at what value, and they are passed on as they are.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from typing import Dict, List, Optional, Tuple
 
 from collectors import ports
@@ -92,8 +93,9 @@ class _PortSource(Source):
         """Close every file."""
         self._cells.close()
 
+    @abstractmethod
     def _object(self, port: ports.Port) -> Object:
-        raise NotImplementedError
+        """The object of one port, its files opened in the order of its metrics."""
 
     def _open(
         self, port: ports.Port, files: Dict[str, Tuple[str, ...]], parse: Parse = int
