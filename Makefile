@@ -12,10 +12,10 @@ PYTHON39 ?= $(shell for p in python3.9 $$HOME/.pyenv/versions/3.9.*/bin/python3.
   $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 9))' 2>/dev/null && { echo $$p; break; }; done)
 VENV39 := .venv39
 
-# What the lab, the real-daemon tests and the benchmarks are made of.
+# What the lab, the tests against real daemons and login shells, and the benchmarks are made of.
 SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:openssh-server \
   ssh:openssh-client tmux:tmux prometheus-node-exporter:prometheus-node-exporter \
-  /usr/bin/python3:python3
+  /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox
 
 .PHONY: help
 help: ## what can be made
