@@ -18,7 +18,7 @@ import msgspec
 from fabmon.analysis.analyst import Analyst, watch
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
-from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, parse
+from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, read
 from fabmon.fabric.model import Host
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
@@ -112,7 +112,7 @@ def _hosts(options: Options) -> list[Host]:
     hosts: list[Host] = []
     try:
         if options.hosts is not None:
-            hosts += parse(_read(options.hosts), str(options.hosts))
+            hosts += read(options.hosts)
         if options.nodesets:
             hosts += from_nodesets(list(options.nodesets))
     except HostsFileError as error:
@@ -122,15 +122,6 @@ def _hosts(options: Options) -> list[Host]:
     if twice:
         raise UsageError(f"named twice: {', '.join(twice)}: once in --hosts and once in --host")
     return hosts or [Host(name=socket.gethostname(), via="local")]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 def _can_paint() -> bool:

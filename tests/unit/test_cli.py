@@ -113,7 +113,7 @@ def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--hosts", "/nowhere/hosts.txt"], "/nowhere/hosts.txt: No such file or directory"),
+        (["--hosts", "/nowhere/hosts.txt"], "/nowhere/hosts.txt:1:1: cannot be read: No such file"),
         (["--format", "table"], "add --once"),
         (["--format", "jsonl", "--once"], "use --format jsonl --duration"),
         (["--interval", "0"], "0.1<=x<=3600"),
