@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sources",
         type=lambda text: text.split(","),
-        help=f"comma-separated, of {','.join(registry.SOURCES)} (default: all)",
+        help=f"of {','.join(registry.SOURCES)}; or +NAME,-NAME beside the usual ones",
     )
     parser.add_argument(
         "--control",
@@ -61,10 +61,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sources(settings: control.Settings) -> List[Source]:
-    names = list(registry.SOURCES) if settings.sources is None else settings.sources
-    unknown = [name for name in names if name not in registry.SOURCES]
-    if unknown:
-        raise control.BadSettings(f"no source {', '.join(map(repr, unknown))}")
+    try:
+        names = registry.choose(settings.sources)
+    except KeyError as error:
+        known = ", ".join(registry.SOURCES)
+        raise control.BadSettings(f"no source {error.args[0]!r}: there are {known}") from None
     host = HostFS(settings.root)
     return [registry.load(name)(host) for name in names]
 

@@ -19,7 +19,8 @@ class Settings(NamedTuple):
     """What the console asks for: one JSON object on one line.
 
     `interval_s` from one frame to the next, 0.05 to 3600. `lease_s` without a line from the console
-    before the probe ends; 0 for no limit. `sources` by name, None for all. `root` to read from.
+    before the probe ends; 0 for no limit. `sources` as `registry.choose` takes them. `root` is the
+    tree to read.
     """
 
     interval_s: float = 1.0
@@ -45,6 +46,11 @@ def parse(line: bytes) -> Settings:
         raise BadSettings(f"interval_s must be 0.05 to 3600, not {settings.interval_s!r}")
     if not _is_number(settings.lease_s) or settings.lease_s < 0:
         raise BadSettings(f"lease_s must be 0 or more, not {settings.lease_s!r}")
+    names = settings.sources
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+    ):
+        raise BadSettings(f"sources must be a list of names or null, not {names!r}")
     return settings
 
 

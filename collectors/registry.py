@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Dict, Type
+from typing import Dict, FrozenSet, List, Optional, Sequence, Type
 
 from collectors.source import Source
 
@@ -18,6 +18,27 @@ SOURCES: Dict[str, str] = {
     "routes": "collectors.sources.routes:Routes",
 }
 """Name -> where its class is; the order is that of the blocks in a frame."""
+
+
+ON_REQUEST: FrozenSet[str] = frozenset()
+"""Sources that are read only where they are asked for by name: they speak for other nodes too."""
+
+
+def choose(wanted: Optional[Sequence[str]]) -> List[str]:
+    """The names to read, in the order of the blocks: the usual ones for None.
+
+    `+name` and `-name` change the usual ones; names alone replace them. Raises KeyError with what
+    there is not.
+    """
+    asked = [] if wanted is None else list(wanted)
+    unknown = [name for name in asked if name.lstrip("+-") not in SOURCES]
+    if unknown:
+        raise KeyError(", ".join(unknown))
+    alone = {name for name in asked if name[0] not in "+-"}
+    chosen = alone if alone or wanted == [] else set(SOURCES) - ON_REQUEST
+    chosen |= {name[1:] for name in asked if name[0] == "+"}
+    chosen -= {name[1:] for name in asked if name[0] == "-"}
+    return [name for name in SOURCES if name in chosen]
 
 
 def load(name: str) -> Type[Source]:

@@ -32,9 +32,11 @@ class Object(NamedTuple):
 
     `id` is unique within the source (`eth0`, `mlx5_0/1`). `port` is the name of the physical port
     that the values belong to, the same in every source of that port; None for what is not a port.
-    `kind` is `ethernet`, `infiniband`, `ecmp`, `neighbour` or `node`. `info` holds facts that do
+    `kind` is `ethernet`, `infiniband`, `gpu`, `nvlink`, `xgmi`, `ecmp`,
+    `neighbour` or `node`. `info` holds facts that do
     not tick (driver, PCI address, members ...), JSON values only. `metrics` are catalog names, in
-    the order of the values.
+    the order of the values. `node` names another node than the speaker when the object is about
+    one, such as a switch that is read in band; its role is `info["node_role"]`.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Object(NamedTuple):
     port: Optional[str]
     info: Dict[str, Any]
     metrics: Tuple[str, ...]
+    node: Optional[str] = None
 
 
 class BlockLayout:
@@ -58,23 +61,29 @@ class BlockLayout:
         return {
             "source": self.source,
             "every": self.every,
-            "objects": [
-                {
-                    "id": item.id,
-                    "kind": item.kind,
-                    "port": item.port,
-                    "info": item.info,
-                    "metrics": list(item.metrics),
-                }
-                for item in self.objects
-            ],
+            "objects": [_describe(item) for item in self.objects],
         }
+
+
+def _describe(item: Object) -> Dict[str, Any]:
+    described = {
+        "id": item.id,
+        "kind": item.kind,
+        "port": item.port,
+        "info": item.info,
+        "metrics": list(item.metrics),
+    }
+    return described if item.node is None else {**described, "node": item.node}
 
 
 def layout_hash(blocks: Sequence[BlockLayout]) -> str:
     """16 hex digits that change when the position or the meaning of any value does."""
-    shape: List[Tuple[str, int, List[Tuple[str, Tuple[str, ...]]]]] = [
-        (block.source, block.every, [(item.id, item.metrics) for item in block.objects])
+    shape = [
+        (
+            block.source,
+            block.every,
+            [(item.node, item.id, item.metrics) for item in block.objects],
+        )
         for block in blocks
     ]
     return hashlib.sha256(_dump(shape)).hexdigest()[:16]

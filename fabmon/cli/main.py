@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from fabmon import __version__
+from fabmon.cli.commands import Commands
 from fabmon.cli.errors import Exit, UsageError
 
 _EPILOG = """\b
@@ -23,7 +24,13 @@ Exit status:
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND ...]",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--hosts",
     type=_FILE,
@@ -64,7 +71,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
 @click.version_option(__version__, prog_name="fabmon")
+@click.pass_context
 def cli(
+    context: click.Context,
     hosts: Path | None,
     nodesets: tuple[str, ...],
     style: str | None,
@@ -81,6 +90,8 @@ def cli(
     Nodes are reached over SSH and read with their own python3; nothing is installed or written on
     them. Without hosts, this machine is shown.
     """
+    if context.invoked_subcommand is not None:
+        return
     if style in ("table", "json") and not once:
         raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
     if style == "jsonl" and once:

@@ -10,11 +10,13 @@ from fabmon.fabric.cables import cables
 from fabmon.fabric.messages import Hello, ObjectInfo
 from fabmon.fabric.model import EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
+from fabmon.fabric.subject import spoken_for, subject
 
 MANAGEMENT_PORTS = ("mgmt*", "docker*", "virbr*", "cni*", "usb*")
 """Ports that carry no training traffic, by name, unless the configuration says otherwise."""
 
-_PORT_KINDS = ("ethernet", "infiniband", "nvlink")
+_PORT_KINDS = ("ethernet", "infiniband", "gpu", "nvlink", "xgmi")
+_ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
 
 
 class Rows:
@@ -41,14 +43,17 @@ def build(
     """The fabric as far as the nodes have described it.
 
     Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
-    no node.
+    no node. Nodes that others tell of come after those of the hosts file.
     """
-    facts = {host.name: _facts(hellos[host.name]) for host in hosts if host.name in hellos}
+    given = {host.name: host for host in hosts}
+    others = spoken_for(given, hellos)
+    hosts = [*hosts, *others.values()]
+    facts = _facts(given, hellos)
     peers = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
     nodes = []
     groups: list[EcmpGroup] = []
     for host in hosts:
-        fact = facts.get(host.name, _Facts({}, [], []))
+        fact = facts.get(host.name, _Facts())
         uplinks = _uplink_ports(host, fact)
         ports = _ports(host, fact, uplinks, rows, peers, management)
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
@@ -58,32 +63,38 @@ def build(
 
 
 class _Facts:
-    """What one hello says, sorted by what it is about."""
+    """What is said of one node, sorted by what it is about."""
 
-    def __init__(
-        self,
-        ports: dict[str, dict[str, Any]],
-        ecmp: list[dict[str, Any]],
-        neighbours: list[dict[str, Any]],
-    ) -> None:
-        self.ports = ports
-        self.ecmp = ecmp
-        self.neighbours = neighbours
-        self.by_netdev = {str(info.get("netdev", name)): name for name, info in ports.items()}
+    def __init__(self) -> None:
+        self.ports: dict[str, dict[str, Any]] = {}
+        self.ecmp: list[dict[str, Any]] = []
+        self.neighbours: list[dict[str, Any]] = []
+
+    @property
+    def by_netdev(self) -> dict[str, str]:
+        """Interface name -> port name."""
+        return {str(info.get("netdev", name)): name for name, info in self.ports.items()}
+
+    def add(self, item: ObjectInfo) -> None:
+        """Take in one object."""
+        if item.port is not None and item.kind in _PORT_KINDS:
+            self.ports[item.port] = {**self.ports.get(item.port, {}), **_port_info(item)}
+        elif item.kind == "ecmp":
+            self.ecmp.append(item.info)
+        elif item.kind == "neighbour":
+            self.neighbours.append(item.info)
 
 
-def _facts(hello: Hello) -> _Facts:
-    ports: dict[str, dict[str, Any]] = {}
-    ecmp, neighbours = [], []
-    for block in hello.blocks:
-        for item in block.objects:
-            if item.port is not None and item.kind in _PORT_KINDS:
-                ports[item.port] = {**ports.get(item.port, {}), **_port_info(item)}
-            elif item.kind == "ecmp":
-                ecmp.append(item.info)
-            elif item.kind == "neighbour":
-                neighbours.append(item.info)
-    return _Facts(ports, ecmp, neighbours)
+def _facts(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, _Facts]:
+    facts: dict[str, _Facts] = {}
+    for name, hello in hellos.items():
+        facts.setdefault(name, _Facts())
+        for block in hello.blocks:
+            for item in block.objects:
+                about = subject(item, given[name], given)
+                if about is not None:
+                    facts.setdefault(about, _Facts()).add(item)
+    return facts
 
 
 def _port_info(item: ObjectInfo) -> dict[str, Any]:
@@ -92,8 +103,9 @@ def _port_info(item: ObjectInfo) -> dict[str, Any]:
 
 def _members(fact: _Facts, group: Mapping[str, Any]) -> list[str]:
     """The ports of an ECMP group, those that the node has, in natural order."""
+    by_netdev = fact.by_netdev
     devices = {str(member.get("dev")) for member in group.get("members", ())}
-    return sorted((fact.by_netdev[dev] for dev in devices if dev in fact.by_netdev), key=natural)
+    return sorted((by_netdev[dev] for dev in devices if dev in by_netdev), key=natural)
 
 
 def _uplink_ports(host: Host, fact: _Facts) -> set[str]:
@@ -146,6 +158,8 @@ def _role(
     management: Sequence[str],
 ) -> str:
     names = (name, str(info.get("netdev", name)))
+    if info.get("kind") in _ROLE_OF_KIND:
+        return _ROLE_OF_KIND[str(info["kind"])]
     if any(matches(each, management) for each in names):
         return model.MANAGEMENT
     if host.role != model.SWITCH:
@@ -154,9 +168,10 @@ def _role(
 
 
 def _label(role: str, index: int) -> str:
-    """Rails count from r0 as NICs do, switch ports from 1 as their faceplates do."""
-    if role == model.RAIL:
-        return f"r{index}"
+    """Rails and GPUs count from 0 as their makers do, switch ports from 1 as faceplates do."""
+    from_zero = {model.RAIL: "r", model.GPU: "g", model.NVLINK: "nv"}
+    if role in from_zero:
+        return f"{from_zero[role]}{index}"
     prefix = {model.UPLINK: "up", model.DOWNLINK: "dn"}.get(role, "m")
     return f"{prefix}{index + 1}"
 

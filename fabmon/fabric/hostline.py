@@ -9,19 +9,34 @@ from typing import NamedTuple
 
 from fabmon.fabric import command
 from fabmon.fabric.messages import clean
-from fabmon.fabric.model import HOST, SWITCH
+from fabmon.fabric.model import HOST, SWITCH, VIAS
 
-KEYS = ("address", "user", "port", "via", "command", "python", "role", "group", "speed")
+KEYS = (
+    "address",
+    "user",
+    "port",
+    "via",
+    "command",
+    "python",
+    "role",
+    "group",
+    "speed",
+    "sources",
+    "scrape",
+    "secret",
+    "tls",
+)
 IGNORED = ("slots", "max_slots", "max-slots")
 """Keys of MPI and DeepSpeed hostfiles that say nothing to us."""
 
-_VIAS = ("ssh", "exec", "local")
 _ROLES = (HOST, SWITCH)
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)(?:bit/s|b/s|bps|bit)?")
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,63}\$?")
 _PYTHON = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@,:= -]*")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:@*?\[\]/-]+")
+_SOURCE = re.compile(r"[+-]?[a-z][a-z0-9_]*")
+_SCRAPE = re.compile(r"[!-~]+")
 
 
 class Word(NamedTuple):
@@ -165,6 +180,23 @@ def _group(word: Word) -> str:
     raise Bad(word.column, "that is not the name of a group", "at most 64 printable characters")
 
 
+def _list(what: str, pattern: re.Pattern[str], fix: str) -> Callable[[Word], tuple[str, ...]]:
+    def read(word: Word) -> tuple[str, ...]:
+        parts = word.text.split(",")
+        bad = [part for part in parts if not pattern.fullmatch(part)]
+        if bad:
+            raise Bad(word.column, f"{_show(bad[0])} is not {what}", fix)
+        return tuple(parts)
+
+    return read
+
+
+def _file(word: Word) -> str:
+    if word.text.isprintable() and len(word.text) <= 4096:
+        return word.text
+    raise Bad(word.column, "that is not the name of a file", "write its whole path")
+
+
 def _show(text: str) -> str:
     return repr(clean(text[:60]))
 
@@ -172,9 +204,15 @@ def _show(text: str) -> str:
 _READERS: dict[str, Callable[[Word], object]] = {
     "user": _matching("a user name", _USER, "letters, digits and _ . - @ only"),
     "port": _port,
-    "via": _choice("via", *_VIAS),
+    "via": _choice("via", *VIAS),
     "command": _command,
     "python": _matching("a path", _PYTHON, "write the interpreter's whole path, without quotes"),
     "role": _choice("role", *_ROLES),
     "group": _group,
+    "sources": _list("a source", _SOURCE, "write +name, -name or name, with commas between"),
+    "scrape": _list(
+        "something to scrape", _SCRAPE, "write [KIND:]PORT[/PATH], with commas between"
+    ),
+    "secret": _file,
+    "tls": _file,
 }

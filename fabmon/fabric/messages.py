@@ -20,13 +20,17 @@ class WireError(Exception):
 
 
 class ObjectInfo(msgspec.Struct, frozen=True):
-    """One object of a block: a port, an ECMP group, a neighbour or the node itself."""
+    """One object of a block: a port, an ECMP group, a neighbour or the node itself.
+
+    `node` names another node than the speaker when the object is about one.
+    """
 
     id: str
     kind: str
     port: str | None
     info: dict[str, Any]
     metrics: tuple[str, ...]
+    node: str | None = None
 
 
 class BlockInfo(msgspec.Struct, frozen=True):

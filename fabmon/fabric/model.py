@@ -13,14 +13,25 @@ RAIL = "rail"
 UPLINK = "uplink"
 DOWNLINK = "downlink"
 MANAGEMENT = "management"
+GPU = "gpu"
+NVLINK = "nvlink"
+
+VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "ufm")
+"""How a node is reached: a probe over ssh, over a command, here, or from an agent; or, without a
+probe, from what the node or its fabric offers by itself."""
+
+_TELL_OF_OTHERS = ("exporters", "ufm")
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """One node as the hosts file names it.
 
-    `address` is where to connect (the name itself unless told otherwise). `via` is `ssh`, `exec`
-    or `local`; `command` is the template or preset of `exec`. `speeds` are (port pattern, bits/s)
-    overrides of line rates that the kernel does not know, the most specific last.
+    `address` is where to connect (the name itself unless told otherwise). `via` is one of VIAS;
+    `command` is the template or preset of `exec`. `speeds` are (port pattern, bits/s) overrides of
+    line rates that the kernel does not know, the most specific last. `sources` changes what the
+    probe reads: `+name` and `-name` beside the usual, or names alone for just those. `scrape` says
+    what to fetch over HTTP, `secret` is a file with the token, password or community, `tls` is
+    `yes`, `no` or a file with the certificates to trust; None for what suits `via`.
     """
 
     name: str
@@ -33,6 +44,18 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     role: str = HOST
     group: str | None = None
     speeds: tuple[tuple[str, float], ...] = ()
+    sources: tuple[str, ...] = ()
+    scrape: tuple[str, ...] = ()
+    secret: str | None = None
+    tls: str | None = None
+
+    @property
+    def tells_of_others(self) -> bool:
+        """Whether it was asked to speak for other nodes (switches seen in band, a fabric manager).
+
+        Without being asked, a node speaks for itself alone.
+        """
+        return self.via in _TELL_OF_OTHERS or bool(self.sources)
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -40,7 +63,8 @@ class Port(msgspec.Struct, frozen=True):
 
     `row` is its row in every array of a `Moment`: given once, never reused, not an order to show.
     `name` is unique on the node (`eth0`, `mlx5_0`). `role` is `rail` (a host's NIC), `uplink` (a
-    switch port in an ECMP group), `downlink` or `management`. `index` counts within the role from
+    switch port in an ECMP group), `downlink`, `gpu` (all NVLinks of a GPU), `nvlink` (one of them)
+    or `management`. `index` counts within the role from
     0; `label` is what a column is called (`r0`, `up3`). `peer` is the row at the other end, None
     when it is not watched. `info` holds facts: driver, pci, numa_node, netdev, rdma, mac ...
     """

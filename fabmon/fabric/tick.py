@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from fabmon.fabric.messages import Frame, Hello, Notice
+from fabmon.fabric.model import Host
 
 
 class NodeState(StrEnum):
@@ -39,7 +40,8 @@ class Tick(msgspec.Struct, frozen=True):
     """All that reached the console between two ticks of its clock, in the order of arrival.
 
     `time_ns` is the console's wall clock at the end of the tick. A hello comes before the frames
-    that follow its layout: `hellos` apply before `frames`. Frames carry raw counters.
+    that follow its layout: `hellos` apply before `frames`. Frames carry raw counters. `hosts` are
+    nodes that the feed came to know of by itself, before anything is told of them.
     """
 
     seq: int
@@ -48,3 +50,4 @@ class Tick(msgspec.Struct, frozen=True):
     frames: tuple[tuple[str, Frame], ...] = ()
     statuses: tuple[NodeStatus, ...] = ()
     notices: tuple[tuple[str, Notice], ...] = ()
+    hosts: tuple[Host, ...] = ()

@@ -17,6 +17,7 @@ from importlib.resources.abc import Traversable
 
 import msgspec
 
+from fabmon.fabric.model import Host
 from fabmon.feeds.errors import NoPython
 
 LOADER = (
@@ -66,13 +67,18 @@ class Settings(msgspec.Struct, frozen=True):
     """What the probe is asked for: its first line after the archive.
 
     `interval_s` between frames; `lease_s` without a line from the console before it ends by itself;
-    `sources` by name, None for all; `root` of the tree to read, for tests.
+    `sources` by name, or `+name` and `-name` beside the usual ones, None for those; `root` of the
+    tree to read, for tests.
     """
 
     interval_s: float = 1.0
     lease_s: float = 60.0
     sources: tuple[str, ...] | None = None
     root: str = "/"
+
+    def of(self, host: Host) -> Settings:
+        """The same with what the hosts file says of this host's sources."""
+        return msgspec.structs.replace(self, sources=host.sources) if host.sources else self
 
     def line(self) -> bytes:
         """The settings as the probe reads them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
 from fabmon.fabric.messages import Hello, Notice
-from fabmon.fabric.model import MANAGEMENT, Host
+from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Host
 from fabmon.fabric.moment import HEAT, Floats, Moment
+from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.derive import Deriver, overrides
 from fabmon.history.ring import Ring
@@ -21,6 +22,9 @@ RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
 
 Indices = NDArray[np.intp]
+
+_FABRIC = (RAIL, UPLINK, DOWNLINK)
+"""Roles whose utilisation counts for the busiest link; NVLinks are inside the node."""
 
 _PROBE_CPU = "probe_cpu_us"
 _US_PER_S = 1e6
@@ -40,7 +44,13 @@ class _Seat:
     """
 
     def __init__(
-        self, node: str, hello: Hello, place: Place, rows: Rows, columns: _Columns
+        self,
+        speaker: Host,
+        given: Mapping[str, Host],
+        hello: Hello,
+        place: Place,
+        rows: Rows,
+        columns: _Columns,
     ) -> None:
         self.hello = hello
         self.place = place
@@ -52,7 +62,8 @@ class _Seat:
             position = start + 1
             for item in block.objects:
                 width = len(item.metrics)
-                if item.port is not None:
+                node = subject(item, speaker, given)
+                if item.port is not None and node is not None:
                     series += range(position, position + width)
                     row_of += [rows.of(node, item.port)] * width
                     column_of += [columns.of(metric) for metric in item.metrics]
@@ -78,7 +89,7 @@ class History:
         management: Sequence[str] = MANAGEMENT_PORTS,
         ring_ticks: int = RING_TICKS,
     ) -> None:
-        self._hosts = tuple(hosts)
+        self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
         self._management = management
         self._series = Series()
@@ -86,25 +97,28 @@ class History:
         self._rows = Rows()
         self._nodes: dict[str, _Seat] = {}
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
-        self._statuses = {
-            host.name: NodeStatus(host.name, NodeState.QUEUED, 0) for host in self._hosts
-        }
+        self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
-        self._fabric = build(self._hosts, {}, self._rows, 0, management)
+        self._fabric = build(list(self._hosts.values()), {}, self._rows, 0, management)
         self._wire_up()
 
     def accept(self, tick: Tick) -> Moment:
         """Take a tick and say how the fabric looks at its end."""
         now_s = tick.time_ns / 1e9
+        for host in tick.hosts:
+            self._hosts.setdefault(host.name, host)
+            self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         for node, hello in tick.hellos:
             old = self._nodes.get(node)
             if old is not None and _counts_the_same(old.hello, hello):
                 place = old.place
             else:
                 place = self._series.add(hello, old.place if old else None)
-            self._nodes[node] = _Seat(node, hello, place, self._rows, self._columns)
+            self._nodes[node] = _Seat(
+                self._hosts[node], self._hosts, hello, place, self._rows, self._columns
+            )
             self._notices.pop(node, None)
         for status in tick.statuses:
             self._statuses[status.node] = status
@@ -112,10 +126,11 @@ class History:
             self._note(node, notice)
         for node, frame in tick.frames:
             self._series.accept(self._nodes[node].place, frame, now_s)
-        if tick.hellos:
+        if tick.hellos or tick.hosts:
             hellos = {name: node.hello for name, node in self._nodes.items()}
             version = self._fabric.version + 1
-            self._fabric = build(self._hosts, hellos, self._rows, version, self._management)
+            hosts = list(self._hosts.values())
+            self._fabric = build(hosts, hellos, self._rows, version, self._management)
             self._wire_up()
         self._series.advance(now_s)
         return self._moment(tick, now_s)
@@ -136,14 +151,16 @@ class History:
         self._picked = _joined([seat.series for seat in seats])
         self._cells = rows * len(self._columns) + _joined([seat.columns for seat in seats])
         self._cell_rows = rows
-        hosts = {host.name: host for host in self._hosts}
-        self._overrides: Floats = overrides(self._fabric.ports, hosts)
+        self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
         self._deriver = Deriver(self._columns)
-        self._carries = np.array([port.role != MANAGEMENT for port in self._fabric.ports], np.bool_)
-        node_of = {name: index for index, name in enumerate(self._nodes)}
-        self._row_node = np.array(
-            [node_of.get(port.node, len(node_of)) for port in self._fabric.ports], np.intp
-        )
+        self._carries = np.array([port.role in _FABRIC for port in self._fabric.ports], np.bool_)
+        # Who tells of a port: the last of `_nodes` stands for nobody.
+        self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)
+        self._speakers: dict[str, str] = {}
+        for index, (speaker, seat) in enumerate(self._nodes.items()):
+            self._row_node[seat.rows] = index
+            told_of = {self._fabric.ports[row].node for row in np.unique(seat.rows)} - {speaker, ""}
+            self._speakers.update(dict.fromkeys(told_of, speaker))
 
     def _moment(self, tick: Tick, now_s: float) -> Moment:
         ports = len(self._fabric.ports)
@@ -168,7 +185,7 @@ class History:
             time_ns=tick.time_ns,
             interval_s=self._interval_s,
             fabric=self._fabric,
-            statuses=dict(self._statuses),
+            statuses={**self._statuses, **self._told_statuses()},
             notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
             probe_cpu=self._probe_cpu(),
             columns=self._columns,
@@ -192,6 +209,18 @@ class History:
         self._last_heat = np.where(np.isnan(heat), before, heat)
         self._was_up = np.pad(self._was_up, (0, new)) | (up == 1)
 
+    def _told_statuses(self) -> dict[str, NodeStatus]:
+        """States of the nodes that others tell of: as good as the speaker's, or stale."""
+        told = {}
+        for name, speaker in self._speakers.items():
+            status = self._statuses[speaker]
+            if status.state is NodeState.UP:
+                told[name] = NodeStatus(name, NodeState.UP, status.since_ns, f"told by {speaker}")
+            else:
+                reason = f"told by {speaker}, which is {status.state}"
+                told[name] = NodeStatus(name, NodeState.STALE, status.since_ns, reason, "stale")
+        return told
+
     def _probe_cpu(self) -> dict[str, float]:
         """Share of a core that the probe takes on each node."""
         rate = self._series.rate
@@ -211,10 +240,10 @@ def _counts_the_same(one: Hello, other: Hello) -> bool:
     )
 
 
-def _shape(hello: Hello) -> list[tuple[str, int, list[tuple[str, tuple[str, ...]]]]]:
+def _shape(hello: Hello) -> list[tuple[str, int, list[tuple[str | None, str, tuple[str, ...]]]]]:
     """What lies where in a frame: every object that has values, by block."""
     return [
-        (block.source, block.every, [(o.id, o.metrics) for o in block.objects if o.metrics])
+        (block.source, block.every, [(o.node, o.id, o.metrics) for o in block.objects if o.metrics])
         for block in hello.blocks
     ]
 

@@ -6,11 +6,23 @@ import asyncio
 import importlib
 from collections.abc import Iterable
 
-from fabmon.fabric.model import Host
+from fabmon.fabric.model import VIAS, Host
 from fabmon.feeds import bootstrap
 from fabmon.feeds.transports.base import Transport
 
-VIAS = ("ssh", "exec", "local")
+_TRANSPORTS = {
+    "ssh": "fabmon.feeds.transports.ssh:SshTransport",
+    "exec": "fabmon.feeds.transports.exec:ExecTransport",
+    "local": "fabmon.feeds.transports.local:LocalTransport",
+    "http": "fabmon.feeds.transports.http:HttpTransport",
+    "exporters": "fabmon.feeds.transports.exporters:ExportersTransport",
+    "eapi": "fabmon.feeds.transports.eapi:EapiTransport",
+    "snmp": "fabmon.feeds.transports.snmp:SnmpTransport",
+    "ufm": "fabmon.feeds.transports.ufm:UfmTransport",
+}
+"""`via` -> its class."""
+
+_TAKE_SSH_CONFIG = ("ssh", "exec")
 
 
 class Transports:
@@ -35,10 +47,7 @@ class Transports:
 def _make(via: str, settings: bootstrap.Settings, ssh_config: str | None) -> Transport:
     if via not in VIAS:
         raise ValueError(f"no transport {via!r}: one of {', '.join(VIAS)}")
-    module = importlib.import_module(f"fabmon.feeds.transports.{via}")
-    if via == "local":
-        local: Transport = module.LocalTransport(settings)
-        return local
-    kind = module.SshTransport if via == "ssh" else module.ExecTransport
-    remote: Transport = kind(settings, ssh_config)
-    return remote
+    module, _, name = _TRANSPORTS[via].partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    made: Transport = kind(settings, ssh_config) if via in _TAKE_SSH_CONFIG else kind(settings)
+    return made

@@ -29,7 +29,7 @@ class ExecTransport:
     """Starts the command of each host. `ssh_config` is handed to the `openssh` preset with -F."""
 
     def __init__(self, settings: bootstrap.Settings, ssh_config: str | None = None) -> None:
-        self._payload = bootstrap.payload(settings)
+        self._settings = settings
         self._ssh_config = ssh_config
 
     async def open(self, host: Host) -> Session:
@@ -50,7 +50,7 @@ class ExecTransport:
         if template == "openssh" and self._ssh_config is not None:
             arguments[1:1] = ["-F", self._ssh_config]
         explain = functools.partial(_explain, arguments[0])
-        return await process.start(arguments, self._payload, explain)
+        return await process.start(arguments, bootstrap.payload(self._settings.of(host)), explain)
 
     async def close(self) -> None:
         """Nothing is shared."""

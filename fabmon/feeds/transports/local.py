@@ -16,13 +16,13 @@ class LocalTransport:
     """Starts the probe with the console's own Python, or the host's `python` when it is set."""
 
     def __init__(self, settings: bootstrap.Settings) -> None:
-        self._payload = bootstrap.payload(settings)
+        self._settings = settings
 
     async def open(self, host: Host) -> Session:
         """Start the probe. Raises Unreachable when the interpreter cannot be run."""
         python = host.python or sys.executable
         arguments = [python, "-E", "-c", bootstrap.LOADER]
-        return await process.start(arguments, self._payload, _explain)
+        return await process.start(arguments, bootstrap.payload(self._settings.of(host)), _explain)
 
     async def close(self) -> None:
         """Nothing is shared."""

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from collectors import probe as probe_module
+from collectors import registry
 from collectors.hostfs import HostFS
 from collectors.probe import Probe
 from collectors.source import Denied, Faults, NoData, Source, Unsupported
@@ -346,6 +347,7 @@ def test_the_probe_dies_with_a_console_that_is_killed() -> None:
         ({"interval_s": "fast"}, "interval_s must be"),
         ({"lease_s": -1}, "lease_s must be 0 or more"),
         ({"sources": ["netdev", "warp"]}, "no source 'warp'"),
+        ({"sources": "netdev"}, "sources must be a list of names"),
         ([], "one JSON object"),
     ],
 )
@@ -364,3 +366,22 @@ def test_a_reader_that_leaves_is_no_crash() -> None:
         assert probe.process.wait(timeout=5) == 0
         assert probe.process.stderr is not None
         assert probe.process.stderr.read() == b""
+
+
+USUAL = [name for name in registry.SOURCES if name not in registry.ON_REQUEST]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [
+        (None, USUAL),
+        ([], []),
+        (["rdma", "netdev"], ["netdev", "rdma"]),
+        (["-routes"], [name for name in USUAL if name != "routes"]),
+        (["+ib", "-ib"], [name for name in USUAL if name != "ib"]),
+    ],
+)
+def test_sources_are_chosen_by_name_or_beside_the_usual_ones(
+    wanted: Any, chosen: List[str]
+) -> None:
+    assert registry.choose(wanted) == chosen

@@ -29,7 +29,7 @@ class SshTransport:
         ssh_config: str | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self._payload = bootstrap.payload(settings)
+        self._settings = settings
         self._timeouts = timeouts or Timeouts()
         self._dialer = Dialer(ssh_config, self._timeouts)
 
@@ -58,7 +58,7 @@ class SshTransport:
             raise
         assert isinstance(session, SshSession)
         session.own(connection)
-        session.send(self._payload)
+        session.send(bootstrap.payload(self._settings.of(host)))
         return session
 
     async def close(self) -> None:

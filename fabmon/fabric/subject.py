@@ -1,0 +1,47 @@
+"""Whom a node may speak for: itself, and where it was asked to, nodes that nobody else watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fabmon.fabric.messages import Hello, ObjectInfo
+from fabmon.fabric.model import SWITCH, Host
+
+
+def subject(item: ObjectInfo, speaker: Host, given: Mapping[str, Host]) -> str | None:
+    """The node that an object is about; None where the speaker has no say in it.
+
+    `given` are the nodes that are watched by themselves: nobody else speaks for those, so that a
+    node that lies costs its own row only.
+    """
+    if item.node is None or item.node == speaker.name:
+        return speaker.name
+    return item.node if speaker.tells_of_others and item.node not in given else None
+
+
+def spoken_for(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, Host]:
+    """The nodes that are known only from what others tell, each with the `via` of its speaker."""
+    found: dict[str, Host] = {}
+    for speaker, item in _objects(given, hellos):
+        name = subject(item, speaker, given)
+        if name is not None and name != speaker.name and name not in found:
+            role = str(item.info.get("node_role", SWITCH))
+            group = item.info.get("node_group")
+            found[name] = Host(
+                name=name,
+                address=speaker.name,
+                via=speaker.via,
+                role=role,
+                group=str(group) if group else None,
+            )
+    return found
+
+
+def _objects(
+    given: Mapping[str, Host], hellos: Mapping[str, Hello]
+) -> Iterable[tuple[Host, ObjectInfo]]:
+    for name, hello in hellos.items():
+        if given[name].tells_of_others:
+            for block in hello.blocks:
+                for item in block.objects:
+                    yield given[name], item

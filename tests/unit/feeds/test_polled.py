@@ -1,0 +1,98 @@
+"""Nodes that are asked: their answers become the same wire as a probe's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from collectors.wire import Object
+from fabmon.fabric.messages import Frame, Hello, Notice, check, decode
+from fabmon.feeds.errors import NodeError, Unreachable
+from fabmon.feeds.transports.polled import Answer, Part, PolledSession, Trouble
+
+ETH = (Object("eth0", "ethernet", "eth0", {}, ("netdev_tx_bytes",)),)
+TWO = (*ETH, Object("eth1", "ethernet", "eth1", {}, ("netdev_tx_bytes",)))
+
+
+def answer(
+    objects: tuple[Object, ...],
+    values: Sequence[int | None] | None,
+    troubles: Mapping[str, Trouble] | None = None,
+) -> Answer:
+    return Answer([Part("scrape", objects, values, 1)], {"boot_id": "b"}, troubles or {})
+
+
+class Replies:
+    """A node whose answers are listed; the last one is given for ever."""
+
+    def __init__(self, *replies: Answer | NodeError) -> None:
+        self.replies = list(replies)
+        self.asked = 0
+        self.closed = False
+
+    async def poll(self) -> Answer:
+        self.asked += 1
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, NodeError):
+            raise reply
+        return reply
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def said(replies: Replies, count: int) -> list[Hello | Frame | Notice]:
+    session = PolledSession(replies, "leaf1", 0.01)
+    async with asyncio.timeout(5):
+        return [decode(await session.readline()) for _ in range(count)]
+
+
+async def test_a_hello_comes_first_and_again_only_when_the_objects_change() -> None:
+    replies = Replies(answer(ETH, [1]), answer(tuple(ETH), [2]), answer(TWO, [3, None]))
+    hello, *rest = await said(replies, 5)
+    assert isinstance(hello, Hello)
+    assert (hello.hostname, hello.boot_id, hello.interval_s) == ("leaf1", "b", 0.01)
+    assert [type(each) for each in rest] == [Frame, Frame, Hello, Frame]
+    grown, last = rest[2], rest[3]
+    assert isinstance(grown, Hello)
+    assert isinstance(last, Frame)
+    check(last, grown)
+    assert last.blocks == [[1, 3, None]]
+
+
+async def test_a_source_that_was_not_read_this_time_has_no_block() -> None:
+    _, _, frame = await said(Replies(answer(ETH, [1]), answer(ETH, None)), 3)
+    assert isinstance(frame, Frame)
+    assert frame.blocks == [None]
+
+
+async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
+    bad = {"dcgm": Trouble("failed", "connection refused")}
+    replies = Replies(answer(ETH, [1], bad), answer(ETH, [2], bad), answer(ETH, [3]))
+    notices = [each for each in await said(replies, 6) if isinstance(each, Notice)]
+    assert [(each.event, each.source, each.reason) for each in notices] == [
+        ("lost", "dcgm", "failed"),
+        ("recovered", "dcgm", ""),
+    ]
+
+
+async def test_a_node_that_never_answered_fails_at_once() -> None:
+    replies = Replies(Unreachable("nobody there", "refused"))
+    with pytest.raises(Unreachable, match="nobody there"):
+        await said(replies, 1)
+    assert replies.asked == 1
+
+
+async def test_an_answer_or_two_may_be_missed_but_not_three() -> None:
+    gone = Unreachable("no answer", "timeout")
+    replies = Replies(answer(ETH, [1]), gone, gone, answer(ETH, [2]), gone)
+    session = PolledSession(replies, "leaf1", 0.01)
+    async with asyncio.timeout(5):
+        assert [type(decode(await session.readline())) for _ in range(3)] == [Hello, Frame, Frame]
+        with pytest.raises(Unreachable):
+            await session.readline()
+    assert replies.asked == 4 + 3
+    await session.close()
+    assert replies.closed

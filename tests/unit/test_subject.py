@@ -1,0 +1,80 @@
+"""Nodes that are told of by others: switches seen in band, a fabric manager's."""
+
+from __future__ import annotations
+
+import msgspec
+
+from collectors.wire import Object
+from fabmon.fabric.model import Host
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.history.history import History
+from tests.making import frame, hello, port, tick, up
+
+
+def port_of(node: str, name: str) -> Object:
+    return Object(f"{node}/{name}", "infiniband", name, {}, ("netdev_tx_bytes",), node)
+
+
+def seen(hosts: list[Host], speaker: str, *objects: Object) -> Moment:
+    history = History(hosts)
+    said = hello(*objects)
+    values = [100] * sum(len(each.metrics) for each in objects)
+    history.accept(
+        tick(0, hellos={speaker: said}, frames={speaker: frame(0, *values)}, statuses=up(speaker))
+    )
+    more = [value + 50 for value in values]
+    return history.accept(tick(1, frames={speaker: frame(1, *more)}))
+
+
+def asked(name: str) -> Host:
+    return Host(name=name, sources=("+ib_fabric",))
+
+
+def test_a_node_that_was_asked_tells_of_switches_that_nobody_lists() -> None:
+    moment = seen([asked("gpu1")], "gpu1", port("eth0"), port_of("leaf9", "p1"))
+    assert [node.name for node in moment.fabric.nodes] == ["gpu1", "leaf9"]
+    leaf = moment.fabric.node("leaf9")
+    assert leaf.role == "switch"
+    row = leaf.ports[0].row
+    assert moment.column("tx_bps")[row] == 400
+    assert moment.age_s[row] == 0
+    assert moment.statuses["leaf9"].state is NodeState.UP
+    assert moment.statuses["leaf9"].reason == "told by gpu1"
+
+
+def test_a_node_that_was_not_asked_speaks_for_itself_alone() -> None:
+    moment = seen([Host(name="gpu1")], "gpu1", port("eth0"), port_of("leaf9", "p1"))
+    assert [node.name for node in moment.fabric.nodes] == ["gpu1"]
+    assert [each.name for each in moment.fabric.ports] == ["eth0"]
+
+
+def test_nobody_speaks_for_a_node_that_is_watched_itself() -> None:
+    hosts = [asked("gpu1"), Host(name="leaf9", role="switch")]
+    moment = seen(hosts, "gpu1", port("eth0"), port_of("leaf9", "p1"))
+    assert moment.fabric.node("leaf9").ports == ()
+
+
+def test_when_the_speaker_is_lost_what_it_told_of_is_stale() -> None:
+    history = History([asked("gpu1")])
+    said = hello(port_of("leaf9", "p1"))
+    history.accept(
+        tick(0, hellos={"gpu1": said}, frames={"gpu1": frame(0, 1)}, statuses=up("gpu1"))
+    )
+    lost = NodeStatus("gpu1", NodeState.LOST, 1, "gone", "timeout")
+    moment = history.accept(tick(1, statuses=(lost,)))
+    assert moment.statuses["leaf9"].state is NodeState.STALE
+    assert moment.statuses["leaf9"].reason == "told by gpu1, which is lost"
+
+
+def test_a_feed_may_come_to_know_of_nodes_by_itself() -> None:
+    history = History([])
+    found = tick(
+        0,
+        hellos={"gpu7": hello(port("eth0"))},
+        frames={"gpu7": frame(0, 1)},
+        statuses=up("gpu7"),
+    )
+    moment = history.accept(msgspec.structs.replace(found, hosts=(Host(name="gpu7"),)))
+    assert [node.name for node in moment.fabric.nodes] == ["gpu7"]
+    assert moment.statuses["gpu7"].state is NodeState.UP
