@@ -11,7 +11,7 @@ import resource
 import sys
 from typing import Any, Dict, List, Optional
 
-from collectors import __version__, control, registry
+from collectors import __version__, control, packing, registry
 from collectors.hostfs import HostFS
 from collectors.probe import Probe
 from collectors.source import Source
@@ -34,7 +34,9 @@ def main() -> int:
     about = _about(HostFS(settings.root))
     gc.freeze()  # What was made until here lives as long as the probe.
     try:
-        Probe(sources, _emit, about, settings.interval_s).run(1 if options.once else None)
+        encoding = packing.choose(settings.encodings)
+        probe = Probe(sources, _emit, about, settings.interval_s, encoding)
+        probe.run(1 if options.once else None)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import json
 import os
 import select
 import threading
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 _MAX_SETTINGS = 65536
 
@@ -20,13 +20,14 @@ class Settings(NamedTuple):
 
     `interval_s` from one frame to the next, 0.05 to 3600. `lease_s` without a line from the console
     before the probe ends; 0 for no limit. `sources` as `registry.choose` takes them. `root` is the
-    tree to read.
+    tree to read. `encodings` are those that the console reads, the best first.
     """
 
     interval_s: float = 1.0
     lease_s: float = 0.0
     sources: Optional[List[str]] = None
     root: str = "/"
+    encodings: Sequence[str] = ()
 
 
 class BadSettings(Exception):
@@ -46,11 +47,10 @@ def parse(line: bytes) -> Settings:
         raise BadSettings(f"interval_s must be 0.05 to 3600, not {settings.interval_s!r}")
     if not _is_number(settings.lease_s) or settings.lease_s < 0:
         raise BadSettings(f"lease_s must be 0 or more, not {settings.lease_s!r}")
-    names = settings.sources
-    if names is not None and not (
-        isinstance(names, list) and all(isinstance(name, str) and name for name in names)
-    ):
-        raise BadSettings(f"sources must be a list of names or null, not {names!r}")
+    if settings.sources is not None and not _are_names(settings.sources):
+        raise BadSettings(f"sources must be a list of names or null, not {settings.sources!r}")
+    if not _are_names(settings.encodings):
+        raise BadSettings(f"encodings must be a list of names, not {settings.encodings!r}")
     return settings
 
 
@@ -83,6 +83,12 @@ def _drain(fd: int) -> bytes:
         return os.read(fd, 65536)
     except OSError:
         return b""
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(name, str) and name for name in value
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from collectors import wire
+from collectors import packing, wire
 from collectors.lane import Lanes
 from collectors.meter import Meter
 from collectors.seat import Seat
@@ -16,7 +16,7 @@ _LOOK_AGAIN_S = 5.0
 
 
 class Probe:
-    """Reads `sources` every `interval_s` and hands lines of the wire to `emit`.
+    """Reads `sources` every `interval_s` and hands lines of the wire to `emit`, in `encoding`.
 
     `about` is what the hello says of the node. Nothing here blocks for longer than the sources'
     deadlines, except `emit`.
@@ -28,6 +28,7 @@ class Probe:
         emit: Callable[[bytes], None],
         about: Dict[str, Any],
         interval_s: float = 1.0,
+        encoding: str = wire.PLAIN,
     ) -> None:
         look_every = max(1, round(_LOOK_AGAIN_S / interval_s))
         self._seats = [
@@ -36,7 +37,9 @@ class Probe:
         ]
         self._lanes = Lanes()
         self._emit = emit
-        self._about = {**about, "interval_s": interval_s}
+        self._about = {**about, "interval_s": interval_s, "encoding": encoding}
+        self._encoding = encoding
+        self._encode = packing.encoder(encoding)
         self._interval_s = interval_s
         self._meter = Meter([seat.name for seat in self._seats])
         self._seq = 0
@@ -70,6 +73,7 @@ class Probe:
         line = wire.hello([*self._layouts, self._meter.layout], self._about)
         if line != self._said:
             self._said = line
+            self._encode = packing.encoder(self._encoding)
             self._emit(line)
 
     def _frame(self) -> None:
@@ -85,7 +89,7 @@ class Probe:
             if seat.layout is not None:
                 blocks.append(block)
         blocks.append(self._meter.read())
-        self._emit(wire.frame(self._seq, wall_ns, mono_ns, blocks))
+        self._emit(self._encode(self._seq, wall_ns, mono_ns, blocks))
 
     def _sleep(self) -> int:
         """Sleep to the next multiple of the interval on the wall clock; how late we woke, in us.

@@ -4,6 +4,7 @@ docs/wire.md is the page to read. In short:
 
     ["hello", {...}]                                    who speaks, and what the frames will hold
     ["frame", seq, wall_ns, mono_ns, [block, ...]]      one tick; a block a source, by position
+    ["packed", base64]                                  the same, smaller: see packing.py
     ["notice", {...}]                                   a source or a value was lost or came back
 
 A block is `[mono_ns, value, ...]`: the node's monotonic clock when it was read, then the values in
@@ -23,6 +24,12 @@ VERSION = 1
 
 MAX_LINE = 8 * 1024 * 1024
 """Bytes of the longest line a console accepts: a hello of some 60,000 values."""
+
+PLAIN = "plain"
+"""The encoding that every probe and every console knows: values as they are."""
+
+WINDOW_BITS = 12
+"""Packed frames: a deflate window of 4 KiB, since a console holds one for every node."""
 
 Block = Optional[List[Optional[int]]]
 
@@ -86,28 +93,29 @@ def layout_hash(blocks: Sequence[BlockLayout]) -> str:
         )
         for block in blocks
     ]
-    return hashlib.sha256(_dump(shape)).hexdigest()[:16]
+    return hashlib.sha256(dump(shape)).hexdigest()[:16]
 
 
 def hello(blocks: Sequence[BlockLayout], about: Dict[str, Any]) -> bytes:
-    """The line that says what the frames after it hold; `about` names the node and the probe."""
+    """The line that says what the frames after it hold; `about` names the node, the probe
+    and, when it is not plain, the encoding."""
     used = sorted({name for block in blocks for item in block.objects for name in item.metrics})
     message = {
         "wire": VERSION,
+        "encoding": PLAIN,
         **about,
-        "encoding": "plain",
         "layout": layout_hash(blocks),
         "metrics": {
             name: {"unit": CATALOG[name].unit, "kind": CATALOG[name].kind} for name in used
         },
         "blocks": [block.describe() for block in blocks],
     }
-    return _dump(["hello", message]) + b"\n"
+    return dump(["hello", message]) + b"\n"
 
 
 def frame(seq: int, wall_ns: int, mono_ns: int, blocks: Sequence[Block]) -> bytes:
     """The line of one tick."""
-    return _dump(["frame", seq, wall_ns, mono_ns, blocks]) + b"\n"
+    return dump(["frame", seq, wall_ns, mono_ns, blocks]) + b"\n"
 
 
 def notice(
@@ -126,11 +134,12 @@ def notice(
         "reason": reason,
         "text": text,
     }
-    return _dump(["notice", message]) + b"\n"
+    return dump(["notice", message]) + b"\n"
 
 
 _ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
-def _dump(value: Any) -> bytes:
+def dump(value: Any) -> bytes:
+    """JSON without a space that is not needed."""
     return _ENCODE(value).encode()

@@ -77,6 +77,12 @@ class Frame(msgspec.Struct, array_like=True, tag="frame", gc=False):
     blocks: list[list[int | None] | None]
 
 
+class Packed(msgspec.Struct, array_like=True, tag="packed", gc=False):
+    """One tick of a node whose hello names another encoding than plain; see unpacking.py."""
+
+    data: bytes
+
+
 class Notice(msgspec.Struct, frozen=True):
     """A source, or one value of it, was lost, came back, or is absent; `text` is for a person."""
 
@@ -96,16 +102,16 @@ class _NoticeLine(msgspec.Struct, array_like=True, tag="notice"):
     body: Notice
 
 
-_DECODER = msgspec.json.Decoder(_HelloLine | Frame | _NoticeLine)
+_DECODER = msgspec.json.Decoder(_HelloLine | Frame | Packed | _NoticeLine)
 
 
-def decode(line: bytes | bytearray) -> Hello | Frame | Notice:
+def decode(line: bytes | bytearray) -> Hello | Frame | Packed | Notice:
     """One line of the wire. Raises WireError for anything else, with what was expected."""
     try:
         message = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a line of the wire: {error}") from None
-    if isinstance(message, Frame):
+    if isinstance(message, (Frame, Packed)):
         return message
     body = message.body if _is_plain(line) else _cleaned(message.body)
     if isinstance(body, Hello) and body.wire != wire.VERSION:

@@ -18,6 +18,7 @@ from importlib.resources.abc import Traversable
 import msgspec
 
 from fabmon.fabric.model import Host
+from fabmon.fabric.unpacking import ENCODINGS
 from fabmon.feeds.errors import NoPython
 
 LOADER = (
@@ -68,17 +69,22 @@ class Settings(msgspec.Struct, frozen=True):
 
     `interval_s` between frames; `lease_s` without a line from the console before it ends by itself;
     `sources` by name, or `+name` and `-name` beside the usual ones, None for those; `root` of the
-    tree to read, for tests.
+    tree to read, for tests; `encodings` that this console reads.
     """
 
     interval_s: float = 1.0
     lease_s: float = 60.0
     sources: tuple[str, ...] | None = None
     root: str = "/"
+    encodings: tuple[str, ...] = ()
 
     def of(self, host: Host) -> Settings:
-        """The same with what the hosts file says of this host's sources."""
-        return msgspec.structs.replace(self, sources=host.sources) if host.sources else self
+        """The same for one host: its own sources, and frames packed unless they stay here."""
+        return msgspec.structs.replace(
+            self,
+            sources=host.sources or self.sources,
+            encodings=() if host.via == "local" else ENCODINGS,
+        )
 
     def line(self) -> bytes:
         """The settings as the probe reads them."""

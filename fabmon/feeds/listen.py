@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from fabmon.fabric.messages import Frame, Hello, Notice, WireError, check, clean, decode
+from fabmon.fabric.messages import Frame, Hello, Notice, Packed, WireError, check, clean, decode
 from fabmon.fabric.model import Host
+from fabmon.fabric.unpacking import Unpacker
 from fabmon.feeds.bucket import Bucket
 from fabmon.feeds.clock import Clock
 from fabmon.feeds.errors import Misbehaved, NodeError
@@ -57,6 +58,7 @@ class Listener:
         self._inbox = inbox
         self._clock = clock
         self._noise = 0
+        self._unpacker = Unpacker()
         self._frames = Bucket(*_FRAMES, now)
         self._lines = Bucket(*_LINES, now)
         self._bytes = Bucket(*_BYTES, now)
@@ -72,6 +74,8 @@ class Listener:
             self._meter(line, now)
             try:
                 message = await self._decode(line)
+                if type(message) is Packed:
+                    message = self._unpacker.frame(message)
                 if type(message) is Frame:
                     self._take_frame(message, now)
                 elif isinstance(message, Hello):
@@ -95,7 +99,7 @@ class Listener:
                 raise type(error)(f"{error}; it said: {self.said}", error.cause) from None
             raise
 
-    async def _decode(self, line: bytes) -> Hello | Frame | Notice:
+    async def _decode(self, line: bytes) -> Hello | Frame | Packed | Notice:
         if self.hello is None:
             # A greeting without a newline stands before the hello on its line.
             line = line[max(0, line.find(_HELLO)) :]
@@ -122,6 +126,7 @@ class Listener:
             before is not None and before.layout == hello.layout and before.boot_id == hello.boot_id
         )
         self.hello = hello
+        self._unpacker = Unpacker()
         self._inbox.add_hello(self._node, hello, continues=continues)
 
     def _meter(self, line: bytes, now: float) -> None:

@@ -1,0 +1,85 @@
+"""Packed frames: what a probe packs, the console unpacks; what is broken is refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectors import packing, wire
+from fabmon.fabric.messages import Frame, Packed, WireError, decode
+from fabmon.fabric.unpacking import ENCODINGS, Unpacker
+
+VALUE = st.one_of(st.none(), st.integers(0, 2**64 - 1))
+CLOCK = st.integers(0, 2**62)
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> list[tuple[int, int, int, list[wire.Block]]]:
+    """Frames of one layout: blocks of fixed widths, any of them not read at times."""
+    widths = draw(st.lists(st.integers(1, 6), max_size=4))
+    blocks = st.tuples(
+        *(st.one_of(st.none(), st.lists(VALUE, min_size=w, max_size=w)) for w in widths)
+    ).map(list)
+    return draw(st.lists(st.tuples(CLOCK, CLOCK, CLOCK, blocks), max_size=6))
+
+
+def packed(line: bytes) -> Packed:
+    message = decode(line)
+    assert isinstance(message, Packed)
+    return message
+
+
+@given(sessions())
+def test_what_was_packed_is_unpacked(
+    session: list[tuple[int, int, int, list[wire.Block]]],
+) -> None:
+    packer, unpacker = packing.Packer(), Unpacker()
+    for seq, wall_ns, mono_ns, blocks in session:
+        line = packer.frame(seq, wall_ns, mono_ns, [block and list(block) for block in blocks])
+        assert unpacker.frame(packed(line)) == Frame(seq, wall_ns, mono_ns, blocks)
+
+
+def test_the_first_encoding_that_both_know_is_taken() -> None:
+    assert packing.choose(["morse", "delta-deflate", "plain"]) == "delta-deflate"
+    assert packing.choose(["morse"]) == "plain"
+    assert packing.choose([]) == "plain"
+    for name in ENCODINGS:
+        assert packing.choose([name]) == name
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_packed_frame_are_refused(data: bytes) -> None:
+    with pytest.raises(WireError):
+        Unpacker().frame(Packed(data))
+
+
+def test_a_frame_that_inflates_without_end_is_refused() -> None:
+    packer = packing.Packer()
+    line = packer.frame(0, 0, 0, [[0] * 5_000_000])
+    assert len(line) < wire.MAX_LINE
+    with pytest.raises(WireError, match="more than"):
+        Unpacker().frame(packed(line))
+
+
+def test_a_frame_of_another_layout_is_refused() -> None:
+    one, other, unpacker = packing.Packer(), packing.Packer(), Unpacker()
+    unpacker.frame(packed(one.frame(0, 0, 0, [[1, 2]])))
+    one.frame(1, 0, 0, [[1, 2]])
+    with pytest.raises(WireError):
+        unpacker.frame(packed(other.frame(0, 0, 0, [[1, 2, 3]])))
+
+
+def test_a_big_host_with_a_third_of_its_counters_moving_takes_less_than_3_kb_a_tick() -> None:
+    chance = random.Random(7)
+    values = [chance.randrange(10**12, 10**15) for _ in range(8 * 24 + 8 * 40 + 10 * 12)]
+    paces = [chance.choice((10**3, 10**6, 10**9, 5 * 10**10)) for _ in values]
+    packer, sizes = packing.Packer(), []
+    for seq in range(20):
+        for place in chance.sample(range(len(values)), len(values) * 3 // 10):
+            values[place] += chance.randrange(paces[place])
+        clock = seq * 10**9 + chance.randrange(10**6)
+        sizes.append(len(packer.frame(seq, clock, clock, [[clock, *values]])))
+    assert max(sizes[2:]) < 3000
