@@ -80,7 +80,14 @@ def _about(host: HostFS) -> Dict[str, Any]:
         "boot_id": host.text("proc/sys/kernel/random/boot_id") or "",
         "python": platform.python_version(),
         "kernel": platform.release(),
+        "reached_at": _reached_at(),
     }
+
+
+def _reached_at() -> str:
+    """This machine's address that the console's SSH connection came in at; empty without one."""
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    return words[2] if len(words) == 4 else ""
 
 
 def _emit(line: bytes) -> None:

@@ -17,6 +17,8 @@ _MOST_NEIGHBOURS = 64
 _RESOLVED = 0x02 | 0x04 | 0x08 | 0x10 | 0x80
 """NUD states of an entry that is or was good: reachable, stale, delay, probe, permanent."""
 
+_DEFAULT = ("0.0.0.0/0", "::/0")
+
 _FAMILIES = {INET: "inet", INET6: "inet6"}
 
 Info = Dict[str, Any]
@@ -55,22 +57,28 @@ def look(devices: Set[str]) -> Neighbourhood:
         links = [fact for fact in netlink.dump(rtmessages.GETLINK) if isinstance(fact, Link)]
         names = {link.ifindex: link.name for link in links}
         ours = {index: name for index, name in names.items() if name in devices}
-        return Neighbourhood(
-            _groups(netlink, names), _neighbours(netlink, ours), _addresses(netlink, ours), ours
-        )
+        groups, defaults = _groups(netlink, names)
+        addresses = _addresses(netlink, ours)
+        for item in addresses:
+            if item["dev"] in defaults:
+                item["default_route"] = True
+        return Neighbourhood(groups, _neighbours(netlink, ours), addresses, ours)
     finally:
         netlink.close()
 
 
-def _groups(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
-    """Every set of two or more equal next hops, with where it leads."""
+def _groups(netlink: Netlink, names: Dict[int, str]) -> Tuple[List[Info], Set[str]]:
+    """Every set of two or more equal next hops with where it leads; who has a default route."""
     nexthops = _nexthops(netlink)
+    defaults: Set[str] = set()
     groups: Dict[Tuple[int, Tuple[Tuple[str, str, int], ...]], Info] = {}
     for family in (INET, INET6):
         for route in netlink.dump(rtmessages.GETROUTE, family):
             if not isinstance(route, Route):
                 continue
             hops = _hops_of(nexthops, route.nexthop_id) if route.nexthop_id else list(route.hops)
+            if route.destination in _DEFAULT:
+                defaults.update(names.get(hop.ifindex, "") for hop in hops)
             if len(hops) < 2:
                 continue
             members = [_member(hop, names) for hop in hops]
@@ -91,7 +99,7 @@ def _groups(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
             group["destinations_count"] += 1
             if len(group["destinations"]) < _MOST_DESTINATIONS:
                 group["destinations"].append(route.destination)
-    return [groups[key] for key in sorted(groups)]
+    return [groups[key] for key in sorted(groups)], defaults
 
 
 def _member(hop: Hop, names: Dict[int, str]) -> Info:

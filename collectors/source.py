@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from typing import Dict, List, Optional
 
 from collectors.hostfs import HostFS
+from collectors.permission import who_may
 from collectors.wire import Object
 
 
@@ -66,7 +67,9 @@ def from_oserror(error: OSError) -> SourceError:
     if error.errno in _UNSUPPORTED:
         return Unsupported(text)
     if error.errno in _DENIED:
-        return Denied(text)
+        name = error.filename
+        help_ = who_may(name) if isinstance(name, str) else ""
+        return Denied(f"{text}; {help_}" if help_ else text)
     return Failed(text)
 
 

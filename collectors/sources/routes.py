@@ -4,7 +4,7 @@ Nothing here ticks. The objects have facts in `info` and no metrics:
 
     ecmp        {family, members: [{dev, via, weight[, dead]}], destinations, destinations_count}
     neighbour   {dev, ip, mac}
-    addresses   {dev, addresses}
+    addresses   {dev, addresses[, default_route]}
 
 A group is a set of equal next hops, however many routes use it and whether they spell it out
 (multipath routes) or share a nexthop object. `destinations` names at most 16 of the prefixes. A

@@ -6,7 +6,9 @@ import importlib
 
 import click
 
-_COMMANDS: dict[str, tuple[str, str]] = {}
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("fabmon.cli.doctor:doctor", "What can be read where, and what is set up wrongly."),
+}
 """Name -> where it is, as `module:command`, and what it does in a line."""
 
 

@@ -16,6 +16,7 @@ class Exit(enum.IntEnum):
     USAGE = 2
     NO_NODE = 3
     SOME_NODES = 4
+    TO_MEND = 5
     INTERRUPTED = 130
 
 

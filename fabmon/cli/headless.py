@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -29,7 +30,7 @@ async def stream(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit
     ever_up = False
     async for scene in scenes:
         ever_up = ever_up or nodes_up(scene) > 0
-        if not _write(b"".join(lines.lines(scene))):
+        if not write(b"".join(lines.lines(scene))):
             return Exit.OK
         if until is not None and time.monotonic() >= until:
             break
@@ -50,7 +51,7 @@ async def once(scenes: AsyncIterator[Scene], style: str, duration_s: float | Non
     if last is None:
         return Exit.NO_NODE
     text = report_json(last) if style == "json" else (table(last) + "\n").encode()
-    _write(text)
+    write(text)
     up = nodes_up(last)
     total = len(last.moment.fabric.nodes)
     return Exit.OK if up == total else Exit.SOME_NODES if up else Exit.NO_NODE
@@ -68,7 +69,13 @@ def _has_settled(scene: Scene, node: Node) -> bool:
     return bool((~np.isnan(rates)).any())
 
 
-def _write(data: bytes) -> bool:
+def log_to_stderr() -> None:
+    """Say what is lost and what comes back where it does not disturb the report."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+
+
+def write(data: bytes) -> bool:
     """Write to standard output; whether anybody still reads it."""
     try:
         sys.stdout.buffer.write(data)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import socket
 import sys
-from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +16,7 @@ import msgspec
 from fabmon.analysis.analyst import Analyst, watch
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
-from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, read
+from fabmon.cli.hosts import named
 from fabmon.fabric.model import Host
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
@@ -52,7 +50,7 @@ def run(options: Options) -> Exit:
     if sys.stdout is None:
         raise UsageError("standard output is closed: there is nowhere to show anything")
     settings = config.load(options.config)
-    hosts = _hosts(options)
+    hosts = named(options.hosts, options.nodesets)
     try:
         return asyncio.run(_watch(options, settings, hosts))
     except KeyboardInterrupt:
@@ -69,10 +67,10 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
         aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,
     ):
         if options.style == "jsonl":
-            _log_to_stderr()
+            headless.log_to_stderr()
             return await headless.stream(scenes, options.duration_s)
         if options.picture is None and (options.once or not _can_paint()):
-            _log_to_stderr()
+            headless.log_to_stderr()
             return await headless.once(scenes, options.style or "table", options.duration_s)
         from fabmon.tui.app import FabmonApp
 
@@ -107,23 +105,6 @@ def _without_web_fonts(svg: str) -> str:
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
-def _hosts(options: Options) -> list[Host]:
-    """The nodes to watch; this machine when none are named."""
-    hosts: list[Host] = []
-    try:
-        if options.hosts is not None:
-            hosts += read(options.hosts)
-        if options.nodesets:
-            hosts += from_nodesets(list(options.nodesets))
-    except HostsFileError as error:
-        raise UsageError(str(error)) from None
-    counts = Counter(host.name for host in hosts)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
-        raise UsageError(f"named twice: {', '.join(twice)}: once in --hosts and once in --host")
-    return hosts or [Host(name=socket.gethostname(), via="local")]
-
-
 def _can_paint() -> bool:
     """Whether the screen can be drawn; says on standard error when it cannot.
 
@@ -135,8 +116,3 @@ def _can_paint() -> bool:
             print("fabmon: not on a terminal: one report instead of the screen", file=sys.stderr)
         return False
     return True
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)

@@ -10,6 +10,7 @@ import click
 from fabmon import __version__
 from fabmon.cli.commands import Commands
 from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.hosts import FILE, config_option, host_option, hosts_option, ssh_config_option
 
 _EPILOG = """\b
 Exit status:
@@ -17,11 +18,10 @@ Exit status:
   1    fabmon failed
   2    an option or a file is wrong
   3    no node could be reached
-  4    with --once: some nodes did not answer
+  4    with --once or doctor: some nodes did not answer
+  5    with doctor: something is to be mended
   130  interrupted
 """
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group(
@@ -31,14 +31,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option(
-    "--hosts",
-    type=_FILE,
-    help="Hosts file: `NODESET [key=value ...]` a line. Default: this machine.",
-)
-@click.option(
-    "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
-)
+@hosts_option
+@host_option
 @click.option(
     "--format",
     "style",
@@ -58,8 +52,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="SECONDS",
     help="From one tick to the next.  [default: 1]",
 )
-@click.option("--config", type=_FILE, help="Configuration instead of the user's fabmon.toml.")
-@click.option("--ssh-config", type=_FILE, help="SSH configuration instead of ~/.ssh/config.")
+@config_option
+@ssh_config_option
 @click.option(
     "--color",
     type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
@@ -67,7 +61,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option(
     "--picture",
-    type=_FILE,
+    type=FILE,
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
 @click.version_option(__version__, prog_name="fabmon")

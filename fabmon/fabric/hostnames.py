@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 
 from fabmon.fabric.hostline import Bad, Word
 
@@ -68,6 +69,13 @@ def addresses(word: Word, names: list[str]) -> list[str]:
             "write a range such as 10.0.0.[1-4], or {node} in it",
         )
     return [_address(text.replace("{node}", name), word) for name in names]
+
+
+def fold(names: Iterable[str]) -> str:
+    """Names as one node set, the way they are written: `gpu[001-128]`."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
 
 
 def _address(text: str, word: Word) -> str:

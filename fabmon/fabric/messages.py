@@ -65,6 +65,7 @@ class Hello(msgspec.Struct, frozen=True):
     boot_id: str = ""
     python: str = ""
     kernel: str = ""
+    reached_at: str = ""
     encoding: str = "plain"
 
 

@@ -1,0 +1,137 @@
+"""What is wrong with one node by itself: flaps, errors that have added up, ports with two jobs."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from statistics import median
+
+from fabmon.analysis.audit.fault import KNOW, MEND, Fault
+from fabmon.analysis.audit.survey import Survey
+from fabmon.fabric.model import HOST, RAIL, Node, Port
+
+_FLAPS = 10
+"""Changes of carrier since boot below which nobody is told: reboots of switches, cables pulled."""
+
+_TIMES_PEERS = 4
+"""And so many times the median of all rail ports."""
+
+_COUNTED = (
+    ("ib_link_downed", "times down"),
+    ("ib_link_error_recovery", "link recoveries"),
+    ("ib_symbol_errors", "symbol errors"),
+    ("ib_excessive_buffer_overruns", "buffer overruns"),
+    ("ib_local_link_integrity_errors", "link integrity errors"),
+    ("phy_rx_fec_uncorrectable_blocks", "blocks that FEC could not mend"),
+    ("rdma_transport_retries_exceeded", "connections given up without an ACK"),
+)
+"""Counters that stand at 0 on a good port."""
+
+
+def flapping(survey: Survey) -> Iterator[Fault]:
+    """Links that went up and down since boot far more than their peers."""
+    known = [
+        (port, count)
+        for port in survey.ports()
+        if port.role == RAIL
+        and (count := survey.totals.get(port.id, {}).get("netdev_carrier_changes")) is not None
+    ]
+    usual = median(count for _, count in known) if known else 0
+    for port, count in known:
+        if count > _FLAPS and count > _TIMES_PEERS * usual:
+            yield Fault(
+                check="carrier_flaps",
+                severity=MEND,
+                ports=(port.id,),
+                text=f"{count} changes of carrier since boot, {usual:g} on most ports",
+                advice="Clean or change the cable or the optics, then watch the count.",
+            )
+
+
+def errors_added_up(survey: Survey) -> Iterator[Fault]:
+    """Ports whose error counters do not stand at 0. They may be old: the count says since when."""
+    for port in survey.ports():
+        totals = survey.totals.get(port.id, {})
+        told = [f"{totals[name]} {words}" for name, words in _COUNTED if totals.get(name)]
+        if told:
+            yield Fault(
+                check="errors",
+                severity=KNOW,
+                ports=(port.id,),
+                text=f"{', '.join(told)} since the counters began",
+                advice="Look whether they still grow: fabmon, the port's screen, errors /s.",
+            )
+
+
+def pcie_downtrained(survey: Survey) -> Iterator[Fault]:
+    """NICs and GPUs behind fewer or slower PCIe lanes than they have."""
+    for port in survey.ports():
+        now, most = _pcie(port, ""), _pcie(port, "max_")
+        # A GPU lowers its own link's speed while it is idle; the number of its lanes stays.
+        if port.role == RAIL and now and most and now[0] * now[1] < most[0] * most[1]:
+            yield Fault(
+                check="pcie_downtrained",
+                severity=MEND,
+                ports=(port.id,),
+                text=f"PCIe {_words(now)}, it can {_words(most)}: "
+                f"at most {now[0] * now[1] * _CODING:.0f} Gb/s",
+                advice="Reseat the card, look at riser and slot, and at the BIOS's link speed.",
+            )
+
+
+_CODING = 128 / 130
+"""What the line code leaves of a lane's transfers; PCIe 3 to 5."""
+
+
+def shared_with_management(survey: Survey) -> Iterator[Fault]:
+    """Rails that carry the node's default route or this console's own connection."""
+    for node in survey.moment.fabric.nodes:
+        rails = [port for port in node.ports if port.role == RAIL]
+        if node.role != HOST or not any(port.info.get("rdma") for port in rails):
+            continue
+        for port in rails:
+            why = _management(survey, node, port)
+            if why:
+                yield Fault(
+                    check="management_shared",
+                    severity=MEND if len(rails) > 1 else KNOW,
+                    ports=(port.id,),
+                    text=f"carries {why} beside the training traffic",
+                    advice="Give management a port of its own, or keep NCCL off this one "
+                    "(NCCL_IB_HCA, NCCL_SOCKET_IFNAME).",
+                )
+
+
+def _management(survey: Survey, node: Node, port: Port) -> str:
+    hello = survey.hellos.get(node.name)
+    netdev = port.info.get("netdev", port.name)
+    if hello is None:
+        return ""
+    for block in hello.blocks:
+        for item in block.objects:
+            if item.kind == "addresses" and item.info.get("dev") == netdev:
+                if item.info.get("default_route"):
+                    return "the default route"
+                if _holds(item.info.get("addresses", ()), hello.reached_at):
+                    return f"this console's connection ({hello.reached_at})"
+    return ""
+
+
+def _holds(addresses: object, reached_at: str) -> bool:
+    """Whether an interface's addresses (with prefix lengths) have the one that was connected to."""
+    try:
+        wanted = ipaddress.ip_address(reached_at.partition("%")[0])
+        known = [str(each) for each in addresses] if isinstance(addresses, (list, tuple)) else []
+        return any(ipaddress.ip_interface(each).ip == wanted for each in known)
+    except ValueError:
+        return False
+
+
+def _pcie(port: Port, which: str) -> tuple[float, int] | None:
+    """(GT/s, lanes) of a PCIe link; None when it is not known."""
+    speed, width = port.info.get(f"pcie_{which}speed_gtps"), port.info.get(f"pcie_{which}width")
+    return (float(speed), int(width)) if speed and width else None
+
+
+def _words(link: tuple[float, int]) -> str:
+    return f"{link[0]:g} GT/s x{link[1]}"

@@ -1,0 +1,103 @@
+"""How each source of each node fares: works, absent, unsupported, not permitted, too slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from fabmon.analysis.audit.survey import Survey
+from fabmon.fabric.messages import BlockInfo, Frame, Hello, Notice
+
+WORKS = "works"
+ABSENT = "absent"
+SLOW = "too slow"
+
+_STATES = {"denied": "not permitted", "late": SLOW}
+"""Reasons of the wire that a person would call otherwise."""
+
+_SLOW_US = 100_000
+"""A read that takes longer is told: at one a second it is a tenth of the probe's time."""
+
+_PROBE = "probe"
+_READ_US = "probe_read_us"
+
+
+class SourceState(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of one node.
+
+    `state` is `works`, `absent` (nothing of its kind there), `unsupported`, `not permitted`,
+    `failed` or `too slow`; `text` says why, and what would help. `objects` and `values` count what
+    it reads, `missing` the values that are absent now; `read_ms` is what a read takes, None when
+    the node does not say.
+    """
+
+    source: str
+    state: str
+    text: str = ""
+    objects: int = 0
+    values: int = 0
+    missing: int = 0
+    read_ms: float | None = None
+
+
+def source_states(survey: Survey, node: str) -> list[SourceState]:
+    """The sources that a node has been asked for, in its own order; none before its hello."""
+    hello, frame = survey.hellos.get(node), survey.frames.get(node)
+    if hello is None:
+        return []
+    read_us = dict(_read_times(hello, frame))
+    lost = {
+        notice.source: notice
+        for notice in survey.notices.get(node, ())
+        if notice.event == "lost" and not notice.object
+    }
+    blocks = {block.source: place for place, block in enumerate(hello.blocks)}
+    names = [*read_us, *(n for n in (*blocks, *lost) if n not in read_us and n != _PROBE)]
+    states = []
+    for name in dict.fromkeys(names):
+        info = hello.blocks[blocks[name]] if name in blocks else None
+        values = frame.blocks[blocks[name]] if info is not None and frame is not None else None
+        missing = 0 if values is None else values.count(None)
+        notice = lost.get(name)
+        state = WORKS if info is not None else ABSENT
+        text = _missing(survey.notices.get(node, ()), name) if missing else ""
+        if notice is not None:
+            state, text = _STATES.get(notice.reason, notice.reason), notice.text
+        elif (read_us.get(name) or 0) > _SLOW_US:
+            state, text = SLOW, "its device or driver answers slowly"
+        states.append(_state(name, state, text, info, missing, read_us.get(name)))
+    return states
+
+
+def _missing(notices: Iterable[Notice], source: str) -> str:
+    """Why values of a source are absent, as `2 failed, 1 unsupported`."""
+    reasons = Counter(n.reason for n in notices if n.source == source and n.object and n.reason)
+    return ", ".join(f"{count} {_STATES.get(why, why)}" for why, count in reasons.items())
+
+
+def _state(
+    name: str, state: str, text: str, info: BlockInfo | None, missing: int, read_us: int | None
+) -> SourceState:
+    return SourceState(
+        source=name,
+        state=state,
+        text=text,
+        objects=0 if info is None else len(info.objects),
+        values=0 if info is None else info.width() - 1,
+        missing=missing,
+        read_ms=None if read_us is None or info is None else round(read_us / 1000, 2),
+    )
+
+
+def _read_times(hello: Hello, frame: Frame | None) -> Iterator[tuple[str, int | None]]:
+    """Each source that the probe was asked to read, and what its last read took, in us."""
+    for place, block in enumerate(hello.blocks):
+        if block.source == _PROBE:
+            values = frame.blocks[place] if frame is not None else None
+            position = 1
+            for item in block.objects:
+                if _READ_US in item.metrics:
+                    yield item.id, None if values is None else values[position]
+                position += len(item.metrics)

@@ -1,0 +1,100 @@
+"""`fabmon doctor`: what can be read on each node, and what a careful engineer would mend first."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import click
+
+from fabmon.cli.errors import Exit
+from fabmon.cli.hosts import config_option, host_option, hosts_option, named, ssh_config_option
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState
+from fabmon.report.doctor import DoctorRecord
+
+_FRAMES = 3
+"""Heard of a node before it is judged: rates need two, and a slow first read is not the rule."""
+
+_PATIENCE_S = 15.0
+
+
+@click.command()
+@hosts_option
+@host_option
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For a person, or for a program.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_PATIENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for the last node, at most.",
+)
+@config_option
+@ssh_config_option
+def doctor(
+    hosts: Path | None,
+    nodesets: tuple[str, ...],
+    style: str,
+    duration: float,
+    config: Path | None,
+    ssh_config: Path | None,
+) -> None:
+    """What can be read on each node, and what is set up wrongly.
+
+    For each node and source: works, absent, unsupported, not permitted (with what would help), too
+    slow. And the audit before a run: link speed, PCIe, MTU, PFC and ECN along each rail, flaps,
+    cabling, NUMA, shared ports.
+    """
+    from fabmon.cli import headless
+    from fabmon.cli.config import load
+    from fabmon.report.doctor import doctor_json, doctor_table
+
+    settings = load(config)
+    headless.log_to_stderr()
+    watched = named(hosts, nodesets)
+    path = str(ssh_config) if ssh_config else settings.ssh_config
+    record = asyncio.run(_examine(watched, settings.management_ports, path, duration))
+    text = doctor_json(record) if style == "json" else doctor_table(record).encode()
+    headless.write(text)
+    if not record.nodes_up:
+        sys.exit(Exit.NO_NODE)
+    if record.to_mend:
+        sys.exit(Exit.TO_MEND)
+    sys.exit(Exit.OK if record.nodes_up == record.nodes_total else Exit.SOME_NODES)
+
+
+async def _examine(
+    hosts: list[Host], management: tuple[str, ...], ssh_config: str | None, duration_s: float
+) -> DoctorRecord:
+    """Listen until every node has said enough or has failed, at most so long."""
+    from fabmon.analysis.audit.survey import Surveyor
+    from fabmon.feeds.live import LiveFeed
+    from fabmon.history.history import History
+    from fabmon.report.doctor import examine
+
+    surveyor, history = Surveyor(), History(hosts, 1.0, management)
+    until = time.monotonic() + duration_s
+    async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
+        async for tick in feed:
+            moment = history.accept(tick)
+            surveyor.accept(tick)
+            settled = all(
+                surveyor.frames_of(host.name) >= _FRAMES
+                or moment.statuses[host.name].state in (NodeState.FAILED, NodeState.LOST)
+                for host in hosts
+            )
+            if settled or time.monotonic() >= until:
+                break
+        return examine(surveyor.survey(moment))

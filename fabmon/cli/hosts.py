@@ -1,0 +1,48 @@
+"""Which nodes a command is about: the options, and what they name."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from fabmon.cli.errors import UsageError
+from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, read
+from fabmon.fabric.model import Host
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+hosts_option = click.option(
+    "--hosts",
+    type=FILE,
+    help="Hosts file: `NODESET [key=value ...]` a line. Default: this machine.",
+)
+host_option = click.option(
+    "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
+)
+config_option = click.option(
+    "--config", type=FILE, help="Configuration instead of the user's fabmon.toml."
+)
+ssh_config_option = click.option(
+    "--ssh-config", type=FILE, help="SSH configuration instead of ~/.ssh/config."
+)
+
+
+def named(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
+    """The nodes of --hosts and --host; this machine when none are named. Raises UsageError."""
+    hosts: list[Host] = []
+    try:
+        if path is not None:
+            hosts += read(path)
+        if nodesets:
+            hosts += from_nodesets(list(nodesets))
+    except HostsFileError as error:
+        raise UsageError(str(error)) from None
+    counts = Counter(host.name for host in hosts)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise UsageError(f"named twice: {', '.join(twice)}: once in --hosts and once in --host")
+    return hosts or [Host(name=socket.gethostname(), via="local")]

@@ -1,0 +1,189 @@
+"""The doctor's audit: fabrics with one thing wrong, and fabrics with nothing wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from collectors.wire import Object
+from fabmon.analysis.audit import audit
+from fabmon.analysis.audit.fault import KNOW, MEND, Fault
+from fabmon.analysis.audit.survey import Survey, Surveyor
+from fabmon.fabric.model import Host
+from fabmon.history.history import History
+from tests.making import GBPS, frame, hello, tick, up
+
+METRICS = ("netdev_up", "netdev_speed_bps", "netdev_mtu", "netdev_carrier_changes")
+FINE: dict[str, int] = dict(zip(METRICS, (1, 400 * GBPS, 9000, 1), strict=True))
+
+
+def nic(rail: int, levels: dict[str, int] | None = None, **info: Any) -> tuple[Object, list[int]]:
+    """A NIC in good order, but for what is said otherwise."""
+    facts = {
+        "netdev": f"eth{rail}",
+        "rdma": f"mlx5_{rail}",
+        "pci": f"0000:{rail:02x}:00.0",
+        "pcie_speed_gtps": 32.0,
+        "pcie_width": 16,
+        "pcie_max_speed_gtps": 32.0,
+        "pcie_max_width": 16,
+        "pfc": "on",
+        "pfc_priorities": [3],
+        **info,
+    }
+    values = {**FINE, **(levels or {})}
+    return Object(f"eth{rail}", "ethernet", f"mlx5_{rail}", facts, tuple(values)), [
+        *values.values()
+    ]
+
+
+def survey(
+    nodes: dict[str, list[tuple[Object, list[int]]]],
+    facts: dict[str, list[Object]] | None = None,
+    roles: dict[str, str] | None = None,
+    reached_at: str = "",
+) -> Survey:
+    """What is heard of such nodes; `facts` are objects without values."""
+    hosts = [Host(name=name, role=(roles or {}).get(name, "host")) for name in nodes]
+    history, surveyor = History(hosts), Surveyor()
+    hellos = {
+        name: hello(
+            *(item for item, _ in ports), *(facts or {}).get(name, []), reached_at=reached_at
+        )
+        for name, ports in nodes.items()
+    }
+    frames = {
+        name: frame(0, *(value for _, values in ports for value in values))
+        for name, ports in nodes.items()
+    }
+    heard = tick(0, hellos=hellos, frames=frames, statuses=up(*nodes))
+    surveyor.accept(heard)
+    return surveyor.survey(history.accept(heard))
+
+
+def rack(**odd: tuple[Object, list[int]]) -> dict[str, list[tuple[Object, list[int]]]]:
+    """Four hosts of two rails; `odd` replaces rail 1 of a host."""
+    names = ("gpu1", "gpu2", "gpu3", "gpu4")
+    return {name: [nic(0), odd.get(name, nic(1))] for name in names}
+
+
+def told(faults: Iterable[Fault]) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(fault.check, fault.severity, fault.ports) for fault in faults]
+
+
+def test_a_rack_in_good_order_has_no_fault() -> None:
+    assert audit(survey(rack())) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "odd", "text"),
+    [
+        (
+            "link_speed",
+            nic(1, {"netdev_speed_bps": 200 * GBPS}),
+            "200 Gb/s, its rail r1 runs at 400 Gb/s",
+        ),
+        (
+            "pcie_downtrained",
+            nic(1, pcie_width=8),
+            "PCIe 32 GT/s x8, it can 32 GT/s x16: at most 252 Gb/s",
+        ),
+        (
+            "mtu",
+            nic(1, {"netdev_mtu": 1500}),
+            "MTU 1500 on gpu3/mlx5_1; MTU 9000 on the rest of rail r1",
+        ),
+        (
+            "pfc",
+            nic(1, pfc="off", pfc_priorities=[]),
+            "PFC off on gpu3/mlx5_1; PFC on for priority 3 on the rest of rail r1",
+        ),
+        (
+            "carrier_flaps",
+            nic(1, {"netdev_carrier_changes": 57}),
+            "57 changes of carrier since boot, 1 on most ports",
+        ),
+    ],
+)
+def test_one_port_is_not_as_the_others(
+    check: str, odd: tuple[Object, list[int]], text: str
+) -> None:
+    faults = audit(survey(rack(gpu3=odd)))
+    assert told(faults) == [(check, MEND, ("gpu3/mlx5_1",))]
+    assert faults[0].text == text
+
+
+def test_ecn_that_is_on_for_some_only() -> None:
+    on: dict[str, Any] = {"roce_ecn_np": [3], "roce_ecn_rp": [3]}
+    nodes = {name: [nic(0, **on)] for name in ("gpu1", "gpu2")}
+    nodes["gpu3"] = [nic(0, roce_ecn_np=[3], roce_ecn_rp=[])]
+    (fault,) = audit(survey(nodes))
+    assert (fault.check, fault.ports) == ("ecn", ("gpu3/mlx5_0",))
+    assert "receiving 3, sending none on gpu3/mlx5_0" in fault.text
+
+
+def test_of_two_hosts_that_disagree_the_lesser_is_told() -> None:
+    nodes = {"gpu1": [nic(0)], "gpu2": [nic(0, {"netdev_mtu": 1500})]}
+    assert told(audit(survey(nodes))) == [("mtu", MEND, ("gpu2/mlx5_0",))]
+
+
+def test_errors_that_have_added_up_are_to_know() -> None:
+    bad = nic(1, {"ib_symbol_errors": 12, "ib_link_downed": 2})
+    (fault,) = audit(survey(rack(gpu2=bad)))
+    assert (fault.check, fault.severity, fault.ports) == ("errors", KNOW, ("gpu2/mlx5_1",))
+    assert fault.text == "2 times down, 12 symbol errors since the counters began"
+
+
+def addresses(dev: str, *there: str, **more: Any) -> Object:
+    return Object(
+        f"addresses/{dev}", "addresses", None, {"dev": dev, "addresses": [*there], **more}, ()
+    )
+
+
+def test_a_rail_with_the_default_route_carries_management_too() -> None:
+    facts = {"gpu2": [addresses("eth1", "10.1.0.2/24", default_route=True)]}
+    (fault,) = audit(survey(rack(), facts))
+    assert (fault.check, fault.ports) == ("management_shared", ("gpu2/mlx5_1",))
+    assert fault.text == "carries the default route beside the training traffic"
+
+
+def test_a_rail_that_the_console_came_in_by_is_shared_too() -> None:
+    facts = {"gpu4": [addresses("eth0", "fd00::7/64", "10.0.0.7/24")]}
+    (fault,) = audit(survey(rack(), facts, reached_at="10.0.0.7"))
+    assert fault.ports == ("gpu4/mlx5_0",)
+    assert "this console's connection (10.0.0.7)" in fault.text
+
+
+def test_two_cables_that_are_swapped() -> None:
+    hosts = ("gpu1", "gpu2", "gpu3")
+    nodes: dict[str, list[tuple[Object, list[int]]]] = {}
+    facts: dict[str, list[Object]] = {}
+    leaves: dict[str, list[tuple[Object, list[int]]]] = {"leaf0": [], "leaf1": []}
+    for number, host in enumerate(hosts):
+        swapped = host == "gpu3"
+        nodes[host] = []
+        for rail in (0, 1):
+            leaf = f"leaf{1 - rail if swapped else rail}"
+            mine, theirs = (
+                f"02:00:00:00:{rail:02}:{number:02}",
+                f"02:01:00:00:{rail:02}:{number:02}",
+            )
+            nodes[host].append(nic(rail, mac=mine))
+            seen = {"dev": f"eth{rail}", "mac": theirs}
+            facts.setdefault(host, []).append(
+                Object(f"neighbour/{rail}", "neighbour", None, seen, ())
+            )
+            port = f"swp{number + 1}"
+            info = {"netdev": port, "mac": theirs}
+            leaves[leaf].append((Object(port, "ethernet", port, info, METRICS), [*FINE.values()]))
+            facts.setdefault(leaf, []).append(
+                Object(f"neighbour/{port}", "neighbour", None, {"dev": port, "mac": mine}, ())
+            )
+    faults = audit(survey({**nodes, **leaves}, facts, dict.fromkeys(leaves, "switch")))
+    assert told(faults) == [
+        ("rail_leaf", MEND, ("gpu3/mlx5_0",)),
+        ("rail_leaf", MEND, ("gpu3/mlx5_1",)),
+    ]
+    assert faults[0].text == "cabled to leaf1, rail r0 of the others to leaf0"

@@ -1,0 +1,147 @@
+"""`fabmon doctor`: sources as they fare, the table that a person reads, the object for programs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from fabmon.analysis.audit.sources import SourceState, source_states
+from fabmon.analysis.audit.survey import Surveyor
+from fabmon.fabric.messages import Notice
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.feeds.live import LiveFeed
+from fabmon.history.history import History
+from fabmon.report.doctor import DoctorRecord, doctor_json, doctor_schema, doctor_table, examine
+from tests.fixtures.hosts import HOSTS
+from tests.goldens import check_golden
+from tests.making import START_NS, frame, hello, port, tick, up
+from tests.unit.test_audit import nic
+from tests.unit.test_cli import fabmon
+
+GOLDENS = Path(__file__).parent / "goldens"
+SCHEMA = Path(__file__).parents[2] / "docs" / "doctor.schema.json"
+
+
+async def examined(root: Path, frames: int = 3) -> DoctorRecord:
+    """What the doctor says of one host whose /sys and /proc are a tree."""
+    host = Host(name="gpu1", via="local")
+    history, surveyor = History([host]), Surveyor()
+    async with aclosing(LiveFeed([host], interval_s=0.2, root=str(root))) as feed:
+        async for heard in feed:
+            moment = history.accept(heard)
+            surveyor.accept(heard)
+            if surveyor.frames_of("gpu1") >= frames:
+                break
+    return examine(surveyor.survey(moment))
+
+
+async def test_every_source_of_a_host_is_told_with_its_state(tmp_path: Path) -> None:
+    HOSTS["roce"](tmp_path)
+    record = await examined(tmp_path)
+    states = {source.source: source for source in record.nodes[0].sources}
+    assert states["ethtool"].state == "works"
+    assert states["ethtool"].objects == 8
+    assert states["ethtool"].read_ms is not None
+    assert states["ib"].state == "works"
+    assert states["routes"].state == "works"
+    assert [fault.check for fault in record.faults if "mlx5_7" in fault.ports[0]][:1] == [
+        "pcie_downtrained"
+    ]
+
+
+async def test_a_machine_without_rdma_lacks_those_sources_and_that_is_no_fault(
+    tmp_path: Path,
+) -> None:
+    HOSTS["container"](tmp_path)
+    record = await examined(tmp_path)
+    states = {source.source: source.state for source in record.nodes[0].sources}
+    assert states["netdev"] == "works"
+    assert states["ib"] == "absent"
+    assert record.faults == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "state"),
+    [
+        ("denied", "umad0 is for group rdma: join it", "not permitted"),
+        ("unsupported", "the driver offers none", "unsupported"),
+        ("late", "no answer in 0.2 s", "too slow"),
+        ("failed", "Input/output error", "failed"),
+    ],
+)
+def test_a_source_that_is_lost_says_why(reason: str, text: str, state: str) -> None:
+    history, surveyor = History([Host(name="gpu1")]), Surveyor()
+    heard = Tick(
+        0,
+        START_NS,
+        hellos=(("gpu1", hello(port("eth0"))),),
+        frames=(("gpu1", frame(0, 1, 2, 3, None)),),
+        statuses=up("gpu1"),
+        notices=(
+            ("gpu1", Notice("lost", "ib_fabric", reason=reason, text=text)),
+            ("gpu1", Notice("absent", "netdev", "eth0", "netdev_tx_drops", "failed")),
+        ),
+    )
+    surveyor.accept(heard)
+    survey = surveyor.survey(history.accept(heard))
+    assert source_states(survey, "gpu1") == [
+        SourceState(
+            source="netdev", state="works", text="1 failed", objects=1, values=4, missing=1
+        ),
+        SourceState(source="ib_fabric", state=state, text=text),
+    ]
+
+
+def record_of_a_rack() -> DoctorRecord:
+    """Three hosts that are alike, one of them with half its PCIe lanes, and one that is away."""
+    names = ("gpu1", "gpu2", "gpu3")
+    hosts = [Host(name=name) for name in (*names, "gpu4")]
+    history, surveyor = History(hosts), Surveyor()
+    ports = {name: nic(0, pcie_width=8 if name == "gpu2" else 16) for name in names}
+    heard = tick(
+        0,
+        hellos={name: hello(item) for name, (item, _) in ports.items()},
+        frames={name: frame(0, *values) for name, (_, values) in ports.items()},
+        statuses=[
+            *up(*names),
+            NodeStatus("gpu4", NodeState.FAILED, START_NS, "no route to host", "no route"),
+        ],
+    )
+    surveyor.accept(heard)
+    return examine(surveyor.survey(history.accept(heard)))
+
+
+def test_the_table_has_faults_first_and_nodes_that_are_alike_together() -> None:
+    check_golden(GOLDENS / "doctor.txt", doctor_table(record_of_a_rack()))
+
+
+def test_the_object_follows_its_schema() -> None:
+    check_golden(SCHEMA, doctor_schema().decode())
+    jsonschema.validate(json.loads(doctor_json(record_of_a_rack())), json.loads(doctor_schema()))
+
+
+def test_this_machine() -> None:
+    done = fabmon("doctor", "--format", "json")
+    record = json.loads(done.stdout)
+    assert done.returncode == (5 if any(f["severity"] == "mend" for f in record["faults"]) else 0)
+    states = {each["source"]: each["state"] for each in record["nodes"][0]["sources"]}
+    assert states["netdev"] == "works"
+
+
+def test_a_hosts_file_that_is_wrong_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.txt"
+    path.write_text("gpu1 flavour=sweet\n")
+    done = fabmon("doctor", "--hosts", str(path))
+    assert done.returncode == 2
+    assert "unknown key 'flavour'" in done.stderr
+
+
+def test_when_nobody_answers_the_status_says_so() -> None:
+    done = fabmon("doctor", "--host", "localhost port=1", "--duration", "8")
+    assert done.returncode == 3
+    assert "failed: " in done.stdout
