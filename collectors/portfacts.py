@@ -62,17 +62,22 @@ def device_facts(fs: HostFS, path: str) -> Dict[str, Any]:
     driver = uevent(fs, f"{path}/device").get("DRIVER")
     facts: Dict[str, Any] = {"driver": driver}
     if pci is not None:
-        node = fs.number(pci, "numa_node")
-        facts.update(
-            pci=pci.rpartition("/")[2],
-            driver=driver or uevent(fs, pci).get("DRIVER"),
-            pcie_speed_gtps=_speed(fs.text(pci, "current_link_speed")),
-            pcie_width=fs.number(pci, "current_link_width"),
-            pcie_max_speed_gtps=_speed(fs.text(pci, "max_link_speed")),
-            pcie_max_width=fs.number(pci, "max_link_width"),
-            numa_node=node if node != -1 else None,
-        )
+        facts.update(pci_facts(fs, pci))
+        facts["driver"] = driver or uevent(fs, pci).get("DRIVER")
     return facts
+
+
+def pci_facts(fs: HostFS, pci: str) -> Dict[str, Any]:
+    """The place of a PCI function: its address, its link to the host, its NUMA node."""
+    node = fs.number(pci, "numa_node")
+    return {
+        "pci": pci.rpartition("/")[2],
+        "pcie_speed_gtps": _speed(fs.text(pci, "current_link_speed")),
+        "pcie_width": fs.number(pci, "current_link_width"),
+        "pcie_max_speed_gtps": _speed(fs.text(pci, "max_link_speed")),
+        "pcie_max_width": fs.number(pci, "max_link_width"),
+        "numa_node": node if node != -1 else None,
+    }
 
 
 def pci_directory(fs: HostFS, path: str) -> Optional[str]:

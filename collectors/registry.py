@@ -15,6 +15,9 @@ SOURCES: Dict[str, str] = {
     "rdma": "collectors.sources.rdma:Rdma",
     "rdma_errors": "collectors.sources.rdma:RdmaErrors",
     "ethtool": "collectors.sources.ethtool:Ethtool",
+    "nvlink": "collectors.sources.nvlink:Nvlink",
+    "nvlink_errors": "collectors.sources.nvlink_errors:NvlinkErrors",
+    "pcie": "collectors.sources.pcie:Pcie",
     "routes": "collectors.sources.routes:Routes",
 }
 """Name -> where its class is; the order is that of the blocks in a frame."""

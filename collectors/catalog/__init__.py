@@ -22,6 +22,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Dict
 
+from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.ib import ib_metrics
 from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
 from collectors.catalog.netdev import netdev_metrics
@@ -34,7 +35,12 @@ __all__ = ["CATALOG", "GAUGE", "WRAP32", "WRAP64", "Metric", "saturating"]
 CATALOG: Dict[str, Metric] = {
     metric.name: metric
     for metric in chain(
-        netdev_metrics(), ib_metrics(), rdma_metrics(), phy_metrics(), probe_metrics()
+        netdev_metrics(),
+        ib_metrics(),
+        rdma_metrics(),
+        phy_metrics(),
+        gpu_metrics(),
+        probe_metrics(),
     )
 }
 """Name -> metric."""

@@ -6,12 +6,14 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fabmon.cli.errors import UsageError
-from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, read
-from fabmon.fabric.model import Host
+
+if TYPE_CHECKING:
+    from fabmon.fabric.model import Host
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -33,6 +35,9 @@ ssh_config_option = click.option(
 
 def named(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
     """The nodes of --hosts and --host; this machine when none are named. Raises UsageError."""
+    from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, read
+    from fabmon.fabric.model import Host
+
     hosts: list[Host] = []
     try:
         if path is not None:

@@ -8,12 +8,15 @@ its disk, and nothing is left when the pipe closes.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import io
 import json
 import re
 import zipfile
 from importlib import resources
+from importlib.abc import SourceLoader
 from importlib.resources.abc import Traversable
+from zipimport import zipimporter
 
 import msgspec
 
@@ -111,10 +114,14 @@ def payload(settings: Settings) -> bytes:
 
 @functools.cache
 def archive() -> bytes:
-    """The `collectors` package as a zip file: the same bytes for the same code."""
+    """`collectors` and NVIDIA's `pynvml` as a zip file: the same bytes for the same code.
+
+    The node need not have pynvml; the probe imports it only where the driver's library is.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as zipped:
         _add(zipped, resources.files("collectors"), "collectors")
+        _add_file(zipped, "pynvml.py", _source("pynvml"))
     return buffer.getvalue()
 
 
@@ -143,7 +150,21 @@ def _add(zipped: zipfile.ZipFile, directory: Traversable, prefix: str) -> None:
         if entry.is_dir():
             _add(zipped, entry, name)
         elif entry.name.endswith(".py"):
-            # Without a date of its own an entry carries the time of the packing.
-            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
-            zipped.writestr(info, entry.read_bytes())
+            _add_file(zipped, name, entry.read_bytes())
+
+
+def _source(module: str) -> bytes:
+    """The text of a module of one file, which is not imported for it."""
+    spec = importlib.util.find_spec(module)
+    loader = None if spec is None else spec.loader
+    text = loader.get_source(module) if isinstance(loader, (SourceLoader, zipimporter)) else None
+    if text is None:
+        raise FileNotFoundError(f"{module} is not installed with its source")
+    return text.encode()
+
+
+def _add_file(zipped: zipfile.ZipFile, name: str, data: bytes) -> None:
+    # Without a date of its own an entry carries the time of the packing.
+    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    info.compress_type = zipfile.ZIP_DEFLATED
+    zipped.writestr(info, data)

@@ -6,6 +6,7 @@ At one sample a second every cache is cold for both; back to back they are warm 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import statistics
@@ -21,7 +22,8 @@ from typing import Any
 
 from tests.bench.measure import tell
 from tests.bench.process import cpu_s, rss_mb
-from tests.fixtures.hosts import ib_host
+from tests.fixtures import nvml
+from tests.fixtures.hosts import hgx_host, ib_host
 
 SECONDS, RUNS, BACK_TO_BACK = 12, 3, 200
 
@@ -33,6 +35,7 @@ def main() -> None:
         (Path(folder) / "proc").mkdir(exist_ok=True)
         first_frame(folder)
         whole(folder)
+        whole_gpu_host()
         if shutil.which("prometheus-node-exporter") is None:
             tell("probe_vs_node_exporter", {"skipped": "apt install prometheus-node-exporter"})
             return
@@ -54,6 +57,26 @@ def whole(folder: str) -> None:
             "rss_mb": max(run["rss_mb"] for run in runs),
         },
     )
+
+
+def whole_gpu_host() -> None:
+    """8 HCAs, 8 GPUs of 18 NVLinks and 10 plain NICs, against the stand-in for NVML."""
+    with tempfile.TemporaryDirectory() as folder:
+        hgx_host(folder, netdevs=10)
+        os.environ[nvml.VARIABLE] = str(Path(folder) / nvml.SCENARIO)
+        runs = [probe(folder, SECONDS) for _ in range(RUNS)]
+        cpu_ms = statistics.median(run["cpu_ms_per_frame"] for run in runs)
+        wall_ms = statistics.median(run["wall_ms_per_frame"] for run in runs)
+        tell(
+            "probe_gpu_host",
+            {
+                "values_per_frame": runs[0]["values_per_frame"],
+                "cpu_ms_per_frame": round(cpu_ms, 3),
+                "percent_of_a_core_at_1hz": round(cpu_ms / 10, 3),
+                "read_ms_per_frame": round(wall_ms, 2),
+                "rss_mb": max(run["rss_mb"] for run in runs),
+            },
+        )
 
 
 def beside(name: str, folder: str, gap_s: float, frames: int) -> None:
@@ -108,15 +131,18 @@ def _measured(command: list[str], frames: int) -> dict[str, float]:
         assert process.stdout is not None
         for _ in range(2):
             _next_frame(process.stdout.readline)
-        start_s, values = cpu_s(process.pid), 0
+        start_s, values, read_us = cpu_s(process.pid), 0, 0
         for _ in range(frames):
             frame = _next_frame(process.stdout.readline)
             values += sum(sum(v is not None for v in block[1:]) for block in frame[4][:-1] if block)
+            clocks = [block[0] for block in frame[4] if block]
+            read_us += (max(clocks) - frame[3]) // 1000
         used_s, rss = cpu_s(process.pid) - start_s, rss_mb(process.pid)
         process.kill()
     return {
         "cpu_ms_per_frame": used_s / frames * 1e3,
         "cpu_us_per_sample": used_s / values * 1e6,
+        "wall_ms_per_frame": read_us / frames / 1e3,
         "values_per_frame": round(values / frames),
         "samples": round(values / frames),
         "rss_mb": round(rss, 1),

@@ -4,6 +4,7 @@ import re
 
 from collectors import registry
 from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64, saturating
+from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.ib import ib_metrics
 from collectors.catalog.netdev import netdev_metrics
 from collectors.catalog.phy import phy_metrics
@@ -44,7 +45,14 @@ PROMISED = {
 def test_every_name_is_one_row() -> None:
     rows = [
         metric.name
-        for family in (netdev_metrics, ib_metrics, rdma_metrics, phy_metrics, probe_metrics)
+        for family in (
+            netdev_metrics,
+            ib_metrics,
+            rdma_metrics,
+            phy_metrics,
+            gpu_metrics,
+            probe_metrics,
+        )
         for metric in family()
     ]
     assert len(rows) == len(set(rows)) == len(CATALOG) > 200
@@ -74,11 +82,11 @@ def test_names_unit_and_direction_agree() -> None:
     assert all(CATALOG[name].kind == GAUGE for name in CATALOG if name.endswith("_bps"))
 
 
-def test_traffic_is_bytes_in_one_direction() -> None:
+def test_traffic_is_bytes_or_a_rate_in_one_direction() -> None:
     traffic = [metric for metric in CATALOG.values() if metric.topic == "traffic"]
     assert len(traffic) > 8
     for metric in traffic:
-        assert (metric.unit, metric.kind) == ("bytes", WRAP64), metric.name
+        assert (metric.unit, metric.kind) in (("bytes", WRAP64), ("bps", GAUGE)), metric.name
         assert metric.direction in ("tx", "rx"), metric.name
 
 

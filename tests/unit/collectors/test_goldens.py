@@ -15,17 +15,25 @@ import pytest
 
 from collectors import registry
 from collectors.source import SourceError
-from tests.fixtures import hosts
+from tests.fixtures import hosts, nvml
 from tests.fixtures.reading import ask
 from tests.fixtures.tree import Tree
 
 GOLDENS = Path(__file__).parent / "goldens"
 
-# Two of eight equal HCAs show everything that eight do.
+# Two of eight equal HCAs, and two of 18 NVLinks, show everything that all do.
 SMALL: dict[str, Callable[[Path], Tree]] = {
     "ib": lambda root: hosts.ib_host(root, hcas=2),
     "roce": lambda root: hosts.roce_host(root, hcas=2),
+    "hgx": lambda root: with_few_links(hosts.hgx_host(root, hcas=2)),
+    "nvlink5": lambda root: with_few_links(hosts.nvlink5_host(root)),
 }
+
+
+def with_few_links(tree: Tree) -> Tree:
+    scenario = (tree.root / nvml.SCENARIO).read_text().replace("links 18", "links 2")
+    (tree.root / nvml.SCENARIO).write_text(scenario.replace("gpus 8", "gpus 2"))
+    return tree
 
 
 def seen_on(name: str, root: Path) -> dict[str, Any]:
@@ -51,7 +59,8 @@ def seen_on(name: str, root: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted(hosts.HOSTS))
-def test_a_host_looks_as_it_did(tmp_path: Path, name: str) -> None:
+def test_a_host_looks_as_it_did(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
     text = json.dumps(seen_on(name, tmp_path), indent=1) + "\n"
     golden = GOLDENS / f"{name}.json"
     if os.environ.get("FABMON_UPDATE_GOLDENS") == "1":

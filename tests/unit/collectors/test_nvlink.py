@@ -1,0 +1,293 @@
+"""NVIDIA GPUs through the real pynvml, against a library that acts out a scenario."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collectors import pcitree
+from collectors.hostfs import HostFS
+from collectors.source import Faults, NoData, SourceError, Unsupported
+from tests.fixtures import nvml
+from tests.fixtures.hosts import hgx_host, ib_host, nvlink5_host
+from tests.fixtures.reading import Answer, ask, read, source
+from tests.fixtures.tree import Tree
+
+GB = 10**9
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    return tmp_path
+
+
+def act(root: Path, *scenario: str) -> Tree:
+    """A host whose library acts out `scenario`, with no PCI tree behind it."""
+    tree = Tree(root)
+    nvml.install(tree, scenario)
+    return tree
+
+
+def change(root: Path, *scenario: str) -> None:
+    Tree(root).nvml(scenario)
+
+
+def number(answer: Answer, name: str, metric: str = "nvlink_tx_bytes") -> int:
+    value = answer.values[name, metric]
+    assert value is not None
+    return value
+
+
+def test_every_link_and_the_gpu_as_a_whole_are_counted_in_bytes(root: Path) -> None:
+    tree = hgx_host(root)
+    nvlink = source("nvlink", root)
+    objects = nvlink.discover()
+    assert [item.id for item in objects[:3]] == ["gpu0", "gpu0/nv0", "gpu0/nv1"]
+    assert len(objects) == 8 * (1 + 18)
+    before = read(nvlink, objects)
+    tree.grow(10)
+    after = read(nvlink, objects)
+
+    def moved(name: str, metric: str = "nvlink_tx_bytes") -> int:
+        return number(after, name, metric) - number(before, name, metric)
+
+    # The library counts whole KiB.
+    assert moved("gpu0/nv3") == pytest.approx(10 * (1 * GB + 3 * 10**6), abs=1024)
+    assert moved("gpu7/nv0", "nvlink_rx_bytes") == pytest.approx(10 * 8 * GB / 2, abs=1024)
+    links = sum(moved(f"gpu2/nv{link}") for link in range(18))
+    assert moved("gpu2") == links
+    assert before.values["gpu2", "nvlink_tx_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("supported", "said"),
+    [
+        ("202 204 138 139", "fields 202/204"),
+        ("138 139 140 141", "fields 138/139"),
+        ("140 141", "fields 140/141, raw"),
+    ],
+)
+def test_the_best_counter_that_a_gpu_has_is_taken_and_said(
+    root: Path, supported: str, said: str
+) -> None:
+    tree = act(root, "gpus 1", "links 2", f"bytes {supported}")
+    nvlink = source("nvlink", root)
+    objects = nvlink.discover()
+    assert objects[0].info["bytes_from"] == said
+    first = number(read(nvlink, objects), "gpu0/nv1")
+    tree.grow(1)
+    assert number(read(nvlink, objects), "gpu0/nv1") - first == pytest.approx(1.001 * GB, abs=1024)
+
+
+def test_a_gpu_that_counts_nothing_is_sampled_by_gpm(root: Path) -> None:
+    act(root, "gpus 1", "links 4", "gpm 1000")
+    nvlink = source("nvlink", root)
+    objects = nvlink.discover()
+    assert [item.metrics for item in objects] == [("nvlink_tx_bps", "nvlink_rx_bps")]
+    assert objects[0].info["bytes_from"] == "gpm"
+    assert set(read(nvlink, objects).faults.values()) == {"absent"}
+    rates = read(nvlink, objects).of("gpu0")
+    assert rates == {"nvlink_tx_bps": 1000 * 2**20 * 8, "nvlink_rx_bps": 500 * 2**20 * 8}
+
+
+def test_links_that_nothing_counts_are_unsupported_and_not_zero(root: Path) -> None:
+    act(root, "gpus 1", "links 4", "speed 25000")
+    with pytest.raises(Unsupported):
+        ask("nvlink", root)
+    state = ask("nvlink_errors", root)
+    assert state.of("gpu0/nv0") == {"nvlink_state": 1, "nvlink_speed_bps": 200_000_000_000}
+
+
+def test_gpus_without_nvlink_have_none(root: Path) -> None:
+    act(root, "gpus 2", "bytes 197 198")
+    with pytest.raises(NoData):
+        ask("nvlink", root)
+    assert ask("pcie", root).of("gpu1")["pcie_tx_bytes"] == 2 * 10**12
+
+
+def test_a_host_without_the_driver_has_none_of_it(root: Path) -> None:
+    ib_host(root, hcas=1)
+    for name in ("nvlink", "nvlink_errors", "pcie"):
+        with pytest.raises(NoData, match="no NVIDIA driver"):
+            ask(name, root)
+
+
+def test_a_driver_whose_library_is_missing_is_said(root: Path) -> None:
+    Tree(root).write("proc/driver/nvidia/gpus/0000:1b:00.0/information", "Model: H100\n")
+    with pytest.raises(Unsupported, match="the NVIDIA driver is loaded, its library is not"):
+        ask("nvlink", root)
+
+
+@pytest.mark.parametrize(("code", "error"), [(9, "NoData"), (4, "Denied"), (18, "Failed")])
+def test_a_library_that_refuses_says_why(root: Path, code: int, error: str) -> None:
+    act(root, "gpus 1", f"init {code}")
+    with pytest.raises(SourceError) as caught:
+        ask("nvlink", root)
+    assert type(caught.value).__name__ == error
+
+
+HGX = nvml.HGX_H100
+
+
+def test_fields_that_fail_one_by_one_cost_their_own_value(root: Path) -> None:
+    links = range(18)
+    act(root, *HGX)
+    nvlink = source("nvlink", root)
+    objects = nvlink.discover()
+    read(nvlink, objects)
+    change(root, *HGX, "clock 1", "fail 3 138 999")
+    answer = read(nvlink, objects)
+    failed = {("gpu3", "nvlink_tx_bytes")} | {(f"gpu3/nv{n}", "nvlink_tx_bytes") for n in links}
+    assert set(answer.faults) == failed
+    assert set(answer.faults.values()) == {"failed"}
+    assert answer.values["gpu3", "nvlink_rx_bytes"] is not None
+    change(root, *HGX, "clock 2")
+    assert not read(nvlink, objects).faults
+
+
+@pytest.mark.parametrize("field", [161, 162, 163, 173, 177, 183, 160])
+def test_an_error_field_that_is_not_supported_is_no_metric(root: Path, field: int) -> None:
+    act(root, *HGX)
+    every = {m for item in source("nvlink_errors", root).discover() for m in item.metrics}
+    act_without = [f"fail {gpu} {field} 3" for gpu in range(8)]
+    change(root, *HGX, *act_without)
+    answer = ask("nvlink_errors", root)
+    kept = {metric for item in answer.objects for metric in item.metrics}
+    assert len(every - kept) == 1
+    assert not answer.faults
+
+
+def test_an_error_field_that_fails_later_costs_its_value(root: Path) -> None:
+    act(root, *HGX)
+    errors = source("nvlink_errors", root)
+    objects = errors.discover()
+    change(root, *HGX, "fail 2 163 999", "set 161 7")
+    answer = read(errors, objects)
+    assert {place[0] for place in answer.faults} == {f"gpu2/nv{link}" for link in range(18)}
+    assert answer.of("gpu2/nv0")["nvlink_crc_errors"] == "failed"
+    assert answer.of("gpu5/nv17")["nvlink_replays"] == 7
+
+
+def test_a_gpu_that_falls_off_the_bus_costs_its_own_values(root: Path) -> None:
+    act(root, *HGX)
+    for name in ("nvlink", "nvlink_errors", "pcie"):
+        change(root, *HGX)
+        asked = source(name, root)
+        objects = asked.discover()
+        read(asked, objects)
+        change(root, *HGX, "lost 5", "clock 1")
+        answer = read(asked, objects)
+        assert {place[0].partition("/")[0] for place in answer.faults} == {"gpu5"}
+        assert set(answer.faults.values()) == {"failed"}
+        asked.close()
+        # One that was lost before we came is not there; the others are.
+        ids = {item.id for item in source(name, root).discover()}
+        assert "gpu5" not in ids
+        assert "gpu6" in ids
+
+
+def test_a_link_that_goes_down_leaves_the_gpu_its_sum(root: Path) -> None:
+    act(root, *HGX)
+    nvlink, errors = source("nvlink", root), source("nvlink_errors", root)
+    objects, slow = nvlink.discover(), errors.discover()
+    read(nvlink, objects)
+    change(root, *HGX, "clock 1", "inactive 0 4")
+    down = read(nvlink, objects)
+    assert down.faults["gpu0/nv4", "nvlink_tx_bytes"] == "unsupported"
+    whole = number(down, "gpu0")
+    assert whole == pytest.approx(sum(GB + n * 10**6 for n in range(18) if n != 4), abs=18 * 1024)
+    state = read(errors, slow)
+    assert state.of("gpu0/nv4")["nvlink_state"] == 0
+    assert state.of("gpu0/nv5")["nvlink_state"] == 1
+    assert state.of("gpu0")["nvlink_speed_bps"] == 17 * 26_562 * 8_000_000
+    change(root, *HGX, "clock 2")
+    up = number(read(nvlink, objects), "gpu0")
+    # What the link moved while it could not be read is not made up into one tick.
+    assert up - whole == pytest.approx(sum(GB + n * 10**6 for n in range(18) if n != 4), abs=40960)
+
+
+def test_nvlink_5_has_an_error_set_of_its_own(root: Path) -> None:
+    nvlink5_host(root)
+    answer = ask("nvlink_errors", root)
+    of_a_link = answer.of("gpu1/nv0")
+    assert {"nvlink_malformed_packets", "nvlink_symbol_errors", "nvlink_recoveries"} <= set(
+        of_a_link
+    )
+    assert "nvlink_crc_errors" not in of_a_link
+    assert of_a_link["nvlink_speed_bps"] == 53_125 * 8_000_000
+
+
+def test_the_call_that_blocks_is_not_in_the_read(root: Path) -> None:
+    act(root, "gpus 8", "pcie_kbps 4000000")
+    pcie = source("pcie", root)
+    objects = pcie.discover()
+    try:
+        assert objects[0].metrics == ("pcie_tx_bps", "pcie_rx_bps")
+        until = time.monotonic() + 5
+        answer = read(pcie, objects)
+        while answer.faults and time.monotonic() < until:
+            # A reading takes no 20 ms a GPU and direction: it only fetches.
+            assert set(answer.faults.values()) == {"absent"}
+            time.sleep(0.05)
+            answer = read(pcie, objects)
+        assert answer.of("gpu7") == {"pcie_tx_bps": 32 * 10**9, "pcie_rx_bps": 16 * 10**9}
+        faults: Faults = {}
+        began_s = time.thread_time()
+        pcie.read(faults)
+        assert time.thread_time() - began_s < 0.01
+    finally:
+        pcie.close()
+
+
+def test_a_library_that_hangs_costs_the_gpus_and_nothing_else(root: Path) -> None:
+    tree = hgx_host(root, hcas=1)
+    change(root, *HGX, "hang 0")
+    command = [sys.executable, "-m", "collectors", "--root", str(root), "--interval", "0.3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ)) as probe:
+        assert probe.stdout is not None
+        seen: list[list[object]] = []
+        until = time.monotonic() + 20
+        while sum(line[0] == "frame" for line in seen) < 4 and time.monotonic() < until:
+            assert select.select([probe.stdout], [], [], 10)[0]
+            seen.append(json.loads(probe.stdout.readline()))
+        probe.kill()
+    hello = next(line[1] for line in reversed(seen) if line[0] == "hello")
+    assert isinstance(hello, dict)
+    assert "ib" in {block["source"] for block in hello["blocks"]}
+    lost = [line[1] for line in seen if line[0] == "notice"]
+    assert any(isinstance(it, dict) and it["source"] == "nvlink" for it in lost)
+    assert tree.root == root
+
+
+def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:
+    hgx_host(root)
+    near = pcitree.affinity(HostFS(str(root)), "0000:1b:00.0")
+    assert near["mlx5_0"] == "PIX"
+    assert near["mlx5_1"] == "NODE"
+    assert near["mlx5_4"] == "SYS"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same_node", "between"),
+    [
+        ("pci0000:00/0000:00:01.0/01.0", "pci0000:00/0000:00:01.0/01.1", True, "PIX"),
+        ("pci0/root/up/down1/gpu", "pci0/root/up/down2/nic", True, "PIX"),
+        ("pci0/root/up/down1/up2/down3/gpu", "pci0/root/up/down2/nic", True, "PXB"),
+        ("pci0/root1/gpu", "pci0/root2/nic", True, "PHB"),
+        ("pci0/root1/gpu", "pci1/root1/nic", True, "NODE"),
+        ("pci0/root1/gpu", "pci1/root1/nic", False, "SYS"),
+        ("pci0/root1/gpu", "pci1/root1/nic", None, None),
+    ],
+)
+def test_what_lies_between_two_functions(
+    one: str, other: str, same_node: bool | None, between: str | None
+) -> None:
+    assert pcitree.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
