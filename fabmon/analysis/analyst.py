@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from fabmon.analysis.condition import Condition, Detector
 from fabmon.analysis.ecmp_collision import EcmpCollisions
 from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.gpu_nic_numa import GpuNicNuma
 from fabmon.analysis.link_down import links_down
 from fabmon.analysis.node_lost import NodesLost
 from fabmon.analysis.scene import Event, Scene
@@ -28,6 +29,7 @@ class Analyst:
             EcmpCollisions(thresholds.ecmp_collision),
             links_down,
             NodesLost(thresholds.node_lost),
+            GpuNicNuma(),
         )
         self._tracker = Tracker(thresholds.findings)
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition
-from fabmon.fabric.model import MANAGEMENT, Port
+from fabmon.fabric.model import GPU, MANAGEMENT, NVLINK, Port
 from fabmon.fabric.moment import Moment
+
+_ADVICE = "Look at the cable and the optics, then at the log of the switch for this port."
+_ADVICE_INSIDE = (
+    "Look at nvidia-smi nvlink -s and at the kernel's log for Xid 74; drain the node, "
+    "then reset the GPU."
+)
 
 
 def links_down(moment: Moment) -> Iterator[Condition]:
@@ -37,7 +43,7 @@ def _condition(moment: Moment, port: Port) -> Condition:
         rows=rows,
         text=f"{ends} is down",
         evidence=(),
-        advice="Look at the cable and the optics, then at the log of the switch for this port.",
+        advice=_ADVICE_INSIDE if port.role in (GPU, NVLINK) else _ADVICE,
         confidence=1.0,
         lost=1.0,
         unseen="" if peer is not None else "the other end is not watched",

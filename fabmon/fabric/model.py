@@ -16,6 +16,9 @@ MANAGEMENT = "management"
 GPU = "gpu"
 NVLINK = "nvlink"
 
+FABRIC = (RAIL, UPLINK, DOWNLINK)
+"""Roles of the ports that training traffic crosses between nodes; NVLinks are inside one."""
+
 VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "ufm")
 """How a node is reached: a probe over ssh, over a command, here, or from an agent; or, without a
 probe, from what the node or its fabric offers by itself."""

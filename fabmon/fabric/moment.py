@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,12 +15,27 @@ from fabmon.fabric.tick import NodeStatus
 
 Floats = NDArray[np.float32]
 
-HEAT = ("tx_bps", "rx_bps", "pause_rx", "pause_tx", "ecn", "cnp", "errors", "drops")
+HEAT = (
+    "tx_bps",
+    "rx_bps",
+    "pause_rx",
+    "pause_tx",
+    "xoff",
+    "stall",
+    "ecn",
+    "cnp_sent",
+    "cnp",
+    "errors",
+    "drops",
+)
 """Columns kept for every port over the last minutes; all but bits/s are per second.
 
 `pause_rx` is the share of time (0 to 1) that this port was told to hold, `pause_tx` the share that
-it told its neighbour to; the worst priority counts. `ecn` is ECN-marked packets received, `cnp`
-CNPs handled (a sender slowed down). `errors` and `drops` are sums over the catalog's topics.
+it told its neighbour to; the worst priority counts. `xoff` is pauses begun or ended, both ways, all
+priorities. `stall` is the share of time in which data waited and nothing could be sent
+(InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (a sender was told to slow
+down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
+catalog's topics.
 """
 
 
@@ -43,7 +58,8 @@ class Moment:
     rest are [ports]; utilisation is bits/s over line rate, per direction. `last_heat` is `heat`,
     with the last known value where a port fell silent. `up` is 1 up, 0 down, NaN unknown; `was_up`
     is True where the port has been up since the start. `age_s` is the time since the port's last
-    sample. `saturated` is True where some counter of the port sticks at its maximum.
+    sample. `saturated` is True where some counter of the port sticks at its maximum; `stuck` are
+    the places of those counters in `values`, counted through its rows.
     """
 
     seq: int
@@ -65,6 +81,16 @@ class Moment:
     age_s: Floats
     saturated: NDArray[np.bool_]
     past: Past
+    stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+
+    def is_stuck(self, name: str) -> NDArray[np.bool_]:
+        """[ports]: whether a catalog metric sticks at its maximum: nobody knows its rate."""
+        found = np.zeros(len(self.up), np.bool_)
+        position = self.columns.get(name)
+        if position is not None and len(self.stuck):
+            width = self.values.shape[1]
+            found[self.stuck[self.stuck % width == position] // width] = True
+        return found
 
     def column(self, name: str) -> Floats:
         """[ports] of a HEAT column or of a catalog metric; all NaN when nobody has it."""

@@ -12,11 +12,29 @@ from fabmon.fabric.model import Host, Port
 from fabmon.fabric.moment import HEAT, Floats
 from fabmon.fabric.names import matches
 
-_WIRE = ("phy_{}_bytes", "ib_{}_bytes", "netdev_{}_bytes")
-"""Who counts a port's bytes, the best first. They overlap (on RoCE `ib_*` is RDMA only, while
-`phy_*` is the whole wire and `netdev_*` misses RDMA), so one is taken and none are added."""
+_WIRE = (
+    "phy_{}_bytes",
+    "ib_{}_bytes",
+    "rdma_{}_bytes",
+    "netdev_{}_bytes",
+    "nvlink_{}_bytes",
+    "xgmi_{}_bytes",
+)
+"""Who counts a port's bytes, the best first. They overlap (on RoCE `ib_*` and `rdma_*` are RDMA
+only, while `phy_*` is the whole wire and `netdev_*` misses RDMA), so one is taken and none are
+added."""
+
+_WIRE_BPS = ("nvlink_{}_bps",)
+"""Gauges of bits/s, of ports that count nothing."""
+
+_RATES = ("ib_rate_bps", "netdev_speed_bps", "nvlink_speed_bps", "xgmi_speed_bps")
+_STATES = ("netdev_up", "nvlink_state")
 
 _PAUSE = ("pfc_{}_pause_us_prio{}", "pause_{}_us")
+_XOFF = ("pfc_{}_transitions_prio{}", "pause_{}_transitions")
+_BITS_A_WAIT = 64
+"""One count of `ib_tx_wait` is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
+Assessment on InfiniBand Links", for Quantum; taken to hold for ConnectX too."""
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
@@ -33,14 +51,17 @@ class Deriver:
             for topic in ("error", "drop")
         }
 
-    def heat(self, values: Floats) -> Floats:
+    def heat(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each."""
         rows = {
-            "tx_bps": self._first(values, _WIRE, "tx") * 8,
-            "rx_bps": self._first(values, _WIRE, "rx") * 8,
+            "tx_bps": self._wire_bps(values, "tx"),
+            "rx_bps": self._wire_bps(values, "rx"),
             "pause_rx": self._pause(values, "rx"),
             "pause_tx": self._pause(values, "tx"),
+            "xoff": self._xoff(values),
+            "stall": self._stall(values, line_rate_bps),
             "ecn": self._one(values, "rdma_ecn_marked"),
+            "cnp_sent": self._one(values, "rdma_cnp_sent"),
             "cnp": self._one(values, "rdma_cnp_handled"),
             "errors": _sum(values[:, self._topics["error"]]),
             "drops": _sum(values[:, self._topics["drop"]]),
@@ -49,7 +70,7 @@ class Deriver:
 
     def line_rate_bps(self, values: Floats, overrides: Floats) -> Floats:
         """[ports] line rate of one direction: what the hosts file says, else what the port says."""
-        told = self._first(values, ("ib_rate_bps", "netdev_speed_bps"), "")
+        told = self._first(values, _RATES, "")
         told[told <= 0] = np.nan
         return np.where(np.isnan(overrides), told, overrides).astype(np.float32)
 
@@ -57,7 +78,9 @@ class Deriver:
         """[ports] 1 up, 0 down, NaN unknown. An InfiniBand port is up when it is ACTIVE."""
         ib_state = self._one(values, "ib_state")
         ib_up = np.where(np.isnan(ib_state), np.nan, ib_state == _IB_ACTIVE)
-        up = self._one(values, "netdev_up")
+        up = self._first(values, _STATES, "")
+        links_bps = self._one(values, "nvlink_speed_bps")
+        up = np.where(np.isnan(up) & ~np.isnan(links_bps), links_bps > 0, up)
         return np.where(np.isnan(ib_up), up, ib_up).astype(np.float32)
 
     def _one(self, values: Floats, name: str) -> Floats:
@@ -74,6 +97,26 @@ class Deriver:
             candidate = self._one(values, name.format(direction))
             np.copyto(best, candidate, where=np.isnan(best))
         return best
+
+    def _wire_bps(self, values: Floats, direction: str) -> Floats:
+        """Bits a second in one direction, as the best source that the port has counts them."""
+        counted = self._first(values, _WIRE, direction) * 8
+        return np.where(np.isnan(counted), self._first(values, _WIRE_BPS, direction), counted)
+
+    def _xoff(self, values: Floats) -> Floats:
+        """Pauses begun or ended a second, both ways."""
+        per_priority, whole_link = _XOFF
+        names = [whole_link.format(way) for way in ("rx", "tx")]
+        names += [per_priority.format(way, prio) for way in ("rx", "tx") for prio in range(8)]
+        there = [self._columns[name] for name in names if name in self._columns]
+        return _sum(values[:, there])
+
+    def _stall(self, values: Floats, line_rate_bps: Floats) -> Floats:
+        """Share of time in which data waited and nothing could be sent, 0 to 1."""
+        waited_bps = self._one(values, "ib_tx_wait") * np.float32(_BITS_A_WAIT)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
+        return share
 
     def _pause(self, values: Floats, direction: str) -> Floats:
         """Share of time paused, 0 to 1: the worst priority, or the link pause of 802.3x."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
 from fabmon.fabric.messages import Hello, Notice
-from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Host
+from fabmon.fabric.model import FABRIC, Host
 from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -22,9 +22,6 @@ RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
 
 Indices = NDArray[np.intp]
-
-_FABRIC = (RAIL, UPLINK, DOWNLINK)
-"""Roles whose utilisation counts for the busiest link; NVLinks are inside the node."""
 
 _PROBE_CPU = "probe_cpu_us"
 _US_PER_S = 1e6
@@ -153,7 +150,7 @@ class History:
         self._cell_rows = rows
         self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
         self._deriver = Deriver(self._columns)
-        self._carries = np.array([port.role in _FABRIC for port in self._fabric.ports], np.bool_)
+        self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
         # Who tells of a port: the last of `_nodes` stands for nobody.
         self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)
         self._speakers: dict[str, str] = {}
@@ -167,13 +164,14 @@ class History:
         values = np.full((ports, len(self._columns)), np.nan, np.float32)
         values.ravel()[self._cells] = self._series.rate[self._picked]
         saturated = np.zeros(ports, np.bool_)
-        saturated[self._cell_rows[self._series.saturated[self._picked]]] = True
+        full = self._series.saturated[self._picked]
+        saturated[self._cell_rows[full]] = True
         arrived = [self._series.arrived_s(node.place) for node in self._nodes.values()]
         age_s = (now_s - np.array([*arrived, -np.inf]))[self._row_node].astype(np.float32)
-        heat = self._deriver.heat(values)
+        line_rate = self._deriver.line_rate_bps(values, self._overrides)
+        heat = self._deriver.heat(values, line_rate)
         up = self._deriver.up(values)
         self._remember(heat, up)
-        line_rate = self._deriver.line_rate_bps(values, self._overrides)
         with np.errstate(divide="ignore", invalid="ignore"):
             tx_util = heat[HEAT.index("tx_bps")] / line_rate
             rx_util = heat[HEAT.index("rx_bps")] / line_rate
@@ -200,6 +198,7 @@ class History:
             age_s=age_s,
             saturated=saturated,
             past=self._ring,
+            stuck=self._cells[full],
         )
 
     def _remember(self, heat: Floats, up: Floats) -> None:

@@ -31,6 +31,8 @@ UNRATED = 0x202
 """Traffic, but the line rate is not known, so no share of it."""
 NOTHING = 0x203
 """No port in this place."""
+STUCK = 0x204
+"""The counter sticks at its maximum: at least so much, nobody knows how much."""
 
 STALE_TICKS = 3
 """Samples older than this many ticks are stale, whatever the node's state."""
@@ -81,6 +83,8 @@ def encode(
     codes[rows] |= HOT
     codes[stale] = codes[stale] & LEVEL | STALE
     codes[absent] = ABSENT
+    if heat.counted_by:
+        codes[absent & moment.is_stuck(heat.counted_by)] = STUCK
     if heat.traffic:
         flowing = np.isfinite(moment.column(heat.columns[0])) & absent
         codes[flowing] = UNRATED
@@ -116,6 +120,8 @@ class Look:
             return " " * width, palette.text
         if kind == ABSENT:
             return "·" * width, palette.dim
+        if kind == STUCK:
+            return "≥".ljust(width), palette.dim
         if kind == UNRATED:
             return "?".ljust(width), palette.dim
         if kind == DOWN:

@@ -83,9 +83,11 @@ def _term(word: str) -> Term:
         raise FilterError("nothing after !")
     if comparison := _COMPARISON.fullmatch(body):
         name, operator, value = comparison.groups()
-        names = [item.name for item in HEATS]
-        if name not in names:
-            raise FilterError(f"{name}: compare one of {' '.join(names)}")
+        try:
+            heat(name)
+        except KeyError:
+            names = " ".join(item.name for item in HEATS)
+            raise FilterError(f"{name}: compare one of {names}") from None
         try:
             return Term(name, operator, value, negated, float(value.rstrip("%")))
         except ValueError:

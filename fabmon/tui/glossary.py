@@ -69,13 +69,17 @@ lost
 max/mean
     the busiest uplink over the average one: 1 is perfectly even.
 metric
-    what colours the cells: util, tx, rx, pause, ecn, cnp, errors or drops.
+    what colours the cells: util, tx, rx, pause, pause-rx, pause-tx (and those of each priority that
+    PFC is used on, as in pause-rx-p3), xoff, stall, ecn, cnp-sent, cnp, errors or drops.
 min
     minutes, of time; UTC everywhere.
 node
     a machine watched: a host or a switch.
 NUMA
     the half of the host that a card hangs on.
+NVLink
+    the links between the GPUs of a node. g0, g1 … are GPUs, with all their NVLinks together, in
+    GB/s, one direction.
 pause
     share of time that a port was told to hold (paused, rx), or told its neighbour to (pausing,
     tx).
@@ -95,15 +99,20 @@ queued
     waiting for its turn to be connected to.
 rail
     the NIC of the same index in every host: r0, r1 … Collectives run along rails.
+RDMA only
+    the port's bytes are those of RDMA alone: the wire carries more.
 rx
     received: into the port named.
-saturated ?
+saturated ≥
     a counter stuck at its maximum, as old InfiniBand ones do: the true value is unknown.
 spine
     a switch that joins the leaves.
 stale ▒
     the last sample is older than three ticks: the last colour, dimmed, with its age in the row.
     `?` without colours.
+stall
+    share of time that a port had data and might not send: InfiniBand's xmit_wait over the line
+    rate; an estimate.
 starting
     the probe is on its way into the node's python3.
 switch
@@ -120,6 +129,10 @@ util
     utilisation: bits per second over line rate, the greater of tx and rx.
 victim
     what suffers under a finding without being its cause.
+without RDMA
+    the port's bytes are those of the kernel's stack, which RDMA bypasses: the wire carries more.
+XOFF
+    pauses begun or ended per second, PFC and 802.3x, both ways.
 """
 
 

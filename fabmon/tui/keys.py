@@ -64,7 +64,7 @@ KEYS = (
         "metric",
         "m",
         "m",
-        "metric of the cells: util tx rx pause ecn cnp errors drops",
+        "metric of the cells: traffic, pause, XOFF, stall, ECN, CNPs, errors, drops",
         label="metric",
         only=("overview",),
         title="Next metric",

@@ -143,8 +143,8 @@ def _band(band: Sequence[_Placed]) -> list[tuple[Part, ...]]:
 def _place(line: NDArray[np.intp], part: Part) -> None:
     """Write the port rows of a part into its columns."""
     for node, ports, block in zip(
-        (part.node, part.beside),
-        (Section.left_ports, Section.right_ports),
+        (part.node, part.node, part.beside),
+        (Section.left_ports, Section.middle_ports, Section.right_ports),
         part.blocks,
         strict=False,
     ):

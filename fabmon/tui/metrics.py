@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from collectors.catalog.phy import PRIORITIES
 from fabmon.fabric.moment import HEAT, Floats, Moment
-from fabmon.tui.units import Unit, bits, per_second, percent, rate
+from fabmon.tui.units import Unit, bits, bytes_, per_second, percent, rate
 
 IDLE = 0.005
 """A share of the scale below which a cell is drawn as idle."""
@@ -19,8 +20,10 @@ _TINY = 1e-9
 class Heat:
     """One metric of the heatmap.
 
-    `columns` are HEAT columns, of which a cell shows the greatest; for traffic they are divided by
-    the line rate. `low` and `high` bound the scale, which is logarithmic unless `linear`.
+    `columns` are HEAT columns or catalog metrics, of which a cell shows the greatest; for traffic
+    they are divided by the line rate, else by `per`. `low` and `high` bound the scale, which is
+    logarithmic unless `linear`. `counted_by` is the counter behind it that may stick at its
+    maximum, empty when none can.
     """
 
     name: str
@@ -31,6 +34,8 @@ class Heat:
     low: float
     high: float
     ends: tuple[str, str]
+    per: float = 1.0
+    counted_by: str = ""
 
     @property
     def traffic(self) -> bool:
@@ -42,10 +47,13 @@ class Heat:
         if self.traffic:
             both = {"tx_bps": moment.tx_util, "rx_bps": moment.rx_util}
             return _greatest([both[column] for column in self.columns])
-        return _greatest([moment.column(column) for column in self.columns])
+        values = _greatest([moment.column(column) for column in self.columns])
+        return values if self.per == 1 else values / np.float32(self.per)
 
     def last_values(self, moment: Moment, line_rate_bps: Floats) -> Floats:
-        """[ports]: the same, of the last time that each port was heard of."""
+        """[ports]: the same, of the last time that each port was heard of, where that is kept."""
+        if self.columns[0] not in HEAT:
+            return self.values(moment)
         values = _greatest([moment.last_heat[HEAT.index(column)] for column in self.columns])
         if not self.traffic:
             return values
@@ -70,9 +78,10 @@ class Heat:
                 for column in self.columns
             ]
             return "  ".join(parts)
+        if self.counted_by and moment.is_stuck(self.counted_by)[row]:
+            return f"{self.name}: its counter sticks at its maximum"
         value = float(self.values(moment)[row])
-        share = self.columns[0].startswith("pause")
-        return f"{self.name} {percent(value) if share else per_second(value)}"
+        return f"{self.name} {percent(value) if self.high == 1 else per_second(value)}"
 
 
 def _greatest(parts: list[Floats]) -> Floats:
@@ -80,53 +89,111 @@ def _greatest(parts: list[Floats]) -> Floats:
     return values
 
 
+def _traffic(name: str, title: str, short: str, *columns: str) -> Heat:
+    return Heat(name, title, short, columns, True, 0, 1, ("0", "100 %"))
+
+
+def _share(name: str, title: str, *columns: str, per: float = 1.0, counted_by: str = "") -> Heat:
+    ends = ("0", "100 %, log from 0.1 %")
+    return Heat(name, title, title, columns, False, 0.001, 1, ends, per, counted_by)
+
+
 def _events(name: str, title: str, short: str, column: str) -> Heat:
     return Heat(name, title, short, (column,), False, 1, 1e6, ("0", "1 M/s, log"))
 
 
-HEATS = (
-    Heat(
-        "util",
-        "% of line rate, max of tx and rx",
-        "% of line rate",
-        ("tx_bps", "rx_bps"),
-        True,
-        0,
-        1,
-        ("0", "100 %"),
-    ),
-    Heat("tx", "% of line rate, tx", "tx, % of line", ("tx_bps",), True, 0, 1, ("0", "100 %")),
-    Heat("rx", "% of line rate, rx", "rx, % of line", ("rx_bps",), True, 0, 1, ("0", "100 %")),
-    Heat(
-        "pause",
-        "% of time paused, max of rx and tx",
-        "% of time paused",
-        ("pause_rx", "pause_tx"),
-        False,
-        0.001,
-        1,
-        ("0", "100 %, log from 0.1 %"),
-    ),
+_TRAFFIC = (
+    _traffic("util", "% of line rate, max of tx and rx", "% of line rate", "tx_bps", "rx_bps"),
+    _traffic("tx", "% of line rate, tx", "tx, % of line", "tx_bps"),
+    _traffic("rx", "% of line rate, rx", "rx, % of line", "rx_bps"),
+)
+_PAUSE = (
+    _share("pause", "% of time paused, max of rx and tx", "pause_rx", "pause_tx"),
+    _share("pause-rx", "% of time told to hold", "pause_rx"),
+    _share("pause-tx", "% of time telling to hold", "pause_tx"),
+)
+_CONGESTION = (
+    _events("xoff", "PFC pauses begun or ended /s", "XOFF /s", "xoff"),
+    _share("stall", "% of time stalled, InfiniBand, est.", "stall", counted_by="ib_tx_wait"),
     _events("ecn", "ECN-marked packets received /s", "ECN /s", "ecn"),
+    _events("cnp-sent", "CNPs sent /s", "CNP sent /s", "cnp_sent"),
     _events("cnp", "CNPs handled /s", "CNP /s", "cnp"),
     _events("errors", "errors /s", "errors /s", "errors"),
     _events("drops", "drops /s", "drops /s", "drops"),
 )
-"""In the order of the key."""
+HEATS = (*_TRAFFIC, *_PAUSE, *_CONGESTION)
+"""In the order of the key; the priorities that PFC is used on come after `pause-tx`."""
+
+
+def _of_priority(direction: str, priority: int) -> Heat:
+    """The pause of one priority in one direction."""
+    told = "told to hold" if direction == "rx" else "telling to hold"
+    return _share(
+        f"pause-{direction}-p{priority}",
+        f"% of time {told}, priority {priority}",
+        f"pfc_{direction}_pause_us_prio{priority}",
+        per=1e6,
+    )
+
+
+_BY_NAME: dict[str, Heat] = {item.name: item for item in HEATS} | {
+    item.name: item
+    for direction in ("rx", "tx")
+    for priority in PRIORITIES
+    for item in [_of_priority(direction, priority)]
+}
 
 
 def heat(name: str) -> Heat:
-    """The metric called `name`. Raises KeyError."""
-    for item in HEATS:
-        if item.name == name:
-            return item
-    raise KeyError(name)
+    """The metric called `name`, also one of a single priority. Raises KeyError."""
+    return _BY_NAME[name]
 
 
-def following(name: str) -> str:
-    """The name of the metric after it."""
-    names = [item.name for item in HEATS]
-    return names[(names.index(name) + 1) % len(names)]
+def lossless(moment: Moment) -> list[int]:
+    """The priorities that PFC is used on: those a port says are lossless, or that paused now."""
+    told: set[int] = set()
+    for port in moment.fabric.ports:
+        told.update(p for p in port.info.get("pfc_priorities") or () if p in PRIORITIES)
+    for priority in PRIORITIES:
+        for direction in ("rx", "tx"):
+            if (
+                np.nanmax(moment.column(f"pfc_{direction}_pause_us_prio{priority}"), initial=0.0)
+                > 0
+            ):
+                told.add(priority)
+    return sorted(told)
+
+
+def following(name: str, moment: Moment | None) -> str:
+    """The name of the metric after it, of those that this fabric has."""
+    used = [] if moment is None else lossless(moment)
+    names = [item.name for item in (*_TRAFFIC, *_PAUSE)]
+    names += [f"pause-{way}-p{priority}" for priority in used for way in ("rx", "tx")]
+    names += [item.name for item in _CONGESTION]
+    return names[(names.index(name) + 1) % len(names)] if name in names else _CONGESTION[0].name
+
+
+_INSIDE = ("gpu", "nvlink", "xgmi")
+"""Kinds of ports whose traffic the field counts in bytes."""
+
+
+def unit_of(kind: str, chosen: Unit) -> Unit:
+    """The unit for a port's traffic: links inside a node are told in GB/s, one direction."""
+    return Unit.GBYTE if kind in _INSIDE and chosen is Unit.GBIT else chosen
+
+
+def scope(moment: Moment, row: int) -> str:
+    """What a port's traffic leaves out, in words; empty when it is the whole wire."""
+    port = moment.fabric.ports[row]
+    has = {
+        stem: not np.isnan(moment.column(f"{stem}_tx_bytes")[row])
+        for stem in ("phy", "ib", "rdma", "netdev")
+    }
+    if port.kind != "ethernet" or has["phy"]:
+        return "all its NVLinks" if port.kind == "gpu" else ""
+    if has["ib"] or has["rdma"]:
+        return "RDMA only"
+    return "without RDMA" if has["netdev"] and port.info.get("rdma") else ""
 
 
 def traffic_words(moment: Moment, row: int, unit: Unit) -> str:
@@ -134,8 +201,15 @@ def traffic_words(moment: Moment, row: int, unit: Unit) -> str:
     line = float(moment.line_rate_bps[row])
     parts = []
     for name, util in (("tx", moment.tx_util), ("rx", moment.rx_util)):
-        shown = unit if unit is not Unit.PERCENT else Unit.GBIT
+        kind = moment.fabric.ports[row].kind
+        shown = unit_of(kind, unit if unit is not Unit.PERCENT else Unit.GBIT)
         value = rate(float(moment.column(f"{name}_bps")[row]), line, shown)
         parts.append(f"{name} {value:>9} {percent(float(util[row])):>6}")
-    of = f"of {bits(line)}" if line > 0 else "line rate not known: speed= in the hosts file"
-    return f"{'  '.join(parts)}  {of}"
+    said = (
+        bytes_(line)
+        if unit_of(moment.fabric.ports[row].kind, Unit.GBIT) is Unit.GBYTE
+        else bits(line)
+    )
+    of = f"of {said}" if line > 0 else "line rate not known: speed= in the hosts file"
+    less = scope(moment, row)
+    return f"{'  '.join(parts)}  {of}" + (f"  ({less})" if less else "")

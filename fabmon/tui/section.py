@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from fabmon.fabric.model import DOWNLINK, MANAGEMENT, RAIL, SWITCH, UPLINK, Fabric, Node, Port
+from fabmon.fabric.model import DOWNLINK, GPU, MANAGEMENT, RAIL, SWITCH, UPLINK, Fabric, Node, Port
 
 Shape = tuple[int, int]
 """Width of a cell, and of the gap after it."""
@@ -41,7 +41,8 @@ class Block:
 class Section:
     """A group. `name` and `beside` are the widths of the names at the left and at the right.
 
-    `slots` is how many places for ports there are at the left, the same for all groups of hosts.
+    `slots` is how many places for ports there are at the left, `gpus` how many for GPUs after
+    them, the same for all groups of hosts.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Section:
     right: _Side
     hosts: bool
     slots: int
+    gpus: int
     name: int
     beside: int
 
@@ -70,6 +72,11 @@ class Section:
         return shown(node, RAIL) or shown(node, MANAGEMENT)
 
     @staticmethod
+    def middle_ports(node: Node) -> tuple[Port, ...]:
+        """The GPUs, between the rails and what stands beside."""
+        return shown(node, GPU)
+
+    @staticmethod
     def right_ports(node: Node) -> tuple[Port, ...]:
         """The ports at the right."""
         return shown(node, UPLINK)
@@ -80,27 +87,37 @@ class Section:
         return last.x + last.count * last.pitch
 
     def blocks(self, shape: Shape) -> tuple[Block, ...]:
-        """The ports, and the uplinks beside them if there are any."""
+        """The ports, the GPUs, and the uplinks beside them; the last two may have no cells."""
         cell = shape[0]
-        first = Block(MARK + self.name + AGE, _pitch(self.left, shape), cell, 0, self.slots)
+        ports = Block(MARK + self.name + AGE, _pitch(self.left, shape), cell, 0, self.slots)
+        x = ports.x + ports.count * ports.pitch + (_BETWEEN if self.slots and self.gpus else 0)
+        gpus = Block(x, _pitch(self._middle, shape), cell, self.slots, self.gpus)
+        before = self.slots + self.gpus
+        x = gpus.x + gpus.count * gpus.pitch + (_BETWEEN if before else 0) + self.beside
         uplinks = _slots(self.right)
         if not uplinks:
-            return (first,)
-        after = first.x + self.slots * first.pitch + (_BETWEEN if self.slots else 0) + self.beside
-        return (first, Block(after, _pitch(self.right, shape), cell, self.slots, uplinks))
+            return (ports, gpus)
+        return (ports, gpus, Block(x, _pitch(self.right, shape), cell, before, uplinks))
+
+    @property
+    def _middle(self) -> _Side:
+        return tuple((node, gpus) for node, _ in self.left if (gpus := self.middle_ports(node)))
 
     def labels(self, shape: Shape) -> list[tuple[int, str]]:
         """What the columns are called; where that does not fit, as much of its end as does."""
         made: list[tuple[int, str]] = []
-        for block, side in zip(self.blocks(shape), (self.left, self.right), strict=False):
+        sides = (self.left, self._middle, self.right)
+        for block, side in zip(self.blocks(shape), sides, strict=False):
             names: dict[int, str] = {}
             for _, ports in side:
                 for port in ports:
                     names.setdefault(port.index, port.label)
             room = max(1, block.pitch - (1 if block.pitch > 1 else 0))
-            for slot, label in sorted(names.items()):
-                cut = label if cell_len(label) <= room else label[-room:]
-                made.append((block.x + slot * block.pitch, cut))
+            fits = all(cell_len(label) <= room for label in names.values())
+            for place, (slot, label) in enumerate(sorted(names.items())):
+                # Cut labels are told apart by the first one, which says what the block is of.
+                cut = label[:room] if not place else label[-room:]
+                made.append((block.x + slot * block.pitch, label if fits else cut))
         return made
 
 
@@ -114,11 +131,21 @@ def sections(fabric: Fabric, keep: frozenset[str] | None, width: int) -> list[Se
     longest = max((cell_len(node.name) for node in fabric.nodes), default=0)
     name = min(max(longest, 6), max(8, width // 4))
     slots = max((_slots(left) for left, _, hosts in sides.values() if hosts), default=0)
+    gpus = max((len(shown(node, GPU)) for node in fabric.nodes), default=0)
     beside = max(
         (_beside(title, right) for title, (_, right, hosts) in sides.items() if hosts), default=0
     )
     return [
-        Section(title, left, right, hosts, slots if hosts else _slots(left), name, beside)
+        Section(
+            title,
+            left,
+            right,
+            hosts,
+            slots if hosts else _slots(left),
+            gpus if hosts else 0,
+            name,
+            beside,
+        )
         for title, (left, right, hosts) in sides.items()
     ]
 

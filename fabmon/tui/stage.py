@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import MANAGEMENT, Fabric
+from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.moment import Floats
 from fabmon.tui.cells import Codes, Scale, encode, stale_ports
 from fabmon.tui.clock import SECOND_NS
@@ -98,7 +98,7 @@ class Stage:
     def cables(self, fabric: Fabric) -> int:
         """How many cables are watched: two watched ends are one. Counted once for each fabric."""
         if self._cables is None or self._cables[0] is not fabric:
-            ports = [port for port in fabric.ports if port.role != MANAGEMENT and port.node]
+            ports = [port for port in fabric.ports if port.role in FABRIC and port.node]
             ends = sum(peer(port, fabric) is None or port.row < (port.peer or 0) for port in ports)
             self._cables = (fabric, ends)
         return self._cables[1]
@@ -113,7 +113,8 @@ class Stage:
 
     def next_metric(self) -> None:
         """The next metric of the cells."""
-        self.choices = replace(self.choices, metric=following(self.choices.metric))
+        moment = None if self.live is None else self.live.moment
+        self.choices = replace(self.choices, metric=following(self.choices.metric, moment))
 
     def next_ramp(self) -> None:
         """The next colours."""

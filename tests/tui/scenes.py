@@ -18,7 +18,19 @@ from fabmon.analysis.condition import Evidence
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.messages import Notice
-from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, EcmpGroup, Fabric, Node, Port
+from fabmon.fabric.model import (
+    DOWNLINK,
+    GPU,
+    HOST,
+    NVLINK,
+    RAIL,
+    SWITCH,
+    UPLINK,
+    EcmpGroup,
+    Fabric,
+    Node,
+    Port,
+)
 from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.tick import NodeState, NodeStatus
 
@@ -29,9 +41,17 @@ STEP = 12
 
 
 def fabric(
-    leaves: int = 2, spines: int = 4, hosts: int = 4, rails: int = 8, bare: Sequence[str] = ()
+    leaves: int = 2,
+    spines: int = 4,
+    hosts: int = 4,
+    rails: int = 8,
+    bare: Sequence[str] = (),
+    gpus: int = 0,
 ) -> Fabric:
-    """`hosts` a leaf; `bare` are nodes that have not said hello. Uplinks: two for each spine."""
+    """`hosts` a leaf; `bare` are nodes that have not said hello. Uplinks: two for each spine.
+
+    Each host has so many `gpus`, with two NVLinks each.
+    """
     maker = _Maker()
     nodes: list[Node] = []
     groups: list[EcmpGroup] = []
@@ -53,7 +73,9 @@ def fabric(
             )
             for n, nic in enumerate(nics):
                 maker.join(nic, down[host * rails + n])
-            nodes.append(Node(label, HOST, name, tuple(nics), _ABOUT_HOST if nics else {}))
+            inside = [] if label in bare else maker.gpus(label, gpus)
+            ports = (*nics, *inside)
+            nodes.append(Node(label, HOST, name, ports, _ABOUT_HOST if nics else {}))
     for spine in range(spines):
         name = f"spine{spine + 1}"
         down = [maker.port(name, f"swp{n + 1}", DOWNLINK, n) for n in range(leaves * per_spine)]
@@ -106,6 +128,22 @@ class _Maker:
         self.ports.append(made)
         return made
 
+    def gpus(self, node: str, count: int) -> list[Port]:
+        made: list[Port] = []
+        for n in range(count):
+            for name, kind, role, label in (
+                (f"gpu{n}", "gpu", GPU, f"g{n}"),
+                (f"gpu{n}/nv0", "nvlink", NVLINK, f"nv{2 * n}"),
+                (f"gpu{n}/nv1", "nvlink", NVLINK, f"nv{2 * n + 1}"),
+            ):
+                info = {"gpu_name": "NVIDIA H100 80GB HBM3", "numa_node": n // 4}
+                if role == NVLINK:
+                    info = {"gpu": f"gpu{n}", "version": 5, "remote": "nvswitch"}
+                index = int(label.lstrip("gnv"))
+                made.append(Port(len(self.ports), node, name, kind, role, index, label, None, info))
+                self.ports.append(made[-1])
+        return made
+
     def join(self, one: Port, other: Port) -> None:
         self._peers[one.row], self._peers[other.row] = other.row, one.row
 
@@ -137,7 +175,9 @@ class World:
 
     `collides` is the first tick of the collision (None for never); `down` are rows without
     carrier; `quiet` are nodes that fell silent, and when; `failed` were never reached, and why.
-    `gap` are ticks of which nothing is known. `broken` names counters that no port has.
+    `gap` are ticks of which nothing is known. `broken` names counters that no port has. `stuck`
+    are rows whose `ib_tx_wait` sticks at its maximum; `paused` those that priority 3 was paused on,
+    and the share of time.
     """
 
     fabric: Fabric = field(default_factory=fabric)
@@ -150,6 +190,8 @@ class World:
     gap: range = range(0)
     broken: tuple[str, ...] = ("cnp",)
     notices: tuple[tuple[str, Notice], ...] = ()
+    stuck: tuple[int, ...] = ()
+    paused: tuple[tuple[int, float], ...] = ()
 
     @cached_property
     def _jitter(self) -> Floats:
@@ -177,6 +219,8 @@ class World:
             for row in self.victims:
                 tx[row] *= 0.52
         rx = np.where(peers >= 0, tx[peers], np.float32(np.nan))
+        inside = np.array([port.role in (GPU, NVLINK) for port in self.fabric.ports])
+        rx[inside] = tx[inside] * np.float32(0.9)
         return tx, rx
 
     @property
@@ -230,6 +274,9 @@ class World:
             hot, _ = self.guilty
             heat[HEAT.index("ecn"), hot] = 12_300
             heat[HEAT.index("pause_rx"), hot] = 0.081
+        heat[HEAT.index("stall"), list(self.stuck)] = np.nan
+        for row, share in self.paused:
+            heat[HEAT.index("pause_rx"), row] = share
         for name in self.broken:
             heat[HEAT.index(name)] = np.nan
         for node, since in self.quiet:
@@ -274,6 +321,8 @@ class World:
             values[:, columns[name]] = heat[column] / 8
         values[:, columns["netdev_up"]] = up
         values[:, columns["netdev_tx_drops"]] = 0
+        for row, share in self.paused:
+            values[row, columns["pfc_rx_pause_us_prio3"]] = share * 1e6
         return Moment(
             seq=seq,
             time_ns=START_NS + seq * 10**9,
@@ -294,6 +343,9 @@ class World:
             age_s=ages,
             saturated=np.zeros(ports, dtype=np.bool_),
             past=self,
+            stuck=np.array(
+                [row * len(columns) + columns["ib_tx_wait"] for row in self.stuck], np.intp
+            ),
         )
 
     def _statuses(self, seq: int) -> dict[str, NodeStatus]:
@@ -378,3 +430,7 @@ def _lost(node: Node, since_ns: int) -> Finding:
         since_ns=since_ns, confidence=1.0, lost=1.0,
         unseen="whether the node is down, or only our way to it",
     )  # fmt: skip
+
+
+def row_of(world: World, port: str) -> int:
+    return next(p.row for p in world.fabric.ports if p.id == port)

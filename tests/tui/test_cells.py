@@ -12,6 +12,7 @@ from fabmon.tui.cells import (
     LEVEL,
     NOTHING,
     STALE,
+    STUCK,
     UNRATED,
     Look,
     encode,
@@ -19,7 +20,7 @@ from fabmon.tui.cells import (
 )
 from fabmon.tui.metrics import HEATS, heat
 from fabmon.tui.palette import Depth, palette
-from tests.tui.scenes import World
+from tests.tui.scenes import World, row_of
 from tests.tui.worlds import troubled
 
 UTIL = heat("util")
@@ -31,10 +32,6 @@ def codes_of(world: World, seq: int = 70, metric: str = "util", digits: bool = F
     hot = [world.guilty[0]]
     codes = encode(moment, heat(metric), levels, hot, moment.line_rate_bps)
     return [int(code) for code in codes]
-
-
-def row_of(world: World, port: str) -> int:
-    return next(p.row for p in world.fabric.ports if p.id == port)
 
 
 def test_each_state_has_a_code_of_its_own() -> None:
@@ -101,7 +98,7 @@ def test_every_state_is_told_from_every_other_without_colour(
     levels = scale(UTIL, depth, digits)
     look = Look(palette(depth), levels)
     busy = len(levels.edges) // 2 + 1
-    states = [0, busy, busy | HOT, busy | STALE, ABSENT, DOWN, UNRATED]
+    states = [0, busy, busy | HOT, busy | STALE, ABSENT, DOWN, STUCK, UNRATED]
     pictures = [look.picture(code, width)[0] for code in states]
     assert all(len(text) == width for text in pictures)
     if width == 1:

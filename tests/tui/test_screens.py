@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from fabmon.tui.metrics import HEATS
 from tests.tui import golden
 from tests.tui.running import Running, running
+from tests.tui.scenes import World, fabric, row_of
 from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
 
 SIZES = ((60, 18), (80, 24), (120, 40), (240, 70))
@@ -54,13 +58,53 @@ async def test_a_healthy_fabric_is_calm() -> None:
         assert "No finding" in run.text
 
 
-@pytest.mark.parametrize("metric", ["tx", "rx", "pause", "ecn", "cnp", "errors", "drops", "util"])
+METRICS = [*(item.name for item in HEATS[1:]), "util"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
 async def test_every_metric_says_its_scale(metric: str) -> None:
-    order = ["tx", "rx", "pause", "ecn", "cnp", "errors", "drops", "util"]
+    order = METRICS
     async with running(COLLISION, size=(120, 24)) as run:
         await run.press(*["m"] * (order.index(metric) + 1))
         assert f"m {metric}" in run.lines[0]
         golden.check(f"metric-{metric}", run.text)
+
+
+async def test_the_priorities_that_pause_are_reached_and_no_others() -> None:
+    world = replace(HEALTHY, paused=((row_of(HEALTHY, "gpu002/mlx5_1"), 0.25),))
+    async with running(world, size=(120, 24)) as run:
+        await run.press(*["m"] * (METRICS.index("pause-tx") + 2))
+        assert "m pause-rx-p3" in run.lines[0]
+        golden.check("metric-pause-rx-p3", run.text)
+        await run.press("m", "m")
+        assert "m xoff" in run.lines[0]
+
+
+async def test_a_counter_that_sticks_is_a_state_of_its_own() -> None:
+    world = replace(HEALTHY, stuck=(row_of(HEALTHY, "gpu002/mlx5_1"),))
+    async with running(world, size=(120, 24)) as run:
+        await run.press(*["m"] * (METRICS.index("stall") + 1))
+        row = next(line for line in run.lines if "gpu002" in line)
+        assert "≥" in row
+
+
+GPUS = World(fabric=fabric(leaves=1, hosts=4, rails=8, gpus=8))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_gpus_stand_beside_the_rails(size: tuple[int, int]) -> None:
+    async with running(GPUS, size=size) as run:
+        _fits(run, size)
+        golden.check(f"gpus-{size[0]}x{size[1]}", run.text)
+
+
+async def test_a_gpu_opens_to_its_links() -> None:
+    async with running(GPUS, size=(120, 60)) as run:
+        await run.press(*["right"] * 8)
+        assert "gpu001/gpu0" in run.text
+        await run.press("enter", "enter")
+        golden.check("gpu-port", run.text)
+        await run.press("slash", *"gpu0/nv1", "enter")
 
 
 @pytest.mark.parametrize("size", [(20, 5), (73, 20), (72, 19), (111, 30), (300, 80)])

@@ -8,7 +8,7 @@ import numpy as np
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import DOWNLINK
+from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.tui import clock
 from fabmon.tui.cells import stale_ports
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
@@ -104,6 +104,8 @@ def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
     matched = stage.matched(scene)
     if matched is not None:
         usable &= matched.ports
+    if heat.traffic:
+        usable &= np.array([port.role not in (GPU, NVLINK) for port in moment.fabric.ports])
     rows = np.flatnonzero(usable)
     order = rows[np.argsort(-values[rows], kind="stable")].tolist()
     order = _one_end(order, scene, count)

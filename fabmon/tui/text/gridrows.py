@@ -17,6 +17,9 @@ from fabmon.tui.palette import Palette
 from fabmon.tui.section import AGE, MARK, Block
 from fabmon.tui.widgets.rowpainter import Row
 
+_LEFT = 2
+"""Blocks that belong to the node at the left: its ports, and its GPUs."""
+
 _GONE = (NodeState.LOST, NodeState.FAILED)
 
 
@@ -42,7 +45,8 @@ def rows(grid: Grid, cells: Codes, scene: Scene, palette: Palette) -> tuple[Row,
             continue
         texts = []
         for part in parts:
-            own = slice(part.blocks[0].first, part.blocks[0].first + part.blocks[0].count)
+            left = part.blocks[:_LEFT]
+            own = slice(left[0].first, left[-1].first + left[-1].count)
             name, note, gone = _node(part, scene)
             mark = "✖" if gone or down[y, own].any() else "▲" if hot[y, own].any() else " "
             old = float(ages[y, own].max(initial=0))
@@ -103,11 +107,12 @@ def _part(
         made.append((x + 1, mark, accent))
         made.append((x + MARK, fit(name, width), palette.gone if gone else palette.text))
         made.append((x + MARK + width, right(age, AGE - 1), palette.dim))
-    if beside and len(blocks) > 1:
-        made.append((blocks[1].x - len(beside) - 1, beside, palette.dim))
+    left, uplinks = blocks[:_LEFT], blocks[_LEFT:]
+    if beside and uplinks:
+        made.append((uplinks[0].x - len(beside) - 1, beside, palette.dim))
     if note:
-        end = blocks[1].x if len(blocks) > 1 else blocks[0].x + blocks[0].count * blocks[0].pitch
-        room = max(end - blocks[0].x - 1, 12)
-        made.append((blocks[0].x, fit(note, room), palette.dim))
-        blocks = blocks[1:]
+        end = uplinks[0].x if uplinks else left[-1].x + left[-1].count * left[-1].pitch
+        room = max(end - left[0].x - 1, 12)
+        made.append((left[0].x, fit(note, room), palette.dim))
+        blocks = uplinks
     return tuple(sorted(made, key=lambda text: text[0])), blocks

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import Node, Port
+from fabmon.fabric.model import GPU, NVLINK, Node, Port
 from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, line, right, width_of, wrap
+from fabmon.tui.metrics import unit_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import PortTarget, peer
@@ -27,7 +28,11 @@ def page(stage: Stage, scene: Scene, node: Node, width: int) -> list[Line]:
     lines = _about(node, scene, width, palette)
     lines.append(line((f" Ports; the curves are of the last {_MINUTES} min", palette.strong)))
     matched = stage.matched(scene)
-    ports = [port for port in node.ports if matched is None or matched.ports[port.row]]
+    ports = [
+        port
+        for port in node.ports
+        if port.role != NVLINK and (matched is None or matched.ports[port.row])
+    ]
     if not ports:
         said = "no port in the filter" if node.ports else "no port yet: nothing has come from it"
         return [*lines, line((f"   {said}", palette.dim))]
@@ -103,7 +108,8 @@ def _port(
 def _traffic(name: str, port: Port, stage: Stage, scene: Scene) -> list[Span]:
     """`tx  188 Gb/s 47.0 %`."""
     palette, moment = stage.palette, scene.moment
-    unit = Unit.GBIT if stage.choices.unit is Unit.PERCENT else stage.choices.unit
+    chosen = Unit.GBIT if stage.choices.unit is Unit.PERCENT else stage.choices.unit
+    unit = unit_of(port.kind, chosen)
     bps = float(moment.column(f"{name}_bps")[port.row])
     share = float((moment.tx_util if name == "tx" else moment.rx_util)[port.row])
     said = rate(bps, float(moment.line_rate_bps[port.row]), unit)
@@ -113,16 +119,27 @@ def _traffic(name: str, port: Port, stage: Stage, scene: Scene) -> list[Span]:
     ]
 
 
+_COUNTED = (
+    ("errors", "errors"),
+    ("drops", "drops"),
+    ("ECN", "ecn"),
+    ("CNP sent", "cnp_sent"),
+    ("CNP", "cnp"),
+    ("XOFF", "xoff"),
+)
+
+
 def troubles(scene: Scene, row: int) -> list[tuple[str, str, bool]]:
     """(name, value in words, whether it is more than nothing) of what a port may suffer."""
     told = []
-    for name, column in (("errors", "errors"), ("drops", "drops"), ("ECN", "ecn"), ("CNP", "cnp")):
+    for name, column in _COUNTED:
         value = float(scene.moment.column(column)[row])
         told.append((name, per_second(value), value > 0))
-    for name, column in (("paused", "pause_rx"), ("pausing", "pause_tx")):
+    for name, column in (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall")):
         value = float(scene.moment.column(column)[row])
         told.append((name, percent(value), value > 0))
-    return told
+    inside = scene.moment.fabric.ports[row].role in (GPU, NVLINK)
+    return [each for each in told if not inside or each[0] in ("errors", "drops")]
 
 
 def flow(parts: Sequence[list[Span]], width: int, palette: Palette) -> list[list[Span]]:
@@ -153,8 +170,19 @@ def facts(info: dict[str, Any]) -> str:
     if now:
         told.append(f"PCIe {now}" + (f" (slower than its {most})" if most and most != now else ""))
     left.pop("kind", None)
+    told += _lossless(left.pop("pfc", None), left.pop("pfc_priorities", None))
     told += [f"{key} {value}" for key, value in left.items() if value not in (None, False, "")]
     return ", ".join(told)
+
+
+def _lossless(pfc: object, priorities: object) -> list[str]:
+    """What is known of priority flow control: on (for which priorities), off, or not supported."""
+    if pfc is None:
+        return []
+    if pfc != "on":
+        return [f"PFC {'not supported' if pfc == 'unsupported' else pfc}"]
+    which = ", ".join(map(str, priorities)) if isinstance(priorities, (list, tuple)) else ""
+    return [f"PFC on, lossless: priority {which}" if which else "PFC on"]
 
 
 def _pcie(speed: object, lanes: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -9,23 +10,26 @@ from rich.style import Style
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import Port
+from fabmon.fabric.model import GPU, Port
 from fabmon.fabric.moment import Floats
 from fabmon.tui import units
 from fabmon.tui.clock import MINUS
 from fabmon.tui.filter import Term
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
-from fabmon.tui.metrics import traffic_words
+from fabmon.tui.metrics import traffic_words, unit_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import peer
 from fabmon.tui.text import chart, words
 from fabmon.tui.text.inspect import state
 from fabmon.tui.text.node import facts, flow, troubles
+from fabmon.tui.text.nvlinks import nvlinks
+from fabmon.tui.units import Unit
 
 SPANS = (1, 2, 5, 10)
 """Minutes that the charts can show."""
 _AXIS = 10
+_PRIORITY = re.compile(r"(_prio)\d$")
 _TOPICS = (
     ("traffic", "Traffic"),
     ("packets", "Packets"),
@@ -66,6 +70,8 @@ def page(
             text = f" {words.mark(finding)} {words.cause(finding)}: {finding.text}"
             lines += [line((part, accent)) for part in wrap(text, width - 1)]
     lines += _charts(stage, scene, port, minutes, width, height)
+    if port.role == GPU:
+        lines += nvlinks(stage, scene, port, width)
     lines += counters(scene, port, stage.choices.terms, width, palette)
     return lines
 
@@ -87,8 +93,9 @@ def _charts(
     rows = max(3, min(10, (height - 12) // (1 if beside else 2)))
     each = (width - 3) // 2 if beside else width - 2
     styles = {"tx": palette.tx, "rx": palette.rx}
+    unit = unit_of(port.kind, stage.choices.unit)
     drawn = {
-        name: _chart(name, values, top, rated, minutes, each, rows, styles[name], stage)
+        name: _chart(name, values, top, rated, minutes, each, rows, styles[name], unit, stage)
         for name, values in windows.items()
     }
     if not beside:
@@ -108,10 +115,11 @@ def _chart(
     width: int,
     rows: int,
     style: Style,
+    unit: Unit,
     stage: Stage,
 ) -> list[list[Span]]:
     """A curve between its axes. The scale is the line rate, so that it never moves."""
-    palette, unit = stage.palette, stage.choices.unit
+    palette = stage.palette
     columns = width - _AXIS - 1
     draw = chart.braille if palette.depth.rgb else chart.bars
     curve = draw(values, columns, rows, top)
@@ -157,13 +165,33 @@ def counters(
             lines.append(line((f" {title}", palette.strong)))
         for name in sorted(topics[topic]):
             lines.extend(_counter(name, float(moment.column(name)[port.row]), width, palette))
-    if missing:
-        lines.append(
-            line((" Absent here: not supported, not permitted, or not yet known", palette.strong))
-        )
-        text = "  ".join(sorted(missing))
-        lines += [line((f"   {part}", palette.dim)) for part in wrap(text, width - 4)]
+    return lines + _absent(
+        missing, {name for names in topics.values() for name in names}, width, palette
+    )
+
+
+def _absent(missing: list[str], there: set[str], width: int, palette: Palette) -> list[Line]:
+    """What the port lacks: single counters of families that it has, whole families else."""
+    families = {_family(name) for name in there}
+    single = sorted(_PRIORITY.sub(r"\1*", name) for name in missing if _family(name) in families)
+    whole = sorted({_family(name) for name in missing} - families)
+    lines: list[Line] = []
+    for title, names in (
+        (
+            "Absent here: not supported, not permitted, or not yet known",
+            list(dict.fromkeys(single)),
+        ),
+        ("Nothing here of", whole),
+    ):
+        if names:
+            lines.append(line((f" {title}", palette.strong)))
+            text = "  ".join(names)
+            lines += [line((f"   {part}", palette.dim)) for part in wrap(text, width - 4)]
     return lines
+
+
+def _family(name: str) -> str:
+    return name.partition("_")[0]
 
 
 def _counter(name: str, value: float, width: int, palette: Palette) -> list[Line]:

@@ -6,7 +6,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.fabric.model import Fabric, Port
 from fabmon.tui.target import peer
 
-_CAUSES = {"ecmp_collision": "ECMP collision"}
+_CAUSES = {"ecmp_collision": "ECMP collision", "gpu_nic_numa": "GPU far from its NIC"}
 _GONE = ("down", "lost", "failed", "dead", "stale")
 
 

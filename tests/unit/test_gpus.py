@@ -1,0 +1,134 @@
+"""GPUs on their way through the house: from the library's fields to bits/s, states, findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from collectors import registry
+from collectors.hostfs import HostFS
+from collectors.probe import Probe
+from fabmon.analysis.audit import audit
+from fabmon.analysis.audit.survey import Surveyor
+from fabmon.analysis.gpu_nic_numa import GpuNicNuma
+from fabmon.analysis.link_down import links_down
+from fabmon.fabric.messages import Frame, Hello, decode
+from fabmon.fabric.model import GPU, NVLINK, Host, Port
+from fabmon.fabric.moment import Moment
+from fabmon.history.history import History
+from tests.fixtures import nvml
+from tests.fixtures.hosts import hgx_host
+from tests.fixtures.tree import Tree
+from tests.goldens import check_golden
+from tests.making import tick, up
+
+GOLDENS = Path(__file__).parent / "goldens"
+SOURCES = ("ib", "ib_errors", "nvlink", "nvlink_errors", "pcie")
+LINK_BPS = 26_562 * 8e6
+
+
+class Node:
+    """One probe over a fake host, and the history of what it said."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.history = History([Host(name="gpu001")])
+        self.surveyor = Surveyor()
+        self.moment: Moment | None = None
+        self._seq = 0
+        self._hello: Hello | None = None
+        self._probe = Probe(
+            [registry.load(name)(HostFS(str(tree.root))) for name in SOURCES],
+            self._take,
+            {"probe": "test", "hostname": "gpu001"},
+            0.05,
+        )
+
+    def frames(self, count: int) -> Moment:
+        self._probe.run(self._seq + count)
+        assert self.moment is not None
+        return self.moment
+
+    def _take(self, line: bytes) -> None:
+        message = decode(line)
+        if isinstance(message, Hello):
+            # The probe ticks faster than it says, so that the test need not wait.
+            self._hello = msgspec.structs.replace(message, interval_s=1.0)
+        if isinstance(message, Frame):
+            hellos = {} if self._hello is None else {"gpu001": self._hello}
+            heard = tick(self._seq, {"gpu001": message}, hellos, up("gpu001"))
+            self.moment = self.history.accept(heard)
+            self.surveyor.accept(heard)
+            self._hello = None
+            self._seq += 1
+            self.tree.grow(self._seq)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    return hgx_host(tmp_path, hcas=8)
+
+
+def port(moment: Moment, name: str) -> Port:
+    return next(each for each in moment.fabric.ports if each.name == name)
+
+
+def test_a_gpu_carries_what_its_links_carry(tree: Tree) -> None:
+    moment = Node(tree).frames(3)
+    gpu = port(moment, "gpu2")
+    links = [p.row for p in moment.fabric.ports if p.name.startswith("gpu2/")]
+    assert (gpu.role, gpu.label, len(links)) == (GPU, "g2", 18)
+    tx, rx = moment.column("tx_bps"), moment.column("rx_bps")
+    assert tx[gpu.row] == pytest.approx(tx[links].sum(), rel=1e-3)
+    assert rx[gpu.row] == pytest.approx(tx[gpu.row] / 2, rel=1e-3)
+    assert moment.line_rate_bps[gpu.row] == pytest.approx(18 * LINK_BPS, rel=1e-6)
+    assert moment.line_rate_bps[links[0]] == pytest.approx(LINK_BPS, rel=1e-6)
+    assert moment.up[gpu.row] == 1
+
+
+def test_the_busiest_link_of_the_fabric_is_none_inside_a_node(tree: Tree) -> None:
+    moment = Node(tree).frames(3)
+    worst = np.fmax(moment.tx_util, moment.rx_util)
+    inside = [p.row for p in moment.fabric.ports if p.role in (GPU, NVLINK)]
+    rails = [p.row for p in moment.fabric.ports if p.role == "rail"]
+    assert moment.worst(1)[0] == pytest.approx(np.nanmax(worst[rails]))
+    assert np.isfinite(worst[inside]).all()
+
+
+def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
+    node = Node(tree)
+    node.frames(3)
+    tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
+    moment = node.frames(10)
+    (condition,) = links_down(moment)
+    assert condition.subject == "gpu001/gpu3/nv7"
+    assert "nvidia-smi nvlink" in condition.advice
+
+
+def test_gpus_near_their_nics_are_no_finding(tree: Tree) -> None:
+    node = Node(tree)
+    assert not GpuNicNuma()(node.frames(2))
+    assert "gpu_nic_numa" not in {f.check for f in audit(node.surveyor.survey(node.frames(1)))}
+
+
+def test_gpus_far_from_every_nic_are_told_once_for_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    tree = hgx_host(tmp_path, hcas=8)
+    for number in range(4, 8):
+        tree.remove(f"sys/class/infiniband/mlx5_{number}")
+        tree.remove(f"sys/class/net/ib{number}")
+    node = Node(tree)
+    moment = node.frames(2)
+    detect = GpuNicNuma()
+    (condition,) = detect(moment)
+    text = msgspec.json.format(msgspec.json.encode(condition), indent=2).decode() + "\n"
+    check_golden(GOLDENS / "condition_gpu_nic_numa.json", text)
+    assert detect(moment) == (condition,)
+    (fault,) = (f for f in audit(node.surveyor.survey(moment)) if f.check == "gpu_nic_numa")
+    assert fault.ports == tuple(f"gpu001/gpu{n}" for n in range(4, 8))
