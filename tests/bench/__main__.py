@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import console, heatmap, probe, ssh
+from tests.bench import console, heatmap, probe, ssh, wire
 
 
 def main() -> None:
@@ -10,6 +10,7 @@ def main() -> None:
     console.main()
     ssh.main()
     probe.main()
+    wire.main()
     heatmap.main()
 
 

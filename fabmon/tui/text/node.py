@@ -170,9 +170,22 @@ def facts(info: dict[str, Any]) -> str:
     if now:
         told.append(f"PCIe {now}" + (f" (slower than its {most})" if most and most != now else ""))
     left.pop("kind", None)
+    told += _nearest(left.pop("affinity", None))
     told += _lossless(left.pop("pfc", None), left.pop("pfc_priorities", None))
     told += [f"{key} {value}" for key, value in left.items() if value not in (None, False, "")]
     return ", ".join(told)
+
+
+def _nearest(affinity: object) -> list[str]:
+    """The NICs that a GPU is nearest to, and how near in the words of `nvidia-smi topo -m`."""
+    if not isinstance(affinity, dict) or not affinity:
+        return []
+    way = min(affinity.values(), key=lambda way: _NEAREST_FIRST.get(way, len(_NEAREST_FIRST)))
+    names = [str(name) for name, its in affinity.items() if its == way]
+    return [f"nearest NIC {' '.join(names)} ({way})"]
+
+
+_NEAREST_FIRST = {way: place for place, way in enumerate(("PIX", "PXB", "PHB", "NODE", "SYS"))}
 
 
 def _lossless(pfc: object, priorities: object) -> list[str]:

@@ -1,0 +1,73 @@
+"""Bytes a tick on the wire: a GPU host of 8 HCAs, 8 GPUs of 18 NVLinks and 10 plain NICs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from collectors import packing
+from tests.bench.measure import tell
+from tests.fixtures import nvml
+from tests.fixtures.hosts import hgx_host
+
+TICKS = 60
+MOVING = 0.3
+
+
+def main() -> None:
+    """Print what its frames take, packed and plain, while 30 % of its counters move."""
+    blocks = _first_frame()
+    chance = random.Random(7)
+    places = [
+        (number, place)
+        for number, block in enumerate(blocks)
+        if block is not None
+        for place, value in enumerate(block)
+        if place and value is not None
+    ]
+    moving = chance.sample(places, int(len(places) * MOVING))
+    encode = packing.Packer().frame
+    sizes, plain = [], []
+    for seq in range(TICKS):
+        for number, place in moving:
+            block = blocks[number]
+            assert block is not None
+            block[place] += int(chance.gauss(5e10, 5e8))
+        for block in blocks:
+            if block is not None:
+                block[0] += 10**9 + chance.randrange(10**6)
+        sizes.append(len(encode(seq, seq * 10**9, seq * 10**9, blocks)))
+        plain.append(len(json.dumps(blocks)))
+    tell(
+        "wire_gpu_host",
+        {
+            "values": len(places),
+            "bytes_per_s_packed": round(statistics.mean(sizes[2:])),
+            "bytes_per_s_plain": round(statistics.mean(plain[2:])),
+        },
+    )
+
+
+def _first_frame() -> list[list[Any] | None]:
+    with tempfile.TemporaryDirectory() as folder:
+        hgx_host(folder, netdevs=10)
+        done = subprocess.run(
+            [sys.executable, "-m", "collectors", "--root", folder, "--once"],
+            env={**os.environ, nvml.VARIABLE: str(Path(folder) / nvml.SCENARIO)},
+            capture_output=True,
+            check=True,
+        )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    blocks: list[list[Any] | None] = next(line[4] for line in lines if line[0] == "frame")
+    return blocks
+
+
+if __name__ == "__main__":
+    main()
