@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from collectors import packing
+from collectors import packing, wire
 from tests.bench.measure import tell
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
@@ -23,7 +23,7 @@ MOVING = 0.3
 
 def main() -> None:
     """Print what its frames take, packed and plain, while 30 % of its counters move."""
-    blocks = _first_frame()
+    blocks, every = _first_frame()
     chance = random.Random(7)
     places = [
         (number, place)
@@ -43,8 +43,12 @@ def main() -> None:
         for block in blocks:
             if block is not None:
                 block[0] += 10**9 + chance.randrange(10**6)
-        sizes.append(len(encode(seq, seq * 10**9, seq * 10**9, blocks)))
-        plain.append(len(json.dumps(blocks)))
+        now = [
+            None if block is None or (seq + place) % every[place] else list(block)
+            for place, block in enumerate(blocks)
+        ]
+        sizes.append(len(encode(seq, seq * 10**9, seq * 10**9, now)))
+        plain.append(len(wire.dump(now)))
     tell(
         "wire_gpu_host",
         {
@@ -55,7 +59,8 @@ def main() -> None:
     )
 
 
-def _first_frame() -> list[list[Any] | None]:
+def _first_frame() -> tuple[list[list[Any] | None], list[int]]:
+    """The blocks, and how often each is read."""
     with tempfile.TemporaryDirectory() as folder:
         hgx_host(folder, netdevs=10)
         done = subprocess.run(
@@ -66,7 +71,8 @@ def _first_frame() -> list[list[Any] | None]:
         )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     blocks: list[list[Any] | None] = next(line[4] for line in lines if line[0] == "frame")
-    return blocks
+    hello = next(line[1] for line in lines if line[0] == "hello")
+    return blocks, [block["every"] for block in hello["blocks"]]
 
 
 if __name__ == "__main__":
