@@ -43,7 +43,10 @@ class Past(Protocol):
     """The last minutes, as the history keeps them."""
 
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
-        """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none."""
+        """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none.
+
+        Traffic is kept for the whole of what can be looked back at, the others for two minutes.
+        """
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
         """Utilisation [ticks] of the busiest direction of any fabric link, 0 to 1; NaN if none."""

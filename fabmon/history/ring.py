@@ -1,4 +1,4 @@
-"""The last minutes of what is drawn: float32 rings, series-major, so that a chart is one slice."""
+"""What is drawn and judged of the last minutes: float32 rings, where a chart is one slice."""
 
 from __future__ import annotations
 
@@ -10,55 +10,87 @@ from numpy.typing import NDArray
 from fabmon.fabric.moment import HEAT, Floats
 
 _FIRST_ROWS = 64
+_LONG = 2
+"""The first columns of HEAT, traffic both ways, are charted over all that is kept."""
+_BRIEF_TICKS = 120
+"""The others are judged over two minutes at most: a thousand hosts would take 400 MB else."""
+
+_Slots = NDArray[np.intp]
 
 
 class Ring:
-    """`ticks` values of every HEAT column of every port, and of the busiest link of the fabric.
+    """`ticks` values of the traffic of every port, and of the busiest link of the fabric.
 
-    Ticks are addressed by their sequence number; one that was never appended reads as NaN.
+    The other HEAT columns are kept for two minutes. Ticks are addressed by their sequence number;
+    one that was never appended, or is not kept any more, reads as NaN.
     """
 
     def __init__(self, ticks: int) -> None:
         self.ticks = ticks
-        self._heat = np.full((len(HEAT), _FIRST_ROWS, ticks), np.nan, np.float32)
+        self._traffic = _Table(_LONG, ticks)
+        self._rest = _Table(len(HEAT) - _LONG, min(ticks, _BRIEF_TICKS))
         self._worst = np.full(ticks, np.nan, np.float32)
         self._last = -1
 
     def append(self, seq: int, heat: Floats, worst: float) -> None:
         """Keep [len(HEAT), ports] values of tick `seq`; sequence numbers skipped become gaps."""
-        rows = heat.shape[1]
-        self._make_room(rows)
         for missing in range(max(self._last + 1, seq - self.ticks + 1), seq):
-            self._heat[:, :, missing % self.ticks] = np.nan
+            self._traffic.clear(missing)
+            self._rest.clear(missing)
             self._worst[missing % self.ticks] = np.nan
-        slot = seq % self.ticks
-        self._heat[:, :rows, slot] = heat
-        self._heat[:, rows:, slot] = np.nan
-        self._worst[slot] = worst
+        self._traffic.put(seq, heat[:_LONG])
+        self._rest.put(seq, heat[_LONG:])
+        self._worst[seq % self.ticks] = worst
         self._last = seq
 
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
         """[len(rows), ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
-        slots, kept = self._slots(ticks, end_seq)
-        picked: Floats = self._heat[HEAT.index(column)][np.asarray(rows, np.intp)][:, slots]
-        picked[:, ~kept] = np.nan
-        return picked
+        place = HEAT.index(column)
+        if place < _LONG:
+            return self._traffic.window(place, rows, self._seqs(ticks, end_seq), self._last)
+        return self._rest.window(place - _LONG, rows, self._seqs(ticks, end_seq), self._last)
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
         """[ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
-        slots, kept = self._slots(ticks, end_seq)
-        picked: Floats = self._worst[slots]
-        picked[~kept] = np.nan
+        seqs = self._seqs(ticks, end_seq)
+        picked: Floats = self._worst[seqs % self.ticks]
+        picked[~_kept(seqs, self.ticks, self._last)] = np.nan
         return picked
 
-    def _slots(self, ticks: int, end_seq: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        seqs = np.arange(end_seq - ticks + 1, end_seq + 1)
-        kept = (seqs > self._last - self.ticks) & (seqs <= self._last) & (seqs >= 0)
-        return seqs % self.ticks, kept
+    @staticmethod
+    def _seqs(ticks: int, end_seq: int) -> _Slots:
+        return np.arange(end_seq - ticks + 1, end_seq + 1)
+
+
+class _Table:
+    """Some columns of every port over so many ticks."""
+
+    def __init__(self, columns: int, ticks: int) -> None:
+        self._ticks = ticks
+        self._values = np.full((columns, _FIRST_ROWS, ticks), np.nan, np.float32)
+
+    def clear(self, seq: int) -> None:
+        self._values[:, :, seq % self._ticks] = np.nan
+
+    def put(self, seq: int, values: Floats) -> None:
+        rows = values.shape[1]
+        self._make_room(rows)
+        self._values[:, :rows, seq % self._ticks] = values
+        self._values[:, rows:, seq % self._ticks] = np.nan
+
+    def window(self, column: int, rows: Sequence[int], seqs: _Slots, last: int) -> Floats:
+        picked: Floats = self._values[column][np.ix_(np.asarray(rows, np.intp), seqs % self._ticks)]
+        picked[:, ~_kept(seqs, self._ticks, last)] = np.nan
+        return picked
 
     def _make_room(self, rows: int) -> None:
-        have = self._heat.shape[1]
+        columns, have, ticks = self._values.shape
         if rows > have:
-            larger = np.full((len(HEAT), max(rows, 2 * have), self.ticks), np.nan, np.float32)
-            larger[:, :have] = self._heat
-            self._heat = larger
+            larger = np.full((columns, max(rows, 2 * have), ticks), np.nan, np.float32)
+            larger[:, :have] = self._values
+            self._values = larger
+
+
+def _kept(seqs: _Slots, ticks: int, last: int) -> NDArray[np.bool_]:
+    kept: NDArray[np.bool_] = (seqs > last - ticks) & (seqs <= last) & (seqs >= 0)
+    return kept
