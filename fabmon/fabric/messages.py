@@ -110,11 +110,11 @@ def decode(line: bytes | bytearray) -> Hello | Frame | Packed | Notice:
     """One line of the wire. Raises WireError for anything else, with what was expected."""
     try:
         message = _DECODER.decode(line)
+        if isinstance(message, (Frame, Packed)):
+            return message
+        body = _cleaned(message.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a line of the wire: {error}") from None
-    if isinstance(message, (Frame, Packed)):
-        return message
-    body = message.body if _is_plain(line) else _cleaned(message.body)
     if isinstance(body, Hello) and body.wire != wire.VERSION:
         raise WireError(
             f"the node speaks wire {body.wire}, this console {wire.VERSION}: "
@@ -139,11 +139,6 @@ def clean(text: str) -> str:
     if text.isprintable() and len(text) <= _MAX_TEXT:
         return text
     return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])
-
-
-def _is_plain(line: bytes | bytearray) -> bool:
-    """Whether a line can hold no text that needs cleaning: JSON escapes what is not printable."""
-    return line.isascii() and b"\\" not in line and b"\x7f" not in line
 
 
 def _cleaned(body: Hello | Notice) -> Hello | Notice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from fabmon.fabric.admission import admit
 from fabmon.fabric.messages import Frame, Hello, Notice, Packed, WireError, check, clean, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.unpacking import Unpacker
@@ -104,9 +105,9 @@ class Listener:
             # A greeting without a newline stands before the hello on its line.
             line = line[max(0, line.find(_HELLO)) :]
         if len(line) < _BIG_LINE:
-            return decode(line)
+            return _read(line)
         # A hello of megabytes takes long enough to be felt on the screen.
-        return await asyncio.to_thread(decode, line)
+        return await asyncio.to_thread(_read, line)
 
     def _take_frame(self, frame: Frame, now: float) -> None:
         if self.hello is None:
@@ -144,5 +145,13 @@ class Listener:
                 raise Misbehaved(
                     f"sent {_MAX_NOISE // 1024} KiB that are not the wire, such as: {self.said}"
                 )
-        elif not self._bad.take(1, now):
+        elif _HELLO in line or not self._bad.take(1, now):
+            # The frames behind a hello that was refused cannot be read by any other.
             raise Misbehaved(str(error))
+
+
+def _read(line: bytes) -> Hello | Frame | Packed | Notice:
+    message = decode(line)
+    if isinstance(message, Hello):
+        admit(message)
+    return message

@@ -19,6 +19,8 @@ _WRAP32_MASK = np.uint64(0xFFFFFFFF)
 _HALF_WRAP32 = np.uint64(1 << 31)
 """A 32-bit counter that seems to move by more between two reads was reset, not wrapped."""
 
+_WIDTHS = {str(bits): bits for bits in range(1, 65)}
+
 _STALE_READS = 2.5
 """A rate is held for this many periods of its source, then it is absent."""
 
@@ -198,7 +200,7 @@ def _kind(name: str) -> tuple[int, int]:
         return _WRAP64, 0
     if name == WRAP32:
         return _WRAP32, 0
-    bits = name.removeprefix("sat")
-    if bits != name and bits.isdigit() and 0 < int(bits) <= 64:
-        return _SATURATING, (1 << int(bits)) - 1
+    bits = _WIDTHS.get(name.removeprefix("sat")) if name.startswith("sat") else None
+    if bits is not None:
+        return _SATURATING, (1 << bits) - 1
     return _GAUGE, 0

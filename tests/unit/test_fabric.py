@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
+import pytest
+
+from collectors.wire import Object
 from fabmon.fabric.build import Rows, build
 from fabmon.fabric.cables import cables
 from fabmon.fabric.model import SWITCH, Fabric, Host
@@ -97,3 +103,26 @@ def test_names_sort_as_people_count() -> None:
         "9a",
         "10",
     ]
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "9" * 5000, "eth\u0663" + "\u0663" * 5000, ""])
+def test_any_name_can_be_sorted(name: str) -> None:
+    assert sorted([name, "eth1"], key=natural)
+
+
+def test_the_kind_of_an_object_is_its_own_not_a_fact_of_it() -> None:
+    said = hello(port("eth0", kind=["gpu"]))
+    (node,) = build([Host(name="a")], {"a": said}, Rows(), 1).nodes
+    assert node.ports[0].kind == "ethernet"
+
+
+@pytest.mark.parametrize("info", [{"members": 5}, {"members": [{}], "destinations_count": "x"}])
+def test_facts_that_cannot_be_used_cost_the_node_that_tells_them(
+    info: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = hello(port("eth0"), Object("ecmp/1", "ecmp", None, info, ()))
+    hellos = {"bad": bad, "good": hello(port("eth0"))}
+    fabric = build([Host(name="bad"), Host(name="good")], hellos, Rows(), 1)
+    assert [len(node.ports) for node in fabric.nodes] == [0, 1]
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert record.getMessage() == "bad: what it tells of its ports cannot be used"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.messages import Hello, decode
+from fabmon.fabric.messages import Hello, MetricInfo, decode
 from fabmon.history.series import Series
 from tests.making import SECOND_NS, frame
 
@@ -165,3 +166,13 @@ def test_nodes_do_not_disturb_each_other_while_the_room_grows(widths: list[int])
     for number, place in enumerate(places):
         start = place.starts[0] + 1
         assert (series.rate[start : place.stop] == number).all()
+
+
+@pytest.mark.parametrize("kind", ["sat\u00b2", "sat", "sat0", "sat65", "sat" + "9" * 390])
+def test_a_kind_that_there_is_not_is_a_level(kind: str) -> None:
+    said = msgspec.structs.replace(OneNode(GAUGE).hello, metrics={GAUGE: MetricInfo("bytes", kind)})
+    series = Series()
+    place = series.add(said)
+    series.accept(place, frame(0, 7), 1.0)
+    series.advance(1.0)
+    assert series.rate[place.starts[0] + 1] == 7

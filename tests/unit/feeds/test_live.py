@@ -308,6 +308,28 @@ async def test_a_hello_of_a_megabyte_is_read(two: Rig) -> None:
     assert two.state("a") == "up"
 
 
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        ({"kind": "ecmp", "port": None, "info": {"members": 5}}, "info: Expected `array | null`"),
+        ({"info": {"pfc": "on", "pfc_priorities": 3}}, "info: Expected `array | null`"),
+        ({"info": {"netdev": {}}}, "netdev: o: info: Expected `str | null`"),
+    ],
+)
+async def test_a_hello_that_cannot_be_used_costs_the_node_its_row(
+    two: Rig, lie: dict[str, object], reason: str
+) -> None:
+    honest = {"id": "o", "kind": "ethernet", "port": "p", "info": {}, "metrics": ["netdev_up"]}
+    blocks = [{"source": "netdev", "every": 1, "objects": [{**honest, **lie}]}]
+    await two.run(0.0)
+    two.nodes.sessions["a"].put(hello_line(blocks=blocks), *[frame_line(1, [1])] * 20)
+    two.nodes.sessions["b"].greet()
+    await two.run(1.0)
+    assert (two.state("a"), two.state("b")) == ("failed", "up")
+    assert reason in two.feed.statuses[0].reason
+    assert all(node == "b" for tick in two.ticks for node, _ in tick.hellos)
+
+
 async def test_a_session_that_ends_by_itself_gives_its_reason(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].put(b"last words\n", Ended("the probe ended with status 1"))
