@@ -97,6 +97,15 @@ def test_a_source_that_is_lost_says_why(reason: str, text: str, state: str) -> N
     ]
 
 
+async def test_why_a_source_is_missing_reaches_the_table(tmp_path: Path) -> None:
+    HOSTS["container"](tmp_path)
+    (tmp_path / "routes.json").write_text("{broken")
+    record = await examined(tmp_path)
+    states = {source.source: source for source in record.nodes[0].sources}
+    assert states["routes"].state == "failed"
+    assert states["routes"].text.startswith("routes.json: ")
+
+
 def record_of_a_rack() -> DoctorRecord:
     """Three hosts that are alike, one of them with half its PCIe lanes, and one that is away."""
     names = ("gpu1", "gpu2", "gpu3")

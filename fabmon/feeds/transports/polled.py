@@ -131,6 +131,8 @@ class PolledSession:
         if hello != self._hello:
             self._hello = hello
             self._lines.append(hello)
+            # A hello begins anew for whoever listens: what is wrong is told again after it.
+            self._troubles = {}
 
     def _until_next_s(self) -> float:
         return self._interval_s - (time.time() - self._offset_s) % self._interval_s

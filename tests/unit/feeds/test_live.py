@@ -170,6 +170,17 @@ async def test_frames_of_an_earlier_layout_never_share_a_tick_with_a_later_hello
     assert frames_of(ticks, "a") == [8, 9]
 
 
+async def test_what_was_wrong_before_a_hello_is_forgotten_with_it(two: Rig) -> None:
+    await two.run(0.0)
+    session = two.nodes.sessions["a"]
+    session.greet()
+    await two.run(1.0)
+    lost = [b'["notice",{"event":"lost","source":"%s"}]\n' % name for name in (b"ib", b"rdma")]
+    session.put(lost[0], hello_line(), lost[1], frame_line(1))
+    ticks = await two.run(1.0)
+    assert [notice.source for tick in ticks for _, notice in tick.notices] == ["rdma"]
+
+
 async def test_failures_are_failed_before_the_first_frame_and_lost_after(two: Rig) -> None:
     two.nodes.trouble["b"] = Unreachable("connection refused by 10.0.0.2:22", "refused")
     await two.run(0.0)

@@ -78,6 +78,12 @@ async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
     ]
 
 
+async def test_trouble_that_lasts_is_told_again_after_a_new_hello() -> None:
+    bad = {"dcgm": Trouble("failed", "connection refused")}
+    lines = await said(Replies(answer(ETH, [1], bad), answer(TWO, [1, 2], bad)), 6)
+    assert [type(each) for each in lines] == [Hello, Notice, Frame] * 2
+
+
 async def test_a_node_that_never_answered_fails_at_once() -> None:
     replies = Replies(Unreachable("nobody there", "refused"))
     with pytest.raises(Unreachable, match="nobody there"):
