@@ -97,6 +97,7 @@ class History:
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._fabric = build(list(self._hosts.values()), {}, self._rows, 0, management)
         self._wire_up()
@@ -149,7 +150,9 @@ class History:
         self._cells = rows * len(self._columns) + _joined([seat.columns for seat in seats])
         self._cell_rows = rows
         self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
-        self._deriver = Deriver(self._columns)
+        has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
+        has.ravel()[self._cells] = True
+        self._deriver = Deriver(self._columns, has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
         # Who tells of a port: the last of `_nodes` stands for nobody.
         self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)
