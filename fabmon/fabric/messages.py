@@ -68,6 +68,29 @@ class Hello(msgspec.Struct, frozen=True):
     reached_at: str = ""
     encoding: str = "plain"
 
+    def counts_like(self, other: Hello) -> bool:
+        """Whether two hellos of a node differ in facts only, so that its counters go on.
+
+        What lies where is compared itself: `layout` is only what the node says of it.
+        """
+        return (
+            self.boot_id == other.boot_id
+            and self.interval_s == other.interval_s
+            and self.metrics == other.metrics
+            and self._shape() == other._shape()
+        )
+
+    def _shape(self) -> list[tuple[str, int, list[tuple[str | None, str, tuple[str, ...]]]]]:
+        """What lies where in a frame: every object that has values, by block."""
+        return [
+            (
+                block.source,
+                block.every,
+                [(o.node, o.id, o.metrics) for o in block.objects if o.metrics],
+            )
+            for block in self.blocks
+        ]
+
 
 class Frame(msgspec.Struct, array_like=True, tag="frame", gc=False):
     """One tick of one node. A block is its monotonic clock in ns, then its values; see Hello."""

@@ -45,7 +45,7 @@ class Inbox:
         """Take a hello. Frames of this tick that followed another layout are dropped.
 
         A tick's hellos apply before its frames, so those frames would be read by the wrong layout.
-        `continues` says that the layout and the boot are the ones before: then they may stay.
+        `continues` says that the frames before hold the same and count on: then they may stay.
         Notices go in any case: after a hello a node tells anew what is wrong with it.
         """
         if not continues:

@@ -123,9 +123,7 @@ class Listener:
     def _take_hello(self, hello: Hello, before: Hello | None, now: float) -> None:
         if not self._hellos.take(1, now):
             raise Misbehaved("changes its layout over and over", "flood")
-        continues = (
-            before is not None and before.layout == hello.layout and before.boot_id == hello.boot_id
-        )
+        continues = before is not None and hello.counts_like(before)
         self.hello = hello
         self._unpacker = Unpacker()
         self._inbox.add_hello(self._node, hello, continues=continues)

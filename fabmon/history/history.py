@@ -110,7 +110,7 @@ class History:
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         for node, hello in tick.hellos:
             old = self._nodes.get(node)
-            if old is not None and _counts_the_same(old.hello, hello):
+            if old is not None and hello.counts_like(old.hello):
                 place = old.place
             else:
                 place = self._series.add(hello, old.place if old else None)
@@ -123,7 +123,8 @@ class History:
         for node, notice in tick.notices:
             self._note(node, notice)
         for node, frame in tick.frames:
-            self._series.accept(self._nodes[node].place, frame, now_s)
+            if node in self._nodes:
+                self._series.accept(self._nodes[node].place, frame, now_s)
         if tick.hellos or tick.hosts:
             hellos = {name: node.hello for name, node in self._nodes.items()}
             version = self._fabric.version + 1
@@ -231,23 +232,6 @@ class History:
             for name, node in self._nodes.items()
             if node.cpu is not None
         }
-
-
-def _counts_the_same(one: Hello, other: Hello) -> bool:
-    """Whether two hellos of a node differ in facts only, so that its counters go on."""
-    return (
-        one.boot_id == other.boot_id
-        and one.interval_s == other.interval_s
-        and _shape(one) == _shape(other)
-    )
-
-
-def _shape(hello: Hello) -> list[tuple[str, int, list[tuple[str | None, str, tuple[str, ...]]]]]:
-    """What lies where in a frame: every object that has values, by block."""
-    return [
-        (block.source, block.every, [(o.node, o.id, o.metrics) for o in block.objects if o.metrics])
-        for block in hello.blocks
-    ]
 
 
 def _joined(parts: Sequence[Indices]) -> Indices:

@@ -32,6 +32,14 @@ class Place:
     starts: tuple[int, ...]
     stop: int
 
+    def fits(self, frame: Frame) -> bool:
+        """Whether a frame fills these blocks and nothing beside them."""
+        ends = (*self.starts, self.stop)[1:]
+        return len(frame.blocks) == len(self.starts) and all(
+            block is None or len(block) == end - start
+            for block, start, end in zip(frame.blocks, self.starts, ends, strict=True)
+        )
+
     @property
     def width(self) -> int:
         """Values in a frame, the blocks' clocks included."""
@@ -118,7 +126,12 @@ class Series:
         return Place(tuple(starts), start)
 
     def accept(self, place: Place, frame: Frame, now_s: float) -> None:
-        """Take a frame's values; it must fit the hello that the place was made for."""
+        """Take a frame's values.
+
+        One that does not fit the place is left out: its values would be other nodes'.
+        """
+        if not place.fits(frame):
+            return
         s = self._all
         for start, block in zip(place.starts, frame.blocks, strict=True):
             if block is None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.messages import Hello, MetricInfo, decode
+from fabmon.fabric.messages import Frame, Hello, MetricInfo, decode
 from fabmon.history.series import Series
 from tests.making import SECOND_NS, frame
 
@@ -176,3 +176,28 @@ def test_a_kind_that_there_is_not_is_a_level(kind: str) -> None:
     series.accept(place, frame(0, 7), 1.0)
     series.advance(1.0)
     assert series.rate[place.starts[0] + 1] == 7
+
+
+def test_a_frame_that_does_not_fit_its_place_is_left_out() -> None:
+    series = Series()
+    said = OneNode(GAUGE).hello
+    bad, good = series.add(said), series.add(said)
+    series.accept(good, frame(0, 9000), 1.0)
+    for wrong in (
+        frame(0, 1, 2, 3),
+        frame(0),
+        Frame(0, 1, 1, [[1, 2], [1, 2]]),
+        Frame(0, 1, 1, []),
+    ):
+        series.accept(bad, wrong, 1.0)
+    series.advance(1.0)
+    assert series.rate[good.starts[0] + 1] == 9000
+    assert math.isnan(series.rate[bad.starts[0] + 1])
+
+
+def test_a_node_that_counts_nothing_may_say_so() -> None:
+    series = Series()
+    message = decode(wire.hello([], {"interval_s": 1.0}))
+    assert isinstance(message, Hello)
+    series.accept(series.add(message), Frame(0, 1, 1, []), 1.0)
+    series.advance(1.0)

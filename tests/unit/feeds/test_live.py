@@ -170,6 +170,17 @@ async def test_frames_of_an_earlier_layout_never_share_a_tick_with_a_later_hello
     assert frames_of(ticks, "a") == [8, 9]
 
 
+async def test_a_layout_that_keeps_its_digits_and_changes_its_shape_is_another(two: Rig) -> None:
+    await two.run(0.0)
+    session = two.nodes.sessions["a"]
+    session.greet()
+    await two.run(1.0)
+    wide = hello_line(metrics=("a", "b", "c", "d"))
+    session.put(frame_line(5), wide, frame_line(6, (1, 2, 3, 4)), hello_line(), frame_line(7))
+    ticks = await two.run(1.0)
+    assert frames_of(ticks, "a") == [7]
+
+
 async def test_what_was_wrong_before_a_hello_is_forgotten_with_it(two: Rig) -> None:
     await two.run(0.0)
     session = two.nodes.sessions["a"]
