@@ -68,6 +68,10 @@ class Hello(msgspec.Struct, frozen=True):
     reached_at: str = ""
     encoding: str = "plain"
 
+    def width(self) -> int:
+        """Values in a frame of this layout, the blocks' clocks included."""
+        return sum(block.width() for block in self.blocks)
+
     def counts_like(self, other: Hello) -> bool:
         """Whether two hellos of a node differ in facts only, so that its counters go on.
 

@@ -112,7 +112,7 @@ class Series:
 
         `old` is the place of the node's layout before; it is used again when the width is the same.
         """
-        width = sum(block.width() for block in hello.blocks)
+        width = hello.width()
         if old is not None:
             self._all.put(old.starts[0] if old.starts else 0, _Arrays.of(old.width))
         if old is not None and old.width == width and old.starts:

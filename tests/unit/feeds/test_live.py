@@ -320,14 +320,39 @@ async def test_floods_cost_the_node_its_row(two: Rig, lines: list[bytes], reason
     assert two.state("b") == "up"
 
 
+def megabyte(port: str) -> tuple[bytes, bytes]:
+    """A hello of 1.3 MB and its frame: one port in 2,000 parts."""
+    part = {"kind": "ethernet", "port": port, "info": {"serial": "x" * 200}}
+    metrics = [
+        f"ib_{direction}_{what}" for direction in ("tx", "rx") for what in ("bytes", "packets")
+    ]
+    objects = [{**part, "id": f"{port}/{n}", "metrics": 8 * metrics} for n in range(2000)]
+    blocks = [{"source": "ib", "every": 1, "objects": objects}]
+    return hello_line(blocks=blocks), frame_line(0, [1] * 64_000)
+
+
 async def test_a_hello_of_a_megabyte_is_read(two: Rig) -> None:
     await two.run(0.0)
-    names = [f"metric_{number}_{'x' * 20}" for number in range(10_000)]
-    two.nodes.sessions["a"].put(hello_line(metrics=names), frame_line(0, [1] * 10_000))
+    hello, frame = megabyte("mlx5_0")
+    assert len(hello) > 1_000_000
+    two.nodes.sessions["a"].put(hello, frame)
     await two.run(0.0)
     await asyncio.sleep(0.5)
     await two.run(1.0)
     assert two.state("a") == "up"
+
+
+async def test_a_hello_of_more_ports_than_a_node_can_have_costs_its_row(two: Rig) -> None:
+    await two.run(0.0)
+    ports = [
+        {"id": str(n), "kind": "ethernet", "port": str(n), "info": {}, "metrics": []}
+        for n in range(3000)
+    ]
+    line = hello_line(blocks=[{"source": "s", "every": 1, "objects": ports}])
+    two.nodes.sessions["a"].put(line)
+    await two.run(1.0)
+    assert two.state("a") == "failed"
+    assert two.feed.statuses[0].reason == "hello: 3000 ports of one node, 2048 at most"
 
 
 @pytest.mark.parametrize(
