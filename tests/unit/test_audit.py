@@ -13,7 +13,7 @@ from fabmon.analysis.audit.fault import KNOW, MEND, Fault
 from fabmon.analysis.audit.survey import Survey, Surveyor
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
-from tests.making import GBPS, frame, hello, tick, up
+from tests.making import GBPS, frame, hello, neighbour, tick, up
 
 METRICS = ("netdev_up", "netdev_speed_bps", "netdev_mtu", "netdev_carrier_changes")
 FINE: dict[str, int] = dict(zip(METRICS, (1, 400 * GBPS, 9000, 1), strict=True))
@@ -156,34 +156,58 @@ def test_a_rail_that_the_console_came_in_by_is_shared_too() -> None:
     assert "this console's connection (10.0.0.7)" in fault.text
 
 
-def test_two_cables_that_are_swapped() -> None:
-    hosts = ("gpu1", "gpu2", "gpu3")
-    nodes: dict[str, list[tuple[Object, list[int]]]] = {}
+Cabling = dict[str, tuple[str, ...]]
+"""Host -> the leaf of each of its rails."""
+
+
+def cabled(cabling: Cabling) -> Survey:
+    """Hosts and leaves whose neighbours tell such cables."""
+    nodes: dict[str, list[tuple[Object, list[int]]]] = {name: [] for name in cabling}
     facts: dict[str, list[Object]] = {}
-    leaves: dict[str, list[tuple[Object, list[int]]]] = {"leaf0": [], "leaf1": []}
-    for number, host in enumerate(hosts):
-        swapped = host == "gpu3"
-        nodes[host] = []
-        for rail in (0, 1):
-            leaf = f"leaf{1 - rail if swapped else rail}"
-            mine, theirs = (
-                f"02:00:00:00:{rail:02}:{number:02}",
-                f"02:01:00:00:{rail:02}:{number:02}",
-            )
+    leaves: dict[str, list[tuple[Object, list[int]]]] = {}
+    for host, its in cabling.items():
+        for rail, leaf in enumerate(its):
+            down = leaves.setdefault(leaf, [])
+            swp = f"swp{len(down) + 1}"
+            mine, theirs = f"{host}-{rail}", f"{leaf}-{swp}"
             nodes[host].append(nic(rail, mac=mine))
-            seen = {"dev": f"eth{rail}", "mac": theirs}
-            facts.setdefault(host, []).append(
-                Object(f"neighbour/{rail}", "neighbour", None, seen, ())
-            )
-            port = f"swp{number + 1}"
-            info = {"netdev": port, "mac": theirs}
-            leaves[leaf].append((Object(port, "ethernet", port, info, METRICS), [*FINE.values()]))
-            facts.setdefault(leaf, []).append(
-                Object(f"neighbour/{port}", "neighbour", None, {"dev": port, "mac": mine}, ())
-            )
-    faults = audit(survey({**nodes, **leaves}, facts, dict.fromkeys(leaves, "switch")))
+            info = {"netdev": swp, "mac": theirs}
+            down.append((Object(swp, "ethernet", swp, info, METRICS), [*FINE.values()]))
+            facts.setdefault(host, []).append(neighbour(f"eth{rail}", theirs))
+            facts.setdefault(leaf, []).append(neighbour(swp, mine))
+    return survey({**nodes, **leaves}, facts, dict.fromkeys(leaves, "switch"))
+
+
+def test_two_cables_that_are_swapped() -> None:
+    straight = ("leaf0", "leaf1")
+    faults = audit(cabled({"gpu1": straight, "gpu2": straight, "gpu3": ("leaf1", "leaf0")}))
     assert told(faults) == [
         ("rail_leaf", MEND, ("gpu3/mlx5_0",)),
         ("rail_leaf", MEND, ("gpu3/mlx5_1",)),
     ]
     assert faults[0].text == "cabled to leaf1, rail r0 of the others to leaf0"
+
+
+def units(**odd: tuple[str, ...]) -> Cabling:
+    """Two scalable units of unequal size, each with leaves of its own; `odd` recables a host."""
+    cabling = {f"a{n}": ("leafa0", "leafa1") for n in range(5)}
+    cabling |= {f"b{n}": ("leafb0", "leafb1") for n in range(3)}
+    return {**cabling, **odd}
+
+
+def test_scalable_units_with_leaves_of_their_own_are_no_fault() -> None:
+    assert audit(cabled(units())) == []
+
+
+def test_a_swap_is_told_in_the_smaller_unit_too() -> None:
+    faults = audit(cabled(units(b2=("leafb1", "leafb0"))))
+    assert told(faults) == [
+        ("rail_leaf", MEND, ("b2/mlx5_0",)),
+        ("rail_leaf", MEND, ("b2/mlx5_1",)),
+    ]
+    assert faults[0].text == "cabled to leafb1, rail r0 of the others to leafb0"
+
+
+def test_leaves_that_take_all_rails_alike_are_no_fault() -> None:
+    cabling: Cabling = {f"gpu{n}": (f"leaf{n // 4}",) * 2 for n in range(8)}
+    assert audit(cabled(cabling)) == []
