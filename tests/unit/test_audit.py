@@ -149,6 +149,13 @@ def test_a_rail_with_the_default_route_carries_management_too() -> None:
     assert fault.text == "carries the default route beside the training traffic"
 
 
+def test_a_bond_shares_its_members_with_management() -> None:
+    nodes = rack(gpu2=nic(1, bond="bond0"))
+    facts = {"gpu2": [addresses("bond0", "10.1.0.2/24", default_route=True)]}
+    (fault,) = audit(survey(nodes, facts))
+    assert (fault.check, fault.ports) == ("management_shared", ("gpu2/mlx5_1",))
+
+
 def test_a_rail_that_the_console_came_in_by_is_shared_too() -> None:
     facts = {"gpu4": [addresses("eth0", "fd00::7/64", "10.0.0.7/24")]}
     (fault,) = audit(survey(rack(), facts, reached_at="10.0.0.7"))

@@ -104,12 +104,13 @@ def shared_with_management(survey: Survey) -> Iterator[Fault]:
 
 def _management(survey: Survey, node: Node, port: Port) -> str:
     hello = survey.hellos.get(node.name)
-    netdev = port.info.get("netdev", port.name)
+    # A bond has the addresses of its members.
+    devices = {port.info.get("netdev", port.name), port.info.get("bond")} - {None}
     if hello is None:
         return ""
     for block in hello.blocks:
         for item in block.objects:
-            if item.kind == "addresses" and item.info.get("dev") == netdev:
+            if item.kind == "addresses" and item.info.get("dev") in devices:
                 if item.info.get("default_route"):
                     return "the default route"
                 if _holds(item.info.get("addresses", ()), hello.reached_at):
