@@ -100,6 +100,7 @@ def test_a_rack_in_good_order_has_no_fault() -> None:
             nic(1, pfc="off", pfc_priorities=[]),
             "PFC off on gpu3/mlx5_1; PFC on for priority 3 on the rest of rail r1",
         ),
+        ("rail_down", nic(1, {"netdev_up": 0}), "down, 3 of the 4 ports of rail r1 are up"),
         (
             "carrier_flaps",
             nic(1, {"netdev_carrier_changes": 57}),
@@ -113,6 +114,23 @@ def test_one_port_is_not_as_the_others(
     faults = audit(survey(rack(gpu3=odd)))
     assert told(faults) == [(check, MEND, ("gpu3/mlx5_1",))]
     assert faults[0].text == text
+
+
+def test_a_card_that_is_not_there() -> None:
+    nodes = {name: [nic(rail) for rail in range(4)] for name in ("gpu1", "gpu2", "gpu3")}
+    del nodes["gpu2"][2:]
+    (fault,) = audit(survey(nodes))
+    assert (fault.check, fault.severity, fault.ports) == ("rail_missing", MEND, ("gpu2",))
+    assert fault.text == "2 rails, most of its peers have 4; nothing at 0000:02:00.0, 0000:03:00.0"
+
+
+def test_other_kinds_of_hosts_may_have_fewer_rails() -> None:
+    assert audit(survey({**rack(), "storage1": [nic(0)], "login": [nic(0)]})) == []
+
+
+def test_a_rail_that_nobody_uses_is_no_fault() -> None:
+    idle = {name: [nic(0), nic(1, {"netdev_up": 0})] for name in ("gpu1", "gpu2", "gpu3")}
+    assert audit(survey(idle)) == []
 
 
 def test_ecn_that_is_on_for_some_only() -> None:
