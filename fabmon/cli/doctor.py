@@ -84,7 +84,7 @@ async def _examine(
     from fabmon.history.history import History
     from fabmon.report.doctor import examine
 
-    surveyor, history = Surveyor(), History(hosts, 1.0, management)
+    surveyor, history = Surveyor(hosts), History(hosts, 1.0, management)
     until = time.monotonic() + duration_s
     async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
         async for tick in feed:

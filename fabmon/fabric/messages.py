@@ -150,6 +150,15 @@ def decode(line: bytes | bytearray) -> Hello | Frame | Packed | Notice:
     return body
 
 
+def fits(frame: Frame, hello: Hello) -> bool:
+    """Whether a frame holds what the hello announced."""
+    try:
+        check(frame, hello)
+    except WireError:
+        return False
+    return True
+
+
 def check(frame: Frame, hello: Hello) -> None:
     """Raise WireError unless the frame fits the layout that its node announced."""
     if len(frame.blocks) != len(hello.blocks):

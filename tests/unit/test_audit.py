@@ -47,7 +47,7 @@ def survey(
 ) -> Survey:
     """What is heard of such nodes; `facts` are objects without values."""
     hosts = [Host(name=name, role=(roles or {}).get(name, "host")) for name in nodes]
-    history, surveyor = History(hosts), Surveyor()
+    history, surveyor = History(hosts), Surveyor(hosts)
     hellos = {
         name: hello(
             *(item for item, _ in ports), *(facts or {}).get(name, []), reached_at=reached_at
