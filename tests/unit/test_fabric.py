@@ -6,6 +6,8 @@ import logging
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectors.wire import Object
 from fabmon.fabric.build import Rows, build
@@ -51,6 +53,42 @@ def test_on_a_shared_segment_nothing_is_claimed() -> None:
     ports = {name: {"eth0": {"mac": name}} for name in "abc"}
     seen = {name: [{"dev": "eth0", "mac": m} for m in "abc" if m != name] for name in "abc"}
     assert cables({name: (ports[name], seen[name]) for name in "abc"}) == {}
+
+
+@pytest.mark.parametrize("gateway_sees", ["abc", ""])
+def test_hosts_that_all_see_one_gateway_are_not_cabled_to_it(gateway_sees: str) -> None:
+    seen = [{"dev": "swp1", "mac": each} for each in gateway_sees]
+    hosts = {each: ({"eth0": {"mac": each}}, [{"dev": "eth0", "mac": "g"}]) for each in "abc"}
+    assert cables({"gw": ({"swp1": {"mac": "g"}}, seen), **hosts}) == {}
+
+
+def test_one_end_is_enough_when_the_other_sees_nobody() -> None:
+    leaf: tuple[dict[str, Any], list[Any]] = ({"swp1": {"mac": "s"}}, [])
+    told = cables({"leaf": leaf, "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}])})
+    assert told == {("a", "eth0"): ("leaf", "swp1"), ("leaf", "swp1"): ("a", "eth0")}
+
+
+MACS = st.sampled_from("abcdef")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["n1", "n2", "n3", "n4"]),
+        st.dictionaries(st.sampled_from(["p1", "p2"]), st.tuples(MACS, st.sets(MACS, max_size=3))),
+    )
+)
+def test_every_cable_has_two_ends_whatever_is_told(
+    told: dict[str, dict[str, tuple[str, set[str]]]],
+) -> None:
+    facts = {
+        node: (
+            {name: {"mac": mac} for name, (mac, _) in ports.items()},
+            [{"dev": name, "mac": mac} for name, (_, seen) in ports.items() for mac in seen],
+        )
+        for node, ports in told.items()
+    }
+    found = cables(facts)
+    assert all(found[other] == end and other[0] != end[0] for end, other in found.items())
 
 
 def test_a_switch_with_one_mac_for_all_ports_is_told_apart_by_the_other_side() -> None:
