@@ -26,21 +26,26 @@ class EcmpCollisions:
         self._t = thresholds
 
     def __call__(self, moment: Moment) -> Iterator[Condition]:
-        """One condition for every hot link of every group that has room."""
+        """One condition for every hot link of a group that has room; of several groups, the one
+        that loses most: a link has a group for each set of destinations.
+        """
+        worst: dict[str, Condition] = {}
         for group in moment.fabric.groups:
             util = _utilisation(moment, group, self._t.of_ticks)
-            yield from self._judge(moment, group, util)
+            for condition in self._judge(moment, group, util):
+                other = worst.get(condition.key)
+                if other is None or condition.lost > other.lost:
+                    worst[condition.key] = condition
+        yield from worst.values()
 
     def _judge(self, moment: Moment, group: EcmpGroup, util: Floats) -> Iterator[Condition]:
         """`util` is [members, ticks], NaN where a link was down or not heard of."""
-        alive = ~np.isnan(util).all(axis=1)
-        if alive.sum() < 2:
-            return
         hot = (util >= self._t.hot_util).sum(axis=1) >= self._t.hot_ticks
         if not hot.any():
             return
-        level = np.full(len(util), np.nan)
-        level[alive] = _while_hot(util[alive], self._t.hot_util)
+        level = _while_hot(util, self._t.hot_util)
+        if (~np.isnan(level)).sum() < 2:
+            return
         mean = float(np.nanmean(level))
         median = float(np.nanmedian(level))
         if mean >= self._t.room_util:
@@ -106,13 +111,14 @@ def _utilisation(moment: Moment, group: EcmpGroup, ticks: int) -> Floats:
 
 
 def _while_hot(util: Floats, hot_util: float) -> Floats:
-    """Each member's mean over the ticks in which some member was hot.
+    """Each member's mean over the ticks in which some member was hot; NaN if it was silent then.
 
     Outside of them the job computes, and everything is even because everything is idle.
     """
-    busy = (util >= hot_util).any(axis=0)
-    with np.errstate(invalid="ignore"):
-        level: Floats = np.nanmean(util[:, busy], axis=1)
+    busy = util[:, (util >= hot_util).any(axis=0)]
+    level = np.full(len(util), np.nan)
+    heard = ~np.isnan(busy).all(axis=1)
+    level[heard] = np.nanmean(busy[heard], axis=1)
     return level
 
 
