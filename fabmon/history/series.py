@@ -19,6 +19,9 @@ _WRAP32_MASK = np.uint64(0xFFFFFFFF)
 _HALF_WRAP32 = np.uint64(1 << 31)
 """A 32-bit counter that seems to move by more between two reads was reset, not wrapped."""
 
+_FASTEST_WRAP32 = 500e6
+"""And so was one that seems to wrap faster: no port sends 500 million packets a second."""
+
 _WIDTHS = {str(bits): bits for bits in range(1, 65)}
 
 _STALE_READS = 2.5
@@ -157,10 +160,11 @@ class Series:
             clock_ok = ((dt_ns > 0) & ~fell[s.clock]) & s.known[s.clock]
             wrap32 = s.kind == _WRAP32
             delta[wrap32] &= _WRAP32_MASK
-            reset = fell & (~wrap32 | (delta >= _HALF_WRAP32))
+            pace = delta / dt_ns * 1e9
+            reset = fell & (~wrap32 | (delta >= _HALF_WRAP32) | (pace > _FASTEST_WRAP32))
             full = (s.kind == _SATURATING) & s.known & (s.now >= s.top)
             sure = s.known & s.known_before & clock_ok & ~reset & ~full
-            rate = np.where(sure, delta / dt_ns * 1e9, np.nan)
+            rate = np.where(sure, pace, np.nan)
         gauge = s.kind == _GAUGE
         rate[gauge] = np.where(s.known[gauge], s.now[gauge], np.nan)
         np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)

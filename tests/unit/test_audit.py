@@ -147,6 +147,31 @@ def test_of_two_hosts_that_disagree_the_lesser_is_told() -> None:
     assert told(audit(survey(nodes))) == [("mtu", MEND, ("gpu2/mlx5_0",))]
 
 
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ([1000, 2], "1000 changes of carrier since boot, 2 on most ports"),
+        ([1000, 2, 4], "1000 changes of carrier since boot, 3 on most ports"),
+        ([1000], "1000 changes of carrier since boot"),
+    ],
+)
+def test_flaps_are_held_against_the_other_ports_however_few(counts: list[int], text: str) -> None:
+    nodes = {f"gpu{n}": [nic(0, {"netdev_carrier_changes": c})] for n, c in enumerate(counts)}
+    (fault,) = audit(survey(nodes))
+    assert (fault.check, fault.ports, fault.text) == ("carrier_flaps", ("gpu0/mlx5_0",), text)
+
+
+def test_ports_that_flap_alike_are_no_fault() -> None:
+    nodes = {f"gpu{n}": [nic(0, {"netdev_carrier_changes": 500 + n})] for n in range(4)}
+    assert audit(survey(nodes)) == []
+
+
+@pytest.mark.parametrize(("speed", "gbps"), [(2.5, 32), (5.0, 64), (8.0, 126), (16.0, 252)])
+def test_what_a_slow_pcie_link_carries(speed: float, gbps: int) -> None:
+    (fault,) = audit(survey(rack(gpu2=nic(1, pcie_speed_gtps=speed))))
+    assert fault.text.endswith(f"it can 32 GT/s x16: at most {gbps} Gb/s")
+
+
 def test_errors_that_have_added_up_are_to_know() -> None:
     bad = nic(1, {"ib_symbol_errors": 12, "ib_link_downed": 2})
     (fault,) = audit(survey(rack(gpu2=bad)))
