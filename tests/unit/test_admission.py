@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from collectors.wire import Object
 from fabmon.fabric.admission import Admission
 from fabmon.fabric.messages import Hello, WireError, decode
 from fabmon.fabric.model import Host
+from tests.fixtures.hosts import HOSTS
 from tests.making import ecmp, hello, neighbour, port
 from tests.unit.feeds.wirelines import hello_line
 
@@ -113,3 +117,13 @@ def test_a_newer_probe_may_know_more_but_not_without_end() -> None:
     node.admit(newer(256))
     with pytest.raises(WireError, match="257 metrics that this console does not know"):
         node.admit(newer(1, first=1000))
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_what_the_probe_tells_of_any_host_is_admitted(name: str, tmp_path: Path) -> None:
+    HOSTS[name](tmp_path)
+    command = [sys.executable, "-m", "collectors", "--once", "--root", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=20)
+    said = decode(done.stdout.splitlines()[0])
+    assert isinstance(said, Hello)
+    admission().admit(said)
