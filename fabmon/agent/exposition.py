@@ -33,14 +33,23 @@ _FACTS = (
 )
 """What `fabmon_port_info` says of a port, where it is known; collectors/portfacts.py explains."""
 
+_SATURATED = f"{PREFIX}saturated"
+_SATURATED_HELP = "the counter stands at its maximum, where it sticks: its true value is not known"
+
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class _Family(NamedTuple):
-    """One metric: its head lines, and where its values are, with the text before each of them."""
+    """One metric: its head lines, and where its values are, with the labels of each of them.
+
+    `maximum` is where a counter that sticks does so; there its true value is not known.
+    """
 
     heads: Mapping[str, str]
+    sample: str
+    metric: str
     factor: float
+    maximum: int | None
     places: list[tuple[int, int, str]]
 
 
@@ -64,17 +73,25 @@ class Exposition:
 
     def _values(self, latest: Latest, content_type: str) -> Iterator[str]:
         blocks = latest.blocks
+        saturated = []
         for family in self._families:
             lines = []
-            for at, place, before in family.places:
+            for at, place, labels in family.places:
                 block = blocks[at]
                 value = None if block is None else block[place]
-                if value is not None:
-                    shown = value if family.factor == 1 else value / family.factor
-                    lines.append(f"{before}{shown}\n")
+                if value is None:
+                    continue
+                if value == family.maximum:
+                    saturated.append(f'{_SATURATED}{{metric="{family.metric}",{labels[1:]} 1\n')
+                    continue
+                shown = value if family.factor == 1 else value / family.factor
+                lines.append(f"{family.sample}{labels} {shown}\n")
             if lines:
                 yield family.heads[content_type]
                 yield from lines
+        if saturated:
+            yield _head(content_type, _SATURATED, "gauge", "", _SATURATED_HELP)
+            yield from saturated
 
     def _state(
         self, latest: Latest, content_type: str, now_ns: int, *, is_fresh: bool
@@ -141,19 +158,21 @@ def _families(hello: Hello) -> Iterator[_Family]:
                     labels = _labels({**_names(item, block.source), "object": item.id})
                 seen.add((metric, labels))
                 if metric in EXPOSED:
-                    before = f"{EXPOSED[metric].sample}{labels} "
-                    places.setdefault(metric, []).append((at, place, before))
+                    places.setdefault(metric, []).append((at, place, labels))
                 place += 1
-    for name, metric_row in CATALOG.items():
+    for name, row in CATALOG.items():
         if name in places:
             shown = EXPOSED[name]
             heads = {
-                OPENMETRICS: _head(
-                    OPENMETRICS, shown.family, shown.type, shown.unit, metric_row.meaning
-                ),
-                PROMETHEUS: _head(PROMETHEUS, shown.sample, shown.type, "", metric_row.meaning),
+                OPENMETRICS: _head(OPENMETRICS, shown.family, shown.type, shown.unit, row.meaning),
+                PROMETHEUS: _head(PROMETHEUS, shown.sample, shown.type, "", row.meaning),
             }
-            yield _Family(heads, shown.factor, places[name])
+            yield _Family(heads, shown.sample, name, shown.factor, _maximum(row.kind), places[name])
+
+
+def _maximum(kind: str) -> int | None:
+    bits = kind.removeprefix("sat")
+    return 2 ** int(bits) - 1 if bits != kind else None
 
 
 def _names(item: ObjectInfo, source: str) -> dict[str, Any]:

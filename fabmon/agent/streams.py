@@ -35,6 +35,11 @@ class Stream:
         self._news = asyncio.Event()
         self._last = b""
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing but a last line will come."""
+        return bool(self._last)
+
     def put(self, line: Line) -> None:
         """Queue a line; never waits."""
         if self._last:
@@ -42,7 +47,7 @@ class Stream:
         self._waiting.append(line)
         self._news.set()
         if len(self._waiting) > self._most:
-            self.end(f"dropped: {self._most} lines behind; read faster, or ask again", "late")
+            self.end("dropped for reading too slowly; ask again", "late")
 
     def end(self, text: str, reason: str) -> None:
         """Say one last line instead of all that waits."""
@@ -82,6 +87,15 @@ class Streams:
         self._most_readers = most_readers
         self._most_lines = most_lines
         self._streams: set[Stream] = set()
+
+    def __len__(self) -> int:
+        """How many readers there are now."""
+        return len(self._streams)
+
+    @property
+    def ended(self) -> int:
+        """How many of them have still to be told their last line."""
+        return sum(stream.is_ended for stream in self._streams)
 
     @contextmanager
     def reader(self, greeting: Sequence[Line], encoding: str) -> Iterator[Stream]:
