@@ -30,7 +30,8 @@ _PROBE = "probe"
 class Reader:
     """Reads this machine for as long as it runs; a probe that ends is started again.
 
-    `silence_s` is how long a probe may say nothing.
+    `first_pause_s` is waited before the first new start, then twice as long each time, up to 30 s;
+    `silence_s` is how long a probe may say nothing, at least 10 intervals.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class Reader:
         streams: Streams,
         interval_s: float,
         first_pause_s: float = _FIRST_PAUSE_S,
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self._transport = transport
         self._latest = latest
         self._streams = streams
-        self._silence_s = max(_SILENCE_S, 10 * interval_s)
+        self._silence_s = max(silence_s, 10 * interval_s)
         self._first_pause_s = first_pause_s
         self._failures = 0
 

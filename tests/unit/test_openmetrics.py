@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_names_follow_the_rules_of_openmetrics() -> None:
         assert (shown.type == "gauge") == (CATALOG[name].kind == GAUGE), name
         assert shown.sample == shown.family + ("_total" if shown.type == "counter" else "")
         assert f"{shown.family}_total" not in families, name
+
+
+def test_the_page_for_people_says_the_same() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    pairs = re.findall(r"`(\w+)`(?::| is)\s`(fabmon_\w+)`", page)
+    assert len(pairs) >= 8
+    for metric, sample in pairs:
+        assert EXPOSED[metric].sample == sample
 
 
 def test_a_foreign_name_means_nothing() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+import pytest
 from aiohttp import web
+from blockbuster import BlockBuster
 
 from fabmon.agent.latest import Latest
 from fabmon.agent.server import Server
@@ -17,6 +20,15 @@ from fabmon.agent.streams import Streams
 from tests.unit.agent.saying import NOW_NS, frame_line, hello_line, layout
 
 WIDE = layout("netdev", *(["netdev_rx_bytes"] * 5000))
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks() -> Iterator[None]:
+    """A blocking call inside the event loop raises."""
+    guard = BlockBuster()
+    guard.activate()
+    yield
+    guard.deactivate()
 
 
 class Running(NamedTuple):
@@ -132,4 +144,17 @@ async def test_before_the_first_frame_there_are_no_metrics_and_no_health() -> No
             request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
             writer.write(request.encode())
             assert b" 503 " in await reader.readline()
+            writer.close()
+
+
+async def test_metrics_and_health() -> None:
+    async with running(Streams(), last_words_s=1) as agent:
+        agent.say(hello_line(WIDE))
+        agent.frame(0)
+        agent.latest.frame_at_ns = time.monotonic_ns()
+        for path in ("/metrics", "/healthz"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
+            request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
+            writer.write(request.encode())
+            assert b" 200 " in await reader.readline()
             writer.close()
