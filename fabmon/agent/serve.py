@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import ssl
 from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from fabmon.agent.latest import Latest
 from fabmon.agent.place import Place, explain
@@ -43,7 +45,11 @@ async def serve(options: Options, ready: Callable[[str], object]) -> None:
     reader = Reader(LocalTransport(settings), latest, streams, options.interval_s)
     server = Server(latest, streams, options.token, options.interval_s)
     runner = web.AppRunner(
-        server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=_GOODBYE_S
+        server.app(),
+        access_log=None,
+        logger=_log(),
+        handler_cancellation=True,
+        shutdown_timeout=_GOODBYE_S,
     )
     await runner.setup()
     try:
@@ -59,6 +65,18 @@ async def serve(options: Options, ready: Callable[[str], object]) -> None:
         await _until_stopped(reader)
     finally:
         await runner.cleanup()
+
+
+def _log() -> logging.Logger:
+    """A log of faults of ours: what strangers send that is not HTTP must not fill it."""
+    log = logging.getLogger("fabmon.agent.http")
+    log.addFilter(_is_our_fault)
+    return log
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 async def _until_stopped(reader: Reader) -> None:

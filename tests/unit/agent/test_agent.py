@@ -91,6 +91,25 @@ def test_nothing_is_told_without_the_token_and_nothing_can_be_changed(
                 assert running.ask(path, method=method).status == 405, (method, path)
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"A" * 100_000,
+    ],
+)
+def test_what_is_not_http_is_refused_and_does_not_fill_the_log(
+    tmp_path: Path, root: str, garbage: bytes
+) -> None:
+    with agent(tmp_path, "--root", root) as running:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=10) as stranger:
+            stranger.sendall(garbage)
+            assert b" 400 Bad Request" in stranger.recv(100)
+        assert running.stop() == (0, "")
+
+
 def test_metrics_come_in_the_form_that_was_asked_for(tmp_path: Path, root: str) -> None:
     with agent(tmp_path, "--root", root) as running:
         eventually(lambda: running.ask("/metrics").status == 200)
