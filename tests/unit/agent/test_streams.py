@@ -85,7 +85,7 @@ async def test_packed_frames_are_the_same_frames_whenever_one_comes() -> None:
             if isinstance(message, Hello):
                 assert message.encoding == "delta-deflate"
                 assert message.hostname == "gpu001"
-                unpacker = Unpacker()
+                unpacker = Unpacker(message.width())
             else:
                 assert isinstance(message, Packed)
                 found.append(unpacker.frame(message))
