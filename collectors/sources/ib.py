@@ -27,6 +27,19 @@ _OCTETS_A_WORD = 4
 _OCTETS_A_FLIT = 8
 _FLIT_DRIVERS = ("hfi1",)
 
+_CONSTANT_STATE = ("efa",)
+"""Drivers that report ACTIVE and LinkUp whatever the link does: a state that says nothing. What
+there is to know of the link is what the interface says, if the port has one."""
+
+_NEVER_COUNTED = {
+    "hfi1": {
+        *("ib_symbol_errors", "ib_vl15_dropped"),
+        *("ib_tx_unicast_packets", "ib_rx_unicast_packets"),
+        *("ib_tx_multicast_packets", "ib_rx_multicast_packets"),
+    }
+}
+"""Driver -> what has a file that always reads 0, since Omni-Path has no such counter."""
+
 # Catalog name -> its spellings below the port's directory, the best first.
 _DATA: Dict[str, Tuple[str, ...]] = {
     "ib_tx_bytes": ("counters_ext/port_xmit_data_64", "counters/port_xmit_data"),
@@ -102,7 +115,10 @@ class _PortSource(Source):
     ) -> List[str]:
         """Open the best spelling of each metric; the names of those that are there."""
         found = []
+        never = _NEVER_COUNTED.get(port.info.get("driver", ""), set())
         for metric, spellings in files.items():
+            if metric in never:
+                continue
             # Where the 64-bit file is there but has no number, the narrow one may have.
             there = [name for name in spellings if self.host.exists(port.rdma_path, name)]
             good = [name for name in there if self.host.number(port.rdma_path, name) is not None]
@@ -110,6 +126,11 @@ class _PortSource(Source):
                 if self._cells.add(f"{port.rdma_path}/{name}", parse):
                     found.append(metric)
         return found
+
+    def _open_state(self, port: ports.Port, files: Dict[str, Tuple[str, ...]]) -> List[str]:
+        if port.info.get("driver") in _CONSTANT_STATE:
+            return []
+        return self._open(port, files, _leading_number)
 
 
 class Traffic(_PortSource):
@@ -119,7 +140,7 @@ class Traffic(_PortSource):
 
     def _object(self, port: ports.Port) -> Object:
         octets = _OCTETS_A_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_A_WORD
-        metrics = self._open(port, {"ib_state": ("state",)}, _leading_number)
+        metrics = self._open_state(port, {"ib_state": ("state",)})
         metrics += self._open(port, _DATA, _words_of(octets))
         metrics += self._open(port, _PACKETS, _not_stuck)
         metrics += self._open(port, _WAIT)
@@ -135,7 +156,7 @@ class Errors(_PortSource):
 
     def _object(self, port: ports.Port) -> Object:
         metrics = self._open(port, {"ib_rate_bps": ("rate",)}, parse_rate)
-        metrics += self._open(port, {"ib_phys_state": ("phys_state",)}, _leading_number)
+        metrics += self._open_state(port, {"ib_phys_state": ("phys_state",)})
         metrics += self._open(port, _SLOW_PACKETS, _not_stuck)
         metrics += self._open(port, _ERRORS)
         return Object(port.name, port.kind, port.name, {}, tuple(metrics))
