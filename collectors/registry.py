@@ -18,6 +18,7 @@ SOURCES: Dict[str, str] = {
     "nvlink": "collectors.sources.nvlink:Nvlink",
     "nvlink_errors": "collectors.sources.nvlink_errors:NvlinkErrors",
     "pcie": "collectors.sources.pcie:Pcie",
+    "xgmi": "collectors.sources.xgmi:XgmiLinks",
     "dcb": "collectors.sources.dcb:Dcb",
     "routes": "collectors.sources.routes:Routes",
 }
