@@ -15,6 +15,8 @@ SOURCES: Dict[str, str] = {
     "rdma": "collectors.sources.rdma:Rdma",
     "rdma_errors": "collectors.sources.rdma:RdmaErrors",
     "ethtool": "collectors.sources.ethtool:Ethtool",
+    "cxi": "collectors.sources.cxi:Cxi",
+    "cxi_errors": "collectors.sources.cxi:CxiErrors",
     "nvlink": "collectors.sources.nvlink:Nvlink",
     "nvlink_errors": "collectors.sources.nvlink_errors:NvlinkErrors",
     "pcie": "collectors.sources.pcie:Pcie",
