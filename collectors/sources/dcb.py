@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from collectors import ports
@@ -35,7 +36,7 @@ from collectors.dcbmessages import (
     ieee_pfc,
     request,
 )
-from collectors.hostfs import HostFS
+from collectors.hostfs import File, HostFS
 from collectors.rtnetlink import Netlink
 from collectors.source import Failed, Faults, NoData, Source, SourceError, from_oserror
 from collectors.sources.ethtool_names import RULES
@@ -45,17 +46,23 @@ _FIXTURE = "dcb.json"
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)
 _FRAMES = tuple(f"pfc_{way}_frames_prio{prio}" for way in ("tx", "rx") for prio in PRIORITIES)
 
+_ASK_AGAIN_S = 60.0
+"""An answer holds all that the driver knows of DCB, which costs its firmware a dozen queries."""
+
 Answer = Optional[Pfc]
 """None of an interface that has no PFC to be set."""
 
 
 class _Place(NamedTuple):
+    """A port with an interface, and the open files of its driver by the fact that they are of."""
+
+    port: ports.Port
     interface: str
-    metrics: Tuple[str, ...]
+    files: List[Tuple[str, int, File]]
 
 
 class Dcb(Source):
-    """PFC and RoCE's ECN of every port, looked at with the hardware."""
+    """PFC of every port, asked for once a minute; RoCE's ECN, looked at with the hardware."""
 
     name = "dcb"
     every = 10
@@ -64,37 +71,41 @@ class Dcb(Source):
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
         self._netlink: Optional[Netlink] = None
-        self._found: Optional[List[ports.Port]] = None
-        self._places: List[_Place] = []
+        self._places: Optional[List[_Place]] = None
+        self._counting: List[str] = []
+        self._said: Dict[str, Answer] = {}
+        self._ask_from_s = 0.0
 
     def discover(self) -> List[Object]:
         """One object a port of which anything is known."""
         self.close()
         try:
-            self._found = _with_interface(self.host)
+            places = self._look()
         except OSError as error:
             raise from_oserror(error) from error
-        answers = self._ask([port.netdev or "" for port in self._found])
+        answers = self._said = self._ask([place.interface for place in places])
+        self._ask_from_s = time.monotonic() + _ASK_AGAIN_S
         objects: List[Object] = []
-        for port in self._found:
-            interface = port.netdev or ""
+        for place in places:
+            port, interface = place.port, place.interface
             info = _pfc_facts(answers[interface]) if interface in answers else {}
-            info.update(_roce_facts(self.host, port))
-            if info:
-                frames = _counts(answers.get(interface), port.info.get("driver"))
-                metrics = _FRAMES if frames else ()
-                objects.append(Object(interface, port.kind, port.name, info, metrics))
-                self._places.append(_Place(interface, metrics))
+            info.update(_roce_facts(place.files))
+            if not info:
+                continue
+            counts = _counts(answers.get(interface), port.info.get("driver"))
+            if counts:
+                self._counting.append(interface)
+            metrics = _FRAMES if counts else ()
+            objects.append(Object(interface, port.kind, port.name, info, metrics))
         if not objects:
             raise NoData("nothing is known of PFC or of RoCE's ECN on any port")
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
         """PFC frames of the interfaces that count them."""
-        counting = [place.interface for place in self._places if place.metrics]
-        answers = self._ask(counting)
+        answers = self._ask(self._counting)
         values: List[Optional[int]] = []
-        for interface in counting:
+        for interface in self._counting:
             pfc = answers.get(interface)
             if pfc is None:
                 faults.update((len(values) + place, "absent") for place in range(len(_FRAMES)))
@@ -107,21 +118,35 @@ class Dcb(Source):
         """Changes with an interface, and when PFC or ECN is set differently or starts to count."""
         told: List[object] = []
         with contextlib.suppress(OSError, SourceError):
-            if self._found is None:
-                self._found = _with_interface(self.host)
-            answers = self._ask([port.netdev or "" for port in self._found])
-            for port in self._found:
-                pfc = answers.get(port.netdev or "")
+            places = self._look()
+            if not self.host.is_live or time.monotonic() >= self._ask_from_s:
+                self._said = self._ask([place.interface for place in places])
+                self._ask_from_s = time.monotonic() + _ASK_AGAIN_S
+            for place in places:
+                pfc = self._said.get(place.interface)
                 facts = [] if pfc is None else [pfc.capable, pfc.priorities, _has_counted(pfc)]
-                told.append((port.name, facts, _roce_facts(self.host, port)))
+                told.append((place.interface, facts, _roce_facts(place.files)))
         return ports.signature(self.host), repr(told)
 
     def close(self) -> None:
-        """Close the socket."""
-        self._places = []
+        """Close the socket and the files."""
+        for place in self._places or ():
+            for _, _, file in place.files:
+                file.close()
+        self._places, self._counting = None, []
         if self._netlink is not None:
             self._netlink.close()
             self._netlink = None
+
+    def _look(self) -> List[_Place]:
+        """The ports with an interface, as they were when the source was last closed."""
+        if self._places is None:
+            self._places = [
+                _Place(port, port.netdev, _open_facts(self.host, port))
+                for port in ports.find_ports(self.host)
+                if port.netdev is not None
+            ]
+        return self._places
 
     def _ask(self, interfaces: List[str]) -> Dict[str, Answer]:
         """What the kernel says of the interfaces; one that went away is left out."""
@@ -147,10 +172,6 @@ class Dcb(Source):
             return {name: _as_pfc(said[name]) for name in interfaces if name in said}
         except (ValueError, KeyError, TypeError) as error:
             raise Failed(f"{_FIXTURE}: {error}") from error
-
-
-def _with_interface(fs: HostFS) -> List[ports.Port]:
-    return [port for port in ports.find_ports(fs) if port.netdev is not None]
 
 
 def ask_pfc(netlink: Netlink, interface: str) -> Answer:
@@ -192,19 +213,36 @@ def _pfc_facts(pfc: Answer) -> Dict[str, Any]:
     return facts if pfc.capable is None else {**facts, "pfc_cap": pfc.capable}
 
 
-def _roce_facts(fs: HostFS, port: ports.Port) -> Dict[str, Any]:
-    """What the vendor's driver says below the interface; nothing where it is another driver."""
-    facts: Dict[str, Any] = {}
+def _open_facts(fs: HostFS, port: ports.Port) -> List[Tuple[str, int, File]]:
+    """The files of RoCE's facts, kept open: (fact, priority or -1, file)."""
     ecn = f"{ports.NET}/{port.netdev}/ecn"
-    for role in ("np", "rp") if fs.exists(ecn) else ():
-        switches = {prio: fs.number(ecn, f"roce_{role}/enable", str(prio)) for prio in PRIORITIES}
-        known = {prio: value for prio, value in switches.items() if value is not None}
-        if known:
-            facts[f"roce_ecn_{role}"] = [prio for prio, value in known.items() if value]
-    facts["roce_cnp_dscp"] = fs.number(ecn, "roce_np/cnp_dscp")
     cm = f"sys/kernel/config/rdma_cm/{port.rdma}/ports/{port.rdma_port}"
-    facts["roce_tos"] = fs.number(cm, "default_roce_tos") if port.rdma else None
-    return {key: value for key, value in facts.items() if value is not None}
+    wanted = [("roce_tos", -1, f"{cm}/default_roce_tos")] if port.rdma is not None else []
+    if fs.exists(ecn):
+        wanted.append(("roce_cnp_dscp", -1, f"{ecn}/roce_np/cnp_dscp"))
+        for role in ("np", "rp"):
+            switches = f"{ecn}/roce_{role}/enable"
+            wanted += [(f"roce_ecn_{role}", prio, f"{switches}/{prio}") for prio in PRIORITIES]
+    opened = []
+    for fact, prio, path in wanted:
+        with contextlib.suppress(OSError):
+            opened.append((fact, prio, fs.open(path)))
+    return opened
+
+
+def _roce_facts(files: List[Tuple[str, int, File]]) -> Dict[str, Any]:
+    """What the files say; one that cannot be read says nothing."""
+    facts: Dict[str, Any] = {}
+    for fact, prio, file in files:
+        with contextlib.suppress(OSError, ValueError):
+            value = int(file.read())
+            if prio < 0:
+                facts[fact] = value
+                continue
+            facts.setdefault(fact, [])
+            if value:
+                facts[fact].append(prio)
+    return facts
 
 
 def _counts(pfc: Answer, driver: Optional[str]) -> bool:
