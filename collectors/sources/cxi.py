@@ -19,9 +19,9 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from collectors import portfacts, ports
-from collectors.cells import Cells
+from collectors.filesource import FileSource
 from collectors.hostfs import HostFS
-from collectors.source import Denied, Faults, NoData, Source, Unsupported, from_oserror
+from collectors.source import Denied, Faults, NoData, Unsupported, from_oserror
 from collectors.wire import Object
 
 _CLASS = "sys/class/cxi"
@@ -108,7 +108,7 @@ class _Clock:
         return middle_ns - (time.time_ns() - time.monotonic_ns())
 
 
-class Cxi(Source):
+class Cxi(FileSource):
     """Bytes, packets, pause and marks of every Slingshot NIC, each tick."""
 
     name = "cxi"
@@ -117,7 +117,6 @@ class Cxi(Source):
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
-        self._cells = Cells(host)
         self._clock = _Clock()
 
     def discover(self) -> List[Object]:
@@ -143,17 +142,17 @@ class Cxi(Source):
 
     def read(self, faults: Faults) -> List[Optional[int]]:
         """The files' values; a file that fails costs its own value."""
-        values = self._cells.read(faults)
+        values = super().read(faults)
         self.at_ns = self._clock.take_ns()
         return values
 
     def signature(self) -> object:
         """Changes when a device or an interface comes or goes."""
-        return tuple(self.host.names(_CLASS)), ports.signature(self.host)
+        return tuple(self.host.names(_CLASS)), super().signature()
 
     def close(self) -> None:
         """Close every file."""
-        self._cells.close()
+        super().close()
         self.at_ns = None
 
     def _object(self, device: str, port: Optional[ports.Port]) -> Object:

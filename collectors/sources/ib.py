@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
 from collectors import ports
-from collectors.cells import Cells, Parse
-from collectors.hostfs import HostFS
-from collectors.source import Faults, NoData, Saturated, Source, from_oserror
+from collectors.cells import Parse
+from collectors.filesource import FileSource
+from collectors.source import NoData, Saturated, from_oserror
 from collectors.wire import Object
 
 _MASK64 = 2**64 - 1
@@ -76,12 +76,8 @@ _ERRORS: Dict[str, Tuple[str, ...]] = {
 _RATE = re.compile(rb"(\d+)(?:\.(\d))? Gb/sec")
 
 
-class _PortSource(Source):
+class _PortSource(FileSource):
     """Files of every RDMA port, read in order; subclasses say which."""
-
-    def __init__(self, host: HostFS) -> None:
-        super().__init__(host)
-        self._cells = Cells(host)
 
     def discover(self) -> List[Object]:
         """One object an RDMA port, with the metrics whose files are there."""
@@ -93,18 +89,6 @@ class _PortSource(Source):
         if not found:
             raise NoData("no RDMA device")
         return [self._object(port) for port in found]
-
-    def read(self, faults: Faults) -> List[Optional[int]]:
-        """The files' values; a file that fails costs its own value."""
-        return self._cells.read(faults)
-
-    def signature(self) -> object:
-        """Changes when an RDMA device or an interface comes, goes or is replaced."""
-        return ports.signature(self.host)
-
-    def close(self) -> None:
-        """Close every file."""
-        self._cells.close()
 
     @abstractmethod
     def _object(self, port: ports.Port) -> Object:
