@@ -28,7 +28,8 @@ def test_a_rail_without_pfc_on_one_host_and_without_ecn_on_another(tmp_path: Pat
         hellos[name] = hello(*netdev.objects, *dcb.objects)
         values = [value for item in netdev.objects for value in netdev.of(item.id).values()]
         frames[name] = frame(0, *(value if isinstance(value, int) else 0 for value in values))
-    history, surveyor = History([Host(name=name) for name in names]), Surveyor()
+    watched = [Host(name=name) for name in names]
+    history, surveyor = History(watched), Surveyor(watched)
     heard = tick(0, hellos=hellos, frames=frames, statuses=up(*names))
     surveyor.accept(heard)
     faults = audit(surveyor.survey(history.accept(heard)))
