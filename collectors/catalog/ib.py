@@ -11,6 +11,7 @@ from typing import Iterator
 from collectors.catalog.metric import GAUGE, WRAP64, Metric, saturating
 
 _DOC = "IBTA 1.6 vol. 1, 16.1.3 (PortCounters); Linux drivers/infiniband/core/sysfs.c"
+_MONEO = "Azure/Moneo src/worker/exporters/net_exporter.py"
 
 # Name -> bits, topic, direction, meaning. The widths are those of the classic PortCounters
 # attribute, which is what the kernel reads; each sticks at its maximum.
@@ -61,6 +62,8 @@ def ib_metrics() -> Iterator[Metric]:
             ("multicast_packets", "packets", "packets", f"multicast packets {verb}"),
         ):
             yield Metric(f"ib_{direction}_{what}", unit, WRAP64, direction, topic, meaning, _DOC)
+        gauge = f"rate {verb}, by an exporter that keeps the counter to itself"
+        yield Metric(f"ib_{direction}_bps", "bps", GAUGE, direction, "traffic", gauge, _MONEO)
     for name, bits, direction, topic, meaning in _SATURATING:
         unit = _EVENTS.get(name, "packets")
         yield Metric(name, unit, saturating(bits), direction, topic, meaning, _DOC)

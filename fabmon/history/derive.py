@@ -13,19 +13,18 @@ from fabmon.fabric.moment import HEAT, Floats
 from fabmon.fabric.names import matches
 
 _WIRE = (
-    "phy_{}_bytes",
-    "ib_{}_bytes",
-    "rdma_{}_bytes",
-    "netdev_{}_bytes",
-    "nvlink_{}_bytes",
-    "xgmi_{}_bytes",
+    ("phy_{}_bytes", 8),
+    ("ib_{}_bytes", 8),
+    ("ib_{}_bps", 1),
+    ("rdma_{}_bytes", 8),
+    ("netdev_{}_bytes", 8),
+    ("nvlink_{}_bytes", 8),
+    ("nvlink_{}_bps", 1),
+    ("xgmi_{}_bytes", 8),
 )
-"""Who counts a port's bytes, the best first. They overlap (on RoCE `ib_*` and `rdma_*` are RDMA
-only, while `phy_*` is the whole wire and `netdev_*` misses RDMA), so one is taken and none are
-added."""
-
-_WIRE_BPS = ("nvlink_{}_bps",)
-"""Gauges of bits/s, of ports that count nothing."""
+"""Who counts a port's bytes, the best first, and the bits in one of its units. They overlap (on
+RoCE `ib_*` and `rdma_*` are RDMA only, while `phy_*` is the whole wire and `netdev_*` misses
+RDMA), so one is taken and none are added."""
 
 _RATES = ("ib_rate_bps", "netdev_speed_bps", "nvlink_speed_bps", "xgmi_speed_bps")
 _STATES = ("netdev_up", "nvlink_state", "xgmi_state")
@@ -62,8 +61,8 @@ class Deriver:
     def heat(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each."""
         rows = {
-            "tx_bps": self._wire_bps(values, "tx"),
-            "rx_bps": self._wire_bps(values, "rx"),
+            "tx_bps": self._bps(values, "tx"),
+            "rx_bps": self._bps(values, "rx"),
             "pause_rx": self._pause(values, "rx"),
             "pause_tx": self._pause(values, "tx"),
             "xoff": self._xoff(values),
@@ -106,11 +105,6 @@ class Deriver:
             np.copyto(best, candidate, where=np.isnan(best))
         return best
 
-    def _wire_bps(self, values: Floats, direction: str) -> Floats:
-        """Bits a second in one direction, as the best source that the port has counts them."""
-        counted = self._wire(values, direction) * 8
-        return np.where(np.isnan(counted), self._first(values, _WIRE_BPS, direction), counted)
-
     def _xoff(self, values: Floats) -> Floats:
         """Pauses begun or ended a second, both ways."""
         per_priority, whole_link = _XOFF
@@ -126,19 +120,20 @@ class Deriver:
             share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
         return share
 
-    def _wire(self, values: Floats, direction: str) -> Floats:
-        """[ports] bytes/s: per port from the best of _WIRE that it has and that ever counted.
+    def _bps(self, values: Floats, direction: str) -> Floats:
+        """[ports] bits/s: per port from the best of _WIRE that it has and that ever counted.
 
         Once a source has counted it stays the one, silent or not: the next best counts something
         else, and a hot RoCE link would be drawn idle by the bytes of its interface.
         """
         best = np.full(len(values), np.nan, np.float32)
         chosen = np.zeros(len(values), np.bool_)
-        for name in (each.format(direction) for each in _WIRE):
+        for template, bits in _WIRE:
+            name = template.format(direction)
             column = self._columns.get(name)
             if column is None:
                 continue
-            rates = values[:, column]
+            rates = values[:, column] * np.float32(bits)
             before = self._counts.get(name, np.empty(0, np.bool_))
             counts = np.pad(before, (0, len(values) - len(before))) | ~np.isnan(rates)
             self._counts[name] = counts
