@@ -146,7 +146,7 @@ def _things(table: Table, group: Group, page: _PageOf) -> list[_Thing]:
             if key not in things:
                 things[key] = _Thing(table, group, entry.roles)
             things[key].add(entry)
-        else:
+        elif any(role in entry.roles for role in ("node", "guid", *group.roles)):
             partial.append(entry)
     found = _by_values(group, page, list(things.values()))
     for entry in partial:

@@ -37,6 +37,8 @@ _ROLES = {
     "port": ("port",),
 }
 
+_OWN_FACTS = ("netdev", "rdma", "link_layer", "driver", "pci", "mac", "guid", "hca_type", "fw_ver")
+
 Shape = Literal["rdma", "netdev", "gpu", "link", "port"]
 Join = Literal["first", "sum", "product"]
 
@@ -245,13 +247,12 @@ def _own() -> Table:
     rows: dict[str, str | Row | list[Row]] = {
         shown.sample: Row(name, shown.factor) for name, shown in EXPOSED.items()
     }
-    facts = ("driver", "pci", "netdev", "rdma", "mac", "numa_node", "link_layer", "gpu_name")
     group = Group(
         shape="port",
         kind="ethernet",
         labels={"port": "port", "kind": "kind", "node": "node"},
         rows=rows,
-        facts=[Fact("fabmon_port_info", {name: name for name in facts})],
+        facts=[Fact("fabmon_port_info", {name: name for name in _OWN_FACTS})],
     )
     return Table("fabmon", "fabmon agent", [group])
 
