@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 _EOF = b"# EOF"
 _OF_NUMBERS = b"0123456789+-.eENaIinf"
-_MS = 1e-3
+_MS = 1000.0
 
 
 class Layout:
@@ -62,10 +62,10 @@ class Layout:
 class Page:
     """One answer of an exporter: its layout, and its numbers when they are asked for."""
 
-    def __init__(self, layout: Layout, samples: list[bytes], stamp_s: float) -> None:
+    def __init__(self, layout: Layout, samples: list[bytes], a_second: float) -> None:
         self.layout = layout
         self._samples = samples
-        self._stamp_s = stamp_s
+        self._a_second = a_second
 
     def values(self, wanted: Sequence[int] | None = None) -> Floats:
         """The values at those positions of the layout, all of them for None.
@@ -108,7 +108,7 @@ class Page:
         values = np.array([number for number, _ in pairs], np.float64)
         if all(stamp is None for _, stamp in pairs):
             return values, None
-        stamps = [np.nan if stamp is None else stamp * self._stamp_s for _, stamp in pairs]
+        stamps = [np.nan if stamp is None else stamp / self._a_second for _, stamp in pairs]
         return values, np.array(stamps, np.float64)
 
     def _line_of(self, place: int) -> int:
@@ -125,15 +125,15 @@ class Decoder:
         """One page. Raises BadPage when it breaks off or does not follow the format."""
         lines = page.split(b"\n")
         _check_end(lines, openmetrics)
-        stamp_s = 1.0 if openmetrics else _MS
+        a_second = 1.0 if openmetrics else _MS
         layout = self._layout
         samples = layout.samples(lines) if layout is not None else None
         if layout is None or samples is None:
             layout = Layout(lines, _prefixes(lines))
             samples = list(compress(lines, layout.is_sample))
-            Page(layout, samples, stamp_s).values()
+            Page(layout, samples, a_second).values()
             self._layout = layout
-        return Page(layout, samples, stamp_s)
+        return Page(layout, samples, a_second)
 
 
 def _check_end(lines: list[bytes], openmetrics: bool) -> None:
