@@ -31,6 +31,10 @@ VALUE = re.compile(
 
 _COMMENT = re.compile(rb"[ \t]*#[ \t]+(TYPE|HELP|UNIT)(?:[ \t]+(.*?))?[ \t]*", re.DOTALL)
 _ABOUT = re.compile(rb"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:[ \t]+(.+))?", re.DOTALL)
+_TYPES = (
+    *(b"counter", b"gauge", b"histogram", b"summary", b"untyped"),
+    *(b"unknown", b"info", b"stateset", b"gaugehistogram"),
+)
 _PAIR = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _ESCAPED = re.compile(r'\\([\\n"])')
 _HELP_ESCAPED = re.compile(r"\\([\\n])")
@@ -85,8 +89,10 @@ def check_comment(line: bytes) -> None:
     if match is None or not match[2]:
         return
     about = _ABOUT.fullmatch(match[2])
-    if about is None or (match[1] == b"TYPE" and not about[2]):
-        raise ValueError("a HELP, TYPE or UNIT without a name or a text")
+    if about is None:
+        raise ValueError("a HELP, TYPE or UNIT of no name")
+    if match[1] == b"TYPE" and about[2] not in _TYPES:
+        raise ValueError("a TYPE that there is not")
 
 
 def families(comments: Sequence[bytes]) -> dict[str, Family]:

@@ -40,8 +40,12 @@ def oracle(text: str) -> list[Sample]:
 
 
 def same(ours: Iterable[Sample], theirs: Iterable[Sample]) -> bool:
-    """Whether samples are equal; NaN equals NaN here."""
-    return [repr(sample) for sample in ours] == [repr(sample) for sample in theirs]
+    """Whether samples are equal; NaN equals NaN here, and -0 is 0."""
+    return _shown(ours) == _shown(theirs)
+
+
+def _shown(samples: Iterable[Sample]) -> list[str]:
+    return [repr((name, labels, value + 0.0, at)) for name, labels, value, at in samples]
 
 
 names = st.sampled_from(["up", "node_up", "a:b", "_x", "A9_total", "le_bucket"])
@@ -70,7 +74,7 @@ series = st.builds(
     st.dictionaries(label_names, label_values, max_size=4),
     st.booleans(),
 )
-help_texts = st.text("ab \"\\\\{}#é", max_size=12)
+help_texts = st.text('ab "\\\\{}#é', max_size=12)
 comments = st.one_of(
     st.builds(lambda name, text: f"# HELP {name} {text}", names, help_texts),
     st.builds(
@@ -188,7 +192,9 @@ def test_only_wanted_values_are_looked_at() -> None:
         (b"node_up 1 2 3\n", "line 1: no number where the value belongs"),
         (b"node_up 1e\n", "line 1: a value or a timestamp that is no number"),
         (b"node_up\n", "line 1: neither a comment nor a name"),
-        (b"# TYPE node_up\n", "line 1: a HELP, TYPE or UNIT without"),
+        (b"# TYPE node_up\n", "line 1: a TYPE that there is not"),
+        (b"# TYPE node_up level\n", "line 1: a TYPE that there is not"),
+        (b"# HELP 9 nine\n", "line 1: a HELP, TYPE or UNIT of no name"),
         (b'node_up{a="\xff"} 1\n', "line 1: a label's value is not UTF-8"),
         (b"<html>\n", "line 1: neither a comment nor a name"),
         (b"node_up 12", "line 1: the page breaks off in the middle of a line: 'node_up 12'"),
