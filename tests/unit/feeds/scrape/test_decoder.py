@@ -29,6 +29,13 @@ def read(page: Page) -> list[Sample]:
     ]
 
 
+def attempt(decoder: Decoder, page: bytes) -> list[Sample] | BadPage:
+    try:
+        return read(decoder.decode(page))
+    except BadPage as error:
+        return error
+
+
 def oracle(text: str) -> list[Sample]:
     """As the other parser has it; it appends _total to counters that lack it."""
     found: list[Sample] = []
@@ -120,11 +127,10 @@ def test_of_a_damaged_page_nothing_is_read_that_the_other_does_not_read(
     damaged = other[:at] + put + other[at + take :]
     decoder = Decoder()
     decoder.decode(good)
-    try:
-        ours = read(decoder.decode(damaged))
-    except BadPage as error:
-        assert str(error).startswith(f"line {error.line}: ")
-        assert 1 <= error.line <= damaged.count(b"\n") + 1
+    ours = attempt(decoder, damaged)
+    if isinstance(ours, BadPage):
+        assert str(ours).startswith(f"line {ours.line}: ")
+        assert 1 <= ours.line <= damaged.count(b"\n") + 1
         return
     assert same(ours, oracle(damaged.decode(errors="replace")))
     # By the layout or anew, it is the same.
@@ -146,10 +152,8 @@ def test_a_page_that_breaks_off_is_refused_or_ends_with_a_whole_line(
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_with_its_line(garbage: bytes) -> None:
-    try:
-        Decoder().decode(garbage + b"\n")
-    except BadPage as error:
-        assert "line " in str(error)
+    found = attempt(Decoder(), garbage + b"\n")
+    assert not isinstance(found, BadPage) or str(found).startswith("line ")
 
 
 NODE = b"""# HELP node_up Whether it is.
