@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import console, heatmap, probe, ssh, wire
+from tests.bench import console, exporters, heatmap, probe, ssh, wire
 
 
 def main() -> None:
@@ -12,6 +12,7 @@ def main() -> None:
     probe.main()
     wire.main()
     heatmap.main()
+    exporters.main()
 
 
 if __name__ == "__main__":

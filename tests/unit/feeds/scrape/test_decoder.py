@@ -94,7 +94,8 @@ comments = st.one_of(
 @st.composite
 def pages(draw: st.DrawFn) -> tuple[str, str]:
     """Two pages with the same series and other numbers."""
-    one, two = [], []
+    one: list[str] = []
+    two: list[str] = []
     for kind in draw(st.lists(st.booleans(), max_size=12)):
         if kind:
             what = draw(series)
@@ -236,7 +237,7 @@ def test_openmetrics_with_timestamps_and_exemplars() -> None:
     page = decoder.decode(OPENMETRICS.encode(), openmetrics=True)
     theirs = [
         (sample.name, dict(sample.labels), float(sample.value))
-        for family in parse_openmetrics(OPENMETRICS)
+        for family in parse_openmetrics(OPENMETRICS)  # type: ignore[no-untyped-call]
         for sample in family.samples
     ]
     assert [sample[:3] for sample in read(page)] == theirs
