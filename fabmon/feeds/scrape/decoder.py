@@ -26,24 +26,34 @@ Floats = NDArray[np.float64]
 _EOF = b"# EOF"
 _OF_NUMBERS = b"0123456789+-.eENaIinf"
 _MS = 1000.0
+_HASH = ord("#")
 
 
 class Layout:
     """Which series a page has, in order. The same object for as long as they stay the same."""
 
-    def __init__(self, lines: Sequence[bytes], prefixes: Sequence[bytes | None]) -> None:
+    def __init__(
+        self, lines: Sequence[bytes], prefixes: Sequence[bytes | None], series: list[Series]
+    ) -> None:
         self.is_sample = bytes(prefix is not None for prefix in prefixes)
         self.is_comment = bytes(prefix is None for prefix in prefixes)
         self.comments = list(compress(lines, self.is_comment))
         self.prefixes = [prefix for prefix in prefixes if prefix is not None]
         self.lengths = [len(prefix) for prefix in self.prefixes]
+        self._series: list[Series] | None = series
 
     def __len__(self) -> int:
         return len(self.prefixes)
 
     def series(self) -> list[Series]:
-        """The series, in the order of the values. Made anew at each call: a page is large."""
-        return [exposition.series(prefix) for prefix in self.prefixes]
+        """The series, in the order of the values.
+
+        They are handed out once and made anew after that: a thousand pages of them are large.
+        """
+        found, self._series = self._series, None
+        if found is None:
+            found = [exposition.series(prefix) for prefix in self.prefixes]
+        return found
 
     def families(self) -> dict[str, Family]:
         """What the page says of its metrics, by name."""
@@ -129,7 +139,7 @@ class Decoder:
         layout = self._layout
         samples = layout.samples(lines) if layout is not None else None
         if layout is None or samples is None:
-            layout = Layout(lines, _prefixes(lines))
+            layout = Layout(lines, *_parsed(lines))
             samples = list(compress(lines, layout.is_sample))
             Page(layout, samples, a_second).values()
             self._layout = layout
@@ -146,22 +156,23 @@ def _check_end(lines: list[bytes], openmetrics: bool) -> None:
         raise BadPage(len(lines), "the page breaks off in the middle of a line", lines[-1])
 
 
-def _prefixes(lines: list[bytes]) -> list[bytes | None]:
-    """The first part of each line that has a value, None for the others."""
-    found: list[bytes | None] = []
+def _parsed(lines: list[bytes]) -> tuple[list[bytes | None], list[Series]]:
+    """The first part of each line that has a value, None for the others; and their series."""
+    prefixes: list[bytes | None] = []
+    found: list[Series] = []
+    match = exposition.SERIES.match
     for number, line in enumerate(lines, 1):
-        text = line.lstrip(b" \t")
         try:
-            if not text:
-                found.append(None)
-            elif text[0] == ord("#"):
-                exposition.check_comment(line)
-                found.append(None)
-            else:
-                match = exposition.SERIES.match(line)
-                prefix = line if match is None else match[0]
-                exposition.series(prefix)
-                found.append(prefix)
+            start = match(line)
+            if start is not None:
+                found.append(exposition.series_of(start))
+                prefixes.append(start[0])
+                continue
+            text = line.lstrip(b" \t")
+            if text and text[0] != _HASH:
+                raise ValueError("neither a comment nor a name, labels and a value")
+            exposition.check_comment(line)
+            prefixes.append(None)
         except ValueError as error:
             raise BadPage(number, str(error), line) from None
-    return found
+    return prefixes, found

@@ -70,12 +70,20 @@ def series(prefix: bytes) -> Series:
     match = SERIES.fullmatch(prefix)
     if match is None:
         raise ValueError("neither a comment nor a name, labels and a value")
+    return series_of(match)
+
+
+def series_of(match: re.Match[bytes]) -> Series:
+    """The same from a match of SERIES."""
     name, labels = match.groups()
     if labels is None:
         return Series(name.decode(), {})
     pairs = _PAIR.findall(labels)
     try:
-        found = {key.decode(): _unescaped(value.decode()) for key, value in pairs}
+        if b"\\" in labels:
+            found = {key.decode(): _unescaped(value.decode()) for key, value in pairs}
+        else:
+            found = {key.decode(): value.decode() for key, value in pairs}
     except UnicodeDecodeError:
         raise ValueError("a label's value is not UTF-8") from None
     if len(found) != len(pairs):
@@ -129,7 +137,7 @@ def value(text: bytes) -> tuple[float, float | None]:
 
 
 def _unescaped(text: str) -> str:
-    return _replaced(_ESCAPED, text) if "\\" in text else text
+    return _replaced(_ESCAPED, text)
 
 
 def _replaced(escaped: re.Pattern[str], text: str) -> str:

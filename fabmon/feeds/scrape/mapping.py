@@ -12,7 +12,7 @@ from fabmon.fabric.names import natural
 from fabmon.feeds.scrape import naming
 from fabmon.feeds.scrape.exposition import Series
 from fabmon.feeds.scrape.naming import Unnamed
-from fabmon.feeds.scrape.tables import Group, Row, Table, Tables
+from fabmon.feeds.scrape.tables import Group, Placed, Row, Table, Tables
 
 
 class Cell(NamedTuple):
@@ -38,9 +38,8 @@ class Mapped(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A series with a row for it: the row's rank in its group, and what it is about."""
+    """A series with a row for it, and what it is about."""
 
-    rank: int
     row: Row
     roles: dict[str, str]
     place: int
@@ -76,7 +75,7 @@ class _Thing:
 
 
 class _PageOf(NamedTuple):
-    """A page's series by name, as an exporter has them that puts `prefix` before its names."""
+    """A page's series by name; `prefix` stands before the names of its exporter."""
 
     series: Sequence[Series]
     values: Sequence[float]
@@ -100,11 +99,9 @@ def mapped(series: Sequence[Series], values: Sequence[float], tables: Tables) ->
         if each.name in tables.wanted:
             places.setdefault(each.name, []).append(place)
     things: list[_Thing] = []
-    for table in tables.by_name.values():
-        for prefix in table.prefixes:
-            page = _PageOf(series, values, places, prefix)
-            for group in table.groups:
-                things += _things(table, group, page)
+    for placed in tables.groups:
+        if not placed.metrics.keys().isdisjoint(places):
+            things += _things(placed, _PageOf(series, values, places, placed.prefix))
     return _assembled(things)
 
 
@@ -135,12 +132,13 @@ def _assembled(things: Sequence[_Thing]) -> Mapped:
     return Mapped(tuple(objects), tuple(cells), refresh_s)
 
 
-def _things(table: Table, group: Group, page: _PageOf) -> list[_Thing]:
+def _things(placed: Placed, page: _PageOf) -> list[_Thing]:
     """The ports of one group, with their values and facts."""
+    table, group = placed.table, placed.group
     looked_up = _looked_up(group, page)
     things: dict[tuple[str | None, ...], _Thing] = {}
     partial: list[_Entry] = []
-    for entry in _entries(group, page, looked_up):
+    for entry in _entries(placed, page, looked_up):
         if all(entry.roles.get(role) for role in group.roles):
             key = tuple(entry.roles.get(role) for role in ("node", *group.roles))
             if key not in things:
@@ -164,17 +162,19 @@ def _things(table: Table, group: Group, page: _PageOf) -> list[_Thing]:
 
 
 def _entries(
-    group: Group, page: _PageOf, looked_up: Mapping[tuple[str, str], Mapping[str, str]]
+    placed: Placed, page: _PageOf, looked_up: Mapping[tuple[str, str], Mapping[str, str]]
 ) -> Iterator[_Entry]:
-    for rank, (name, rows) in enumerate(group.metrics().items()):
-        for place, labels in page.of(name):
+    group = placed.group
+    for name, rows in placed.metrics.items():
+        for place in page.places.get(name, ()):
+            labels = page.series[place].labels
             roles = _roles(group, labels, looked_up)
             said = {**labels, **roles}
             if not _fits_all(group.match, said) or _fits_any(group.skip, said):
                 continue
             row = next((row for row in rows if _fits_all(row.match, said)), None)
             if row is not None:
-                yield _Entry(rank, row, {**roles, **row.roles}, place)
+                yield _Entry(row, {**roles, **row.roles} if row.roles else roles, place)
 
 
 def _by_values(group: Group, page: _PageOf, things: list[_Thing]) -> list[_Thing]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG, WRAP32
 from collectors.wire import Object
 from fabmon.feeds.scrape.decoder import Decoder, Floats, Layout, Page
-from fabmon.feeds.scrape.mapping import Cell, Mapped, mapped
+from fabmon.feeds.scrape.mapping import Cell, mapped
 from fabmon.feeds.scrape.tables import Tables
 
 _TOP = 2.0**64
@@ -32,27 +32,22 @@ class Reading(NamedTuple):
 
 
 class Reader:
-    """Reads the pages of one exporter, with the tables that may fit it."""
+    """Reads the pages of one exporter, with the tables that may fit it.
+
+    `objects` are the ports of the last page, `refresh_s` is how long the exporter may answer from
+    the same snapshot.
+    """
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._decoder = Decoder()
         self._layout: Layout | None = None
-        self._mapped = Mapped((), (), 0.0)
+        self.objects: tuple[Object, ...] = ()
+        self.refresh_s = 0.0
         self._cells = _Cells(())
         self._last: list[int | None] = []
         self._last_stamp_s: float | None = None
         self._moved_ns = 0
-
-    @property
-    def refresh_s(self) -> float:
-        """How long the exporter may answer from the same snapshot."""
-        return self._mapped.refresh_s
-
-    @property
-    def objects(self) -> tuple[Object, ...]:
-        """The ports of the last page."""
-        return self._mapped.objects
 
     def read(self, page: bytes, *, openmetrics: bool = False) -> Reading:
         """One page, read now. Raises BadPage."""
@@ -68,7 +63,7 @@ class Reader:
         clock_ns = now_ns if stamp_s is None else int(stamp_s * 1e9)
         if not repeated:
             self._moved_ns = now_ns
-        return Reading(self._mapped.objects, None if repeated else numbers, clock_ns)
+        return Reading(self.objects, None if repeated else numbers, clock_ns)
 
     def _is_repeated(self, numbers: list[int | None], stamp_s: float | None, now_ns: int) -> bool:
         """Whether this is the snapshot of last time: the same timestamp, or else equal values."""
@@ -76,18 +71,17 @@ class Reader:
             return True  # two clocks: a rate over both would be wrong
         if stamp_s is not None:
             return stamp_s == self._last_stamp_s
-        within = now_ns - self._moved_ns < self._mapped.refresh_s * 1e9
+        within = now_ns - self._moved_ns < self.refresh_s * 1e9
         return within and numbers == self._last
 
     def _learn(self, page: Page) -> None:
         """Work out what the series of a new layout are."""
         found = mapped(page.layout.series(), page.values().tolist(), self._tables)
-        if found.objects != self._mapped.objects:
+        if found.objects != self.objects:
+            # Else they stay the same object: who compares by identity sees that nothing changed.
+            self.objects = found.objects
             self._last, self._last_stamp_s = [], None
-            self._mapped = found
-        else:
-            # The same objects again: who compares them by identity sees that nothing changed.
-            self._mapped = found._replace(objects=self._mapped.objects)
+        self.refresh_s = found.refresh_s
         self._cells = _Cells(found.cells)
         self._layout = page.layout
 

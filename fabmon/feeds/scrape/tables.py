@@ -169,26 +169,40 @@ class Use(NamedTuple):
     rows: tuple[Row, ...]
 
 
+class Placed(NamedTuple):
+    """A group as an exporter has it that puts `prefix` before its names; those are in `metrics`."""
+
+    table: Table
+    group: Group
+    prefix: str
+    metrics: dict[str, tuple[Row, ...]]
+
+
 class Tables:
     """Some tables, by the names of the metrics that are in them."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self.by_name = dict(tables)
+        self.groups: list[Placed] = []
         self.uses: dict[str, list[Use]] = {}
         self.wanted: set[str] = set()
         for table in tables.values():
-            for group in table.groups:
-                others = [*group.require, *group.kinds, *(fact.metric for fact in group.facts)]
-                others += [lookup.metric for lookup in group.lookups]
-                for prefix in table.prefixes:
-                    self.wanted.update(prefix + name for name in others)
-                    for name, rows in group.metrics().items():
-                        self.uses.setdefault(prefix + name, []).append(Use(table, group, rows))
-        self.wanted.update(self.uses)
+            for prefix in table.prefixes:
+                for group in table.groups:
+                    self._add(table, group, prefix)
 
     def of(self, name: str) -> Tables:
         """Those of one exporter. Raises KeyError for one that there is not."""
         return Tables({name: self.by_name[name]})
+
+    def _add(self, table: Table, group: Group, prefix: str) -> None:
+        metrics = {prefix + name: rows for name, rows in group.metrics().items()}
+        self.groups.append(Placed(table, group, prefix, metrics))
+        for name, rows in metrics.items():
+            self.uses.setdefault(name, []).append(Use(table, group, rows))
+        others = [*group.require, *group.kinds, *(fact.metric for fact in group.facts)]
+        others += [lookup.metric for lookup in group.lookups]
+        self.wanted.update(metrics, (prefix + name for name in others))
 
     def at(self, port: int) -> str | None:
         """The exporter that usually listens on a TCP port."""
