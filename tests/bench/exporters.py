@@ -24,7 +24,7 @@ from tests.bench.measure import cpu_s, tell
 from tests.bench.process import cpu_s as cpu_of
 from tests.bench.process import rss_mb
 
-TARGETS, INTERVAL_S, SECONDS = 1000, 2.0, 20
+TARGETS, INTERVAL_S, SECONDS, WARM_UP = 1000, 2.0, 20, 8
 PAGES, RUNS = 40, 5
 
 _IB = (
@@ -132,12 +132,12 @@ def scraping() -> None:
         port = server.stdout.readline().decode().strip()
         with subprocess.Popen([*here, "scrape", port], stdout=subprocess.PIPE) as client:
             assert client.stdout is not None
-            client.stdout.readline()
-            time.sleep(2 * INTERVAL_S)
-            start_s, began = cpu_of(client.pid), time.monotonic()
-            frames = _frames(client.stdout.readline())
-            time.sleep(SECONDS)
-            frames = _frames(client.stdout.readline()) - frames
+            for _ in range(WARM_UP):
+                frames = int(client.stdout.readline())
+            start_s, began, before = cpu_of(client.pid), time.monotonic(), frames
+            while time.monotonic() - began < SECONDS:
+                frames = int(client.stdout.readline())
+            frames -= before
             used_s, took_s = cpu_of(client.pid) - start_s, time.monotonic() - began
             memory = rss_mb(client.pid)
             client.kill()
@@ -154,10 +154,6 @@ def scraping() -> None:
             "rss_mb": round(memory),
         },
     )
-
-
-def _frames(line: bytes) -> int:
-    return int(line)
 
 
 async def scrape(port: int) -> None:

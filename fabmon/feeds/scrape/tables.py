@@ -183,6 +183,7 @@ class Tables:
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self.by_name = dict(tables)
+        self._single: dict[str, Tables] = {}
         self.groups: list[Placed] = []
         self.uses: dict[str, list[Use]] = {}
         self.wanted: set[str] = set()
@@ -192,8 +193,10 @@ class Tables:
                     self._add(table, group, prefix)
 
     def of(self, name: str) -> Tables:
-        """Those of one exporter. Raises KeyError for one that there is not."""
-        return Tables({name: self.by_name[name]})
+        """Those of one exporter, the same object each time. Raises KeyError for an unknown one."""
+        if name not in self._single:
+            self._single[name] = Tables({name: self.by_name[name]})
+        return self._single[name]
 
     def _add(self, table: Table, group: Group, prefix: str) -> None:
         metrics = {prefix + name: rows for name, rows in group.metrics().items()}
