@@ -22,12 +22,16 @@ class BadEndpoint(NodeError):
 
 
 class Endpoint(NamedTuple):
-    """One exporter to ask. `source` is what it is called; `tables` are those that may fit it."""
+    """One exporter to ask. `source` is what it is called; `tables` are those that may fit it.
+
+    `period_s` is how often to ask it at most, 0 for as often as one likes.
+    """
 
     source: str
     port: int
     path: str
     tables: Tables
+    period_s: float
 
 
 def endpoints(scrape: Sequence[str], tables: Tables, port: int | None = None) -> list[Endpoint]:
@@ -49,10 +53,11 @@ def _endpoint(text: str, tables: Tables) -> Endpoint:
     if match is None or not 0 < int(match["port"]) < 65536:
         raise BadEndpoint(f"scrape={text} is not [KIND:]PORT[/PATH], as in 9100 or 9400/metrics")
     kind, port, path = match["kind"], int(match["port"]), match["path"] or _PATH
-    if kind is None:
-        return Endpoint(tables.at(port) or f"port_{port}", port, path, tables)
+    usual = kind or tables.at(port)
     try:
-        return Endpoint(kind, port, path, tables.of(kind))
+        fit = tables if kind is None else tables.of(kind)
     except KeyError:
         known = ", ".join(tables.by_name)
         raise BadEndpoint(f"scrape={text}: no exporter {kind}: one of {known}") from None
+    period_s = tables.by_name[usual].period_s if usual is not None else 0.0
+    return Endpoint(usual or f"port_{port}", port, path, fit, period_s)

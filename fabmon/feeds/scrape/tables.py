@@ -147,9 +147,10 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"gr
     """All that is known of one exporter.
 
     `ports` are the TCP ports it usually listens on. `refresh_s` is how long it may answer from the
-    same snapshot: answers that are equal within that time are one answer. `prefixes` may stand
-    before any of its names. Values in one of the `blanks`, each a pair of the lowest and the
-    highest, mean none.
+    same snapshot: answers that are equal within that time are one answer. `period_s` is how often
+    to ask at most, and how long to wait: an answer costs it, or the fabric, that much. `prefixes`
+    may stand before any of its names. Values in one of the `blanks`, each a pair of the lowest and
+    the highest, mean none.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"gr
     groups: list[Group]
     ports: list[int] = []
     refresh_s: float = 0.0
+    period_s: float = 0.0
     prefixes: tuple[str, ...] = ("",)
     blanks: list[tuple[float, float]] = []
 

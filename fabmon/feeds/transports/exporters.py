@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Mapping
 
 import aiohttp
@@ -14,7 +15,7 @@ from fabmon.feeds import web
 from fabmon.feeds.bootstrap import Settings
 from fabmon.feeds.errors import LoginRefused, Misbehaved, NodeError
 from fabmon.feeds.scrape.endpoints import Endpoint, endpoints
-from fabmon.feeds.scrape.reader import Reader
+from fabmon.feeds.scrape.reader import Reader, Reading
 from fabmon.feeds.scrape.tables import tables
 from fabmon.feeds.secrets import token_from
 from fabmon.feeds.transports.base import Session
@@ -24,6 +25,9 @@ _TIMEOUT_SHARE = 0.9
 _LONGEST_TIMEOUT_S = 10.0
 _NEW_AT_ONCE = 64
 """First pages fetched at the same time: each takes milliseconds to learn, and all wait for all."""
+
+_BIG_PAGE = 256 * 1024
+"""Bytes of a page that takes long enough to be felt on the screen: it is read in a thread."""
 
 _MAX_PAGE = 32 * 1024 * 1024
 """Bytes of the largest page, unpacked: that of a fabric of 900 hosts is 7.5 MB."""
@@ -47,17 +51,19 @@ class ExportersTransport:
 
     async def open(self, host: Host) -> Session:
         """Make ready to ask; the first questions are the session's. Raises NodeError."""
-        address = host.address or host.name
+        address, interval_s = host.address or host.name, self._interval_s
         asked = endpoints(host.scrape, tables(), host.port)
         tls = await self._trust(host.tls or "no", address)
         headers = {"Accept": _ACCEPT}
         if host.secret is not None:
             token = await asyncio.to_thread(token_from, host.secret)
             headers["Authorization"] = f"Bearer {token}"
-        timeout_s = min(_TIMEOUT_SHARE * self._interval_s, _LONGEST_TIMEOUT_S)
-        fetcher = _Fetcher(self._ready(), tls, headers, timeout_s)
-        exporters = [_Exporter(endpoint, address, fetcher, self._places) for endpoint in asked]
-        return PolledSession(_Poller(exporters, self._interval_s), host.name, self._interval_s)
+        fetcher = _Fetcher(self._ready(), tls, headers)
+        exporters = [
+            _Exporter(endpoint, fetcher.url(address, endpoint), fetcher, self._places, interval_s)
+            for endpoint in asked
+        ]
+        return PolledSession(_Poller(exporters), host.name, interval_s)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -89,12 +95,10 @@ class _Fetcher:
         client: aiohttp.ClientSession,
         tls: ssl.SSLContext | None,
         headers: Mapping[str, str],
-        timeout_s: float,
     ) -> None:
         self._client = client
         self._tls = tls
         self._headers = headers
-        self._timeout_s = timeout_s
 
     def url(self, address: str, endpoint: Endpoint) -> URL:
         """Where an endpoint is."""
@@ -103,12 +107,12 @@ class _Fetcher:
         base = URL.build(scheme=scheme, host=address, port=endpoint.port, path=path)
         return base.with_query(query) if query else base
 
-    async def page(self, url: URL) -> tuple[bytes, bool]:
+    async def page(self, url: URL, timeout_s: float) -> tuple[bytes, bool]:
         """A page, and whether it is OpenMetrics. Raises NodeError."""
         where = f"{url.host}:{url.port}"
         try:
             async with (
-                asyncio.timeout(self._timeout_s),
+                asyncio.timeout(timeout_s),
                 self._client.get(
                     url,
                     headers=self._headers,
@@ -121,7 +125,7 @@ class _Fetcher:
                 page = await _bounded(reply.content, where)
                 return page, reply.content_type == _OPENMETRICS
         except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
-            raise web.explain(error, where, self._timeout_s) from None
+            raise web.explain(error, where, timeout_s) from None
 
     def _check(self, reply: aiohttp.ClientResponse, where: str) -> None:
         if reply.status in (401, 403):
@@ -148,72 +152,107 @@ class _Exporter:
     """One endpoint of one host."""
 
     def __init__(
-        self, endpoint: Endpoint, address: str, fetcher: _Fetcher, places: asyncio.Semaphore
+        self,
+        endpoint: Endpoint,
+        url: URL,
+        fetcher: _Fetcher,
+        places: asyncio.Semaphore,
+        interval_s: float,
     ) -> None:
         self.source = endpoint.source
-        self.reader = Reader(endpoint.tables)
-        self._url = fetcher.url(address, endpoint)
+        self._reader = Reader(endpoint.tables)
+        self._url = url
         self._fetcher = fetcher
         self._places = places
+        self._interval_s = interval_s
+        self._patience_s = min(_TIMEOUT_SHARE * interval_s, _LONGEST_TIMEOUT_S)
+        self._period_s = endpoint.period_s
+        self._asked_at = float("-inf")
+        self._asking: asyncio.Task[Reading] | None = None
 
-    async def ask(self, interval_s: float) -> Part:
-        """What it says now. Raises NodeError."""
-        if self.reader.objects:
-            return await self._ask(interval_s)
+    async def ask(self) -> Part | None:
+        """What it says now; without values when it is not asked this time, or takes its time.
+
+        None when it is not known yet what it tells of. Raises NodeError.
+        """
+        now = time.monotonic()
+        if self._asking is None:
+            if now - self._asked_at < self._period_s - self._interval_s / 2:
+                return self.silent()
+            self._asked_at = now
+            self._asking = asyncio.create_task(self._read(), name=f"scrape {self._url}")
+        # One that takes its time must not hold up the other exporters of its node.
+        patience_s = self._patience_s if self._period_s else None
+        await asyncio.wait((self._asking,), timeout=patience_s)
+        if not self._asking.done():
+            return self.silent()
+        asking, self._asking = self._asking, None
+        return self._part(asking.result())
+
+    def silent(self) -> Part | None:
+        """The same ports without values; None when it never told of any."""
+        objects = self._reader.objects
+        return self._part(Reading(objects, None, 0)) if objects else None
+
+    async def close(self) -> None:
+        """Stop asking."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _read(self) -> Reading:
+        if self._reader.objects:
+            return await self._fetched()
         async with self._places:
-            return await self._ask(interval_s)
+            return await self._fetched()
 
-    async def _ask(self, interval_s: float) -> Part:
-        page, is_openmetrics = await self._fetcher.page(self._url)
-        reading = self.reader.read(page, openmetrics=is_openmetrics)
+    async def _fetched(self) -> Reading:
+        timeout_s = max(self._patience_s, self._period_s)
+        page, is_openmetrics = await self._fetcher.page(self._url, timeout_s)
+        if len(page) < _BIG_PAGE:
+            reading = self._reader.read(page, openmetrics=is_openmetrics)
+        else:
+            reading = await asyncio.to_thread(self._reader.read, page, openmetrics=is_openmetrics)
         if not reading.objects:
             raise Misbehaved(f"{self._url} has none of the metrics that fabmon knows", "nothing")
-        return Part(
-            self.source, reading.objects, reading.values, reading.mono_ns, self.every(interval_s)
-        )
+        return reading
 
-    def silent(self, interval_s: float) -> Part | None:
-        """The same ports without values; None when it never told of any."""
-        objects = self.reader.objects
-        return Part(self.source, objects, None, 0, self.every(interval_s)) if objects else None
-
-    def every(self, interval_s: float) -> int:
-        """How many intervals it may answer from the same snapshot."""
-        return max(1, round(self.reader.refresh_s / interval_s))
+    def _part(self, reading: Reading) -> Part:
+        """A reading as a block that comes as often as the exporter measures, or is asked."""
+        fresh_s = max(self._reader.refresh_s, self._period_s)
+        every = max(1, round(fresh_s / self._interval_s))
+        return Part(self.source, reading.objects, reading.values, reading.mono_ns, every)
 
 
 class _Poller:
     """Asks all endpoints of one host at the same time."""
 
-    def __init__(self, exporters: list[_Exporter], interval_s: float) -> None:
+    def __init__(self, exporters: list[_Exporter]) -> None:
         self._exporters = exporters
-        self._interval_s = interval_s
 
     async def poll(self) -> Answer:
         """Ask once. An endpoint that fails costs its own source; NodeError when all do."""
-        asked = (self._ask(exporter) for exporter in self._exporters)
-        answers = await asyncio.gather(*asked)
+        answers = await asyncio.gather(*(self._ask(exporter) for exporter in self._exporters))
         errors = [answer for answer in answers if isinstance(answer, NodeError)]
         if len(errors) == len(answers):
             raise errors[0]
-        parts: list[Part] = []
+        parts: list[Part | None] = []
         troubles: dict[str, Trouble] = {}
         for exporter, answer in zip(self._exporters, answers, strict=True):
-            if isinstance(answer, Part):
+            if isinstance(answer, NodeError):
+                troubles[exporter.source] = Trouble(_reason(answer), str(answer))
+                parts.append(exporter.silent())
+            else:
                 parts.append(answer)
-                continue
-            troubles[exporter.source] = Trouble(_reason(answer), str(answer))
-            part = exporter.silent(self._interval_s)
-            if part is not None:
-                parts.append(part)
-        return Answer(parts, {}, troubles)
+        return Answer([part for part in parts if part is not None], {}, troubles)
 
     async def close(self) -> None:
-        """Nothing is held: the connections are the transport's."""
+        """Stop asking; the connections are the transport's."""
+        await asyncio.gather(*(exporter.close() for exporter in self._exporters))
 
-    async def _ask(self, exporter: _Exporter) -> Part | NodeError:
+    async def _ask(self, exporter: _Exporter) -> Part | NodeError | None:
         try:
-            return await exporter.ask(self._interval_s)
+            return await exporter.ask()
         except NodeError as error:
             return error
 

@@ -243,6 +243,36 @@ async def test_one_that_does_not_answer_is_given_up_before_the_next_question(
     )
 
 
+async def test_one_that_walks_a_fabric_is_waited_for_and_asked_rarely(
+    serve: Serve, transport: ExportersTransport
+) -> None:
+    go_on = asyncio.Event()
+    walk = page("infiniband_exporter")
+
+    async def slow(request: web.Request) -> web.Response:
+        await go_on.wait()
+        return await walk(request)
+
+    fabric, node = await serve(slow), await serve(page("node_exporter"))
+    scrape = (f"infiniband_exporter:{fabric.port}", f"node_exporter:{node.port}")
+    session = await transport.open(host(*scrape))
+    hello, *_ = await said(session, 3)
+    assert isinstance(hello, Hello)
+    assert [block.source for block in hello.blocks] == ["node_exporter"]
+    go_on.set()
+    lines = await said(session, 2)
+    while not any(isinstance(line, Hello) for line in lines):
+        lines += await said(session, 1)
+    lines += await said(session, 4)
+    frames = [line for line in lines if isinstance(line, Frame) and len(line.blocks) == 2]
+    assert [frame.blocks[0] is None for frame in frames[:3]] == [False, True, True]
+    assert not any(isinstance(line, Notice) for line in lines)
+    assert len(fabric.asked) == 1
+    grown = next(line for line in lines if isinstance(line, Hello))
+    assert {item.node for item in grown.blocks[0].objects} >= {"ib-i1l1s01", "o0001"}
+    await session.close()
+
+
 async def test_pages_come_packed_and_with_a_token(
     serve: Serve, transport: ExportersTransport, tmp_path: Path
 ) -> None:
