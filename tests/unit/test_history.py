@@ -108,6 +108,8 @@ def test_a_wire_counter_that_the_port_has_no_more_is_replaced_by_the_next_best()
         heard = {"gpu001": frame(seq, 1000 * seq)}
         moment = history.accept(tick(seq, heard, {"gpu001": said} if seq == 3 else {}))
     assert moment.column("tx_bps").tolist() == [8000]
+
+
 def test_a_rate_that_is_told_is_shown_where_nobody_counts_the_wire() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=("ib_tx_bps", "netdev_tx_bytes")))
