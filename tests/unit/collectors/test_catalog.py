@@ -11,6 +11,7 @@ from collectors.catalog.netdev import netdev_metrics
 from collectors.catalog.phy import phy_metrics
 from collectors.catalog.probe import probe_metrics
 from collectors.catalog.rdma import rdma_metrics
+from collectors.catalog.switch import switch_metrics
 from collectors.source import Source
 from collectors.sources import ib as ib_source
 from collectors.sources.ethtool_names import RULES, catalog_name
@@ -52,6 +53,7 @@ def test_every_name_is_one_row() -> None:
             rdma_metrics,
             phy_metrics,
             cxi_metrics,
+            switch_metrics,
             gpu_metrics,
             probe_metrics,
         )
