@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fabmon.fabric import model
+from fabmon.fabric import lldp, model
 from fabmon.fabric.cables import cables
 from fabmon.fabric.messages import Hello, ObjectInfo
 from fabmon.fabric.model import EcmpGroup, Fabric, Host, Node, Port
@@ -15,7 +15,7 @@ from fabmon.fabric.subject import spoken_for, subject
 
 _LOG = logging.getLogger("fabmon.fabric")
 
-MANAGEMENT_PORTS = ("mgmt*", "docker*", "virbr*", "cni*", "usb*")
+MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
 """Ports that carry no training traffic, by name, unless the configuration says otherwise."""
 
 _PORT_KINDS = ("ethernet", "infiniband", "gpu", "nvlink", "xgmi")
@@ -52,12 +52,15 @@ def build(
     others = spoken_for(given, hellos)
     hosts = [*hosts, *others.values()]
     facts = _facts(given, hellos)
-    peers = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
+    told = {name: (fact.ports, fact.neighbours) for name, fact in facts.items()}
+    peers = lldp.with_names(told, cables(told))
+    roles = {host.name: host.role for host in hosts}
     nodes = []
     groups: list[EcmpGroup] = []
     for host in hosts:
         fact = facts.get(host.name, _Facts())
-        uplinks = _uplink_ports(host, fact)
+        # What tells of no equal-cost groups is known by its cables.
+        uplinks = _uplink_ports(host, fact) or lldp.uplinks(host.name, peers, roles)
         ports = _ports(host, fact, uplinks, rows, peers, management)
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
         groups += _groups(host.name, fact, {port.name: port for port in ports})
