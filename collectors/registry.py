@@ -22,6 +22,8 @@ SOURCES: Dict[str, str] = {
     "pcie": "collectors.sources.pcie:Pcie",
     "xgmi": "collectors.sources.xgmi:XgmiLinks",
     "dcb": "collectors.sources.dcb:Dcb",
+    "sonic": "collectors.sources.sonic:Sonic",
+    "sonic_queues": "collectors.sources.sonic_queues:SonicQueues",
     "routes": "collectors.sources.routes:Routes",
 }
 """Name -> where its class is; the order is that of the blocks in a frame."""

@@ -26,8 +26,18 @@ _WIRE = (
 RoCE `ib_*` and `rdma_*` are RDMA only, while `phy_*` is the whole wire and `netdev_*` misses
 RDMA), so one is taken and none are added."""
 
-_RATES = ("ib_rate_bps", "netdev_speed_bps", "nvlink_speed_bps", "xgmi_speed_bps")
-_STATES = ("netdev_up", "nvlink_state", "xgmi_state")
+_RATES = (
+    "ib_rate_bps",
+    "phy_speed_bps",
+    "netdev_speed_bps",
+    "nvlink_speed_bps",
+    "xgmi_speed_bps",
+)
+_STATES = ("phy_up", "netdev_up", "nvlink_state", "xgmi_state")
+"""What a switch's chip says of a port comes before what the kernel of the switch thinks."""
+
+_ECN = ("rdma_ecn_marked", "phy_tx_ecn_marked")
+"""Marks that arrived at a host's port; on a switch, those that its queues made."""
 
 _PAUSE = ("pfc_{}_pause_us_prio{}", "pause_{}_us")
 _XOFF = ("pfc_{}_transitions_prio{}", "pause_{}_transitions")
@@ -67,7 +77,7 @@ class Deriver:
             "pause_tx": self._pause(values, "tx"),
             "xoff": self._xoff(values),
             "stall": self._stall(values, line_rate_bps),
-            "ecn": self._one(values, "rdma_ecn_marked"),
+            "ecn": self._first(values, _ECN, ""),
             "cnp_sent": self._one(values, "rdma_cnp_sent"),
             "cnp": self._one(values, "rdma_cnp_handled"),
             "errors": _sum(values[:, self._topics["error"]]),
