@@ -66,9 +66,8 @@ class Databases(ABC):
 
 def open_databases(fs: HostFS) -> Databases:
     """The databases of this switch. Raises NoData on what is no SONiC, SourceError else."""
-    dump = fs.text(_DUMP)
-    if dump is not None:
-        return _Dump(dump)
+    if fs.exists(_DUMP):
+        return _Dump(fs)
     if not any(fs.exists(sign) for sign in _SIGNS) and not fs.exists(_SOCKET):
         raise NoData("not a SONiC switch")
     return _Instances(fs)
@@ -139,16 +138,18 @@ class _Instances(Databases):
 class _Dump(Databases):
     """What a tree has in a file."""
 
-    def __init__(self, text: str) -> None:
-        try:
-            self._all: Dict[str, Dict[str, Row]] = json.loads(text)
-        except ValueError as error:
-            raise Failed(f"{_DUMP}: {error}") from error
+    def __init__(self, fs: HostFS) -> None:
+        self._fs = fs
 
     def ask(self, queries: Sequence[Query]) -> List[List[Optional[str]]]:
+        try:
+            with open(self._fs.path(_DUMP), "rb") as file:
+                dump: Dict[str, Dict[str, Row]] = json.load(file)
+        except (OSError, ValueError) as error:
+            raise Failed(f"{_DUMP}: {error}") from error
         answers: List[List[Optional[str]]] = []
         for query in queries:
-            row = self._all.get(query.database, {}).get(query.key, {})
+            row = dump.get(query.database, {}).get(query.key, {})
             if query.fields:
                 answers.append([row.get(field) for field in query.fields])
             else:

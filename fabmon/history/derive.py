@@ -41,8 +41,9 @@ _ECN = ("rdma_ecn_marked", "phy_tx_ecn_marked")
 
 _PAUSE = ("pfc_{}_pause_us_prio{}", "pause_{}_us")
 _XOFF = ("pfc_{}_transitions_prio{}", "pause_{}_transitions")
+_WAIT = ("ib_ext_tx_wait", "ib_tx_wait")
 _BITS_A_WAIT = 64
-"""One count of `ib_tx_wait` is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
+"""One count of these is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
 Assessment on InfiniBand Links", for Quantum; taken to hold for ConnectX too."""
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
@@ -125,7 +126,7 @@ class Deriver:
 
     def _stall(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """Share of time in which data waited and nothing could be sent, 0 to 1."""
-        waited_bps = self._one(values, "ib_tx_wait") * np.float32(_BITS_A_WAIT)
+        waited_bps = self._first(values, _WAIT, "") * np.float32(_BITS_A_WAIT)
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
         return share
