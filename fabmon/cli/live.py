@@ -103,7 +103,7 @@ async def _watch_engine(
         history = History(feed.hosts, feed.interval_s, settings.management_ports)
         analyst = Analyst(settings.thresholds)
         async with aclosing(engine.scenes(feed, history, analyst, past_s)) as scenes:
-            title = f"{feed.title} every {feed.interval_s:g} s"
+            title = f"{feed.interval_s:g} s of {feed.title}"
             return await _show(scenes, options, settings, title)
 
 
