@@ -19,13 +19,13 @@ class Conditions:
     """Faults change it; everything that moves bytes reads it.
 
     Of ports: `speed` that the port says it has and `capacity` it really has (both bytes/s),
-    `errors` that it receives a second. Of NICs: `accept` is the share of line rate that it can take and
-    `send` the share that it can be fed with; `storm` the share of time it sends pause whatever
-    comes; `pcie` where the host's bus is the reason. `stuck` are links in a deadlock of pauses.
-    `extra` are flows of faults, with the rate that each wants. Of jobs, by number: `late` is
-    (host, seconds) of a straggler, `rail_shares` what its rails carry, `demand` the share of line
-    rate that it asks for now. `silent` hosts send no
-    frames; `crashed` ones have their links down too. `pegged` are ports whose symbol errors stick.
+    `errors` that it receives a second. Of NICs: `accept` is the share of line rate that it can
+    take and `send` the share that it can be fed with; `storm` the share of time it sends pause
+    whatever comes; `pcie` where the host's bus is the reason. `stuck` are links in a deadlock of
+    pauses. `extra` are flows of faults, with the rate that each wants. Of jobs, by number: `late`
+    is (host, seconds) of a straggler, `rail_shares` what its rails carry, `demand` the share of
+    line rate that it asks for now. `silent` hosts send no frames; `crashed` ones have their links
+    down too. `pegged` are ports whose symbol errors stick.
     """
 
     rules: Rules

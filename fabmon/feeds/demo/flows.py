@@ -1,7 +1,7 @@
 """Flows: who sends to whom, how much of its group's rate, and under which 5-tuple.
 
 RoCE flows of two NICs differ in the UDP source port alone, which follows from the queue pair
-numbers of both ends (Linux include/rdma/ib_verbs.h, rdma_calc_flow_label and rdma_flow_label_to_udp_sport).
+numbers of both ends (Linux include/rdma/ib_verbs.h, rdma_flow_label_to_udp_sport).
 """
 
 from __future__ import annotations

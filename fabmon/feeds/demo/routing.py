@@ -86,7 +86,7 @@ class Router:
             item = np.repeat(sprayed, counts)
             pick = np.arange(len(item)) - np.repeat(np.cumsum(counts) - counts, counts)
             flow.append(cross[item])
-            weight.append(flows.weight[cross[item]] * tables.share[tables.pair[item], pick])
+            weight.append(flows.weight[cross[item]] / np.repeat(counts, counts))
             rows.append(self._over(links, cross, item, pick, tables, salted, rules, lanes))
         return Ways(np.concatenate(flow), np.concatenate(weight), np.concatenate(rows))
 
@@ -142,7 +142,7 @@ class Router:
         entry = rules.peer[uplink]
         spine = self._plant.spine_of(entry)
         choices = np.maximum(tables.down_count[spine, tables.dst[pair]], 1)
-        lane = (entry - self._plant.first_spine_port) % self._plant.parallel
+        lane = tables.rank[pair, pick]
         if self._plant.routing == "hash":
             again = _mix(salted[item] ^ self._salts[self._plant.leaves + spine])
             lane = (again % choices.astype(np.uint64)).astype(np.intp)
@@ -178,19 +178,27 @@ class _Tables:
         entry = rules.peer[uplinks]
         leads = rules.up[uplinks] & rules.up[entry]
         leads &= self.down_count[plant.spine_of(entry), self.dst[:, None]] > 0
+        rank = _rank(np.where(leads, plant.spine_of(entry), -1))
+        if plant.routing == "spray":
+            # Adaptive routing sends a spine no more than it has ways down for.
+            leads &= rank < self.down_count[plant.spine_of(entry), self.dst[:, None]]
         self.order = np.argsort(~leads, axis=1, kind="stable")
         self.count = leads.sum(axis=1)
         self.port = np.take_along_axis(uplinks, self.order, axis=1)
-        # What adaptive routing gives each uplink: no more than the spine has ways down for.
-        spine = plant.spine_of(entry)
-        together = np.zeros((len(keys), plant.spines))
-        rows = np.broadcast_to(np.arange(len(keys))[:, None], spine.shape)
-        np.add.at(together, (rows[leads], spine[leads]), 1.0)
-        ways = self.down_count[spine, self.dst[:, None]]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            fits = np.where(leads, np.minimum(1.0, ways / together[rows, spine]), 0.0)
-            share = fits / fits.sum(axis=1, keepdims=True)
-        self.share = np.take_along_axis(share, self.order, axis=1)
+        self.rank = np.take_along_axis(rank, self.order, axis=1)
+
+
+def _rank(keys: Indices) -> Indices:
+    """In each row, how many elements before an element are equal to it."""
+    order = np.argsort(keys, axis=1, kind="stable")
+    ordered = np.take_along_axis(keys, order, axis=1)
+    place = np.broadcast_to(np.arange(keys.shape[1]), keys.shape)
+    begins = np.ones(keys.shape, np.bool_)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(begins, place, 0), axis=1)
+    rank = np.empty(keys.shape, np.intp)
+    np.put_along_axis(rank, order, place - first, axis=1)
+    return rank
 
 
 def _hash(flows: Flows, which: Indices) -> Hashes:
