@@ -7,6 +7,7 @@ import importlib
 import click
 
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("fabmon.cli.demo:demo", "A simulated fabric to try it on, with a guided minute."),
     "doctor": ("fabmon.cli.doctor:doctor", "What can be read where, and what is set up wrongly."),
 }
 """Name -> where it is, as `module:command`, and what it does in a line."""
