@@ -89,7 +89,6 @@ def demo(
     if scenario is not None and topology is not None:
         raise UsageError("--scenario has a topology of its own: leave --topology out")
     from fabmon.cli.live import Options
-    from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.feeds.demo import scenario as scenarios
     from fabmon.feeds.demo.feed import DemoFeed
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.bench import console, heatmap, probe, ssh
+from tests.bench import console, demo, heatmap, probe, ssh
 
 
 def main() -> None:
     """Run them all, one after the other: they would disturb each other."""
     console.main()
+    demo.main()
     ssh.main()
     probe.main()
     heatmap.main()
