@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fabmon.feeds.demo.feed import DemoFeed
@@ -14,7 +16,7 @@ LINE = 50e9
 """Bytes/s of 400 Gb/s."""
 
 
-def played(fault: Fault, job: Job | None = None, ticks: int = 6, **topology: object) -> Reader:
+def played(fault: Fault, job: Job | None = None, ticks: int = 6, **topology: Any) -> Reader:
     """So many ticks of a job that never computes, with a fault from the start."""
     always = job or Job(compute_s=0.0, payload_gb=1000)
     return Reader(DemoFeed(scenario(fault, job=always, **topology))).step(ticks)

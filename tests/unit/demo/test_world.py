@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from fabmon.feeds.demo.flows import roce_source_port
 from fabmon.feeds.demo.scenario import (
     KINDS,
     Fault,
+    FaultKind,
     Job,
     Scenario,
     ScenarioError,
@@ -190,3 +193,19 @@ def test_leaves_must_be_full() -> None:
     topology = Topology(hosts=10, hosts_per_leaf=4)
     with pytest.raises(ScenarioError, match="10 hosts do not fill leaves of 4"):
         DemoFeed(Scenario(topology=topology))
+
+
+def test_the_example_of_the_docs_plays_and_its_table_has_every_fault() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "scenarios.md").read_text()
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    DemoFeed(parse(example)).step()
+    kinds = get_args(FaultKind)
+    assert [kind for kind in kinds if f"\n| `{kind}` |" not in page] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_healthy_fabric_has_no_queue_and_pauses_nobody(kind: str) -> None:
+    world = DemoFeed(scenario(kind=kind)).world
+    moved = world.advance(120.0)
+    assert moved.queued_s.sum() == moved.held_s.sum() == moved.marked.sum() == 0
+    assert world.trainings[0].iterations > 30
