@@ -37,6 +37,7 @@ def test_collision_fills_one_uplink_and_marks() -> None:
     assert max(sent, key=sent.__getitem__) == said.subject
     assert sent.pop(said.subject) == pytest.approx(1, abs=0.02)
     assert max(sent.values()) < 0.6
+    assert reader.feed.queued == {said.subject: pytest.approx(1.0)}
     assert sum(reader.moved("rdma_ecn_marked", 1).values()) > 1000
 
 
