@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.bench import console, engine, exporters, heatmap, probe, ssh, wire
+from tests.bench import console, demo, engine, exporters, heatmap, probe, ssh, wire
 
 
 def main() -> None:
     """Run them all, one after the other: they would disturb each other."""
     console.main()
     engine.main()
+    demo.main()
     ssh.main()
     probe.main()
     wire.main()
