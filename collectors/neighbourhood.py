@@ -77,7 +77,8 @@ def _groups(netlink: Netlink, names: Dict[int, str]) -> Tuple[List[Info], Set[st
             if not isinstance(route, Route):
                 continue
             hops = _hops_of(nexthops, route.nexthop_id) if route.nexthop_id else list(route.hops)
-            if route.destination in _DEFAULT:
+            # A rail with policy routing has a default route too, in a table of its own.
+            if route.destination in _DEFAULT and route.table == rtmessages.MAIN_TABLE:
                 defaults.update(names.get(hop.ifindex, "") for hop in hops)
             if len(hops) < 2:
                 continue

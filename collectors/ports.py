@@ -99,7 +99,8 @@ def signature(fs: HostFS) -> object:
 
 def natural(name: str) -> List[Tuple[int, str]]:
     """A sorting key in which `eth10` comes after `eth9`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _hardware_netdevs(fs: HostFS) -> Dict[str, int]:

@@ -31,8 +31,9 @@ class Probe:
         encoding: str = wire.PLAIN,
     ) -> None:
         look_every = max(1, round(_LOOK_AGAIN_S / interval_s))
+        self._notices: List[bytes] = []
         self._seats = [
-            Seat(source, place, interval_s, look_every, emit)
+            Seat(source, place, interval_s, look_every, self._notices.append)
             for place, source in enumerate(sources)
         ]
         self._lanes = Lanes()
@@ -69,12 +70,18 @@ class Probe:
             self._hello()
 
     def _hello(self) -> None:
-        """Say what the frames will hold, unless that is what was said last."""
+        """Say what the frames will hold, unless that is what was said last; then what is wrong.
+
+        A hello begins anew for whoever listens, so every trouble that lasts is told again.
+        """
         line = wire.hello([*self._layouts, self._meter.layout], self._about)
         if line != self._said:
             self._said = line
             self._encode = packing.encoder(self._encoding)
             self._emit(line)
+            self._notices.clear()
+            for seat in self._seats:
+                seat.tell_again()
 
     def _frame(self) -> None:
         wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
@@ -89,6 +96,9 @@ class Probe:
             if seat.layout is not None:
                 blocks.append(block)
         blocks.append(self._meter.read())
+        for notice in self._notices:
+            self._emit(notice)
+        self._notices.clear()
         self._emit(self._encode(self._seq, wall_ns, mono_ns, blocks))
 
     def _sleep(self) -> int:

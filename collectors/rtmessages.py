@@ -23,7 +23,7 @@ _HOP = struct.Struct("=HBBi")
 _DEAD = 0x01 | 0x10  # RTNH_F_DEAD, RTNH_F_LINKDOWN
 _CLONED = 0x200
 _UNICAST = 1
-_LOCAL_TABLE = 255
+MAIN_TABLE, _LOCAL_TABLE = 254, 255
 
 
 class Link(NamedTuple):
@@ -59,12 +59,16 @@ class Hop(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One unicast route. `nexthop_id` names a nexthop object, which then has the hops; else 0."""
+    """One unicast route. `nexthop_id` names a nexthop object, which then has the hops; else 0.
+
+    `table` is 254 for the main one; others are asked only for some traffic, by a rule or a VRF.
+    """
 
     family: int
     destination: str
     nexthop_id: int
     hops: Tuple[Hop, ...]
+    table: int = MAIN_TABLE
 
 
 class Nexthop(NamedTuple):
@@ -124,7 +128,9 @@ def _route(data: bytes) -> Optional[Fact]:
         hops = [_hop(_number(attributes[4]), 0, flags, attributes)]
     else:
         hops = []
-    return Route(family, f"{ip}/{prefix}", _number(attributes.get(30)), tuple(hops))
+    # The header has a byte for the table; a greater number is in RTA_TABLE.
+    table = _number(attributes[15]) if 15 in attributes else table
+    return Route(family, f"{ip}/{prefix}", _number(attributes.get(30)), tuple(hops), table)
 
 
 def _multipath(data: bytes) -> List[Hop]:

@@ -43,6 +43,7 @@ class Seat:
         self._signature: object = None
         self._faults: Faults = {}
         self._lost = ""
+        self._lost_text = ""
         self._every = source.every
 
     @property
@@ -98,6 +99,14 @@ class Seat:
             self._tell_faults(reading.faults)
         return [reading.mono_ns, *reading.values]
 
+    def tell_again(self) -> None:
+        """Say what is wrong now, as if nothing had been said of it."""
+        if self._lost:
+            self._emit(wire.notice("lost", self.name, self._lost_text, reason=self._lost))
+        faults, self._faults = self._faults, {}
+        if faults:
+            self._tell_faults(faults)
+
     def _ask(self, work: Callable[[], Answer], deadline_s: float) -> Task[Answer]:
         self._task = Task(work, deadline_s)
         return self._task
@@ -119,7 +128,7 @@ class Seat:
 
     def _lose(self, reason: str, text: str) -> None:
         if self._lost != reason:
-            self._lost = reason
+            self._lost, self._lost_text = reason, text
             self._emit(wire.notice("lost", self.name, text, reason=reason))
 
     def _recover(self) -> None:

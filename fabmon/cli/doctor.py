@@ -54,8 +54,8 @@ def doctor(
     """What can be read on each node, and what is set up wrongly.
 
     For each node and source: works, absent, unsupported, not permitted (with what would help), too
-    slow. And the audit before a run: link speed, PCIe, MTU, PFC and ECN along each rail, flaps,
-    cabling, NUMA, shared ports.
+    slow. And the audit before a run: dead rails, link speed, PCIe, MTU, PFC and ECN along each
+    rail, flaps, cabling, NUMA, shared ports.
     """
     from fabmon.cli import headless
     from fabmon.cli.config import load
@@ -84,7 +84,7 @@ async def _examine(
     from fabmon.history.history import History
     from fabmon.report.doctor import examine
 
-    surveyor, history = Surveyor(), History(hosts, 1.0, management)
+    surveyor, history = Surveyor(hosts), History(hosts, 1.0, management)
     until = time.monotonic() + duration_s
     async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
         async for tick in feed:

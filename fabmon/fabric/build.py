@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fabmon.fabric import model
 from fabmon.fabric.cables import cables
@@ -11,6 +12,8 @@ from fabmon.fabric.messages import Hello, ObjectInfo
 from fabmon.fabric.model import EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.subject import spoken_for, subject
+
+_LOG = logging.getLogger("fabmon.fabric")
 
 MANAGEMENT_PORTS = ("mgmt*", "docker*", "virbr*", "cni*", "usb*")
 """Ports that carry no training traffic, by name, unless the configuration says otherwise."""
@@ -62,56 +65,89 @@ def build(
     return Fabric(version, tuple(nodes), _by_row(nodes, len(rows)), tuple(groups))
 
 
+class _Ways(NamedTuple):
+    """An ECMP group as a node tells it: its interfaces, and to how many destinations it leads."""
+
+    devices: frozenset[str]
+    destinations: int
+
+
 class _Facts:
     """What is said of one node, sorted by what it is about."""
 
     def __init__(self) -> None:
         self.ports: dict[str, dict[str, Any]] = {}
-        self.ecmp: list[dict[str, Any]] = []
+        self.ecmp: list[_Ways] = []
         self.neighbours: list[dict[str, Any]] = []
-
-    @property
-    def by_netdev(self) -> dict[str, str]:
-        """Interface name -> port name."""
-        return {str(info.get("netdev", name)): name for name, info in self.ports.items()}
 
     def add(self, item: ObjectInfo) -> None:
         """Take in one object."""
         if item.port is not None and item.kind in _PORT_KINDS:
             self.ports[item.port] = {**self.ports.get(item.port, {}), **_port_info(item)}
         elif item.kind == "ecmp":
-            self.ecmp.append(item.info)
+            self.ecmp.append(_ways(item.info))
         elif item.kind == "neighbour":
             self.neighbours.append(item.info)
 
+    def merge(self, other: _Facts) -> None:
+        """Take in all of another's."""
+        for name, info in other.ports.items():
+            self.ports[name] = {**self.ports.get(name, {}), **info}
+        self.ecmp += other.ecmp
+        self.neighbours += other.neighbours
+
 
 def _facts(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, _Facts]:
-    facts: dict[str, _Facts] = {}
+    facts: dict[str, _Facts] = {name: _Facts() for name in hellos}
     for name, hello in hellos.items():
-        facts.setdefault(name, _Facts())
-        for block in hello.blocks:
-            for item in block.objects:
-                about = subject(item, given[name], given)
-                if about is not None:
-                    facts.setdefault(about, _Facts()).add(item)
+        try:
+            said = _said(given[name], given, hello)
+        except Exception:
+            # Hellos are checked on arrival; what slips through costs the node that said it.
+            _LOG.exception("%s: what it tells of its ports cannot be used", name)
+            continue
+        for about, fact in said.items():
+            facts.setdefault(about, _Facts()).merge(fact)
     return facts
 
 
+def _said(speaker: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, _Facts]:
+    """What one node says, by the node that it is about."""
+    said: dict[str, _Facts] = {}
+    for block in hello.blocks:
+        for item in block.objects:
+            about = subject(item, speaker, given)
+            if about is not None:
+                said.setdefault(about, _Facts()).add(item)
+    return said
+
+
 def _port_info(item: ObjectInfo) -> dict[str, Any]:
-    return {"kind": item.kind, **{k: v for k, v in item.info.items() if v is not None}}
+    return {**{k: v for k, v in item.info.items() if v is not None}, "kind": item.kind}
 
 
-def _members(fact: _Facts, group: Mapping[str, Any]) -> list[str]:
-    """The ports of an ECMP group, those that the node has, in natural order."""
-    by_netdev = fact.by_netdev
-    devices = {str(member.get("dev")) for member in group.get("members", ())}
-    return sorted((by_netdev[dev] for dev in devices if dev in by_netdev), key=natural)
+def _ways(group: Mapping[str, Any]) -> _Ways:
+    devices = frozenset(str(member.get("dev")) for member in group.get("members") or ())
+    count = group.get("destinations_count")
+    return _Ways(devices, 1 if count is None else int(count))
+
+
+def _members(fact: _Facts) -> list[tuple[list[str], int]]:
+    """Each ECMP group's ports that the node has, in natural order, and its destinations."""
+    by_netdev = {str(info.get("netdev", name)): name for name, info in fact.ports.items()}
+    return [
+        (
+            sorted((by_netdev[dev] for dev in group.devices if dev in by_netdev), key=natural),
+            group.destinations,
+        )
+        for group in fact.ecmp
+    ]
 
 
 def _uplink_ports(host: Host, fact: _Facts) -> set[str]:
     if host.role != model.SWITCH:
         return set()
-    return {name for group in fact.ecmp for name in _members(fact, group)}
+    return {name for members, _ in _members(fact) for name in members}
 
 
 def _ports(
@@ -179,10 +215,9 @@ def _label(role: str, index: int) -> str:
 def _groups(node: str, fact: _Facts, ports: Mapping[str, Port]) -> list[EcmpGroup]:
     """The node's ECMP groups of two ports or more, one for each set of members."""
     destinations: dict[tuple[str, ...], int] = {}
-    for group in fact.ecmp:
-        members = tuple(name for name in _members(fact, group) if name in ports)
+    for names, count in _members(fact):
+        members = tuple(name for name in names if name in ports)
         if len(members) > 1:
-            count = int(group.get("destinations_count", 1))
             destinations[members] = destinations.get(members, 0) + count
     return [
         EcmpGroup(node, f"{node} uplinks", tuple(ports[name].row for name in members), count)

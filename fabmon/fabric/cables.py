@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ def cables(
     """Both directions of every cable that is sure.
 
     `facts` maps a node to its ports' infos and its neighbour entries ({"dev", "mac"}). A MAC may
-    belong to several ports of a switch; then the entries of the other side decide. On a shared
-    segment, where a port sees many, nothing is claimed.
+    belong to several ports of a switch; then the entries of the other side decide. A cable is sure
+    when its two ends name each other, or when just one end names a port that sees nobody. On a
+    shared segment, where a port sees several nodes or is seen by them, there is none.
     """
     owners: dict[str, set[PortName]] = {}
     for node, (ports, _) in facts.items():
@@ -31,12 +33,17 @@ def cables(
             others = owners.get(str(entry.get("mac", "")).lower(), set())
             if local is not None:
                 seen.setdefault((node, local), set()).update(o for o in others if o[0] != node)
-    found: dict[PortName, PortName] = {}
+    claims: dict[PortName, PortName] = {}
     for end, others in seen.items():
         mutual = {other for other in others if end in seen.get(other, set())}
         sure = mutual or {other for other in others if not seen.get(other)}
         if len(sure) == 1 and len({node for node, _ in others}) == 1:
-            other_end = next(iter(sure))
-            found[end] = other_end
-            found[other_end] = end
+            claims[end] = next(iter(sure))
+    claimants = Counter(claims.values())
+    found: dict[PortName, PortName] = {}
+    for end, other in claims.items():
+        one_sided = not seen.get(other) and claimants[other] == 1
+        if claims.get(other) == end or one_sided:
+            found[end] = other
+            found[other] = end
     return found

@@ -68,6 +68,33 @@ class Hello(msgspec.Struct, frozen=True):
     reached_at: str = ""
     encoding: str = "plain"
 
+    def width(self) -> int:
+        """Values in a frame of this layout, the blocks' clocks included."""
+        return sum(block.width() for block in self.blocks)
+
+    def counts_like(self, other: Hello) -> bool:
+        """Whether two hellos of a node differ in facts only, so that its counters go on.
+
+        What lies where is compared itself: `layout` is only what the node says of it.
+        """
+        return (
+            self.boot_id == other.boot_id
+            and self.interval_s == other.interval_s
+            and self.metrics == other.metrics
+            and self._shape() == other._shape()
+        )
+
+    def _shape(self) -> list[tuple[str, int, list[tuple[str | None, str, tuple[str, ...]]]]]:
+        """What lies where in a frame: every object that has values, by block."""
+        return [
+            (
+                block.source,
+                block.every,
+                [(o.node, o.id, o.metrics) for o in block.objects if o.metrics],
+            )
+            for block in self.blocks
+        ]
+
 
 class Frame(msgspec.Struct, array_like=True, tag="frame", gc=False):
     """One tick of one node. A block is its monotonic clock in ns, then its values; see Hello."""
@@ -110,17 +137,26 @@ def decode(line: bytes | bytearray) -> Hello | Frame | Packed | Notice:
     """One line of the wire. Raises WireError for anything else, with what was expected."""
     try:
         message = _DECODER.decode(line)
+        if isinstance(message, (Frame, Packed)):
+            return message
+        body = _cleaned(message.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a line of the wire: {error}") from None
-    if isinstance(message, (Frame, Packed)):
-        return message
-    body = message.body if _is_plain(line) else _cleaned(message.body)
     if isinstance(body, Hello) and body.wire != wire.VERSION:
         raise WireError(
             f"the node speaks wire {body.wire}, this console {wire.VERSION}: "
             "install the same fabmon on both"
         )
     return body
+
+
+def fits(frame: Frame, hello: Hello) -> bool:
+    """Whether a frame holds what the hello announced."""
+    try:
+        check(frame, hello)
+    except WireError:
+        return False
+    return True
 
 
 def check(frame: Frame, hello: Hello) -> None:
@@ -139,11 +175,6 @@ def clean(text: str) -> str:
     if text.isprintable() and len(text) <= _MAX_TEXT:
         return text
     return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])
-
-
-def _is_plain(line: bytes | bytearray) -> bool:
-    """Whether a line can hold no text that needs cleaning: JSON escapes what is not printable."""
-    return line.isascii() and b"\\" not in line and b"\x7f" not in line
 
 
 def _cleaned(body: Hello | Notice) -> Hello | Notice:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"(\d{1,18})")
+"""Longer runs of digits are cut: Python turns no text of thousands of them into a number."""
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sort key by which `gpu9` comes before `gpu10`."""
     return tuple(
-        (1, int(part), "") if part.isdigit() else (0, 0, part)
+        (1, int(part), "") if part.isdecimal() else (0, 0, part)
         for part in _DIGITS.split(name)
         if part
     )

@@ -14,6 +14,10 @@ ENCODINGS = ("delta-deflate",)
 """What this console reads beside plain, the best first."""
 
 
+_BYTES_A_VALUE = 64
+_BYTES_BESIDE = 4096
+
+
 class _Deltas(msgspec.Struct, array_like=True, gc=False):
     seq: int
     wall_ns: int
@@ -27,11 +31,13 @@ _DECODER = msgspec.json.Decoder(_Deltas)
 class Unpacker:
     """Reads the packed frames that follow one hello.
 
-    What a frame holds is bounded whatever it inflates to. After one that cannot be read, those
+    `width` is the number of values that a frame may hold: a frame inflates to what those can take
+    and no further. After one that cannot be read, those
     behind it cannot be either: the node has to begin anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
+        self._most_bytes = min(MAX_LINE, _BYTES_A_VALUE * width + _BYTES_BESIDE)
         self._stream = zlib.decompressobj(-WINDOW_BITS)
         self._wall_ns = 0
         self._mono_ns = 0
@@ -40,11 +46,11 @@ class Unpacker:
     def frame(self, packed: Packed) -> Frame:
         """The frame as it was before packing. Raises WireError."""
         try:
-            text = self._stream.decompress(packed.data, MAX_LINE)
+            text = self._stream.decompress(packed.data, self._most_bytes)
         except zlib.error as error:
             raise WireError(f"a packed frame that does not inflate: {error}") from None
         if self._stream.unconsumed_tail:
-            raise WireError(f"a packed frame of more than {MAX_LINE} bytes")
+            raise WireError(f"a packed frame of more than {self._most_bytes} bytes")
         try:
             deltas = _DECODER.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

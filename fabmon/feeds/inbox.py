@@ -45,10 +45,12 @@ class Inbox:
         """Take a hello. Frames of this tick that followed another layout are dropped.
 
         A tick's hellos apply before its frames, so those frames would be read by the wrong layout.
-        `continues` says that the layout and the boot are the ones before: then they may stay.
+        `continues` says that the frames before hold the same and count on: then they may stay.
+        Notices go in any case: after a hello a node tells anew what is wrong with it.
         """
         if not continues:
             self.frames = [item for item in self.frames if item[0] != node]
+        self._notices = [item for item in self._notices if item[0] != node]
         self._hellos[node] = hello
 
     def add_status(self, status: NodeStatus) -> None:

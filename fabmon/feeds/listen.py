@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from fabmon.fabric.admission import Admission
 from fabmon.fabric.messages import Frame, Hello, Notice, Packed, WireError, check, clean, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.unpacking import Unpacker
@@ -47,7 +48,14 @@ class Listener:
     `last_frame_at` is by the monotonic clock; `said` is the last stray line before the hello.
     """
 
-    def __init__(self, owner: Owner, session: Session, inbox: Inbox, clock: Clock) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        session: Session,
+        inbox: Inbox,
+        clock: Clock,
+        admission: Admission,
+    ) -> None:
         now = clock.monotonic()
         self.last_frame_at = now
         self.hello: Hello | None = None
@@ -57,8 +65,9 @@ class Listener:
         self._session = session
         self._inbox = inbox
         self._clock = clock
+        self._admission = admission
         self._noise = 0
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(0)
         self._frames = Bucket(*_FRAMES, now)
         self._lines = Bucket(*_LINES, now)
         self._bytes = Bucket(*_BYTES, now)
@@ -104,9 +113,15 @@ class Listener:
             # A greeting without a newline stands before the hello on its line.
             line = line[max(0, line.find(_HELLO)) :]
         if len(line) < _BIG_LINE:
-            return decode(line)
+            return self._read(line)
         # A hello of megabytes takes long enough to be felt on the screen.
-        return await asyncio.to_thread(decode, line)
+        return await asyncio.to_thread(self._read, line)
+
+    def _read(self, line: bytes) -> Hello | Frame | Packed | Notice:
+        message = decode(line)
+        if isinstance(message, Hello):
+            self._admission.admit(message)
+        return message
 
     def _take_frame(self, frame: Frame, now: float) -> None:
         if self.hello is None:
@@ -122,11 +137,9 @@ class Listener:
     def _take_hello(self, hello: Hello, before: Hello | None, now: float) -> None:
         if not self._hellos.take(1, now):
             raise Misbehaved("changes its layout over and over", "flood")
-        continues = (
-            before is not None and before.layout == hello.layout and before.boot_id == hello.boot_id
-        )
+        continues = before is not None and hello.counts_like(before)
         self.hello = hello
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(hello.width())
         self._inbox.add_hello(self._node, hello, continues=continues)
 
     def _meter(self, line: bytes, now: float) -> None:
@@ -144,5 +157,6 @@ class Listener:
                 raise Misbehaved(
                     f"sent {_MAX_NOISE // 1024} KiB that are not the wire, such as: {self.said}"
                 )
-        elif not self._bad.take(1, now):
+        elif _HELLO in line or not self._bad.take(1, now):
+            # The frames behind a hello that was refused cannot be read by any other.
             raise Misbehaved(str(error))

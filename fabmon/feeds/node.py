@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 
+from fabmon.fabric.admission import Admission
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
@@ -60,6 +61,7 @@ class NodeWatch:
         self._news = news
         self._clock = clock
         self._timeline = timeline
+        self._admission = Admission(host)
         self._stale_s = _STALE_INTERVALS * interval_s
         self._silence_s = max(silence_s, 10 * interval_s)
         self._renew_s = lease_s / 4
@@ -122,7 +124,9 @@ class NodeWatch:
                 self._session = await self._transport.open(self.host)
             self._first_time(NodeState.STARTING)
             self._renewed_at = self._clock.monotonic()
-            self._listener = Listener(self, self._session, self._inbox, self._clock)
+            self._listener = Listener(
+                self, self._session, self._inbox, self._clock, self._admission
+            )
             async with asyncio.timeout(self._start_s) as self._limit:
                 await self._listener.run(self._last_hello)
         except NodeError as error:

@@ -56,10 +56,18 @@ _IB_ACTIVE = 4
 
 
 class Deriver:
-    """Computes a moment's arrays from the table of rates; `columns` maps metric to table column."""
+    """Computes a moment's arrays from the table of rates; `columns` maps metric to table column.
 
-    def __init__(self, columns: Mapping[str, int]) -> None:
+    `has` is [ports, columns]: which metrics the port's layout holds. `before` is the deriver of the
+    layouts before, whose choices of a port's source of bytes are kept.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, int], has: NDArray[np.bool_], before: Deriver | None = None
+    ) -> None:
         self._columns = columns
+        self._has = has
+        self._counts: dict[str, NDArray[np.bool_]] = {} if before is None else before._counts
         self._topics: dict[str, NDArray[np.intp]] = {
             topic: np.array(
                 [columns[name] for name in columns if _topic(name) == topic], dtype=np.intp
@@ -118,7 +126,7 @@ class Deriver:
 
     def _wire_bps(self, values: Floats, direction: str) -> Floats:
         """Bits a second in one direction, as the best source that the port has counts them."""
-        counted = self._first(values, _WIRE, direction) * 8
+        counted = self._wire(values, direction) * 8
         return np.where(np.isnan(counted), self._first(values, _WIRE_BPS, direction), counted)
 
     def _xoff(self, values: Floats) -> Floats:
@@ -139,6 +147,27 @@ class Deriver:
     def _all_of(self, values: Floats, names: Sequence[str]) -> Floats:
         there = [self._columns[name] for name in names if name in self._columns]
         return _sum(values[:, there])
+
+    def _wire(self, values: Floats, direction: str) -> Floats:
+        """[ports] bytes/s: per port from the best of _WIRE that it has and that ever counted.
+
+        Once a source has counted it stays the one, silent or not: the next best counts something
+        else, and a hot RoCE link would be drawn idle by the bytes of its interface.
+        """
+        best = np.full(len(values), np.nan, np.float32)
+        chosen = np.zeros(len(values), np.bool_)
+        for name in (each.format(direction) for each in _WIRE):
+            column = self._columns.get(name)
+            if column is None:
+                continue
+            rates = values[:, column]
+            before = self._counts.get(name, np.empty(0, np.bool_))
+            counts = np.pad(before, (0, len(values) - len(before))) | ~np.isnan(rates)
+            self._counts[name] = counts
+            ours = counts & self._has[:, column] & ~chosen
+            best[ours] = rates[ours]
+            chosen |= ours
+        return best
 
     def _pause(self, values: Floats, direction: str) -> Floats:
         """Share of time paused, 0 to 1: the worst priority, or the link pause of 802.3x."""

@@ -97,6 +97,7 @@ class History:
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._fabric = build(list(self._hosts.values()), {}, self._rows, 0, management)
         self._wire_up()
@@ -109,7 +110,7 @@ class History:
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         for node, hello in tick.hellos:
             old = self._nodes.get(node)
-            if old is not None and _counts_the_same(old.hello, hello):
+            if old is not None and hello.counts_like(old.hello):
                 place = old.place
             else:
                 place = self._series.add(hello, old.place if old else None)
@@ -122,7 +123,8 @@ class History:
         for node, notice in tick.notices:
             self._note(node, notice)
         for node, frame in tick.frames:
-            self._series.accept(self._nodes[node].place, frame, now_s)
+            if node in self._nodes:
+                self._series.accept(self._nodes[node].place, frame, now_s)
         if tick.hellos or tick.hosts:
             hellos = {name: node.hello for name, node in self._nodes.items()}
             version = self._fabric.version + 1
@@ -149,7 +151,9 @@ class History:
         self._cells = rows * len(self._columns) + _joined([seat.columns for seat in seats])
         self._cell_rows = rows
         self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
-        self._deriver = Deriver(self._columns)
+        has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
+        has.ravel()[self._cells] = True
+        self._deriver = Deriver(self._columns, has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
         # Who tells of a port: the last of `_nodes` stands for nobody.
         self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)
@@ -228,23 +232,6 @@ class History:
             for name, node in self._nodes.items()
             if node.cpu is not None
         }
-
-
-def _counts_the_same(one: Hello, other: Hello) -> bool:
-    """Whether two hellos of a node differ in facts only, so that its counters go on."""
-    return (
-        one.boot_id == other.boot_id
-        and one.interval_s == other.interval_s
-        and _shape(one) == _shape(other)
-    )
-
-
-def _shape(hello: Hello) -> list[tuple[str, int, list[tuple[str | None, str, tuple[str, ...]]]]]:
-    """What lies where in a frame: every object that has values, by block."""
-    return [
-        (block.source, block.every, [(o.node, o.id, o.metrics) for o in block.objects if o.metrics])
-        for block in hello.blocks
-    ]
 
 
 def _joined(parts: Sequence[Indices]) -> Indices:

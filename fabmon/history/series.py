@@ -19,6 +19,11 @@ _WRAP32_MASK = np.uint64(0xFFFFFFFF)
 _HALF_WRAP32 = np.uint64(1 << 31)
 """A 32-bit counter that seems to move by more between two reads was reset, not wrapped."""
 
+_FASTEST_WRAP32 = 500e6
+"""And so was one that seems to wrap faster: no port sends 500 million packets a second."""
+
+_WIDTHS = {str(bits): bits for bits in range(1, 65)}
+
 _STALE_READS = 2.5
 """A rate is held for this many periods of its source, then it is absent."""
 
@@ -29,6 +34,14 @@ class Place:
 
     starts: tuple[int, ...]
     stop: int
+
+    def fits(self, frame: Frame) -> bool:
+        """Whether a frame fills these blocks and nothing beside them."""
+        ends = (*self.starts, self.stop)[1:]
+        return len(frame.blocks) == len(self.starts) and all(
+            block is None or len(block) == end - start
+            for block, start, end in zip(frame.blocks, self.starts, ends, strict=True)
+        )
 
     @property
     def width(self) -> int:
@@ -102,7 +115,7 @@ class Series:
 
         `old` is the place of the node's layout before; it is used again when the width is the same.
         """
-        width = sum(block.width() for block in hello.blocks)
+        width = hello.width()
         if old is not None:
             self._all.put(old.starts[0] if old.starts else 0, _Arrays.of(old.width))
         if old is not None and old.width == width and old.starts:
@@ -116,7 +129,12 @@ class Series:
         return Place(tuple(starts), start)
 
     def accept(self, place: Place, frame: Frame, now_s: float) -> None:
-        """Take a frame's values; it must fit the hello that the place was made for."""
+        """Take a frame's values.
+
+        One that does not fit the place is left out: its values would be other nodes'.
+        """
+        if not place.fits(frame):
+            return
         s = self._all
         for start, block in zip(place.starts, frame.blocks, strict=True):
             if block is None:
@@ -142,10 +160,11 @@ class Series:
             clock_ok = ((dt_ns > 0) & ~fell[s.clock]) & s.known[s.clock]
             wrap32 = s.kind == _WRAP32
             delta[wrap32] &= _WRAP32_MASK
-            reset = fell & (~wrap32 | (delta >= _HALF_WRAP32))
+            pace = delta / dt_ns * 1e9
+            reset = fell & (~wrap32 | (delta >= _HALF_WRAP32) | (pace > _FASTEST_WRAP32))
             full = (s.kind == _SATURATING) & s.known & (s.now >= s.top)
             sure = s.known & s.known_before & clock_ok & ~reset & ~full
-            rate = np.where(sure, delta / dt_ns * 1e9, np.nan)
+            rate = np.where(sure, pace, np.nan)
         gauge = s.kind == _GAUGE
         rate[gauge] = np.where(s.known[gauge], s.now[gauge], np.nan)
         np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
@@ -198,7 +217,7 @@ def _kind(name: str) -> tuple[int, int]:
         return _WRAP64, 0
     if name == WRAP32:
         return _WRAP32, 0
-    bits = name.removeprefix("sat")
-    if bits != name and bits.isdigit() and 0 < int(bits) <= 64:
-        return _SATURATING, (1 << int(bits)) - 1
+    bits = _WIDTHS.get(name.removeprefix("sat")) if name.startswith("sat") else None
+    if bits is not None:
+        return _SATURATING, (1 << bits) - 1
     return _GAUGE, 0

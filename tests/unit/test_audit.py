@@ -13,7 +13,7 @@ from fabmon.analysis.audit.fault import KNOW, MEND, Fault
 from fabmon.analysis.audit.survey import Survey, Surveyor
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
-from tests.making import GBPS, frame, hello, tick, up
+from tests.making import GBPS, frame, hello, neighbour, tick, up
 
 METRICS = ("netdev_up", "netdev_speed_bps", "netdev_mtu", "netdev_carrier_changes")
 FINE: dict[str, int] = dict(zip(METRICS, (1, 400 * GBPS, 9000, 1), strict=True))
@@ -47,7 +47,7 @@ def survey(
 ) -> Survey:
     """What is heard of such nodes; `facts` are objects without values."""
     hosts = [Host(name=name, role=(roles or {}).get(name, "host")) for name in nodes]
-    history, surveyor = History(hosts), Surveyor()
+    history, surveyor = History(hosts), Surveyor(hosts)
     hellos = {
         name: hello(
             *(item for item, _ in ports), *(facts or {}).get(name, []), reached_at=reached_at
@@ -100,6 +100,7 @@ def test_a_rack_in_good_order_has_no_fault() -> None:
             nic(1, pfc="off", pfc_priorities=[]),
             "PFC off on gpu3/mlx5_1; PFC on for priority 3 on the rest of rail r1",
         ),
+        ("rail_down", nic(1, {"netdev_up": 0}), "down, 3 of the 4 ports of rail r1 are up"),
         (
             "carrier_flaps",
             nic(1, {"netdev_carrier_changes": 57}),
@@ -115,6 +116,23 @@ def test_one_port_is_not_as_the_others(
     assert faults[0].text == text
 
 
+def test_a_card_that_is_not_there() -> None:
+    nodes = {name: [nic(rail) for rail in range(4)] for name in ("gpu1", "gpu2", "gpu3")}
+    del nodes["gpu2"][2:]
+    (fault,) = audit(survey(nodes))
+    assert (fault.check, fault.severity, fault.ports) == ("rail_missing", MEND, ("gpu2",))
+    assert fault.text == "2 rails, most of its peers have 4; nothing at 0000:02:00.0, 0000:03:00.0"
+
+
+def test_other_kinds_of_hosts_may_have_fewer_rails() -> None:
+    assert audit(survey({**rack(), "storage1": [nic(0)], "login": [nic(0)]})) == []
+
+
+def test_a_rail_that_nobody_uses_is_no_fault() -> None:
+    idle = {name: [nic(0), nic(1, {"netdev_up": 0})] for name in ("gpu1", "gpu2", "gpu3")}
+    assert audit(survey(idle)) == []
+
+
 def test_ecn_that_is_on_for_some_only() -> None:
     on: dict[str, Any] = {"roce_ecn_np": [3], "roce_ecn_rp": [3]}
     nodes = {name: [nic(0, **on)] for name in ("gpu1", "gpu2")}
@@ -127,6 +145,31 @@ def test_ecn_that_is_on_for_some_only() -> None:
 def test_of_two_hosts_that_disagree_the_lesser_is_told() -> None:
     nodes = {"gpu1": [nic(0)], "gpu2": [nic(0, {"netdev_mtu": 1500})]}
     assert told(audit(survey(nodes))) == [("mtu", MEND, ("gpu2/mlx5_0",))]
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ([1000, 2], "1000 changes of carrier since boot, 2 on most ports"),
+        ([1000, 2, 4], "1000 changes of carrier since boot, 3 on most ports"),
+        ([1000], "1000 changes of carrier since boot"),
+    ],
+)
+def test_flaps_are_held_against_the_other_ports_however_few(counts: list[int], text: str) -> None:
+    nodes = {f"gpu{n}": [nic(0, {"netdev_carrier_changes": c})] for n, c in enumerate(counts)}
+    (fault,) = audit(survey(nodes))
+    assert (fault.check, fault.ports, fault.text) == ("carrier_flaps", ("gpu0/mlx5_0",), text)
+
+
+def test_ports_that_flap_alike_are_no_fault() -> None:
+    nodes = {f"gpu{n}": [nic(0, {"netdev_carrier_changes": 500 + n})] for n in range(4)}
+    assert audit(survey(nodes)) == []
+
+
+@pytest.mark.parametrize(("speed", "gbps"), [(2.5, 32), (5.0, 64), (8.0, 126), (16.0, 252)])
+def test_what_a_slow_pcie_link_carries(speed: float, gbps: int) -> None:
+    (fault,) = audit(survey(rack(gpu2=nic(1, pcie_speed_gtps=speed))))
+    assert fault.text.endswith(f"it can 32 GT/s x16: at most {gbps} Gb/s")
 
 
 def test_errors_that_have_added_up_are_to_know() -> None:
@@ -149,6 +192,13 @@ def test_a_rail_with_the_default_route_carries_management_too() -> None:
     assert fault.text == "carries the default route beside the training traffic"
 
 
+def test_a_bond_shares_its_members_with_management() -> None:
+    nodes = rack(gpu2=nic(1, bond="bond0"))
+    facts = {"gpu2": [addresses("bond0", "10.1.0.2/24", default_route=True)]}
+    (fault,) = audit(survey(nodes, facts))
+    assert (fault.check, fault.ports) == ("management_shared", ("gpu2/mlx5_1",))
+
+
 def test_a_rail_that_the_console_came_in_by_is_shared_too() -> None:
     facts = {"gpu4": [addresses("eth0", "fd00::7/64", "10.0.0.7/24")]}
     (fault,) = audit(survey(rack(), facts, reached_at="10.0.0.7"))
@@ -156,34 +206,58 @@ def test_a_rail_that_the_console_came_in_by_is_shared_too() -> None:
     assert "this console's connection (10.0.0.7)" in fault.text
 
 
-def test_two_cables_that_are_swapped() -> None:
-    hosts = ("gpu1", "gpu2", "gpu3")
-    nodes: dict[str, list[tuple[Object, list[int]]]] = {}
+Cabling = dict[str, tuple[str, ...]]
+"""Host -> the leaf of each of its rails."""
+
+
+def cabled(cabling: Cabling) -> Survey:
+    """Hosts and leaves whose neighbours tell such cables."""
+    nodes: dict[str, list[tuple[Object, list[int]]]] = {name: [] for name in cabling}
     facts: dict[str, list[Object]] = {}
-    leaves: dict[str, list[tuple[Object, list[int]]]] = {"leaf0": [], "leaf1": []}
-    for number, host in enumerate(hosts):
-        swapped = host == "gpu3"
-        nodes[host] = []
-        for rail in (0, 1):
-            leaf = f"leaf{1 - rail if swapped else rail}"
-            mine, theirs = (
-                f"02:00:00:00:{rail:02}:{number:02}",
-                f"02:01:00:00:{rail:02}:{number:02}",
-            )
+    leaves: dict[str, list[tuple[Object, list[int]]]] = {}
+    for host, its in cabling.items():
+        for rail, leaf in enumerate(its):
+            down = leaves.setdefault(leaf, [])
+            swp = f"swp{len(down) + 1}"
+            mine, theirs = f"{host}-{rail}", f"{leaf}-{swp}"
             nodes[host].append(nic(rail, mac=mine))
-            seen = {"dev": f"eth{rail}", "mac": theirs}
-            facts.setdefault(host, []).append(
-                Object(f"neighbour/{rail}", "neighbour", None, seen, ())
-            )
-            port = f"swp{number + 1}"
-            info = {"netdev": port, "mac": theirs}
-            leaves[leaf].append((Object(port, "ethernet", port, info, METRICS), [*FINE.values()]))
-            facts.setdefault(leaf, []).append(
-                Object(f"neighbour/{port}", "neighbour", None, {"dev": port, "mac": mine}, ())
-            )
-    faults = audit(survey({**nodes, **leaves}, facts, dict.fromkeys(leaves, "switch")))
+            info = {"netdev": swp, "mac": theirs}
+            down.append((Object(swp, "ethernet", swp, info, METRICS), [*FINE.values()]))
+            facts.setdefault(host, []).append(neighbour(f"eth{rail}", theirs))
+            facts.setdefault(leaf, []).append(neighbour(swp, mine))
+    return survey({**nodes, **leaves}, facts, dict.fromkeys(leaves, "switch"))
+
+
+def test_two_cables_that_are_swapped() -> None:
+    straight = ("leaf0", "leaf1")
+    faults = audit(cabled({"gpu1": straight, "gpu2": straight, "gpu3": ("leaf1", "leaf0")}))
     assert told(faults) == [
         ("rail_leaf", MEND, ("gpu3/mlx5_0",)),
         ("rail_leaf", MEND, ("gpu3/mlx5_1",)),
     ]
     assert faults[0].text == "cabled to leaf1, rail r0 of the others to leaf0"
+
+
+def units(**odd: tuple[str, ...]) -> Cabling:
+    """Two scalable units of unequal size, each with leaves of its own; `odd` recables a host."""
+    cabling = {f"a{n}": ("leafa0", "leafa1") for n in range(5)}
+    cabling |= {f"b{n}": ("leafb0", "leafb1") for n in range(3)}
+    return {**cabling, **odd}
+
+
+def test_scalable_units_with_leaves_of_their_own_are_no_fault() -> None:
+    assert audit(cabled(units())) == []
+
+
+def test_a_swap_is_told_in_the_smaller_unit_too() -> None:
+    faults = audit(cabled(units(b2=("leafb1", "leafb0"))))
+    assert told(faults) == [
+        ("rail_leaf", MEND, ("b2/mlx5_0",)),
+        ("rail_leaf", MEND, ("b2/mlx5_1",)),
+    ]
+    assert faults[0].text == "cabled to leafb1, rail r0 of the others to leafb0"
+
+
+def test_leaves_that_take_all_rails_alike_are_no_fault() -> None:
+    cabling: Cabling = {f"gpu{n}": (f"leaf{n // 4}",) * 2 for n in range(8)}
+    assert audit(cabled(cabling)) == []

@@ -7,11 +7,13 @@ from contextlib import aclosing
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
+from collectors import wire
 from fabmon.analysis.audit.sources import SourceState, source_states
 from fabmon.analysis.audit.survey import Surveyor
-from fabmon.fabric.messages import Notice
+from fabmon.fabric.messages import Frame, Hello, Notice, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.feeds.live import LiveFeed
@@ -30,7 +32,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "doctor.schema.json"
 async def examined(root: Path, frames: int = 3) -> DoctorRecord:
     """What the doctor says of one host whose /sys and /proc are a tree."""
     host = Host(name="gpu1", via="local")
-    history, surveyor = History([host]), Surveyor()
+    history, surveyor = History([host]), Surveyor([host])
     async with aclosing(LiveFeed([host], interval_s=0.2, root=str(root))) as feed:
         async for heard in feed:
             moment = history.accept(heard)
@@ -75,7 +77,8 @@ async def test_a_machine_without_rdma_lacks_those_sources_and_that_is_no_fault(
     ],
 )
 def test_a_source_that_is_lost_says_why(reason: str, text: str, state: str) -> None:
-    history, surveyor = History([Host(name="gpu1")]), Surveyor()
+    hosts = [Host(name="gpu1")]
+    history, surveyor = History(hosts), Surveyor(hosts)
     heard = Tick(
         0,
         START_NS,
@@ -97,11 +100,79 @@ def test_a_source_that_is_lost_says_why(reason: str, text: str, state: str) -> N
     ]
 
 
+def slow_source_beside_a_quick_one() -> Hello:
+    blocks = [
+        wire.BlockLayout("netdev", 1, [port("eth0", metrics=["netdev_up"])]),
+        wire.BlockLayout("ib_errors", 10, [port("eth0", metrics=["ib_symbol_errors"] * 2)]),
+    ]
+    message = decode(wire.hello(blocks, {"interval_s": 1.0}))
+    assert isinstance(message, Hello)
+    return message
+
+
+def test_a_source_that_is_read_rarely_is_judged_by_its_last_reading() -> None:
+    hosts = [Host(name="gpu1")]
+    history, surveyor = History(hosts), Surveyor(hosts)
+    said = slow_source_beside_a_quick_one()
+    readings: list[list[int | None] | None] = [[1, None, 7], None, None]
+    for seq, block in enumerate(readings):
+        heard = Frame(seq, START_NS + seq, 1 + seq, [[1 + seq, 1], block])
+        now = tick(seq, {"gpu1": heard}, {"gpu1": said} if seq == 0 else {}, up("gpu1"))
+        surveyor.accept(now)
+        moment = history.accept(now)
+    survey = surveyor.survey(moment)
+    states = {
+        state.source: (state.values, state.missing) for state in source_states(survey, "gpu1")
+    }
+    assert states == {"netdev": (1, 0), "ib_errors": (2, 1)}
+    assert survey.totals["gpu1/eth0"]["ib_symbol_errors"] == 7
+
+
+def test_after_a_reboot_the_readings_before_it_are_forgotten() -> None:
+    hosts = [Host(name="gpu1")]
+    history, surveyor = History(hosts), Surveyor(hosts)
+    said = slow_source_beside_a_quick_one()
+    first = Frame(0, START_NS, 1, [[1, 1], [1, 7, 7]])
+    surveyor.accept(tick(0, {"gpu1": first}, {"gpu1": said}))
+    again = tick(
+        1,
+        {"gpu1": Frame(0, START_NS, 1, [[1, 1], None])},
+        {"gpu1": msgspec.structs.replace(said, boot_id="another")},
+    )
+    surveyor.accept(again)
+    assert "ib_symbol_errors" not in surveyor.survey(history.accept(again)).totals["gpu1/eth0"]
+
+
+def test_nobody_is_charged_with_what_another_node_says_of_it() -> None:
+    hosts = [Host(name="evil"), Host(name="gpu1")]
+    history, surveyor = History(hosts), Surveyor(hosts)
+    lie = wire.Object("x", "infiniband", "mlx5_0", {}, ("ib_symbol_errors",), "gpu1")
+    truth = wire.Object("mlx5_0", "infiniband", "mlx5_0", {}, ("ib_state",))
+    heard = tick(
+        0,
+        {"evil": frame(0, 65000), "gpu1": frame(0, 4)},
+        {"evil": hello(lie), "gpu1": hello(truth)},
+        up("evil", "gpu1"),
+    )
+    surveyor.accept(heard)
+    survey = surveyor.survey(history.accept(heard))
+    assert survey.totals == {"gpu1/mlx5_0": {"ib_state": 4}}
+
+
+async def test_why_a_source_is_missing_reaches_the_table(tmp_path: Path) -> None:
+    HOSTS["container"](tmp_path)
+    (tmp_path / "routes.json").write_text("{broken")
+    record = await examined(tmp_path)
+    states = {source.source: source for source in record.nodes[0].sources}
+    assert states["routes"].state == "failed"
+    assert states["routes"].text.startswith("routes.json: ")
+
+
 def record_of_a_rack() -> DoctorRecord:
     """Three hosts that are alike, one of them with half its PCIe lanes, and one that is away."""
     names = ("gpu1", "gpu2", "gpu3")
     hosts = [Host(name=name) for name in (*names, "gpu4")]
-    history, surveyor = History(hosts), Surveyor()
+    history, surveyor = History(hosts), Surveyor(hosts)
     ports = {name: nic(0, pcie_width=8 if name == "gpu2" else 16) for name in names}
     heard = tick(
         0,

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectors.wire import Object
 from fabmon.fabric.build import Rows, build
 from fabmon.fabric.cables import cables
 from fabmon.fabric.model import SWITCH, Fabric, Host
@@ -45,6 +53,42 @@ def test_on_a_shared_segment_nothing_is_claimed() -> None:
     ports = {name: {"eth0": {"mac": name}} for name in "abc"}
     seen = {name: [{"dev": "eth0", "mac": m} for m in "abc" if m != name] for name in "abc"}
     assert cables({name: (ports[name], seen[name]) for name in "abc"}) == {}
+
+
+@pytest.mark.parametrize("gateway_sees", ["abc", ""])
+def test_hosts_that_all_see_one_gateway_are_not_cabled_to_it(gateway_sees: str) -> None:
+    seen = [{"dev": "swp1", "mac": each} for each in gateway_sees]
+    hosts = {each: ({"eth0": {"mac": each}}, [{"dev": "eth0", "mac": "g"}]) for each in "abc"}
+    assert cables({"gw": ({"swp1": {"mac": "g"}}, seen), **hosts}) == {}
+
+
+def test_one_end_is_enough_when_the_other_sees_nobody() -> None:
+    leaf: tuple[dict[str, Any], list[Any]] = ({"swp1": {"mac": "s"}}, [])
+    told = cables({"leaf": leaf, "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}])})
+    assert told == {("a", "eth0"): ("leaf", "swp1"), ("leaf", "swp1"): ("a", "eth0")}
+
+
+MACS = st.sampled_from("abcdef")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["n1", "n2", "n3", "n4"]),
+        st.dictionaries(st.sampled_from(["p1", "p2"]), st.tuples(MACS, st.sets(MACS, max_size=3))),
+    )
+)
+def test_every_cable_has_two_ends_whatever_is_told(
+    told: dict[str, dict[str, tuple[str, set[str]]]],
+) -> None:
+    facts = {
+        node: (
+            {name: {"mac": mac} for name, (mac, _) in ports.items()},
+            [{"dev": name, "mac": mac} for name, (_, seen) in ports.items() for mac in seen],
+        )
+        for node, ports in told.items()
+    }
+    found = cables(facts)
+    assert all(found[other] == end and other[0] != end[0] for end, other in found.items())
 
 
 def test_a_switch_with_one_mac_for_all_ports_is_told_apart_by_the_other_side() -> None:
@@ -97,3 +141,26 @@ def test_names_sort_as_people_count() -> None:
         "9a",
         "10",
     ]
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "9" * 5000, "eth\u0663" + "\u0663" * 5000, ""])
+def test_any_name_can_be_sorted(name: str) -> None:
+    assert sorted([name, "eth1"], key=natural)
+
+
+def test_the_kind_of_an_object_is_its_own_not_a_fact_of_it() -> None:
+    said = hello(port("eth0", kind=["gpu"]))
+    (node,) = build([Host(name="a")], {"a": said}, Rows(), 1).nodes
+    assert node.ports[0].kind == "ethernet"
+
+
+@pytest.mark.parametrize("info", [{"members": 5}, {"members": [{}], "destinations_count": "x"}])
+def test_facts_that_cannot_be_used_cost_the_node_that_tells_them(
+    info: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = hello(port("eth0"), Object("ecmp/1", "ecmp", None, info, ()))
+    hellos = {"bad": bad, "good": hello(port("eth0"))}
+    fabric = build([Host(name="bad"), Host(name="good")], hellos, Rows(), 1)
+    assert [len(node.ports) for node in fabric.nodes] == [0, 1]
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert record.getMessage() == "bad: what it tells of its ports cannot be used"

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import msgspec
 
+from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.cli.config import load
+from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
 from tests.goldens import check_golden
-from tests.making import START_NS, LeafSpine, tick
+from tests.making import START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
 
 GOLDENS = Path(__file__).parent / "goldens"
 RATE = 100e6
@@ -92,6 +94,45 @@ def test_two_hot_ticks_are_not_enough() -> None:
 
     house.seconds(60, burst)
     assert house.changes == []
+
+
+def leaf_of(*objects: Object, seconds: int, silent_from: int | None = None) -> list[str]:
+    """What is told of a leaf whose up0 is hot from the third second on, and up2 is idle.
+
+    With `silent_from`, up2 cannot be read from that second on.
+    """
+    ports = [port(f"up{i}") for i in range(3)]
+    said = hello(*ports, *objects)
+    history = History([Host(name="leaf", role=SWITCH, speeds=(("*", RATE),))])
+    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    sent, told = [0.0] * 3, []
+    for second in range(seconds):
+        values: list[int | None] = []
+        for i, util in enumerate((0.97, 0.05, 0.0) if second >= 3 else (0.0, 0.0, 0.0)):
+            sent[i] += util * RATE / 8
+            is_silent = i == 2 and silent_from is not None and second >= silent_from
+            values += [1, None if is_silent else int(sent[i]), 0, 0]
+        heard = tick(
+            second,
+            {"leaf": frame(second, *values)},
+            {"leaf": said} if second == 0 else {},
+            up("leaf"),
+        )
+        scene = analyst.accept(history.accept(heard))
+        told += [f"{change} {finding.text}" for change, finding in scene.changes]
+    return told
+
+
+def test_a_link_of_two_groups_is_one_finding_about_the_one_that_loses_most() -> None:
+    smaller = Object("ecmp/2", "ecmp", None, {"members": [{"dev": "up0"}, {"dev": "up1"}]}, ())
+    told = leaf_of(ecmp("up0", "up1", "up2"), smaller, seconds=40)
+    assert len(told) == 1
+    assert "while its group of 3 is at 34 %" in told[0]
+
+
+def test_a_link_that_falls_silent_while_another_is_hot_is_no_warning() -> None:
+    (told,) = leaf_of(ecmp("up0", "up1", "up2"), seconds=12, silent_from=3)
+    assert "(none idle)" in told
 
 
 def test_a_finding_opens_once_and_closes_once_through_the_jobs_pauses() -> None:

@@ -38,7 +38,7 @@ class Node:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.history = History([Host(name="gpu001")])
-        self.surveyor = Surveyor()
+        self.surveyor = Surveyor([Host(name="gpu001")])
         self.moment: Moment | None = None
         self._seq = 0
         self._hello: Hello | None = None

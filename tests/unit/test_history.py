@@ -6,11 +6,24 @@ import msgspec
 import numpy as np
 import pytest
 
-from fabmon.fabric.messages import MetricInfo, ObjectInfo
+from collectors import wire
+from collectors.wire import Object
+from fabmon.fabric.messages import Frame, Hello, MetricInfo, ObjectInfo, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
 from fabmon.history.history import History
-from tests.making import GBPS, START_NS, LeafSpine, frame, hello, neighbour, port, tick, up
+from tests.making import (
+    GBPS,
+    SECOND_NS,
+    START_NS,
+    LeafSpine,
+    frame,
+    hello,
+    neighbour,
+    port,
+    tick,
+    up,
+)
 
 RDMA = ("ib_state", "ib_rate_bps", "ib_tx_bytes", "phy_tx_bytes", "netdev_tx_bytes")
 
@@ -47,6 +60,54 @@ def test_without_a_wire_counter_rdma_bytes_are_what_is_shown() -> None:
     history.accept(tick(0, {"gpu001": frame(0, 4, 400 * GBPS, 0, None, 0)}, {"gpu001": said}))
     moment = history.accept(tick(1, {"gpu001": frame(1, 4, 400 * GBPS, 900, None, 50)}))
     assert moment.column("tx_bps").tolist() == [7200]
+
+
+def hot_roce(seq: int, *, ethtool: bool) -> Frame:
+    """95 Gb/s by the wire, next to nothing by the interface, which does not see RDMA."""
+    clock = (seq + 1) * SECOND_NS
+    phy: list[int | None] | None = [clock, 95 * GBPS // 8 * seq] if ethtool else None
+    return Frame(seq, START_NS + clock, clock, [phy, [clock, 1000 * seq]])
+
+
+def two_sources(*more: Object) -> Hello:
+    """A RoCE port that ethtool and the interface both count."""
+    blocks = [
+        wire.BlockLayout(source, 1, [port("mlx5_0", metrics=[metric]), *rest])
+        for source, metric, rest in (
+            ("ethtool", "phy_tx_bytes", []),
+            ("netdev", "netdev_tx_bytes", more),
+        )
+    ]
+    message = decode(wire.hello(blocks, {"interval_s": 1.0}))
+    assert isinstance(message, Hello)
+    return message
+
+
+def test_a_hot_port_whose_wire_counter_falls_silent_is_not_drawn_idle() -> None:
+    history = History([Host(name="gpu001")])
+    said = two_sources()
+    for seq in range(3):
+        heard = {"gpu001": hot_roce(seq, ethtool=True)}
+        moment = history.accept(tick(seq, heard, {"gpu001": said} if seq == 0 else {}))
+    assert moment.column("tx_bps")[0] == pytest.approx(95 * GBPS)
+    for seq in range(3, 8):
+        # A neighbour comes meanwhile: the choice of the counter outlasts that.
+        richer = {"gpu001": two_sources(neighbour("mlx5_0", "aa:bb"))} if seq == 4 else {}
+        moment = history.accept(tick(seq, {"gpu001": hot_roce(seq, ethtool=False)}, richer))
+    assert np.isnan(moment.column("tx_bps")[0])
+    assert moment.last_heat[0, 0] == pytest.approx(95 * GBPS)
+
+
+def test_a_wire_counter_that_the_port_has_no_more_is_replaced_by_the_next_best() -> None:
+    history = History([Host(name="gpu001")])
+    for seq in range(3):
+        heard = {"gpu001": hot_roce(seq, ethtool=True)}
+        history.accept(tick(seq, heard, {"gpu001": two_sources()} if seq == 0 else {}))
+    said = hello(port("mlx5_0", metrics=["netdev_tx_bytes"]))
+    for seq in range(3, 6):
+        heard = {"gpu001": frame(seq, 1000 * seq)}
+        moment = history.accept(tick(seq, heard, {"gpu001": said} if seq == 3 else {}))
+    assert moment.column("tx_bps").tolist() == [8000]
 
 
 def test_the_worst_priority_is_the_pause_and_a_second_of_it_is_one() -> None:

@@ -100,3 +100,19 @@ def test_a_frame_that_does_not_fit_its_layout_is_refused() -> None:
 
 def test_long_texts_are_cut() -> None:
     assert len(clean("\x07" * 5000)) == 400
+
+
+def test_long_texts_of_a_hello_are_cut_whatever_they_are_made_of() -> None:
+    said = hello(Object("9" * 5000, "ethernet", "9" * 5000, {"x" * 5000: "y" * 5000}, ()))
+    item = said.blocks[0].objects[0]
+    assert item.port is not None
+    assert {len(item.id), len(item.port)} == {400}
+    assert [(len(key), len(value)) for key, value in item.info.items()] == [(400, 400)]
+
+
+def test_a_hello_nested_without_end_is_refused() -> None:
+    line = wire.hello([wire.BlockLayout("s", 1, [port("eth0", rack="RACK")])], {"interval_s": 1.0})
+    for depth in (10, 400, 700, 900, 5000):
+        nested = b"[" * depth + b"]" * depth
+        with contextlib.suppress(WireError):
+            decode(line.replace(b'"RACK"', nested))

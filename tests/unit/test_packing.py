@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ def packed(line: bytes) -> Packed:
 def test_what_was_packed_is_unpacked(
     session: list[tuple[int, int, int, list[wire.Block]]],
 ) -> None:
-    packer, unpacker = packing.Packer(), Unpacker()
+    packer, unpacker = packing.Packer(), Unpacker(64)
     for seq, wall_ns, mono_ns, blocks in session:
         line = packer.frame(seq, wall_ns, mono_ns, [block and list(block) for block in blocks])
         assert unpacker.frame(packed(line)) == Frame(seq, wall_ns, mono_ns, blocks)
@@ -53,19 +54,29 @@ def test_the_first_encoding_that_both_know_is_taken() -> None:
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_packed_frame_are_refused(data: bytes) -> None:
     with pytest.raises(WireError):
-        Unpacker().frame(Packed(data))
+        Unpacker(6).frame(Packed(data))
 
 
 def test_a_frame_that_inflates_without_end_is_refused() -> None:
-    packer = packing.Packer()
-    line = packer.frame(0, 0, 0, [[0] * 5_000_000])
+    line = packing.Packer().frame(0, 0, 0, [[0] * 5_000_000])
     assert len(line) < wire.MAX_LINE
     with pytest.raises(WireError, match="more than"):
-        Unpacker().frame(packed(line))
+        Unpacker(10**9).frame(packed(line))
+
+
+def test_a_frame_inflates_to_what_its_hello_announced_and_no_further() -> None:
+    stream = zlib.compressobj(9, zlib.DEFLATED, -wire.WINDOW_BITS)
+    text = b"[0,0,0" + b" " * 100_000 + b",[[1,1]]]"
+    line = stream.compress(text) + stream.flush(zlib.Z_SYNC_FLUSH)
+    assert len(line) < 1000
+    with pytest.raises(WireError, match="a packed frame of more than 4224 bytes"):
+        Unpacker(2).frame(Packed(line))
+    widest = packing.Packer().frame(0, 2**62, 2**62, [[2**64 - 1] * 2000])
+    Unpacker(2000).frame(packed(widest))
 
 
 def test_a_frame_of_another_layout_is_refused() -> None:
-    one, other, unpacker = packing.Packer(), packing.Packer(), Unpacker()
+    one, other, unpacker = packing.Packer(), packing.Packer(), Unpacker(64)
     unpacker.frame(packed(one.frame(0, 0, 0, [[1, 2]])))
     one.frame(1, 0, 0, [[1, 2]])
     with pytest.raises(WireError):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fabmon.analysis.audit import nodes, numa, rails
+from fabmon.analysis.audit import nodes, numa, presence, rails
 from fabmon.analysis.audit.fault import MEND, Fault
 from fabmon.analysis.audit.survey import Survey
 
 _CHECKS: tuple[Callable[[Survey], Iterable[Fault]], ...] = (
+    presence.down,
+    presence.missing,
     rails.slower_than_peers,
     nodes.pcie_downtrained,
     rails.mtu_differs,

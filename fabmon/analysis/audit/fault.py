@@ -12,7 +12,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a careful engineer would want changed before a run, or would want to know.
 
     `check` names the check, equal for equal faults. `severity` is `mend` or `know`. `ports` are
-    `node/port`; `text` is one sentence, numbers first; `advice` says what to do.
+    `node/port`, or a node for what it lacks; `text` is one sentence, numbers first; `advice` says
+    what to do.
     """
 
     check: str

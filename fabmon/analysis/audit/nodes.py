@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
-from statistics import median
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 from fabmon.analysis.audit.fault import KNOW, MEND, Fault
 from fabmon.analysis.audit.survey import Survey
@@ -14,7 +14,7 @@ _FLAPS = 10
 """Changes of carrier since boot below which nobody is told: reboots of switches, cables pulled."""
 
 _TIMES_PEERS = 4
-"""And so many times the median of all rail ports."""
+"""And so many times the median of all the other rail ports."""
 
 _COUNTED = (
     ("ib_link_downed", "times down"),
@@ -36,16 +36,28 @@ def flapping(survey: Survey) -> Iterator[Fault]:
         if port.role == RAIL
         and (count := survey.totals.get(port.id, {}).get("netdev_carrier_changes")) is not None
     ]
-    usual = median(count for _, count in known) if known else 0
+    counts = sorted(count for _, count in known)
     for port, count in known:
-        if count > _FLAPS and count > _TIMES_PEERS * usual:
+        usual = _median_of_others(counts, count)
+        if count > _FLAPS and count > _TIMES_PEERS * (usual or 0):
+            compared = "" if usual is None else f", {usual:g} on most ports"
             yield Fault(
                 check="carrier_flaps",
                 severity=MEND,
                 ports=(port.id,),
-                text=f"{count} changes of carrier since boot, {usual:g} on most ports",
+                text=f"{count} changes of carrier since boot{compared}",
                 advice="Clean or change the cable or the optics, then watch the count.",
             )
+
+
+def _median_of_others(counts: Sequence[int], own: int) -> float | None:
+    """The median of sorted counts without one of `own`; None where there are no others."""
+    place = bisect_left(counts, own)
+    others = len(counts) - 1
+    low, high = ((others - 1) // 2, others // 2)
+    if others < 1:
+        return None
+    return (counts[low + (low >= place)] + counts[high + (high >= place)]) / 2
 
 
 def errors_added_up(survey: Survey) -> Iterator[Fault]:
@@ -74,13 +86,17 @@ def pcie_downtrained(survey: Survey) -> Iterator[Fault]:
                 severity=MEND,
                 ports=(port.id,),
                 text=f"PCIe {_words(now)}, it can {_words(most)}: "
-                f"at most {now[0] * now[1] * _CODING:.0f} Gb/s",
+                f"at most {now[0] * now[1] * _coding(now[0]):.0f} Gb/s",
                 advice="Reseat the card, look at riser and slot, and at the BIOS's link speed.",
             )
 
 
-_CODING = 128 / 130
-"""What the line code leaves of a lane's transfers; PCIe 3 to 5."""
+def _coding(speed_gtps: float) -> float:
+    """What the line code leaves of a lane's transfers: 8b/10b to PCIe 2, 128b/130b after it."""
+    return 0.8 if speed_gtps <= _LAST_8B10B_GTPS else 128 / 130
+
+
+_LAST_8B10B_GTPS = 5.0
 
 
 def shared_with_management(survey: Survey) -> Iterator[Fault]:
@@ -104,12 +120,13 @@ def shared_with_management(survey: Survey) -> Iterator[Fault]:
 
 def _management(survey: Survey, node: Node, port: Port) -> str:
     hello = survey.hellos.get(node.name)
-    netdev = port.info.get("netdev", port.name)
+    # A bond has the addresses of its members.
+    devices = {port.info.get("netdev", port.name), port.info.get("bond")} - {None}
     if hello is None:
         return ""
     for block in hello.blocks:
         for item in block.objects:
-            if item.kind == "addresses" and item.info.get("dev") == netdev:
+            if item.kind == "addresses" and item.info.get("dev") in devices:
                 if item.info.get("default_route"):
                     return "the default route"
                 if _holds(item.info.get("addresses", ()), hello.reached_at):

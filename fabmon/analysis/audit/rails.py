@@ -67,31 +67,49 @@ def ecn_differs(survey: Survey) -> Iterator[Fault]:
 
 
 def leaves_differ(survey: Survey) -> Iterator[Fault]:
-    """Ports of one rail that are cabled to different leaves.
+    """Ports that are cabled to the leaf of another rail.
 
-    Only where the cabling is known, and only where rails seem to be one leaf each: in a rack of
-    mixed rails every rail has several.
+    A leaf is a rail's when most of its ports are of that rail; then the hosts on it tell where
+    their other rails go. Rails may have many leaves, one in each scalable unit. Where a rack's
+    leaves take all rails alike, nothing is told.
     """
+    leaf_of = _leaves(survey)
+    on_leaf: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for (node, rail), (_, leaf) in leaf_of.items():
+        on_leaf[leaf].append((node, rail))
+    for (node, rail), (port, leaf) in leaf_of.items():
+        owner = _majority([rail for _, rail in on_leaf[leaf]])
+        if owner is None or owner == rail:
+            continue
+        peers = [peer for peer, theirs in on_leaf[leaf] if theirs == owner and peer != node]
+        homes = [leaf_of[peer, rail][1] for peer in peers if (peer, rail) in leaf_of]
+        home = _most_common(homes)
+        if home is not None and home != leaf:
+            yield Fault(
+                check="rail_leaf",
+                severity=MEND,
+                ports=(port.id,),
+                text=f"cabled to {leaf}, rail {rail} of the others to {home}",
+                advice="Look at the cabling plan: two cables may be swapped.",
+            )
+
+
+def _leaves(survey: Survey) -> dict[tuple[str, str], tuple[Port, str]]:
+    """(node, rail) -> its port and the switch that it is cabled to, where that is known."""
     fabric = survey.moment.fabric
     roles = {node.name: node.role for node in fabric.nodes}
-    leaf_of: dict[str, list[tuple[Port, str]]] = defaultdict(list)
-    for rail, ports in survey.rails():
-        for port in ports:
-            if port.peer is not None and roles.get(fabric.ports[port.peer].node) == SWITCH:
-                leaf_of[rail].append((port, fabric.ports[port.peer].node))
-    homes = {rail: _most_common([leaf for _, leaf in seen]) for rail, seen in leaf_of.items()}
-    if len(set(homes.values())) < len(homes) or len(homes) < 2:
-        return
-    for rail, seen in leaf_of.items():
-        for port, leaf in seen:
-            if leaf != homes[rail]:
-                yield Fault(
-                    check="rail_leaf",
-                    severity=MEND,
-                    ports=(port.id,),
-                    text=f"cabled to {leaf}, rail {rail} of the others to {homes[rail]}",
-                    advice="Look at the cabling plan: two cables may be swapped.",
-                )
+    return {
+        (port.node, rail): (port, fabric.ports[port.peer].node)
+        for rail, ports in survey.rails()
+        for port in ports
+        if port.peer is not None and roles.get(fabric.ports[port.peer].node) == SWITCH
+    }
+
+
+def _majority(values: Sequence[str]) -> str | None:
+    """The value of more than half of them."""
+    value, count = Counter(values).most_common(1)[0]
+    return value if 2 * count > len(values) else None
 
 
 def _pfc(port: Port) -> str | None:

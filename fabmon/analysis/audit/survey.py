@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fabmon.fabric.messages import Frame, Hello, Notice
-from fabmon.fabric.model import RAIL, Port
+from fabmon.fabric.messages import Frame, Hello, Notice, fits
+from fabmon.fabric.model import RAIL, Host, Port
 from fabmon.fabric.moment import Moment
+from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was heard. `totals` maps a port's id to its counters as they stand, by catalog name."""
+    """What was heard. `frames` have the last reading of every source; `totals` maps a port's id to
+    its counters as they stand, by catalog name.
+    """
 
     moment: Moment
     hellos: dict[str, Hello]
@@ -43,23 +46,32 @@ class Survey:
 
 
 class Surveyor:
-    """Listens to ticks until there is enough to judge by."""
+    """Listens to ticks until there is enough to judge by; `hosts` are those of the hosts file."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = {host.name: host for host in hosts}
         self._hellos: dict[str, Hello] = {}
         self._frames: dict[str, Frame] = {}
-        self._totals: dict[str, dict[str, int]] = {}
         self._heard: defaultdict[str, int] = defaultdict(int)
 
     def accept(self, tick: Tick) -> None:
-        """Take what came; a hello makes the node begin anew."""
+        """Take what came; a hello makes the node begin anew.
+
+        What was read before it still stands when only facts are different in it.
+        """
+        for host in tick.hosts:
+            self._hosts.setdefault(host.name, host)
         for node, hello in tick.hellos:
+            before = self._hellos.get(node)
+            if before is None or not hello.counts_like(before):
+                self._frames.pop(node, None)
             self._hellos[node] = hello
             self._heard[node] = 0
         for node, frame in tick.frames:
-            self._frames[node] = frame
-            self._heard[node] += 1
-            self._count(node, self._hellos[node], frame)
+            hello = self._hellos[node]
+            if fits(frame, hello):
+                self._frames[node] = _completed(frame, self._frames.get(node))
+                self._heard[node] += 1
 
     def frames_of(self, node: str) -> int:
         """Frames heard from a node since its last hello."""
@@ -67,17 +79,34 @@ class Surveyor:
 
     def survey(self, moment: Moment) -> Survey:
         """All that was heard so far, with the moment of the last tick."""
-        return Survey(moment, self._hellos, self._frames, moment.notices, self._totals)
+        totals: dict[str, dict[str, int]] = {}
+        for node, frame in self._frames.items():
+            self._count(totals, self._hosts[node], self._hellos[node], frame)
+        return Survey(moment, self._hellos, self._frames, moment.notices, totals)
 
-    def _count(self, node: str, hello: Hello, frame: Frame) -> None:
+    def _count(
+        self, totals: dict[str, dict[str, int]], speaker: Host, hello: Hello, frame: Frame
+    ) -> None:
+        """Add what one node says of its ports, and of others where it has a say in them."""
         for block, info in zip(frame.blocks, hello.blocks, strict=True):
             if block is None:
                 continue
             position = 1
             for item in info.objects:
-                if item.port is not None:
-                    known = self._totals.setdefault(f"{item.node or node}/{item.port}", {})
+                about = subject(item, speaker, self._hosts)
+                if item.port is not None and about is not None:
+                    known = totals.setdefault(f"{about}/{item.port}", {})
                     for metric, value in zip(item.metrics, block[position:], strict=False):
                         if value is not None:
                             known[metric] = value
                 position += len(item.metrics)
+
+
+def _completed(frame: Frame, before: Frame | None) -> Frame:
+    """A frame with the last reading of every source that it was not the turn of."""
+    if before is None:
+        return frame
+    blocks = [
+        old if new is None else new for new, old in zip(frame.blocks, before.blocks, strict=True)
+    ]
+    return Frame(frame.seq, frame.wall_ns, frame.mono_ns, blocks)

@@ -74,6 +74,7 @@ class PolledSession:
         self._offset_s = zlib.crc32(node.encode()) / 2**32 * interval_s * _SPREAD
         self._lines: deque[bytes] = deque()
         self._hello = b""
+        self._boot_id = ""
         self._objects: list[tuple[wire.Object, ...]] = []
         self._troubles: Mapping[str, Trouble] = {}
         self._seq = 0
@@ -106,8 +107,10 @@ class PolledSession:
 
     def _take(self, answer: Answer) -> None:
         objects = [part.objects for part in answer.parts]
-        if not self._hello or not _same(objects, self._objects):
+        boot_id = answer.about.get("boot_id", "")
+        if not self._hello or boot_id != self._boot_id or not _same(objects, self._objects):
             self._objects = objects
+            self._boot_id = boot_id
             self._say_hello(answer)
         for source, trouble in answer.troubles.items():
             if self._troubles.get(source) != trouble:
@@ -131,6 +134,8 @@ class PolledSession:
         if hello != self._hello:
             self._hello = hello
             self._lines.append(hello)
+            # A hello begins anew for whoever listens: what is wrong is told again after it.
+            self._troubles = {}
 
     def _until_next_s(self) -> float:
         return self._interval_s - (time.time() - self._offset_s) % self._interval_s

@@ -177,6 +177,61 @@ def test_a_source_that_fails_says_why_once(error: Exception, reason: str) -> Non
     assert [n["reason"] for n in lines.notices] == [reason]
 
 
+class Grows(Counter):
+    """Another port turns up at the third look."""
+
+    name = "grows"
+    looks = 0
+
+    def signature(self) -> object:
+        self.looks += 1
+        if self.looks == 3:
+            self.ports = ["eth0", "eth1"]
+        return tuple(self.ports)
+
+
+class Patched(Counter):
+    """A source of which one value cannot be read."""
+
+    name = "patched"
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        faults[0] = "unsupported"
+        return [None]
+
+
+class Closed(Counter):
+    """A source that may not be read at all."""
+
+    name = "closed"
+
+    def discover(self) -> List[Object]:
+        raise Denied("join the group rdma")
+
+
+def test_a_source_that_was_never_found_is_told_of_behind_the_hello() -> None:
+    lines = run(2, Closed(), Counter())
+    assert [line[0] for line in lines.all] == ["hello", "notice", "frame", "frame"]
+    assert [(n["source"], n["reason"]) for n in lines.notices] == [("closed", "denied")]
+    assert lines.notices[0]["text"] == "join the group rdma"
+
+
+def test_what_is_still_wrong_is_told_again_behind_a_new_hello(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe_module, "_LOOK_AGAIN_S", 0.05)
+    lines = run(6, Closed(), Patched(), Grows())
+    kinds = [line[0] for line in lines.all]
+    hellos = [place for place, kind in enumerate(kinds) if kind == "hello"]
+    assert len(hellos) == 2
+    told = [line[1] for line in lines.all[hellos[1] :] if line[0] == "notice"]
+    assert [(n["event"], n["source"], n["object"], n["reason"]) for n in told] == [
+        ("lost", "closed", "", "denied"),
+        ("absent", "patched", "eth0", "unsupported"),
+    ]
+    assert kinds[hellos[1] : hellos[1] + 3] == ["hello", "notice", "notice"]
+
+
 def test_a_value_that_is_absent_is_null_and_told_once_with_its_reason() -> None:
     class Patchy(Counter):
         def read(self, faults: Faults) -> List[Optional[int]]:

@@ -184,6 +184,9 @@ class TestInANamespace:
         theirs = {item["dst"]: item["state"] for item in scene["ip_neighbours"]}
         assert theirs["10.0.1.9"] == ["FAILED"]
 
+    def test_a_default_route_is_one_of_the_main_table(self) -> None:
+        assert namespace("defaults") == {"policy": [], "main": ["west0"]}
+
     def test_addresses_are_those_that_ip_shows(self, scene: Any) -> None:
         theirs = {
             link["ifname"]: sorted(f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"])

@@ -170,6 +170,28 @@ async def test_frames_of_an_earlier_layout_never_share_a_tick_with_a_later_hello
     assert frames_of(ticks, "a") == [8, 9]
 
 
+async def test_a_layout_that_keeps_its_digits_and_changes_its_shape_is_another(two: Rig) -> None:
+    await two.run(0.0)
+    session = two.nodes.sessions["a"]
+    session.greet()
+    await two.run(1.0)
+    wide = hello_line(metrics=("a", "b", "c", "d"))
+    session.put(frame_line(5), wide, frame_line(6, (1, 2, 3, 4)), hello_line(), frame_line(7))
+    ticks = await two.run(1.0)
+    assert frames_of(ticks, "a") == [7]
+
+
+async def test_what_was_wrong_before_a_hello_is_forgotten_with_it(two: Rig) -> None:
+    await two.run(0.0)
+    session = two.nodes.sessions["a"]
+    session.greet()
+    await two.run(1.0)
+    lost = [b'["notice",{"event":"lost","source":"%s"}]\n' % name for name in (b"ib", b"rdma")]
+    session.put(lost[0], hello_line(), lost[1], frame_line(1))
+    ticks = await two.run(1.0)
+    assert [notice.source for tick in ticks for _, notice in tick.notices] == ["rdma"]
+
+
 async def test_failures_are_failed_before_the_first_frame_and_lost_after(two: Rig) -> None:
     two.nodes.trouble["b"] = Unreachable("connection refused by 10.0.0.2:22", "refused")
     await two.run(0.0)
@@ -298,14 +320,61 @@ async def test_floods_cost_the_node_its_row(two: Rig, lines: list[bytes], reason
     assert two.state("b") == "up"
 
 
+def megabyte(port: str) -> tuple[bytes, bytes]:
+    """A hello of 1.3 MB and its frame: one port in 2,000 parts."""
+    part = {"kind": "ethernet", "port": port, "info": {"serial": "x" * 200}}
+    metrics = [
+        f"ib_{direction}_{what}" for direction in ("tx", "rx") for what in ("bytes", "packets")
+    ]
+    objects = [{**part, "id": f"{port}/{n}", "metrics": 8 * metrics} for n in range(2000)]
+    blocks = [{"source": "ib", "every": 1, "objects": objects}]
+    return hello_line(blocks=blocks), frame_line(0, [1] * 64_000)
+
+
 async def test_a_hello_of_a_megabyte_is_read(two: Rig) -> None:
     await two.run(0.0)
-    names = [f"metric_{number}_{'x' * 20}" for number in range(10_000)]
-    two.nodes.sessions["a"].put(hello_line(metrics=names), frame_line(0, [1] * 10_000))
+    hello, frame = megabyte("mlx5_0")
+    assert len(hello) > 1_000_000
+    two.nodes.sessions["a"].put(hello, frame)
     await two.run(0.0)
     await asyncio.sleep(0.5)
     await two.run(1.0)
     assert two.state("a") == "up"
+
+
+async def test_a_hello_of_more_ports_than_a_node_can_have_costs_its_row(two: Rig) -> None:
+    await two.run(0.0)
+    ports = [
+        {"id": str(n), "kind": "ethernet", "port": str(n), "info": {}, "metrics": []}
+        for n in range(3000)
+    ]
+    line = hello_line(blocks=[{"source": "s", "every": 1, "objects": ports}])
+    two.nodes.sessions["a"].put(line)
+    await two.run(1.0)
+    assert two.state("a") == "failed"
+    assert two.feed.statuses[0].reason == "hello: 3000 ports of one node, 2048 at most"
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        ({"kind": "ecmp", "port": None, "info": {"members": 5}}, "info: Expected `array | null`"),
+        ({"info": {"pfc": "on", "pfc_priorities": 3}}, "info: Expected `array | null`"),
+        ({"info": {"netdev": {}}}, "netdev: o: info: Expected `str | null`"),
+    ],
+)
+async def test_a_hello_that_cannot_be_used_costs_the_node_its_row(
+    two: Rig, lie: dict[str, object], reason: str
+) -> None:
+    honest = {"id": "o", "kind": "ethernet", "port": "p", "info": {}, "metrics": ["netdev_up"]}
+    blocks = [{"source": "netdev", "every": 1, "objects": [{**honest, **lie}]}]
+    await two.run(0.0)
+    two.nodes.sessions["a"].put(hello_line(blocks=blocks), *[frame_line(1, [1])] * 20)
+    two.nodes.sessions["b"].greet()
+    await two.run(1.0)
+    assert (two.state("a"), two.state("b")) == ("failed", "up")
+    assert reason in two.feed.statuses[0].reason
+    assert all(node == "b" for tick in two.ticks for node, _ in tick.hellos)
 
 
 async def test_a_session_that_ends_by_itself_gives_its_reason(two: Rig) -> None:

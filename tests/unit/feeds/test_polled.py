@@ -20,8 +20,9 @@ def answer(
     objects: tuple[Object, ...],
     values: Sequence[int | None] | None,
     troubles: Mapping[str, Trouble] | None = None,
+    boot_id: str = "b",
 ) -> Answer:
-    return Answer([Part("scrape", objects, values, 1)], {"boot_id": "b"}, troubles or {})
+    return Answer([Part("scrape", objects, values, 1)], {"boot_id": boot_id}, troubles or {})
 
 
 class Replies:
@@ -76,6 +77,19 @@ async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
         ("lost", "dcgm", "failed"),
         ("recovered", "dcgm", ""),
     ]
+
+
+async def test_trouble_that_lasts_is_told_again_after_a_new_hello() -> None:
+    bad = {"dcgm": Trouble("failed", "connection refused")}
+    lines = await said(Replies(answer(ETH, [1], bad), answer(TWO, [1, 2], bad)), 6)
+    assert [type(each) for each in lines] == [Hello, Notice, Frame] * 2
+
+
+async def test_a_node_that_rebooted_says_hello_though_its_objects_are_the_same() -> None:
+    lines = await said(Replies(answer(ETH, [9]), answer(ETH, [1], boot_id="c")), 5)
+    assert [type(each) for each in lines] == [Hello, Frame, Hello, Frame, Frame]
+    assert isinstance(lines[2], Hello)
+    assert lines[2].boot_id == "c"
 
 
 async def test_a_node_that_never_answered_fails_at_once() -> None:
