@@ -20,7 +20,8 @@ class Found(NamedTuple):
 class Reading(NamedTuple):
     """What a read brought. `values` is None when nothing could be read, and then `error` says why.
 
-    `mono_ns` is the clock at the start of the read. `has_changed` says that the hardware is not
+    `mono_ns` is the clock at the start of the read, or that of the counters where they carry one.
+    `has_changed` says that the hardware is not
     what `signature` was of, when that was asked.
     """
 
@@ -52,8 +53,13 @@ def read(source: Source) -> Reading:
         values = source.read(faults)
     except Exception as error:
         failure = _as_source_error(error)
-    duration_us = (time.monotonic_ns() - start_ns) // 1000
-    return Reading(start_ns, duration_us, values, faults, failure, False)
+    end_ns = time.monotonic_ns()
+    duration_us = (end_ns - start_ns) // 1000
+    at_ns = start_ns
+    if source.at_ns is not None:
+        # No clock that was stepped, and no copy of another machine, leads out of the read.
+        at_ns = min(max(source.at_ns, start_ns), end_ns)
+    return Reading(at_ns, duration_us, values, faults, failure, False)
 
 
 def look(source: Source, known: object) -> Reading:

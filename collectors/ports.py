@@ -58,28 +58,32 @@ class Port(NamedTuple):
 def find_ports(fs: HostFS) -> List[Port]:
     """The ports, by name. Raises OSError when the class directories refuse to be listed."""
     netdevs = _hardware_netdevs(fs)
+    hardware = {name: fs.exists(INFINIBAND, name, "device") for name in fs.names(INFINIBAND)}
+    if not netdevs and not any(hardware.values()):
+        netdevs = dict.fromkeys(_virtual_netdevs(fs), ETHERNET_TYPE)
     ports: List[Port] = []
     taken: Set[str] = set()
-    for device in fs.names(INFINIBAND):
+    # An interface belongs to one port: to that of the hardware, where software is set on top of it.
+    for device in sorted(hardware, key=lambda name: (not hardware[name], name)):
         if _is_spare_function(fs, f"{INFINIBAND}/{device}", "infiniband"):
             continue
         numbers = [int(name) for name in fs.names(INFINIBAND, device, "ports") if name.isdigit()]
         for number in sorted(numbers):
             name = device if numbers == [1] else f"{device}/{number}"
-            netdev, bond = _netdev_of(fs, device, number, len(numbers), netdevs)
+            free = {name: kind for name, kind in netdevs.items() if name not in taken}
+            netdev, bond = _netdev_of(fs, device, number, len(numbers), free)
             info = portfacts.rdma_facts(fs, device, number)
             kind = "infiniband" if info.get("link_layer") == "InfiniBand" else "ethernet"
             if bond is not None:
                 info["bond"] = bond
             if netdev is not None:
                 taken.add(netdev)
-                info = {**portfacts.netdev_facts(fs, netdev), **info}
+                facts = portfacts.netdev_facts(fs, netdev)
+                virtual = facts["virtual"] and info["virtual"]
+                info = {**facts, **info, "virtual": virtual}
             ports.append(Port(name, kind, netdev, device, number, info))
-    loose = [name for name in netdevs if name not in taken]
-    if not netdevs and not ports:
-        loose = _virtual_netdevs(fs)
-    for name in loose:
-        kind = "infiniband" if netdevs.get(name) == IPOIB_TYPE else "ethernet"
+    for name in netdevs.keys() - taken:
+        kind = "infiniband" if netdevs[name] == IPOIB_TYPE else "ethernet"
         ports.append(Port(name, kind, name, None, 0, portfacts.netdev_facts(fs, name)))
     return sorted(ports, key=lambda port: natural(port.name))
 
@@ -152,13 +156,16 @@ def _netdev_of(
     names = {fs.text(ndevs, index) for index in fs.names(ndevs)} - {None, ""}
     for name in sorted(filter(None, names), key=natural):
         if name in netdevs:
-            # A name of another network namespace may mean a different interface here.
-            if portfacts.pci_address(fs, f"{NET}/{name}") == pci:
+            # A name of another network namespace may mean a different interface here. One that is
+            # made of software (rxe, siw) has no place of its own to compare.
+            if pci is None or portfacts.pci_address(fs, f"{NET}/{name}") == pci:
                 return name, None
         elif fs.exists(NET, name, "bonding"):
             bond = name
     if bond is not None:
         return None, bond
+    for name in _with_mac(fs, netdevs, _iwarp_mac(fs, f"{path}/ports/{number}")):
+        return name, None
     wanted = IPOIB_TYPE if _link_layer(fs, path, number) == "InfiniBand" else ETHERNET_TYPE
     same = [
         name
@@ -168,6 +175,24 @@ def _netdev_of(
     if ports > 1:
         same = [name for name in same if _port_index(fs, name) == number - 1]
     return (same[0] if same else None), None
+
+
+def _iwarp_mac(fs: HostFS, port: str) -> Optional[str]:
+    """The MAC that an iWARP port has in place of a GID: six octets, then zeros.
+
+    The way to the interface of devices that are a PCI function of their own (erdma).
+    """
+    octets = (fs.text(port, "gids/0") or "").replace(":", "")
+    if len(octets) != 32 or octets[12:].strip("0") or not octets[:12].strip("0"):
+        return None
+    return ":".join(octets[place : place + 2] for place in range(0, 12, 2))
+
+
+def _with_mac(fs: HostFS, netdevs: Dict[str, int], mac: Optional[str]) -> List[str]:
+    """The interfaces of that MAC."""
+    if mac is None:
+        return []
+    return [name for name in sorted(netdevs, key=natural) if fs.text(NET, name, "address") == mac]
 
 
 def _link_layer(fs: HostFS, path: str, number: int) -> Optional[str]:

@@ -15,9 +15,13 @@ SOURCES: Dict[str, str] = {
     "rdma": "collectors.sources.rdma:Rdma",
     "rdma_errors": "collectors.sources.rdma:RdmaErrors",
     "ethtool": "collectors.sources.ethtool:Ethtool",
+    "cxi": "collectors.sources.cxi:Cxi",
+    "cxi_errors": "collectors.sources.cxi:CxiErrors",
     "nvlink": "collectors.sources.nvlink:Nvlink",
     "nvlink_errors": "collectors.sources.nvlink_errors:NvlinkErrors",
     "pcie": "collectors.sources.pcie:Pcie",
+    "xgmi": "collectors.sources.xgmi:XgmiLinks",
+    "dcb": "collectors.sources.dcb:Dcb",
     "routes": "collectors.sources.routes:Routes",
 }
 """Name -> where its class is; the order is that of the blocks in a frame."""

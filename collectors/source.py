@@ -85,12 +85,15 @@ class Source(ABC):
     a read that outlasts it costs this source's values until it comes back, nothing else.
     `min_period_s`, known after `discover`, is how long the kernel answers from the same snapshot:
     the probe reads no sooner, since two reads of one snapshot would look like a rate of zero.
+    `at_ns`, known after `read`, is the monotonic clock at which the values were true, where the
+    counters carry their own time; None says that it is when the read began.
     """
 
     name = ""
     every = 1
     min_period_s = 0.0
     deadline_s = 0.2
+    at_ns: Optional[int] = None
 
     def __init__(self, host: HostFS) -> None:
         self.host = host

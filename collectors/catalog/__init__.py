@@ -22,6 +22,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Dict
 
+from collectors.catalog.cxi import cxi_metrics
 from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.ib import ib_metrics
 from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
@@ -39,6 +40,7 @@ CATALOG: Dict[str, Metric] = {
         ib_metrics(),
         rdma_metrics(),
         phy_metrics(),
+        cxi_metrics(),
         gpu_metrics(),
         probe_metrics(),
     )

@@ -79,7 +79,8 @@ def gpu_metrics() -> Iterator[Metric]:
     for name, unit, meaning in (
         ("nvlink_state", "state", "1 when the link is up, 0 when it is not"),
         ("nvlink_speed_bps", "bps", "line rate, one direction; of a GPU: of its links that are up"),
-        ("xgmi_speed_bps", "bps", "line rate, one direction"),
+        ("xgmi_state", "state", "1 when the link is active, 0 when it is not"),
+        ("xgmi_speed_bps", "bps", "line rate, one direction; of a GPU: of its links that are up"),
     ):
         doc = _GPU_METRICS if name.startswith("xgmi") else _NVML
         yield Metric(name, unit, GAUGE, "", "state", meaning, doc)

@@ -28,7 +28,7 @@ _WIRE_BPS = ("nvlink_{}_bps",)
 """Gauges of bits/s, of ports that count nothing."""
 
 _RATES = ("ib_rate_bps", "netdev_speed_bps", "nvlink_speed_bps", "xgmi_speed_bps")
-_STATES = ("netdev_up", "nvlink_state")
+_STATES = ("netdev_up", "nvlink_state", "xgmi_state")
 
 _PAUSE = ("pfc_{}_pause_us_prio{}", "pause_{}_us")
 _XOFF = ("pfc_{}_transitions_prio{}", "pause_{}_transitions")

@@ -4,6 +4,7 @@ import re
 
 from collectors import registry
 from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64, saturating
+from collectors.catalog.cxi import cxi_metrics
 from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.ib import ib_metrics
 from collectors.catalog.netdev import netdev_metrics
@@ -50,6 +51,7 @@ def test_every_name_is_one_row() -> None:
             ib_metrics,
             rdma_metrics,
             phy_metrics,
+            cxi_metrics,
             gpu_metrics,
             probe_metrics,
         )
