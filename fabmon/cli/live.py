@@ -17,7 +17,9 @@ from fabmon.analysis.analyst import Analyst, watch
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
+from fabmon.cli.topology import given
 from fabmon.fabric.model import Host
+from fabmon.fabric.topology.given import Topology
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
 
@@ -40,6 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None
     interval_s: float | None
     config: Path | None
+    topologies: tuple[Path, ...]
     ssh_config: Path | None
     color: str | None
     picture: Path | None
@@ -51,17 +54,20 @@ def run(options: Options) -> Exit:
         raise UsageError("standard output is closed: there is nowhere to show anything")
     settings = config.load(options.config)
     hosts = named(options.hosts, options.nodesets)
+    topology = given(settings, options.config, options.topologies)
     try:
-        return asyncio.run(_watch(options, settings, hosts))
+        return asyncio.run(_watch(options, settings, hosts, topology))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
 
 
-async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -> Exit:
+async def _watch(
+    options: Options, settings: config.Config, hosts: list[Host], topology: Topology
+) -> Exit:
     interval_s = options.interval_s or settings.interval_s
     ssh_config = str(options.ssh_config) if options.ssh_config else settings.ssh_config
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
-    history = History(hosts, interval_s, settings.management_ports)
+    history = History(hosts, interval_s, settings.management_ports, topology=topology)
     async with (
         aclosing(feed),
         aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,

@@ -11,6 +11,7 @@ from fabmon import __version__
 from fabmon.cli.commands import Commands
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import FILE, config_option, host_option, hosts_option, ssh_config_option
+from fabmon.cli.topology import topology_option
 
 _EPILOG = """\b
 Exit status:
@@ -52,6 +53,7 @@ Exit status:
     metavar="SECONDS",
     help="From one tick to the next.  [default: 1]",
 )
+@topology_option
 @config_option
 @ssh_config_option
 @click.option(
@@ -74,6 +76,7 @@ def cli(
     once: bool,
     duration: float | None,
     interval: float | None,
+    topologies: tuple[Path, ...],
     config: Path | None,
     ssh_config: Path | None,
     color: str | None,
@@ -100,6 +103,7 @@ def cli(
         duration_s=duration,
         interval_s=interval,
         config=config,
+        topologies=topologies,
         ssh_config=ssh_config,
         color=color,
         picture=picture,
