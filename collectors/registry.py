@@ -22,6 +22,7 @@ SOURCES: Dict[str, str] = {
     "pcie": "collectors.sources.pcie:Pcie",
     "xgmi": "collectors.sources.xgmi:XgmiLinks",
     "dcb": "collectors.sources.dcb:Dcb",
+    "lldp": "collectors.sources.lldp:Lldp",
     "routes": "collectors.sources.routes:Routes",
 }
 """Name -> where its class is; the order is that of the blocks in a frame."""
