@@ -13,6 +13,7 @@ from fabmon.analysis.holding_hosts import holding_hosts
 from fabmon.analysis.incast import Incasts
 from fabmon.analysis.link_down import links_down
 from fabmon.analysis.link_health import LinkHealth
+from fabmon.analysis.miscabled import Miscabled
 from fabmon.analysis.node_lost import NodesLost
 from fabmon.analysis.oversubscription import Oversubscription
 from fabmon.analysis.polarization import Polarization
@@ -50,6 +51,7 @@ class Analyst:
             Stragglers(thresholds.straggler),
             stuck_counters,
             GpuNicNuma(),
+            Miscabled(),
         )
         self._structure: Structure | None = None
         self._tracker = Tracker(thresholds.findings)

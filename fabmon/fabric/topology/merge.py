@@ -17,6 +17,9 @@ from fabmon.fabric.topology.claims import MAC, TRUST, Claim
 from fabmon.fabric.topology.given import End
 from fabmon.fabric.topology.places import Places
 
+AND = " and "
+"""Between the speakers, where both ends of a cable say the same of it."""
+
 _RANK = {source: rank for rank, source in enumerate(TRUST)}
 
 
@@ -85,7 +88,7 @@ def merge(
     peers = {
         end: far.place
         for end, far in best.items()
-        if far.place is not None and best[far.place].place == end
+        if far.place in best and best[far.place].place == end
     }
     cables = {
         end: Cable(far.node, far.place[1] if far.place else far.port, tuple(agreeing[end]))
@@ -142,7 +145,8 @@ def _clear(opinions: list[Opinion]) -> list[Opinion]:
         watched = [each for each in said if each.far.place is not None]
         chosen = (watched or said)[0]
         if all(each.far.agrees(chosen.far) for each in watched or said):
-            clear.append(chosen)
+            speakers = dict.fromkeys(each.by for each in watched or said)
+            clear.append(chosen._replace(by=AND.join(speakers)))
     return clear
 
 
