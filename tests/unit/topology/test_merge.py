@@ -53,7 +53,7 @@ def test_the_plan_holds_against_lldp_and_the_contradiction_is_kept() -> None:
     assert words(fabric)[0] == (
         "leaf1/swp50",
         "config pod7.csv:1: spine3/swp1",
-        "LLDP leaf1: spine1/swp1",
+        "LLDP leaf1 and spine1: spine1/swp1",
     )
 
 
