@@ -7,7 +7,8 @@ one port (`mlx5_0`), else device and number (`mlx5_0/2`). An interface without R
 What counts as a port: hardware, once. Not the loopback, bridges, bonds (their members are ports),
 VLANs, tunnels, switchdev representors, nor a virtual function whose physical function is seen too.
 Virtual interfaces that lead elsewhere (veth, macvlan) count only on a machine without any hardware
-port, which is how a container or a network namespace looks.
+port, which is how a container or a network namespace looks. The front panel of a Linux switch
+(`swp1`, `Ethernet0`) counts always: some switch drivers show it without hardware behind it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ _HOLLOW = re.compile(r"(dummy|ifb|team|teql|nlmon)\d*")
 index looks the same in sysfs, so that these can only be told by their names."""
 
 _LEADS_ELSEWHERE = (None, "macvlan")
+
+_FRONT_PANEL = re.compile(r"swp\d+(s\d+)?|Ethernet\d+")
+"""Cumulus and other switchdev systems; SONiC."""
 
 
 class Port(NamedTuple):
@@ -88,6 +92,11 @@ def find_ports(fs: HostFS) -> List[Port]:
     return sorted(ports, key=lambda port: natural(port.name))
 
 
+def is_front_panel(name: str) -> bool:
+    """Whether an interface is called as the ports of a Linux switch are."""
+    return _FRONT_PANEL.fullmatch(name) is not None
+
+
 def signature(fs: HostFS) -> object:
     """A cheap value that changes when an interface or an RDMA device comes, goes or is replaced."""
     seen: List[Tuple[str, int]] = []
@@ -108,12 +117,14 @@ def natural(name: str) -> List[Tuple[int, str]]:
 
 
 def _hardware_netdevs(fs: HostFS) -> Dict[str, int]:
-    """Interfaces that are ports and have hardware behind them, with their ARPHRD type."""
+    """Interfaces that are ports of hardware, with their ARPHRD type."""
     found: Dict[str, int] = {}
     for name in fs.names(NET):
         path = f"{NET}/{name}"
         kind = fs.number(path, "type")
-        if kind not in (ETHERNET_TYPE, IPOIB_TYPE) or not fs.exists(path, "device"):
+        if kind not in (ETHERNET_TYPE, IPOIB_TYPE):
+            continue
+        if not fs.exists(path, "device") and not is_front_panel(name):
             continue
         if kind == IPOIB_TYPE and fs.number(path, "iflink") != fs.number(path, "ifindex"):
             continue  # a child of another partition key on the same port

@@ -23,12 +23,15 @@ SOURCES: Dict[str, str] = {
     "xgmi": "collectors.sources.xgmi:XgmiLinks",
     "dcb": "collectors.sources.dcb:Dcb",
     "lldp": "collectors.sources.lldp:Lldp",
+    "sonic": "collectors.sources.sonic:Sonic",
+    "sonic_queues": "collectors.sources.sonic_queues:SonicQueues",
+    "ib_fabric": "collectors.sources.ib_fabric:IbFabric",
     "routes": "collectors.sources.routes:Routes",
 }
 """Name -> where its class is; the order is that of the blocks in a frame."""
 
 
-ON_REQUEST: FrozenSet[str] = frozenset()
+ON_REQUEST: FrozenSet[str] = frozenset({"ib_fabric"})
 """Sources that are read only where they are asked for by name: they speak for other nodes too."""
 
 

@@ -30,6 +30,7 @@ from collectors.catalog.netdev import netdev_metrics
 from collectors.catalog.phy import phy_metrics
 from collectors.catalog.probe import probe_metrics
 from collectors.catalog.rdma import rdma_metrics
+from collectors.catalog.switch import switch_metrics
 
 __all__ = ["CATALOG", "GAUGE", "WRAP32", "WRAP64", "Metric", "saturating"]
 
@@ -41,6 +42,7 @@ CATALOG: Dict[str, Metric] = {
         rdma_metrics(),
         phy_metrics(),
         cxi_metrics(),
+        switch_metrics(),
         gpu_metrics(),
         probe_metrics(),
     )

@@ -142,8 +142,13 @@ class Cxi(FileSource):
 
     def read(self, faults: Faults) -> List[Optional[int]]:
         """The files' values; a file that fails costs its own value."""
+        start_ns = time.monotonic_ns()
         values = super().read(faults)
-        self.at_ns = self._clock.take_ns()
+        at_ns = self._clock.take_ns()
+        if at_ns is not None:
+            # No clock that was stepped, and no copy of another machine, leads out of the read.
+            at_ns = min(max(at_ns, start_ns), time.monotonic_ns())
+        self.values_ns = at_ns
         return values
 
     def signature(self) -> object:
@@ -153,7 +158,7 @@ class Cxi(FileSource):
     def close(self) -> None:
         """Close every file."""
         super().close()
-        self.at_ns = None
+        self.values_ns = None
 
     def _object(self, device: str, port: Optional[ports.Port]) -> Object:
         path = f"{_CLASS}/{device}"

@@ -19,8 +19,11 @@ from fabmon.fabric.topology.places import Places
 from fabmon.fabric.topology.rails import Rails
 from fabmon.fabric.topology.shape import shape
 
-MANAGEMENT_PORTS = ("mgmt*", "docker*", "virbr*", "cni*", "usb*")
+MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
 """Ports that carry no training traffic, by name, unless the configuration says otherwise."""
+
+_FRONT_PANEL = ("swp[0-9]*", "Ethernet[0-9]*")
+"""Ports of Linux switches; what is called eth0 beside these leads to the management network."""
 
 _ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
 
@@ -121,6 +124,8 @@ def _ports(
     management: tuple[str, ...],
 ) -> tuple[Port, ...]:
     """A node's ports in physical order: by PCI address, then by name."""
+    if host.role == model.SWITCH and any(matches(name, _FRONT_PANEL) for name in fact.ports):
+        management = (*management, "eth[0-9]")
     order = sorted(
         fact.ports,
         key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name)),

@@ -29,3 +29,14 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 @lru_cache(maxsize=65536)
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+_MAC = re.compile(r"[0-9a-f]{12}")
+
+
+def mac_of(text: str) -> str | None:
+    """A MAC address of any spelling (`444c.a8cd.337e`) with colons, None for what is none."""
+    digits = re.sub(r"[.:-]", "", text.lower())
+    if not _MAC.fullmatch(digits):
+        return None
+    return ":".join(digits[at : at + 2] for at in range(0, 12, 2))

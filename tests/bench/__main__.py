@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from tests.bench import console, heatmap, probe, ssh, wire
+from tests.bench import console, engine, exporters, heatmap, probe, ssh, wire
 
 
 def main() -> None:
     """Run them all, one after the other: they would disturb each other."""
     console.main()
+    engine.main()
     ssh.main()
     probe.main()
     wire.main()
     heatmap.main()
+    exporters.main()
 
 
 if __name__ == "__main__":
