@@ -111,5 +111,5 @@ def _names(fact: Facts) -> dict[str, str]:
 
 
 def _id(text: str) -> str:
-    """`fc6a:1c03:0012:3456` and `0xfc6a1c0300123456` are the same."""
-    return text.lower().replace(":", "").replace(".", "").removeprefix("0x")
+    """`fc6a:1c03:0012:3456` and `0xfc6a1c0300123456` are the same, and so with zeros in front."""
+    return text.lower().replace(":", "").replace(".", "").removeprefix("0x").lstrip("0")
