@@ -8,7 +8,8 @@ What counts as a port: hardware, once. Not the loopback, bridges, bonds (their m
 VLANs, tunnels, switchdev representors, nor a virtual function whose physical function is seen too.
 Virtual interfaces that lead elsewhere (veth, macvlan) count only on a machine without any hardware
 port, which is how a container or a network namespace looks. The front panel of a Linux switch
-(`swp1`, `Ethernet0`) counts always: some switch drivers show it without hardware behind it.
+(`swp1`, `Ethernet0`) counts as hardware: some switch drivers show none behind it. One end of a veth
+does not, whatever it is called.
 """
 
 from __future__ import annotations
@@ -124,9 +125,10 @@ def _hardware_netdevs(fs: HostFS) -> Dict[str, int]:
         kind = fs.number(path, "type")
         if kind not in (ETHERNET_TYPE, IPOIB_TYPE):
             continue
-        if not fs.exists(path, "device") and not is_front_panel(name):
+        leads_elsewhere = fs.number(path, "iflink") != fs.number(path, "ifindex")
+        if not fs.exists(path, "device") and (leads_elsewhere or not is_front_panel(name)):
             continue
-        if kind == IPOIB_TYPE and fs.number(path, "iflink") != fs.number(path, "ifindex"):
+        if kind == IPOIB_TYPE and leads_elsewhere:
             continue  # a child of another partition key on the same port
         if _REPRESENTOR.fullmatch(fs.text(path, "phys_port_name") or ""):
             continue

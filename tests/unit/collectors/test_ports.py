@@ -202,3 +202,10 @@ def test_soft_roce_in_a_container_has_the_veth(tmp_path: Path) -> None:
     soft = parts.rdma(tree, "rxe0", None)
     parts.rdma_port(tree, soft, 1, "Ethernet", "10 Gb/sec (1X QDR)", ndevs=["eth0"])
     assert {name: port.netdev for name, port in ports_of(tree).items()} == {"rxe0": "eth0"}
+
+
+def test_veths_that_are_called_as_a_front_panel_are_no_hardware(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    for index, name in enumerate(("mgmt0", "swp1", "swp2"), 2):
+        parts.netdev(tree, name, index, extra={"iflink": 90 + index})
+    assert list(ports_of(tree)) == ["mgmt0", "swp1", "swp2"]
