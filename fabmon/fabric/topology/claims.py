@@ -61,9 +61,8 @@ def told_roles(facts: Mapping[str, Facts]) -> dict[str, str]:
 def _end(told: Told) -> End:
     peer = told.peer
     node, port, name = (str(peer.get(key) or "") for key in ("node", "port", "port_name"))
+    ids = tuple([str(peer[key]) for key in ("guid", "mac") if peer.get(key)])
+    if port.count(":") != 5:
+        return End(node, port, (name,) if name else (), ids)
     # An LLDP port may be called by its MAC address; what is shown is then its description.
-    by_address = port.count(":") == 5 and bool(name)
-    ids = tuple(str(peer[key]) for key in ("guid", "mac") if peer.get(key))
-    if by_address:
-        return End(node, name, (), (port, *ids))
-    return End(node, port, (name,) if name else (), (port, *ids) if port.count(":") == 5 else ids)
+    return End(node, name or port, (), (port, *ids))

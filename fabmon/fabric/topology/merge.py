@@ -70,28 +70,34 @@ def merge(
     """The cables. `seen` are those that MAC addresses give away, in both directions."""
     heard, vocabulary = _opinions(claims, places)
     best: dict[PortName, Far] = {}
-    first: dict[PortName, Said] = {}
-    agreeing: dict[PortName, list[str]] = {}
+    first: dict[PortName, Opinion] = {}
+    agreeing: dict[PortName, tuple[str, ...]] = {}
     disputes: list[Dispute] = []
     for end, opinions in heard.items():
+        place = opinions[0].far.place
+        if place is not None and all(each.far.place == place for each in opinions):
+            # All agree, as nearly always.
+            first[end] = opinions[0]
+            best[end] = opinions[0].far
+            agreeing[end] = _by_trust({each.source for each in opinions})
+            continue
         clear = _clear(opinions)
         if not clear:
             continue
-        believed = clear[0]
-        first[end] = _said(believed)
+        believed = first[end] = clear[0]
         alike = [each for each in clear if each.far.agrees(believed.far)]
         best[end] = next((each.far for each in alike if each.far.place), believed.far)
-        agreeing[end] = list(dict.fromkeys(each.source for each in alike))
+        agreeing[end] = _by_trust({each.source for each in alike})
         for doubted in clear:
             if doubted not in alike and _comparable(believed, doubted, places, vocabulary):
-                disputes.append(Dispute(end, first[end], _said(doubted)))
+                disputes.append(Dispute(end, _said(believed), _said(doubted)))
     peers = {
         end: far.place
         for end, far in best.items()
         if far.place in best and best[far.place].place == end
     }
     cables = {
-        end: Cable(far.node, far.place[1] if far.place else far.port, tuple(agreeing[end]))
+        end: Cable(far.node, far.place[1] if far.place else far.port, agreeing[end])
         for end, far in best.items()
         if far.place is None or end in peers
     }
@@ -103,8 +109,14 @@ def merge(
             and not known.agrees(Far(*other, other))
             and switches >= {end[0], other[0], known.node}
         ):
-            disputes.append(Dispute(end, first[end], Said(MAC, end[0], *other)))
+            disputes.append(Dispute(end, _said(first[end]), Said(MAC, end[0], *other)))
     return Wiring(cables, peers, disputes)
+
+
+def _by_trust(sources: Set[str]) -> tuple[str, ...]:
+    if len(sources) == 1:
+        return tuple(sources)
+    return tuple(sorted(sources, key=lambda source: _RANK.get(source, 0)))
 
 
 def _opinions(
@@ -117,10 +129,13 @@ def _opinions(
         one, other = _far(claim.one, places), _far(claim.other, places)
         if not one.node or not other.node or (one.place is not None and one.place == other.place):
             continue
-        vocabulary.setdefault(claim.source, set()).update((one.node, other.node))
-        for end, far in ((one.place, other), (other.place, one)):
-            if end is not None:
-                heard.setdefault(end, []).append(Opinion(far, claim.source, claim.by))
+        spoken = vocabulary.setdefault(claim.source, set())
+        spoken.add(one.node)
+        spoken.add(other.node)
+        if one.place is not None:
+            heard.setdefault(one.place, []).append(Opinion(other, claim.source, claim.by))
+        if other.place is not None:
+            heard.setdefault(other.place, []).append(Opinion(one, claim.source, claim.by))
     return heard, vocabulary
 
 

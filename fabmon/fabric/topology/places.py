@@ -29,10 +29,9 @@ class Places:
     def node(self, said: str) -> str:
         """The name of a node here; its name in small letters without domain if it is not watched.
         Empty for an empty one."""
-        text = said.strip()
-        if text in self._facts:
-            return text
-        low = text.lower()
+        if said in self._facts:
+            return said
+        low = said.strip().lower()
         known = self._nodes.get(low) or self._nodes.get(short(low))
         return known or short(low)
 
@@ -52,7 +51,10 @@ class Places:
             names = self._ports.get(node)
             if names is None:
                 names = self._ports[node] = _names(self._facts[node])
-            for called in (end.port, *end.also):
+            name = names.get(end.port.lower())
+            if name is not None:
+                return node, name
+            for called in end.also:
                 name = names.get(called.lower()) if called else None
                 if name is not None:
                     return node, name
@@ -107,6 +109,7 @@ def _names(fact: Facts) -> dict[str, str]:
             if info.get(key):
                 names[str(info[key]).lower()] = name
     names.update({name.lower(): name for name in fact.ports})
+    names.pop("", None)
     return names
 
 
