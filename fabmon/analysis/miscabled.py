@@ -32,8 +32,13 @@ class Miscabled:
         fabric = sight.moment.fabric
         if fabric is not self._fabric:
             self._fabric = fabric
-            self._conditions = tuple(_condition(fabric, part) for part in _together(fabric))
+            self._conditions = miscabled(fabric)
         return self._conditions
+
+
+def miscabled(fabric: Fabric) -> tuple[Condition, ...]:
+    """The contradictions of a fabric, those that hang together as one."""
+    return tuple(_condition(fabric, part) for part in _together(fabric))
 
 
 def _together(fabric: Fabric) -> Iterator[list[Contradiction]]:

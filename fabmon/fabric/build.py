@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from fabmon.fabric import model
-from fabmon.fabric.cables import PortName, cables
+from fabmon.fabric.cables import PortName
 from fabmon.fabric.facts import Facts, gather
 from fabmon.fabric.messages import Hello
-from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port, Shape
+from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.subject import spoken_for
-from fabmon.fabric.topology.claims import given_claims, told_claims, told_roles
+from fabmon.fabric.topology.cabling import Cabling, cabling
 from fabmon.fabric.topology.given import Topology
-from fabmon.fabric.topology.merge import Wiring, merge
-from fabmon.fabric.topology.places import Places
 from fabmon.fabric.topology.rails import Rails
-from fabmon.fabric.topology.shape import shape
+from fabmon.fabric.topology.uplinks import groups_of, uplinks_of
 
 MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
 """Ports that carry no training traffic, by name, unless the configuration says otherwise."""
@@ -55,71 +55,62 @@ def build(
     Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
     no node. Nodes that others tell of come after those of the hosts file.
     """
-    topology = topology or Topology()
+    with _uncollected():
+        return _build(hosts, hellos, rows, version, management, topology or Topology())
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: there are none here, and with the thousands of tuples
+    that are made it would take as long as all the rest."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _build(
+    hosts: Sequence[Host],
+    hellos: Mapping[str, Hello],
+    rows: Rows,
+    version: int,
+    management: Sequence[str],
+    topology: Topology,
+) -> Fabric:
     given = {host.name: host for host in hosts}
     hosts = [*hosts, *spoken_for(given, hellos).values()]
     facts = gather(given, hellos)
-    map_ = _map(hosts, facts, topology)
+    cabled = cabling(hosts, facts, topology)
     rails = Rails(topology)
     nodes = []
     groups: list[EcmpGroup] = []
     for host in hosts:
         fact = facts.get(host.name) or Facts()
-        ports = _ports(host, fact, rows, map_, rails, tuple(management))
+        ports = _ports(host, fact, rows, cabled, rails, tuple(management))
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
-        groups += _groups(host, fact, ports, map_.shape)
-    nodes = _grouped(hosts, nodes, map_.wiring.peers, topology)
+        groups += groups_of(host, fact, ports, cabled.shape)
+    nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
     return Fabric(
         version,
         tuple(nodes),
         _by_row(nodes, len(rows)),
         tuple(groups),
-        map_.shape,
+        cabled.shape,
         tuple(
             Contradiction(rows.of(*end), believed, doubted)
-            for end, believed, doubted in map_.wiring.disputes
+            for end, believed, doubted in cabled.wiring.disputes
         ),
     )
-
-
-class _Map(NamedTuple):
-    """How everything is cabled, and where each node stands."""
-
-    wiring: Wiring
-    shape: Shape
-
-
-def _map(hosts: Sequence[Host], facts: Mapping[str, Facts], topology: Topology) -> _Map:
-    places = Places(facts)
-    roles = {places.node(name): model.HOST for name in topology.hosts}
-    roles |= {places.node(name): model.SWITCH for name in topology.switches}
-    roles |= {places.node(name): role for name, role in told_roles(facts).items()}
-    roles |= {host.name: host.role for host in hosts}
-    switches = {name for name, role in roles.items() if role == model.SWITCH}
-    claims = [*given_claims(topology), *told_claims(facts)]
-    seen = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
-    wiring = merge(claims, seen, places, switches)
-    # Whatever is an equal-cost next hop of a switch routes too.
-    for name in switches:
-        for members, _ in facts[name].members() if name in facts else ():
-            for port in members:
-                cable = wiring.cables.get((name, port))
-                if cable is not None:
-                    roles.setdefault(cable.node, model.SWITCH)
-    links = {(end[0], cable.node) for end, cable in wiring.cables.items()}
-    named = Topology(
-        tiers={places.node(name): tier for name, tier in topology.tiers.items()},
-        planes={places.node(name): plane for name, plane in topology.planes.items()},
-        pods={places.node(name): pod for name, pod in topology.pods.items()},
-    )
-    return _Map(wiring, shape(roles, links, named))
 
 
 def _ports(
     host: Host,
     fact: Facts,
     rows: Rows,
-    map_: _Map,
+    cabled: Cabling,
     rails: Rails,
     management: tuple[str, ...],
 ) -> tuple[Port, ...]:
@@ -130,10 +121,10 @@ def _ports(
         fact.ports,
         key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name)),
     )
-    uplinks = _uplink_ports(host, fact, map_)
+    uplinks = uplinks_of(host, fact, cabled)
     rail_of = rails.of(fact.ports) if host.role != model.SWITCH else {}
     counts: dict[str, int] = {model.RAIL: rails.count if rail_of else 0}
-    peers, known = map_.wiring.peers, map_.wiring.cables
+    peers, known = cabled.wiring.peers, cabled.wiring.cables
     ports = []
     for name in order:
         info = fact.ports[name]
@@ -161,25 +152,6 @@ def _ports(
     return tuple(ports)
 
 
-def _uplink_ports(host: Host, fact: Facts, map_: _Map) -> set[str]:
-    """A switch's ports to a higher tier; where tiers are not known, those in ECMP groups."""
-    if host.role != model.SWITCH:
-        return set()
-    tiers = map_.shape.tiers
-    own = tiers.get(host.name)
-    found = {name for members, _ in fact.members() for name in members}
-    if own is None:
-        return found
-    for name in fact.ports:
-        cable = map_.wiring.cables.get((host.name, name))
-        tier = tiers.get(cable.node) if cable is not None else None
-        if tier is not None and tier > own:
-            found.add(name)
-        elif tier is not None and tier < own:
-            found.discard(name)
-    return found
-
-
 def _role(
     host: Host,
     name: str,
@@ -205,44 +177,6 @@ def _label(role: str, index: int) -> str:
         return f"{from_zero[role]}{index}"
     prefix = {model.UPLINK: "up", model.DOWNLINK: "dn"}.get(role, "m")
     return f"{prefix}{index + 1}"
-
-
-def _groups(host: Host, fact: Facts, ports: Sequence[Port], shape: Shape) -> list[EcmpGroup]:
-    """The node's ECMP groups of two ports or more, one for each set of members.
-
-    A switch that tells no routes balances over its uplinks, those of each plane for themselves.
-    """
-    own = {port.name: port for port in ports}
-    destinations: dict[tuple[str, ...], int] = {}
-    for names, count in fact.members():
-        members = tuple(name for name in names if name in own)
-        if len(members) > 1:
-            destinations[members] = destinations.get(members, 0) + count
-    if not fact.ecmp and host.role == model.SWITCH:
-        planes: dict[str, list[str]] = {}
-        for port in ports:
-            if port.role == model.UPLINK and port.cable is not None:
-                planes.setdefault(shape.planes.get(port.cable.node, ""), []).append(port.name)
-        others = sum(tier == shape.tiers.get(host.name) for tier in shape.tiers.values()) - 1
-        destinations = {tuple(names): others for names in planes.values() if len(names) > 1}
-    return [
-        EcmpGroup(
-            host.name,
-            _group_name(host.name, [own[name] for name in members]),
-            tuple(own[name].row for name in members),
-            count,
-        )
-        for members, count in destinations.items()
-    ]
-
-
-def _group_name(node: str, members: Sequence[Port]) -> str:
-    """`leaf1 uplinks`, or where parallel links lead down, `spine1 to leaf1`."""
-    if all(port.role == model.DOWNLINK for port in members):
-        far = {port.cable.node for port in members if port.cable is not None}
-        if len(far) == 1:
-            return f"{node} to {far.pop()}"
-    return f"{node} uplinks"
 
 
 def _grouped(
