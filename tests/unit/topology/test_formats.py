@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -195,6 +196,18 @@ HUGE = ["gpu[1-999999]/eth[0-99] leaf1/swp1", "a/p[1-999999] b/p[1-999999]", "a/
 def test_a_range_that_folds_out_to_too_much_is_refused_at_once(cable: str) -> None:
     with pytest.raises(TopologyError):
         parse(f'cables = ["{cable}"]', "x.toml")
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_example_in_the_documentation_can_be_read() -> None:
+    text = (ROOT / "docs" / "topology.md").read_text()
+    examples = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 5
+    for _, example in examples:
+        # Files are named in fabmon.toml only.
+        parse(re.sub(r"^files = .*$", "", example, flags=re.MULTILINE), "example")
 
 
 CAPTURES = Path(__file__).parents[4] / "shared" / "hardware"

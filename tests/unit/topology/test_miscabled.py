@@ -6,14 +6,19 @@ from pathlib import Path
 
 import msgspec
 
+from collectors.wire import Object
+from fabmon.analysis.audit import audit
+from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.condition import Condition
 from fabmon.analysis.miscabled import Miscabled
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import structure
 from fabmon.fabric.topology.read import parse
 from fabmon.history.history import History
+from tests.fixtures.in_namespace import can_have_one, namespace
 from tests.goldens import check_golden
 from tests.making import tick
+from tests.parts import need, need_command, need_root
 from tests.unit.topology.making import Plant, leaf_spine
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -81,3 +86,34 @@ def test_contradictions_that_have_nothing_in_common_are_findings_of_their_own() 
 def test_a_fabric_as_planned_is_silent() -> None:
     cables = leaf_spine(leaves=2, spines=2, hosts=2, rails=2)
     assert found(Plant(cables), plan(*cables)) == ()
+
+
+def test_a_real_lldpd_against_a_plan_with_two_cables_swapped() -> None:
+    need_root()
+    need_command("lldpd", "lldpd")
+    need("network namespaces", can_have_one(), "run in a privileged container")
+    heard = namespace("lldp")["with"]
+    plant = Plant()
+    plant.said["leaf1"] = {
+        "lldp": [Object(name, kind, None, info, ()) for name, kind, info in heard]
+    }
+    for n in (1, 2):
+        plant.port(f"leaf1/swp{n}")
+        plant.port(f"gpu001/eth{n - 1}")
+    right = "leaf1,swp1,gpu001,eth0\nleaf1,swp2,gpu001,eth1\n"
+    assert found(plant, right) == ()
+    (condition,) = found(plant, "leaf1,swp1,gpu001,eth1\nleaf1,swp2,gpu001,eth0\n")
+    assert condition.text == (
+        "2 cables are not where config has them: leaf1/swp1 is cabled to gpu001/eth0 (LLDP of"
+        " leaf1), not to gpu001/eth1 (config pod7.csv:1); and 1 more"
+    )
+
+
+def test_doctor_tells_it_before_a_run() -> None:
+    plant = Plant(leaf_spine(leaves=1, spines=1, hosts=2))
+    plan_ = plan(("gpu1/mlx5_0", "leaf1/swp1"), ("gpu2/mlx5_0", "leaf1/swp0"))
+    history = History(plant.hosts, topology=parse(plan_, "pod7.csv"))
+    moment = history.accept(tick(0, {}, plant.hellos()))
+    faults = audit(Surveyor(plant.hosts).survey(moment))
+    (fault,) = [each for each in faults if each.check == "miscabled"]
+    assert fault.ports == ("gpu1/mlx5_0", "leaf1/swp0", "leaf1/swp1", "gpu2/mlx5_0")
