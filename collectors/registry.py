@@ -24,6 +24,7 @@ SOURCES: Dict[str, str] = {
     "pcie": "collectors.sources.pcie:Pcie",
     "xgmi": "collectors.sources.xgmi:XgmiLinks",
     "dcb": "collectors.sources.dcb:Dcb",
+    "lldp": "collectors.sources.lldp:Lldp",
     "sonic": "collectors.sources.sonic:Sonic",
     "sonic_queues": "collectors.sources.sonic_queues:SonicQueues",
     "ib_fabric": "collectors.sources.ib_fabric:IbFabric",

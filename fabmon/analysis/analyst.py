@@ -9,11 +9,23 @@ from fabmon.analysis.condition import Condition, Detector
 from fabmon.analysis.ecmp_collision import EcmpCollisions
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.gpu_nic_numa import GpuNicNuma
+from fabmon.analysis.holding_hosts import holding_hosts
+from fabmon.analysis.incast import Incasts
 from fabmon.analysis.link_down import links_down
+from fabmon.analysis.link_health import LinkHealth
+from fabmon.analysis.miscabled import Miscabled
 from fabmon.analysis.node_lost import NodesLost
+from fabmon.analysis.oversubscription import Oversubscription
+from fabmon.analysis.polarization import Polarization
 from fabmon.analysis.scene import Event, Scene
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.straggler import Stragglers
+from fabmon.analysis.structure import Structure, structure
+from fabmon.analysis.stuck_counters import stuck_counters
 from fabmon.analysis.thresholds import Thresholds
 from fabmon.analysis.tracker import Tracker
+from fabmon.analysis.uneven_rails import UnevenRails
+from fabmon.analysis.waiting_ports import waiting_ports
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.history.history import History
@@ -26,11 +38,22 @@ class Analyst:
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._detectors: tuple[Detector, ...] = (
-            EcmpCollisions(thresholds.ecmp_collision),
-            links_down,
             NodesLost(thresholds.node_lost),
+            links_down,
+            LinkHealth(thresholds.link_health),
+            EcmpCollisions(thresholds.ecmp_groups),
+            Polarization(thresholds.ecmp_groups),
+            Oversubscription(thresholds.ecmp_groups),
+            Incasts(thresholds.incast),
+            holding_hosts,
+            waiting_ports,
+            UnevenRails(thresholds.uneven_rails),
+            Stragglers(thresholds.straggler),
+            stuck_counters,
             GpuNicNuma(),
+            Miscabled(),
         )
+        self._structure: Structure | None = None
         self._tracker = Tracker(thresholds.findings)
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._states: dict[str, NodeState] = {}
@@ -43,7 +66,10 @@ class Analyst:
         return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events))
 
     def _conditions(self, moment: Moment) -> list[Condition]:
-        return [condition for detect in self._detectors for condition in detect(moment)]
+        if self._structure is None or self._structure.fabric is not moment.fabric:
+            self._structure = structure(moment.fabric)
+        sight = Sight(moment, self._structure)
+        return [condition for detect in self._detectors for condition in detect(sight)]
 
 
 async def watch(

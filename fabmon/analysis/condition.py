@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from fabmon.fabric.moment import Moment
+from fabmon.analysis.sight import Sight
 
+NOTE = "note"
 WARNING = "warning"
 CRITICAL = "critical"
 
@@ -46,6 +47,6 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.cause}:{self.subject}"
 
 
-Detector = Callable[[Moment], Iterable[Condition]]
-"""One kind of finding: the conditions that hold at a moment, persistence included. Keeps nothing
-between calls: what it needs of the past is in the moment."""
+Detector = Callable[[Sight], Iterable[Condition]]
+"""One kind of finding: the conditions that hold at a tick, persistence included. Keeps nothing
+between calls: what it needs of the past is in the sight."""

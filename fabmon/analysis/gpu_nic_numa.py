@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.sight import Sight
 from fabmon.fabric.model import GPU, RAIL, Fabric, Node, Port
-from fabmon.fabric.moment import Moment
 
 _FAR = "SYS"
 _NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", _FAR)
@@ -23,12 +23,12 @@ class GpuNicNuma:
         self._fabric: Fabric | None = None
         self._conditions: tuple[Condition, ...] = ()
 
-    def __call__(self, moment: Moment) -> tuple[Condition, ...]:
+    def __call__(self, sight: Sight) -> tuple[Condition, ...]:
         """One condition for each node that has such GPUs."""
-        if moment.fabric is not self._fabric:
-            self._fabric = moment.fabric
+        if sight.moment.fabric is not self._fabric:
+            self._fabric = sight.moment.fabric
             self._conditions = tuple(
-                condition for node in moment.fabric.nodes for condition in _of_node(node)
+                condition for node in sight.moment.fabric.nodes for condition in _of_node(node)
             )
         return self._conditions
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition
+from fabmon.analysis.sight import Sight
 from fabmon.fabric.model import GPU, MANAGEMENT, NVLINK, Port
 from fabmon.fabric.moment import Moment
 
@@ -17,11 +18,12 @@ _ADVICE_INSIDE = (
 )
 
 
-def links_down(moment: Moment) -> Iterator[Condition]:
+def links_down(sight: Sight) -> Iterator[Condition]:
     """One condition for every cable: a link whose two ends are watched is told once.
 
     Ports that have been down since the start are not judged: most are not meant to be up.
     """
+    moment = sight.moment
     told: set[int] = set()
     for row in np.flatnonzero(moment.was_up & (moment.up == 0)).tolist():
         port = moment.fabric.ports[row]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fabmon.analysis.condition import CRITICAL, Condition, Evidence
+from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import NodeLost
-from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import NodeState
 
 
@@ -16,8 +16,9 @@ class NodesLost:
     def __init__(self, thresholds: NodeLost) -> None:
         self._t = thresholds
 
-    def __call__(self, moment: Moment) -> Iterator[Condition]:
+    def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition for every node that is lost."""
+        moment = sight.moment
         for node in moment.fabric.nodes:
             status = moment.statuses.get(node.name)
             if status is None or status.state is not NodeState.LOST:

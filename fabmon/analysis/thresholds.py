@@ -12,15 +12,51 @@ class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update_every_s: float
 
 
-class EcmpCollision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EcmpGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shares are 0 to 1 of line rate; see the comments in config/thresholds.toml."""
 
     hot_util: float
     hot_ticks: int
     of_ticks: int
     room_util: float
-    above_median: float
     lost_min: float
+
+
+class Incast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shares are 0 to 1 of line rate; marks and CNPs are packets a second."""
+
+    hot_util: float
+    hot_ticks: int
+    of_ticks: int
+    marks_per_s: float
+    cnps_per_s: float
+    others_below: float
+
+
+class LinkHealth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Errors a second; changes of carrier in two minutes; a share of the peers' line rate."""
+
+    flaps: int
+    slower_than_peers: float
+    errors_per_s: float
+    lasting_ticks: int
+    burst_per_s: float
+
+
+class UnevenRails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shares: of line rate, and of the bandwidth lost."""
+
+    busy_util: float
+    lost_min: float
+
+
+class Straggler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shares: of line rate, of the peers' median, and of the host's rails."""
+
+    busy_util: float
+    below: float
+    sigmas: float
+    of_rails: float
 
 
 class LinkDown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,6 +75,10 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of them, one table a kind of finding."""
 
     findings: Findings
-    ecmp_collision: EcmpCollision
+    ecmp_groups: EcmpGroups
+    incast: Incast
+    link_health: LinkHealth
+    uneven_rails: UnevenRails
+    straggler: Straggler
     link_down: LinkDown
     node_lost: NodeLost

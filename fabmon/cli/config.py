@@ -14,6 +14,7 @@ from fabmon.analysis.thresholds import Thresholds
 from fabmon.cli.engine import EngineConfig
 from fabmon.cli.errors import UsageError
 from fabmon.fabric.build import MANAGEMENT_PORTS
+from fabmon.fabric.topology.tables import Table
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,6 +25,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     color: str = "auto"
     management_ports: tuple[str, ...] = MANAGEMENT_PORTS
     ssh_config: str | None = None
+    topology: Table = Table()
     prometheus: EngineConfig = EngineConfig()
 
 

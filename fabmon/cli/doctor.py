@@ -12,8 +12,10 @@ import click
 
 from fabmon.cli.errors import Exit
 from fabmon.cli.hosts import config_option, host_option, hosts_option, named, ssh_config_option
+from fabmon.cli.topology import given, topology_option
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
+from fabmon.history.history import History
 from fabmon.report.doctor import DoctorRecord
 
 _FRAMES = 3
@@ -41,6 +43,7 @@ _PATIENCE_S = 15.0
     metavar="SECONDS",
     help="Wait so long for the last node, at most.",
 )
+@topology_option
 @config_option
 @ssh_config_option
 def doctor(
@@ -48,6 +51,7 @@ def doctor(
     nodesets: tuple[str, ...],
     style: str,
     duration: float,
+    topologies: tuple[Path, ...],
     config: Path | None,
     ssh_config: Path | None,
 ) -> None:
@@ -65,7 +69,10 @@ def doctor(
     headless.log_to_stderr()
     watched = named(hosts, nodesets)
     path = str(ssh_config) if ssh_config else settings.ssh_config
-    record = asyncio.run(_examine(watched, settings.management_ports, path, duration))
+    history = History(
+        watched, 1.0, settings.management_ports, topology=given(settings, config, topologies)
+    )
+    record = asyncio.run(_examine(watched, history, path, duration))
     text = doctor_json(record) if style == "json" else doctor_table(record).encode()
     headless.write(text)
     if not record.nodes_up:
@@ -76,15 +83,14 @@ def doctor(
 
 
 async def _examine(
-    hosts: list[Host], management: tuple[str, ...], ssh_config: str | None, duration_s: float
+    hosts: list[Host], history: History, ssh_config: str | None, duration_s: float
 ) -> DoctorRecord:
     """Listen until every node has said enough or has failed, at most so long."""
     from fabmon.analysis.audit.survey import Surveyor
     from fabmon.feeds.live import LiveFeed
-    from fabmon.history.history import History
     from fabmon.report.doctor import examine
 
-    surveyor, history = Surveyor(hosts), History(hosts, 1.0, management)
+    surveyor = Surveyor(hosts)
     until = time.monotonic() + duration_s
     async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
         async for tick in feed:

@@ -19,7 +19,9 @@ from fabmon.analysis.scene import Scene
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
+from fabmon.cli.topology import given
 from fabmon.fabric.model import Host
+from fabmon.fabric.topology.given import Topology
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
 
@@ -47,6 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None = None
     interval_s: float | None = None
     config: Path | None = None
+    topologies: tuple[Path, ...] = ()
     ssh_config: Path | None = None
     color: str | None = None
     picture: Path | None = None
@@ -59,20 +62,26 @@ def run(options: Options) -> Exit:
     settings = config.load(options.config)
     is_named = options.hosts is not None or bool(options.nodesets)
     hosts = [] if options.prometheus and not is_named else named(options.hosts, options.nodesets)
+    topology = given(settings, options.config, options.topologies)
     try:
         if options.prometheus is not None:
-            return asyncio.run(_watch_engine(options, settings, hosts, options.prometheus))
-        return asyncio.run(_watch(options, settings, hosts))
+            return asyncio.run(
+                _watch_engine(options, settings, hosts, topology, options.prometheus)
+            )
+        return asyncio.run(_watch(options, settings, hosts, topology))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
 
 
-async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -> Exit:
+async def _watch(
+    options: Options, settings: config.Config, hosts: list[Host], topology: Topology
+) -> Exit:
     interval_s = options.interval_s or settings.interval_s
     ssh_config = str(options.ssh_config) if options.ssh_config else settings.ssh_config
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
-    return await show(feed, hosts, options, settings, title or socket.gethostname())
+    title = title or socket.gethostname()
+    return await show(feed, hosts, options, settings, title, topology=topology)
 
 
 async def show(
@@ -83,10 +92,11 @@ async def show(
     title: str,
     mark: str = "",
     captions: Sequence[Caption] = (),
+    topology: Topology | None = None,
 ) -> Exit:
     """Show what comes from a feed, on the screen or printed, until it is time to leave."""
     interval_s = options.interval_s or settings.interval_s
-    history = History(hosts, interval_s, settings.management_ports)
+    history = History(hosts, interval_s, settings.management_ports, topology=topology)
     async with (
         aclosing(feed),
         aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,
@@ -95,7 +105,11 @@ async def show(
 
 
 async def _watch_engine(
-    options: Options, settings: config.Config, hosts: list[Host], url: str
+    options: Options,
+    settings: config.Config,
+    hosts: list[Host],
+    topology: Topology,
+    url: str,
 ) -> Exit:
     from fabmon.cli import engine
     from fabmon.feeds.prometheus.errors import EngineError
@@ -116,7 +130,7 @@ async def _watch_engine(
         except EngineError as error:
             print(f"fabmon: {error}", file=sys.stderr)
             return Exit.NO_NODE
-        history = History(feed.hosts, feed.interval_s, settings.management_ports)
+        history = History(feed.hosts, feed.interval_s, settings.management_ports, topology=topology)
         analyst = Analyst(settings.thresholds)
         async with aclosing(engine.scenes(feed, history, analyst, past_s)) as scenes:
             title = f"{feed.interval_s:g} s of {feed.title}"

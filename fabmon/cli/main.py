@@ -20,6 +20,7 @@ from fabmon.cli.hosts import (
     ssh_config_option,
     token_option,
 )
+from fabmon.cli.topology import topology_option
 
 _EPILOG = """\b
 Exit status:
@@ -64,6 +65,7 @@ Exit status:
     metavar="SECONDS",
     help="From one tick to the next.  [default: 1]",
 )
+@topology_option
 @config_option
 @ssh_config_option
 @click.option(
@@ -89,6 +91,7 @@ def cli(
     once: bool,
     duration: float | None,
     interval: float | None,
+    topologies: tuple[Path, ...],
     config: Path | None,
     ssh_config: Path | None,
     color: str | None,
@@ -120,6 +123,7 @@ def cli(
         duration_s=duration,
         interval_s=interval,
         config=config,
+        topologies=topologies,
         ssh_config=ssh_config,
         color=color,
         picture=picture,

@@ -39,6 +39,15 @@ class _Member(msgspec.Struct):
     dev: str | None = None
 
 
+class _Peer(msgspec.Struct):
+    node: str | None = None
+    port: str | None = None
+    port_name: str | None = None
+    guid: str | None = None
+    mac: str | None = None
+    role: str | None = None
+
+
 class _Facts(msgspec.Struct):
     """The keys of an object's `info` that something is worked out from; the rest is only shown."""
 
@@ -48,6 +57,13 @@ class _Facts(msgspec.Struct):
     pci: str | None = None
     rdma: str | None = None
     dev: str | None = None
+    alias: str | None = None
+    guid: str | None = None
+    peer: _Peer | None = None
+    peer_node: str | None = None
+    peer_port: str | None = None
+    peer_port_name: str | None = None
+    peer_role: str | None = None
     node_role: str | None = None
     node_group: str | None = None
     members: Annotated[list[_Member], Meta(max_length=_MOST_HOPS)] | None = None

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from fabmon.fabric import lldp, model
-from fabmon.fabric.cables import cables
-from fabmon.fabric.messages import Hello, ObjectInfo
-from fabmon.fabric.model import EcmpGroup, Fabric, Host, Node, Port
+from fabmon.fabric import model
+from fabmon.fabric.cables import PortName
+from fabmon.fabric.facts import Facts, gather
+from fabmon.fabric.messages import Hello
+from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
-from fabmon.fabric.peers import with_peers
-from fabmon.fabric.subject import spoken_for, subject
-
-_LOG = logging.getLogger("fabmon.fabric")
+from fabmon.fabric.subject import spoken_for
+from fabmon.fabric.topology.cabling import Cabling, cabling
+from fabmon.fabric.topology.given import Topology
+from fabmon.fabric.topology.rails import Rails
+from fabmon.fabric.topology.uplinks import groups_of, uplinks_of
 
 MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
 """Ports that carry no training traffic, by name, unless the configuration says otherwise."""
@@ -22,7 +25,6 @@ MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
 _FRONT_PANEL = ("swp[0-9]*", "Ethernet[0-9]*")
 """Ports of Linux switches; what is called eth0 beside these leads to the management network."""
 
-_PORT_KINDS = ("ethernet", "infiniband", "gpu", "nvlink", "xgmi")
 _ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
 
 
@@ -46,139 +48,93 @@ def build(
     rows: Rows,
     version: int,
     management: Sequence[str] = MANAGEMENT_PORTS,
+    topology: Topology | None = None,
 ) -> Fabric:
-    """The fabric as far as the nodes have described it.
+    """The fabric as far as the nodes have described it, and as far as `topology` was given.
 
     Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
     no node. Nodes that others tell of come after those of the hosts file.
     """
+    with _uncollected():
+        return _build(hosts, hellos, rows, version, management, topology or Topology())
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: there are none here, and with the thousands of tuples
+    that are made it would take as long as all the rest."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _build(
+    hosts: Sequence[Host],
+    hellos: Mapping[str, Hello],
+    rows: Rows,
+    version: int,
+    management: Sequence[str],
+    topology: Topology,
+) -> Fabric:
     given = {host.name: host for host in hosts}
-    others = spoken_for(given, hellos)
-    hosts = [*hosts, *others.values()]
-    facts = _facts(given, hellos)
-    told = {name: (fact.ports, fact.neighbours) for name, fact in facts.items()}
-    peers = with_peers(told, lldp.with_names(told, cables(told)))
-    roles = {host.name: host.role for host in hosts}
+    hosts = [*hosts, *spoken_for(given, hellos).values()]
+    facts = gather(given, hellos)
+    cabled = cabling(hosts, facts, topology)
+    rails = Rails(topology)
     nodes = []
     groups: list[EcmpGroup] = []
     for host in hosts:
-        fact = facts.get(host.name, _Facts())
-        # What tells of no equal-cost groups is known by its cables.
-        uplinks = _uplink_ports(host, fact) or lldp.uplinks(host.name, peers, roles)
-        ports = _ports(host, fact, uplinks, rows, peers, management)
+        fact = facts.get(host.name) or Facts()
+        ports = _ports(host, fact, rows, cabled, rails, tuple(management))
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
-        groups += _groups(host.name, fact, {port.name: port for port in ports})
-    nodes = _grouped(hosts, nodes, roles, peers)
-    return Fabric(version, tuple(nodes), _by_row(nodes, len(rows)), tuple(groups))
-
-
-class _Ways(NamedTuple):
-    """An ECMP group as a node tells it: its interfaces, and to how many destinations it leads."""
-
-    devices: frozenset[str]
-    destinations: int
-
-
-class _Facts:
-    """What is said of one node, sorted by what it is about."""
-
-    def __init__(self) -> None:
-        self.ports: dict[str, dict[str, Any]] = {}
-        self.ecmp: list[_Ways] = []
-        self.neighbours: list[dict[str, Any]] = []
-
-    def add(self, item: ObjectInfo) -> None:
-        """Take in one object."""
-        if item.port is not None and item.kind in _PORT_KINDS:
-            self.ports[item.port] = {**self.ports.get(item.port, {}), **_port_info(item)}
-        elif item.kind == "ecmp":
-            self.ecmp.append(_ways(item.info))
-        elif item.kind == "neighbour":
-            self.neighbours.append(item.info)
-
-    def merge(self, other: _Facts) -> None:
-        """Take in all of another's."""
-        for name, info in other.ports.items():
-            self.ports[name] = {**self.ports.get(name, {}), **info}
-        self.ecmp += other.ecmp
-        self.neighbours += other.neighbours
-
-
-def _facts(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, _Facts]:
-    facts: dict[str, _Facts] = {name: _Facts() for name in hellos}
-    for name, hello in hellos.items():
-        try:
-            said = _said(given[name], given, hello)
-        except Exception:
-            # Hellos are checked on arrival; what slips through costs the node that said it.
-            _LOG.exception("%s: what it tells of its ports cannot be used", name)
-            continue
-        for about, fact in said.items():
-            facts.setdefault(about, _Facts()).merge(fact)
-    return facts
-
-
-def _said(speaker: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, _Facts]:
-    """What one node says, by the node that it is about."""
-    said: dict[str, _Facts] = {}
-    for block in hello.blocks:
-        for item in block.objects:
-            about = subject(item, speaker, given)
-            if about is not None:
-                said.setdefault(about, _Facts()).add(item)
-    return said
-
-
-def _port_info(item: ObjectInfo) -> dict[str, Any]:
-    return {**{k: v for k, v in item.info.items() if v is not None}, "kind": item.kind}
-
-
-def _ways(group: Mapping[str, Any]) -> _Ways:
-    devices = frozenset(str(member.get("dev")) for member in group.get("members") or ())
-    count = group.get("destinations_count")
-    return _Ways(devices, 1 if count is None else int(count))
-
-
-def _members(fact: _Facts) -> list[tuple[list[str], int]]:
-    """Each ECMP group's ports that the node has, in natural order, and its destinations."""
-    by_netdev = {str(info.get("netdev", name)): name for name, info in fact.ports.items()}
-    return [
-        (
-            sorted((by_netdev[dev] for dev in group.devices if dev in by_netdev), key=natural),
-            group.destinations,
-        )
-        for group in fact.ecmp
-    ]
-
-
-def _uplink_ports(host: Host, fact: _Facts) -> set[str]:
-    if host.role != model.SWITCH:
-        return set()
-    return {name for members, _ in _members(fact) for name in members}
+        groups += groups_of(host, fact, ports, cabled.shape)
+    nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
+    return Fabric(
+        version,
+        tuple(nodes),
+        _by_row(nodes, len(rows)),
+        tuple(groups),
+        cabled.shape,
+        tuple(
+            Contradiction(rows.of(*end), believed, doubted)
+            for end, believed, doubted in cabled.wiring.disputes
+        ),
+    )
 
 
 def _ports(
     host: Host,
-    fact: _Facts,
-    uplinks: set[str],
+    fact: Facts,
     rows: Rows,
-    peers: Mapping[tuple[str, str], tuple[str, str]],
-    management: Sequence[str],
+    cabled: Cabling,
+    rails: Rails,
+    management: tuple[str, ...],
 ) -> tuple[Port, ...]:
     """A node's ports in physical order: by PCI address, then by name."""
     if host.role == model.SWITCH and any(matches(name, _FRONT_PANEL) for name in fact.ports):
         management = (*management, "eth[0-9]")
     order = sorted(
-        fact.ports, key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name))
+        fact.ports,
+        key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name)),
     )
-    counts: dict[str, int] = {}
+    uplinks = uplinks_of(host, fact, cabled)
+    rail_of = rails.of(fact.ports) if host.role != model.SWITCH else {}
+    counts: dict[str, int] = {model.RAIL: rails.count if rail_of else 0}
+    peers, known = cabled.wiring.peers, cabled.wiring.cables
     ports = []
     for name in order:
         info = fact.ports[name]
         role = _role(host, name, info, uplinks, management)
-        index = counts.get(role, 0)
-        counts[role] = index + 1
-        peer = peers.get((host.name, name))
+        rail = rail_of.get(name) if role == model.RAIL else None
+        index = counts.get(role, 0) if rail is None else rail
+        if rail is None:
+            counts[role] = index + 1
+        end = (host.name, name)
+        peer = peers.get(end)
         ports.append(
             Port(
                 row=rows.of(host.name, name),
@@ -189,7 +145,8 @@ def _ports(
                 index=index,
                 label=_label(role, index),
                 peer=None if peer is None else rows.of(*peer),
-                info=info,
+                info=rails.nearest(info, fact.ports),
+                cable=known.get(end),
             )
         )
     return tuple(ports)
@@ -200,12 +157,13 @@ def _role(
     name: str,
     info: Mapping[str, Any],
     uplinks: set[str],
-    management: Sequence[str],
+    management: tuple[str, ...],
 ) -> str:
-    names = (name, str(info.get("netdev", name)))
-    if info.get("kind") in _ROLE_OF_KIND:
-        return _ROLE_OF_KIND[str(info["kind"])]
-    if any(matches(each, management) for each in names):
+    kind = info.get("kind")
+    if kind in _ROLE_OF_KIND:
+        return _ROLE_OF_KIND[str(kind)]
+    netdev = str(info.get("netdev", name))
+    if matches(name, management) or (netdev != name and matches(netdev, management)):
         return model.MANAGEMENT
     if host.role != model.SWITCH:
         return model.RAIL
@@ -221,34 +179,24 @@ def _label(role: str, index: int) -> str:
     return f"{prefix}{index + 1}"
 
 
-def _groups(node: str, fact: _Facts, ports: Mapping[str, Port]) -> list[EcmpGroup]:
-    """The node's ECMP groups of two ports or more, one for each set of members."""
-    destinations: dict[tuple[str, ...], int] = {}
-    for names, count in _members(fact):
-        members = tuple(name for name in names if name in ports)
-        if len(members) > 1:
-            destinations[members] = destinations.get(members, 0) + count
-    return [
-        EcmpGroup(node, f"{node} uplinks", tuple(ports[name].row for name in members), count)
-        for members, count in destinations.items()
-    ]
-
-
 def _grouped(
     hosts: Sequence[Host],
     nodes: Sequence[Node],
-    roles: Mapping[str, str],
-    peers: Mapping[tuple[str, str], tuple[str, str]],
+    peers: Mapping[PortName, PortName],
+    topology: Topology,
 ) -> list[Node]:
     """Nodes with the group they are shown under, in the order to show.
 
-    The hosts file decides; else a host goes under the switch that its first rail is cabled to, a
-    switch with uplinks leads a group of its own, and switches without come last.
+    The hosts file decides, then the topology that was given; else a host goes under the switch that
+    its first rail is cabled to, a switch with uplinks leads a group of its own, and switches
+    without come last.
     """
     given = {host.name: host.group for host in hosts}
+    roles = {host.name: host.role for host in hosts}
     placed = []
     for node in nodes:
-        group = given[node.name] or _derived_group(node, roles, peers)
+        group = given[node.name] or topology.groups.get(node.name)
+        group = group or _derived_group(node, roles, peers)
         placed.append(Node(node.name, node.role, group, node.ports, node.about))
     first_seen: dict[str, int] = {}
     for node in sorted(placed, key=lambda node: _is_spine(node)):
@@ -269,9 +217,7 @@ def _is_spine(node: Node) -> bool:
     return node.role == model.SWITCH and all(port.role != model.UPLINK for port in node.ports)
 
 
-def _derived_group(
-    node: Node, roles: Mapping[str, str], peers: Mapping[tuple[str, str], tuple[str, str]]
-) -> str:
+def _derived_group(node: Node, roles: Mapping[str, str], peers: Mapping[PortName, PortName]) -> str:
     if node.role == model.SWITCH:
         return SPINES if _is_spine(node) else node.name
     for port in node.ports:

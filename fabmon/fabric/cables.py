@@ -10,6 +10,9 @@ PortName = tuple[str, str]
 """(node, port)."""
 
 
+_NOBODY: frozenset[PortName] = frozenset()
+
+
 def cables(
     facts: Mapping[str, tuple[Mapping[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]],
 ) -> dict[PortName, PortName]:
@@ -30,11 +33,21 @@ def cables(
         by_netdev = {str(info.get("netdev", name)): name for name, info in ports.items()}
         for entry in neighbours:
             local = by_netdev.get(str(entry.get("dev")))
-            others = owners.get(str(entry.get("mac", "")).lower(), set())
+            others = owners.get(str(entry.get("mac", "")).lower(), _NOBODY)
             if local is not None:
-                seen.setdefault((node, local), set()).update(o for o in others if o[0] != node)
+                mine = seen.setdefault((node, local), set())
+                for other in others:
+                    if other[0] != node:
+                        mine.add(other)
     claims: dict[PortName, PortName] = {}
     for end, others in seen.items():
+        if len(others) == 1:
+            # The usual case, and worth being quick about: one of thousands of ports.
+            (other,) = others
+            theirs = seen.get(other)
+            if not theirs or end in theirs:
+                claims[end] = other
+            continue
         mutual = {other for other in others if end in seen.get(other, set())}
         sure = mutual or {other for other in others if not seen.get(other)}
         if len(sure) == 1 and len({node for node, _ in others}) == 1:

@@ -61,6 +61,18 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         return self.via in _TELL_OF_OTHERS or bool(self.sources)
 
 
+class Cable(msgspec.Struct, frozen=True):
+    """What is at the other end of a port, watched or not, as the most trusted source calls it.
+
+    `port` is empty when only the node is known. `known_from` are the sources that say so, the most
+    trusted first: `config`, `LLDP`, `InfiniBand discovery`, `UFM`, `neighbour MAC`.
+    """
+
+    node: str
+    port: str
+    known_from: tuple[str, ...]
+
+
 class Port(msgspec.Struct, frozen=True):
     """One end of a cable.
 
@@ -70,6 +82,7 @@ class Port(msgspec.Struct, frozen=True):
     or `management`. `index` counts within the role from
     0; `label` is what a column is called (`r0`, `up3`). `peer` is the row at the other end, None
     when it is not watched. `info` holds facts: driver, pci, numa_node, netdev, rdma, mac ...
+    `cable` is what is known of the other end; None when nobody says.
     """
 
     row: int
@@ -81,6 +94,7 @@ class Port(msgspec.Struct, frozen=True):
     label: str
     peer: int | None
     info: dict[str, Any]
+    cable: Cable | None = None
 
     @property
     def id(self) -> str:
@@ -110,6 +124,36 @@ class Node(msgspec.Struct, frozen=True):
     about: dict[str, str]
 
 
+class Said(msgspec.Struct, frozen=True):
+    """One source's word on a port: `source` and `by` whom (a node, or `file:line`), the far end."""
+
+    source: str
+    by: str
+    node: str
+    port: str
+
+
+class Contradiction(msgspec.Struct, frozen=True):
+    """Two sources that name different far ends for one port; `believed` is the more trusted."""
+
+    row: int
+    believed: Said
+    doubted: Said
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Where nodes stand in the fabric, by name; those that are only named by others are in it too.
+
+    `tiers` are 0 for hosts, 1 for leaves, 2 for spines, 3 for cores. `planes` and `pods` name parts
+    of the fabric: planes share their hosts and no switch, pods share only the highest tier. A node
+    whose place is not known is in none of them.
+    """
+
+    tiers: dict[str, int] = {}
+    planes: dict[str, str] = {}
+    pods: dict[str, str] = {}
+
+
 class Fabric(msgspec.Struct, frozen=True):
     """What is watched and how it is cabled, at one time.
 
@@ -121,6 +165,8 @@ class Fabric(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...]
     ports: tuple[Port, ...]
     groups: tuple[EcmpGroup, ...]
+    shape: Shape = Shape()
+    contradictions: tuple[Contradiction, ...] = ()
 
     def node(self, name: str) -> Node:
         """The node called `name`. Raises KeyError."""

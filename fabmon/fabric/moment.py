@@ -27,6 +27,8 @@ HEAT = (
     "cnp",
     "errors",
     "drops",
+    "damage",
+    "flaps",
 )
 """Columns kept for every port over the last minutes; all but bits/s are per second.
 
@@ -35,7 +37,8 @@ it told its neighbour to; the worst priority counts. `xoff` is pauses begun or e
 priorities. `stall` is the share of time in which data waited and nothing could be sent
 (InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (a sender was told to slow
 down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
-catalog's topics.
+catalog's topics; `damage` are the errors of the link itself, without what congestion causes.
+`flaps` are changes of carrier.
 """
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 _DIGITS = re.compile(r"(\d{1,18})")
 """Longer runs of digits are cut: Python turns no text of thousands of them into a number."""
 
 
+@lru_cache(maxsize=65536)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sort key by which `gpu9` comes before `gpu10`."""
     return tuple(
@@ -21,6 +23,11 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a name fits one of the shell patterns."""
+    return _matches(name, tuple(patterns))
+
+
+@lru_cache(maxsize=65536)
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

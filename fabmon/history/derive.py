@@ -45,6 +45,22 @@ _WAIT = ("ib_ext_tx_wait", "ib_tx_wait")
 _BITS_A_WAIT = 64
 """One count of these is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
 Assessment on InfiniBand Links", for Quantum; taken to hold for ConnectX too."""
+_DAMAGE = (
+    "phy_rx_crc_errors",
+    "phy_rx_symbol_errors",
+    "phy_rx_fec_uncorrectable_blocks",
+    "phy_rx_errors",
+    "ib_symbol_errors",
+    "ib_link_error_recovery",
+    "ib_local_link_integrity_errors",
+    "ib_rx_errors",
+    "netdev_rx_errors",
+    "nvlink_crc_errors",
+    "nvlink_replays",
+    "nvlink_symbol_errors",
+    "nvlink_effective_errors",
+)
+_FLAPS = ("netdev_carrier_changes", "phy_link_down_events", "ib_link_downed")
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
@@ -81,6 +97,8 @@ class Deriver:
             "ecn": self._first(values, _ECN, ""),
             "cnp_sent": self._one(values, "rdma_cnp_sent"),
             "cnp": self._one(values, "rdma_cnp_handled"),
+            "damage": self._all_of(values, _DAMAGE),
+            "flaps": self._all_of(values, _FLAPS),
             "errors": _sum(values[:, self._topics["error"]]),
             "drops": _sum(values[:, self._topics["drop"]]),
         }
@@ -130,6 +148,10 @@ class Deriver:
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
         return share
+
+    def _all_of(self, values: Floats, names: Sequence[str]) -> Floats:
+        there = [self._columns[name] for name in names if name in self._columns]
+        return _sum(values[:, there])
 
     def _bps(self, values: Floats, direction: str) -> Floats:
         """[ports] bits/s: per port from the best of _WIRE that it has and that ever counted.

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
 from fabmon.fabric.messages import Hello, Notice
-from fabmon.fabric.model import FABRIC, Host
+from fabmon.fabric.model import FABRIC, Fabric, Host
 from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.topology.given import Topology
 from fabmon.history.derive import Deriver, overrides
 from fabmon.history.ring import Ring
 from fabmon.history.series import Place, Series
@@ -76,7 +77,7 @@ class History:
     """Keeps counters, rates and the last minutes; `accept` a tick, get a moment.
 
     `hosts` are the nodes in the order of the hosts file. `management` are patterns of ports that
-    carry no training traffic.
+    carry no training traffic. `topology` is what was given of the cabling.
     """
 
     def __init__(
@@ -85,10 +86,12 @@ class History:
         interval_s: float = 1.0,
         management: Sequence[str] = MANAGEMENT_PORTS,
         ring_ticks: int = RING_TICKS,
+        topology: Topology | None = None,
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
         self._management = management
+        self._topology = topology
         self._series = Series()
         self._ring = Ring(ring_ticks)
         self._rows = Rows()
@@ -99,7 +102,7 @@ class History:
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
-        self._fabric = build(list(self._hosts.values()), {}, self._rows, 0, management)
+        self._fabric = self._built({}, 0)
         self._wire_up()
 
     def accept(self, tick: Tick) -> Moment:
@@ -127,12 +130,14 @@ class History:
                 self._series.accept(self._nodes[node].place, frame, now_s)
         if tick.hellos or tick.hosts:
             hellos = {name: node.hello for name, node in self._nodes.items()}
-            version = self._fabric.version + 1
-            hosts = list(self._hosts.values())
-            self._fabric = build(hosts, hellos, self._rows, version, self._management)
+            self._fabric = self._built(hellos, self._fabric.version + 1)
             self._wire_up()
         self._series.advance(now_s)
         return self._moment(tick, now_s)
+
+    def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
+        hosts = list(self._hosts.values())
+        return build(hosts, hellos, self._rows, version, self._management, self._topology)
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep what is wrong on a node now; a recovery takes its trouble away."""

@@ -31,13 +31,14 @@ from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.findings import Findings
 from fabmon.tui.screens.help import HelpScreen
+from fabmon.tui.screens.matrix import Matrix, PairScreen
 from fabmon.tui.screens.node import NodeScreen
 from fabmon.tui.screens.nodes import Nodes
 from fabmon.tui.screens.overview import Overview
 from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
-from fabmon.tui.target import FindingTarget, NodeTarget, PortTarget
+from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
 from fabmon.tui.theme import theme
 from fabmon.tui.toast import Toasts
 
@@ -83,10 +84,10 @@ class FabmonApp(App[None]):
         self.failure: BaseException | None = None
 
     def on_mount(self) -> None:
-        """Set up the four views, and listen."""
+        """Set up the views, and listen."""
         self.register_theme(theme(self.stage.depth))
         self.theme = f"fabmon-{self.stage.depth}"
-        views = (Overview, Switches, Nodes, Findings)
+        views = (Overview, Switches, Nodes, Findings, Matrix)
         for view in views:
             self.install_screen(view(self.stage), view.VIEW)
         self.push_screen(Nodes.VIEW)
@@ -162,13 +163,15 @@ class FabmonApp(App[None]):
             await self.push_screen(NodeScreen(self.stage, target))
         elif isinstance(target, PortTarget):
             await self.push_screen(PortScreen(self.stage, scene.moment.fabric.ports[target.row]))
+        elif isinstance(target, PairTarget):
+            await self.push_screen(PairScreen(self.stage, target))
         elif isinstance(target, FindingTarget):
             found = _finding(scene, target.key)
             if found is not None:
                 await self.push_screen(FindingScreen(self.stage, found))
 
     async def action_view(self, name: str) -> None:
-        """One of the four views, from the top."""
+        """One of the views, from the top."""
         self._led = self._led or name != Nodes.VIEW
         while len(self.screen_stack) > 2:
             await self.pop_screen()

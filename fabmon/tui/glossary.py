@@ -16,6 +16,8 @@ collision
     have room.
 confidence
     how sure a finding is, from what was seen: 100 % is a fact, less is a judgement.
+config
+    what a file or fabmon.toml says of the cabling; it is believed before all others.
 connecting
     on the way to the node, nothing from it yet.
 counter
@@ -63,9 +65,14 @@ line rate
     practice.
 LIVE
     the screen follows the last tick; the time is that tick's, UTC.
+LLDP
+    what the two ends of a cable tell each other: the surest way to know who is where.
 lost
     the node sent and fell silent; the connection is gone and is being made again. Of bandwidth:
     1 - mean/max of an ECMP group.
+matrix
+    the switches of one tier by those above: of each pair, left what goes up, right what comes
+    down, of the busiest of its links. `?` is where nobody says which switch it is.
 max/mean
     the busiest uplink over the average one: 1 is perfectly even.
 metric
@@ -73,6 +80,10 @@ metric
     PFC is used on, as in pause-rx-p3), xoff, stall, ecn, cnp-sent, cnp, errors or drops.
 min
     minutes, of time; UTC everywhere.
+miscabled
+    two sources name different far ends for a port: the cable is in the wrong place, or the plan.
+neighbour MAC
+    the address seen at the other end of a cable; it tells who that is when both are watched.
 node
     a machine watched: a host or a switch.
 NUMA

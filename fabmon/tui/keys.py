@@ -10,7 +10,7 @@ EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
-ROOT = ("overview", "switches", "nodes", "findings")
+ROOT = ("overview", "switches", "nodes", "findings", "matrix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,13 @@ KEYS = (
     Key("view('nodes')", "3,n", "3 n", "nodes: who is connected, and why not", title="Nodes"),
     Key("view('findings')", "4", "4", "findings and events", title="Findings and events"),
     Key(
+        "view('matrix')",
+        "5",
+        "5",
+        "matrix: leaves by spines, every pair's links up and down",
+        title="Matrix of leaves and spines",
+    ),
+    Key(
         "filter",
         "slash",
         "/",
@@ -84,7 +91,7 @@ KEYS = (
         "C",
         "digits in the cells",
         label="digits",
-        only=("overview",),
+        only=("overview", "matrix"),
         title="Digits in the cells",
     ),
     Key("ramp", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),

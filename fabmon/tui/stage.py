@@ -93,11 +93,11 @@ class Stage:
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
-    def cells(self, scene: Scene, levels: Scale) -> Codes:
-        """[ports]: the codes of a scene's cells, in the metric in use."""
+    def cells(self, scene: Scene, levels: Scale, of: Heat | None = None) -> Codes:
+        """[ports]: the codes of a scene's cells, in the metric `of`, or else in the one in use."""
         count = len(scene.moment.line_rate_bps)
         known = self._line_rate_bps[:count]
-        return encode(scene.moment, self.heat, levels, lit(scene), known)
+        return encode(scene.moment, of or self.heat, levels, lit(scene), known)
 
     def cables(self, fabric: Fabric) -> int:
         """How many cables are watched: two watched ends are one. Counted once for each fabric."""

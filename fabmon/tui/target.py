@@ -33,7 +33,14 @@ class FoldTarget(NamedTuple):
     cause: str
 
 
-Target = NodeTarget | PortTarget | FindingTarget | FoldTarget
+class PairTarget(NamedTuple):
+    """The cables between two switches; `high` is empty for those of unknown end."""
+
+    low: str
+    high: str
+
+
+Target = PairTarget | NodeTarget | PortTarget | FindingTarget | FoldTarget
 
 
 def peer(port: Port, fabric: Fabric) -> Port | None:

@@ -26,10 +26,12 @@ from fabmon.fabric.model import (
     RAIL,
     SWITCH,
     UPLINK,
+    Cable,
     EcmpGroup,
     Fabric,
     Node,
     Port,
+    Shape,
 )
 from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.tick import NodeState, NodeStatus
@@ -159,6 +161,7 @@ class _Maker:
                 p.label,
                 self._peers.get(p.row),
                 p.info,
+                self._cable(p),
             )
             for p in self.ports
         ]
@@ -166,7 +169,16 @@ class _Maker:
             Node(n.name, n.role, n.group, tuple(joined[p.row] for p in n.ports), n.about)
             for n in nodes
         ]
-        return Fabric(1, tuple(done), tuple(joined), tuple(groups))
+        shape = Shape(
+            {n.name: 0 if n.role == HOST else 2 if n.group == "spines" else 1 for n in nodes}
+        )
+        return Fabric(1, tuple(done), tuple(joined), tuple(groups), shape)
+
+    def _cable(self, port: Port) -> Cable | None:
+        if port.row not in self._peers:
+            return None
+        other = self.ports[self._peers[port.row]]
+        return Cable(other.node, other.name, ("LLDP", "neighbour MAC"))
 
 
 @dataclass(frozen=True)

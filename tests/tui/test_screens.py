@@ -18,6 +18,8 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "switches": ("2",),
     "nodes": ("n",),
     "findings": ("4",),
+    "matrix": ("5",),
+    "pair": ("5", "right", "right", "enter"),
     "node": ("4", "1", "enter"),
     "port": ("enter", "enter"),
     "finding": ("4", "enter"),

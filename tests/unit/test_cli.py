@@ -140,7 +140,7 @@ def test_a_mistake_in_the_hosts_file_has_its_place(tmp_path: Path) -> None:
 
 def test_an_unknown_key_of_the_configuration_is_refused_with_the_nearest(tmp_path: Path) -> None:
     path = tmp_path / "fabmon.toml"
-    path.write_text("[thresholds.ecmp_collision]\nhot_utli = 0.9\n")
+    path.write_text("[thresholds.ecmp_groups]\nhot_utli = 0.9\n")
     with pytest.raises(UsageError, match=r"fabmon.toml: .*`hot_utli`.* did you mean `hot_util`"):
         load(path)
 
@@ -154,8 +154,8 @@ def test_a_wrong_type_in_the_configuration_is_refused_with_its_place(tmp_path: P
 
 def test_thresholds_may_be_given_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "fabmon.toml"
-    path.write_text("[thresholds.ecmp_collision]\nhot_util = 0.9\n")
-    thresholds = load(path).thresholds.ecmp_collision
+    path.write_text("[thresholds.ecmp_groups]\nhot_util = 0.9\n")
+    thresholds = load(path).thresholds.ecmp_groups
     assert (thresholds.hot_util, thresholds.hot_ticks) == (0.9, 3)
 
 

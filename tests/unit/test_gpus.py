@@ -15,6 +15,8 @@ from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.gpu_nic_numa import GpuNicNuma
 from fabmon.analysis.link_down import links_down
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import structure
 from fabmon.fabric.messages import Frame, Hello, decode
 from fabmon.fabric.model import GPU, NVLINK, Host, Port
 from fabmon.fabric.moment import Moment
@@ -73,6 +75,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return hgx_host(tmp_path, hcas=8)
 
 
+def seen(moment: Moment) -> Sight:
+    return Sight(moment, structure(moment.fabric))
+
+
 def port(moment: Moment, name: str) -> Port:
     return next(each for each in moment.fabric.ports if each.name == name)
 
@@ -104,14 +110,14 @@ def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
     node.frames(3)
     tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
     moment = node.frames(10)
-    (condition,) = links_down(moment)
+    (condition,) = links_down(seen(moment))
     assert condition.subject == "gpu001/gpu3/nv7"
     assert "nvidia-smi nvlink" in condition.advice
 
 
 def test_gpus_near_their_nics_are_no_finding(tree: Tree) -> None:
     node = Node(tree)
-    assert not GpuNicNuma()(node.frames(2))
+    assert not GpuNicNuma()(seen(node.frames(2)))
     assert "gpu_nic_numa" not in {f.check for f in audit(node.surveyor.survey(node.frames(1)))}
 
 
@@ -126,9 +132,9 @@ def test_gpus_far_from_every_nic_are_told_once_for_the_node(
     node = Node(tree)
     moment = node.frames(2)
     detect = GpuNicNuma()
-    (condition,) = detect(moment)
+    (condition,) = detect(seen(moment))
     text = msgspec.json.format(msgspec.json.encode(condition), indent=2).decode() + "\n"
     check_golden(GOLDENS / "condition_gpu_nic_numa.json", text)
-    assert detect(moment) == (condition,)
+    assert detect(seen(moment)) == (condition,)
     (fault,) = (f for f in audit(node.surveyor.survey(moment)) if f.check == "gpu_nic_numa")
     assert fault.ports == tuple(f"gpu001/gpu{n}" for n in range(4, 8))

@@ -14,9 +14,13 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.fabric.build import Rows, build
-from fabmon.fabric.cables import cables
+from fabmon.fabric.cables import PortName, cables
+from fabmon.fabric.facts import Facts
+from fabmon.fabric.messages import ObjectInfo
 from fabmon.fabric.model import Fabric, Host
-from fabmon.fabric.peers import Facts, with_peers
+from fabmon.fabric.topology.claims import told_claims
+from fabmon.fabric.topology.merge import merge
+from fabmon.fabric.topology.places import Places
 from tests import parts as needed
 from tests.fixtures.ibsim import LIBRARY
 from tests.fixtures.ibsim import Fabric as Simulated
@@ -90,8 +94,21 @@ def claim(node: str, port: str) -> dict[str, Any]:
     return {"peer": {"node": node, "port": port}}
 
 
+Ports = dict[str, dict[str, dict[str, Any]]]
+
+
+def wired(ports: Ports, neighbours: dict[str, list[Any]]) -> dict[PortName, PortName]:
+    facts = {node: Facts() for node in ports}
+    for node, fact in facts.items():
+        for name, info in ports[node].items():
+            fact.add(ObjectInfo(name, "ethernet", name, info, ()), "sonic")
+        fact.neighbours += neighbours.get(node, [])
+    seen = cables({node: (fact.ports, fact.neighbours) for node, fact in facts.items()})
+    return merge(told_claims(facts), seen, Places(facts), set()).peers
+
+
 def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name() -> None:
-    ports: dict[str, dict[str, dict[str, Any]]] = {
+    ports: Ports = {
         "leaf": {
             "Ethernet0": claim("gpu1.example.com", "02:00:00:00:00:0A"),
             "Ethernet4": {"peer": {"node": "gpu2", "port": "?", "port_name": "ens1"}},
@@ -101,7 +118,7 @@ def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name()
         "gpu1": {"mlx5_0": {"netdev": "ens1", "mac": "02:00:00:00:00:0a"}},
         "gpu2": {"mlx5_0": {"netdev": "ens1"}},
     }
-    found = with_peers({node: (each, []) for node, each in ports.items()}, {})
+    found = wired(ports, {})
     assert found == {
         ("leaf", "Ethernet0"): ("gpu1", "mlx5_0"),
         ("gpu1", "mlx5_0"): ("leaf", "Ethernet0"),
@@ -111,23 +128,24 @@ def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name()
 
 
 def test_what_an_end_was_told_comes_before_its_neighbours_mac() -> None:
-    facts: Facts = {
-        "leaf": ({"p1": {"mac": "s", **claim("a", "eth1")}}, [{"dev": "p1", "mac": "a0"}]),
-        "a": ({"eth0": {"mac": "a0"}, "eth1": {"mac": "a1"}}, [{"dev": "eth0", "mac": "s"}]),
+    ports: Ports = {
+        "leaf": {"p1": {"mac": "s", **claim("a", "eth1")}},
+        "a": {"eth0": {"mac": "a0"}, "eth1": {"mac": "a1"}},
     }
-    assert with_peers(facts, cables(facts)) == {
+    seen = {"leaf": [{"dev": "p1", "mac": "a0"}], "a": [{"dev": "eth0", "mac": "s"}]}
+    assert wired(ports, seen) == {
         ("leaf", "p1"): ("a", "eth1"),
         ("a", "eth1"): ("leaf", "p1"),
     }
 
 
 def test_two_that_claim_one_port_are_both_not_believed() -> None:
-    ports: dict[str, dict[str, dict[str, Any]]] = {
+    ports: Ports = {
         "a": {"p": claim("c", "p")},
         "b": {"p": claim("c", "p")},
         "c": {"p": {}},
     }
-    assert with_peers({node: (each, []) for node, each in ports.items()}, {}) == {}
+    assert wired(ports, {}) == {}
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fabmon.analysis.audit import nodes, numa, presence, rails
+from fabmon.analysis.audit import cabling, nodes, numa, presence, rails
 from fabmon.analysis.audit.fault import MEND, Fault
 from fabmon.analysis.audit.survey import Survey
 
@@ -18,6 +18,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Fault]], ...] = (
     rails.ecn_differs,
     nodes.flapping,
     rails.leaves_differ,
+    cabling.contradicted,
     numa.gpus_far,
     nodes.shared_with_management,
     nodes.errors_added_up,

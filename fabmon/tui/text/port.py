@@ -10,7 +10,7 @@ from rich.style import Style
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import GPU, Port
+from fabmon.fabric.model import GPU, Fabric, Port
 from fabmon.fabric.moment import Floats
 from fabmon.tui import units
 from fabmon.tui.clock import MINUS
@@ -60,9 +60,9 @@ def page(
     ]
     lines += [Line(tuple(spans)) for spans in flow(told, width, palette)]
     about = facts(port.info)
-    other = peer(port, moment.fabric)
-    if other is not None:
-        about = f"cabled to {other.id}, {about}"
+    cabled = _cabled(port, moment.fabric)
+    if cabled:
+        about = f"{cabled}, {about}"
     lines += [line((f" {text}", palette.dim)) for text in wrap(about, width - 2)]
     for finding in scene.findings:
         if port.row in finding.rows:
@@ -74,6 +74,17 @@ def page(
         lines += nvlinks(stage, scene, port, width)
     lines += counters(scene, port, stage.choices.terms, width, palette)
     return lines
+
+
+def _cabled(port: Port, fabric: Fabric) -> str:
+    """What the port is cabled to, and who says so; empty when nobody does."""
+    other = peer(port, fabric)
+    if port.cable is None:
+        return f"cabled to {other.id}" if other is not None else ""
+    far = other.id if other is not None else f"{port.cable.node}/{port.cable.port}".rstrip("/")
+    sources = ", ".join(port.cable.known_from)
+    watched = "" if other is not None else "; not watched"
+    return f"cabled to {far} ({sources}{watched})"
 
 
 def _charts(

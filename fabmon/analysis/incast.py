@@ -1,0 +1,126 @@
+"""Many senders, one receiver: the last hop to a host is full and the switch behind it queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.pause_graph import pauses
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import NONE
+from fabmon.analysis.thresholds import Incast as Thresholds
+from fabmon.analysis.words import percent
+from fabmon.fabric.moment import Floats
+
+_SENDS = 0.05
+_OWN_RATE = 0.8
+"""A sender at this share of its line rate is not slowed by the receiver."""
+
+
+class Incasts:
+    """Judges every rail by what it receives, and by what says that more was meant for it."""
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._t = thresholds
+
+    def __call__(self, sight: Sight) -> Iterator[Condition]:
+        """One condition a receiver."""
+        structure = sight.structure
+        util = _received(sight)
+        with np.errstate(invalid="ignore"):
+            hot_ticks = (util[:, -self._t.of_ticks :] >= self._t.hot_util).sum(axis=1)
+        for row in np.flatnonzero(structure.is_rail & (hot_ticks >= self._t.hot_ticks)).tolist():
+            if pauses(sight).holds[row]:
+                continue  # it is slow itself
+            marked = bool(
+                sight.often("ecn", self._t.marks_per_s, 5, 3)[row]
+                or sight.often("cnp_sent", self._t.cnps_per_s, 5, 3)[row]
+            )
+            queues = self._is_waited_for(sight, row)
+            senders = self._senders(sight, row)
+            alone = self._stands_out(sight, util, row)
+            if senders >= 2 and (marked or queues or alone):
+                yield self._condition(sight, row, util, senders, marked, queues)
+
+    def _is_waited_for(self, sight: Sight, row: int) -> bool:
+        """Whether the switch of the last hop holds others, and nothing holds it."""
+        edge = int(sight.structure.peer[row])
+        return edge != NONE and int(sight.structure.node[edge]) in pauses(sight).roots
+
+    def _senders(self, sight: Sight, row: int) -> int:
+        """Rails of other hosts that send, below what they could."""
+        structure = sight.structure
+        others = structure.is_rail & (structure.node != structure.node[row])
+        sent = np.nan_to_num(sight.util("tx")[:, -3:]).mean(axis=1)
+        return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum())
+
+    def _stands_out(self, sight: Sight, util: Floats, row: int) -> bool:
+        """Whether it receives far more than any usual rail does."""
+        structure = sight.structure
+        others = util[structure.is_rail & (structure.node != structure.node[row])][:, -3:]
+        known = others[np.isfinite(others)]
+        if not len(known):
+            return False
+        own = float(np.nanmean(util[row, -3:]))
+        return own >= 0.95 and float(np.percentile(known, 90)) < self._t.others_below * own
+
+    def _condition(
+        self,
+        sight: Sight,
+        row: int,
+        util: Floats,
+        senders: int,
+        marked: bool,
+        queues: bool,
+    ) -> Condition:
+        structure, moment = sight.structure, sight.moment
+        port = structure.fabric.ports[row]
+        edge = int(structure.peer[row])
+        level = float(np.nanmean(util[row, -3:]))
+        graph = pauses(sight)
+        waiting = graph.victims(int(structure.node[edge])) if queues else []
+        rows = [row] if edge == NONE else [edge, row]
+        told = {
+            "ECN-marked packets": float(moment.column("ecn")[row]),
+            "CNPs sent": float(moment.column("cnp_sent")[row]),
+        }
+        slowed = moment.fabric.ports
+        return Condition(
+            cause="incast",
+            severity=WARNING,
+            subject=port.id,
+            rows=(*rows, *(each for each in waiting if each not in rows)),
+            text=(
+                f"{port.node} {port.label} receives {percent(level)} of line rate from {senders}"
+                " senders, and more is meant for it"
+            ),
+            evidence=(
+                Evidence("received", round(level * 100, 1), "%"),
+                Evidence("senders", senders, "ports"),
+                *(
+                    Evidence(name, round(value), "/s")
+                    for name, value in told.items()
+                    if np.isfinite(value) and value > 0
+                ),
+                Evidence("ports that wait for it", len(waiting), "ports"),
+            ),
+            advice=(
+                "Look at what gathers there (all-to-all, parameter server, checkpoint); spread the"
+                " receivers over rails, or stagger the senders (NCCL_P2P_NET_CHUNKSIZE, fewer"
+                " channels)."
+            ),
+            confidence=0.9 if marked and queues else 0.85 if marked or queues else 0.7,
+            lost=round(1 - 1 / max(senders, 1), 3) if senders > 1 else 0.0,
+            victims=tuple(dict.fromkeys(slowed[each].id for each in waiting)),
+            unseen="" if edge != NONE else "the switch in front of it",
+        )
+
+
+def _received(sight: Sight) -> Floats:
+    """[ports, TICKS]: share of line rate that enters a host's port, as either end counts it."""
+    peer = sight.structure.peer
+    sent = np.vstack([sight.util("tx"), np.full((1, sight.util("tx").shape[1]), np.nan)])
+    received: Floats = np.fmax(sight.util("rx"), sent[peer])
+    return received

@@ -1,0 +1,156 @@
+"""Links that are sick: slower than their peers, damaged all the time, damaged in a burst, flapping.
+
+One of them for each cable, the most telling first: a link that flaps also has errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import NONE
+from fabmon.analysis.thresholds import LinkHealth as Thresholds
+from fabmon.analysis.words import gbps
+
+_LOOK_BACK = 120
+"""Ticks over which changes of carrier are counted."""
+
+_PHYSICAL = (
+    "phy_rx_crc_errors",
+    "phy_rx_symbol_errors",
+    "phy_rx_pcs_symbol_errors",
+    "phy_rx_fec_uncorrectable_blocks",
+    "phy_rx_errors",
+    "ib_symbol_errors",
+    "ib_link_error_recovery",
+    "ib_local_link_integrity_errors",
+    "ib_rx_errors",
+    "netdev_rx_errors",
+    "nvlink_crc_errors",
+    "nvlink_replays",
+    "nvlink_symbol_errors",
+    "nvlink_effective_errors",
+)
+"""Counters of damage on the link itself; lost packets and retransmissions are congestion's too."""
+
+_CABLE = "Clean or change the cable or the optics; look at its power levels (ethtool -m)."
+
+
+class LinkHealth:
+    """Judges every port, and tells a cable once."""
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._t = thresholds
+
+    def __call__(self, sight: Sight) -> Iterator[Condition]:
+        """One condition a cable."""
+        told: set[int] = set()
+        for condition in self._all(sight):
+            row = condition.rows[0]
+            if row not in told:
+                told.update((row, int(sight.structure.peer[row])))
+                yield condition
+
+    def _all(self, sight: Sight) -> Iterator[Condition]:
+        yield from self._flapping(sight)
+        yield from self._slower(sight)
+        yield from self._damaged(sight)
+
+    def _flapping(self, sight: Sight) -> Iterator[Condition]:
+        moment = sight.moment
+        changes = moment.window("flaps", range(len(moment.up)), _LOOK_BACK)
+        counts = np.nansum(changes, axis=1) * moment.interval_s
+        for row in np.flatnonzero(counts >= self._t.flaps).tolist():
+            yield self._condition(
+                sight,
+                row,
+                "flapping_link",
+                f"went up and down {round(float(counts[row]))} times in the last"
+                f" {round(_LOOK_BACK * moment.interval_s / 60)} min",
+                (Evidence("changes of carrier", round(float(counts[row])), "times"),),
+                f"{_CABLE} Take the port down until it is mended: every flap costs a reroute.",
+                0.95,
+            )
+
+    def _slower(self, sight: Sight) -> Iterator[Condition]:
+        moment, structure = sight.moment, sight.structure
+        usual = np.full(len(moment.up), np.nan)
+        for rows in (*structure.rails.values(), *(group.rows for group in structure.groups)):
+            rates = moment.line_rate_bps[rows]
+            known = rates[np.isfinite(rates)]
+            if len(known) >= 3:
+                usual[rows] = np.fmax(usual[rows], np.median(known))
+        with np.errstate(invalid="ignore"):
+            slow = (moment.line_rate_bps < self._t.slower_than_peers * usual) & (moment.up != 0)
+        for row in np.flatnonzero(slow).tolist():
+            own = float(moment.line_rate_bps[row])
+            yield self._condition(
+                sight,
+                row,
+                "degraded_link",
+                f"runs at {gbps(own)} while its peers run at {gbps(float(usual[row]))}",
+                (
+                    Evidence("line rate", round(own), "bps"),
+                    Evidence("peers", round(float(usual[row])), "bps"),
+                ),
+                f"{_CABLE} Then compare FEC and auto-negotiation of both ends.",
+                0.95,
+                1.0 - own / float(usual[row]),
+            )
+
+    def _damaged(self, sight: Sight) -> Iterator[Condition]:
+        errors = np.nan_to_num(sight.window("damage"))
+        lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
+        burst = (errors[:, -3:] >= self._t.burst_per_s).any(axis=1)
+        for row in np.flatnonzero(lasting | burst).tolist():
+            worst = float(errors[row].max())
+            named = self._named(sight, row)
+            cause = "degraded_link" if lasting[row] else "error_burst"
+            often = "keeps receiving" if lasting[row] else "received a burst of"
+            yield self._condition(
+                sight,
+                row,
+                cause,
+                f"{often} damaged data, up to {worst:,.0f} errors/s{named}",
+                (
+                    Evidence("errors, at most", round(worst), "/s"),
+                    Evidence("ticks with errors", int((errors[row] > 0).sum()), "of 10"),
+                ),
+                _CABLE,
+                0.9 if lasting[row] else 0.8,
+            )
+
+    def _named(self, sight: Sight, row: int) -> str:
+        known = {name: float(sight.moment.column(name)[row]) for name in _PHYSICAL}
+        worst = max(known, key=lambda name: np.nan_to_num(known[name]))
+        return f" ({worst})" if known[worst] > 0 else ""
+
+    def _condition(
+        self,
+        sight: Sight,
+        row: int,
+        cause: str,
+        what: str,
+        evidence: tuple[Evidence, ...],
+        advice: str,
+        confidence: float,
+        lost: float = 0.0,
+    ) -> Condition:
+        structure = sight.structure
+        peer = int(structure.peer[row])
+        port = structure.fabric.ports[row]
+        towards = f" to {structure.fabric.ports[peer].node}" if peer != NONE else ""
+        return Condition(
+            cause=cause,
+            severity=CRITICAL if cause == "flapping_link" else WARNING,
+            subject=port.id,
+            rows=(row,) if peer == NONE else (row, peer),
+            text=f"{structure.label(row)}{towards} {what}",
+            evidence=evidence,
+            advice=advice,
+            confidence=confidence,
+            lost=round(lost, 3),
+        )

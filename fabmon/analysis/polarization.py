@@ -1,0 +1,76 @@
+"""Many senders, and yet their flows use few links: the hash sees far fewer flows than there are.
+
+Every sender has at least one flow. So many flows that are hashed independently use so few links
+with a probability that can be computed; when it is tiny, they were not independent: one UDP source
+port for all queue pairs, or the same hash at two tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon.analysis.condition import CRITICAL, Condition, Evidence
+from fabmon.analysis.group_load import Load, loads
+from fabmon.analysis.nullmodel import occupied_at_most
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.thresholds import EcmpGroups
+from fabmon.analysis.words import percent
+
+_CHANCE = 0.005
+_FEW = 4
+
+
+def is_polarized(load: Load) -> bool:
+    """Whether chance does not explain how few links are used."""
+    senders = load.senders
+    if senders is None or senders < _FEW or load.links < 3 or load.used >= load.links:
+        return False
+    return occupied_at_most(load.used, senders, load.links) < _CHANCE
+
+
+class Polarization:
+    """Judges the groups with a hot link, by how many links their senders use."""
+
+    def __init__(self, thresholds: EcmpGroups) -> None:
+        self._t = thresholds
+
+    def __call__(self, sight: Sight) -> Iterator[Condition]:
+        """One condition a group."""
+        for load in loads(sight, self._t):
+            if load.mean < self._t.room_util and is_polarized(load):
+                yield _condition(sight, load)
+
+
+def _condition(sight: Sight, load: Load) -> Condition:
+    structure, rows = sight.structure, load.group.rows
+    order = rows[np.argsort(-np.nan_to_num(load.level))]
+    node = load.group.group.node
+    chance = occupied_at_most(load.used, load.senders or 0, load.links)
+    lost = 1.0 - load.mean / float(np.nanmax(load.level))
+    used = [structure.fabric.ports[int(row)].label for row in order[: load.used]]
+    return Condition(
+        cause="polarization",
+        severity=CRITICAL,
+        subject=f"{node}/uplinks",
+        rows=tuple(int(row) for row in order),
+        text=(
+            f"{load.senders} senders of {node} use {load.used} of {load.links} uplinks"
+            f" ({', '.join(used)}); chance does that once in"
+            f" {round(1 / max(chance, 1e-9)):,} times; the group loses {percent(lost)}"
+        ),
+        evidence=(
+            Evidence("senders", load.senders or 0, "ports"),
+            Evidence("links used", load.used, f"of {load.links}"),
+            Evidence("chance", round(chance * 100, 4), "%"),
+            Evidence("effective flows", round(load.effective_flows, 1), "flows"),
+            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
+        ),
+        advice=(
+            "Look for one UDP source port for all queue pairs (NVSHMEM, old drivers), then give the"
+            " tiers different hash seeds, or E-ECMP on the queue pair."
+        ),
+        confidence=round(min(0.98, 1 - chance * 10), 2),
+        lost=lost,
+    )

@@ -1,0 +1,120 @@
+"""Ports that are held and whose root is none of the other findings: unwatched, or a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
+from fabmon.analysis.pause_graph import pauses
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import NONE
+from fabmon.analysis.words import percent
+from fabmon.fabric.model import SWITCH
+
+_STUCK = 0.9
+_STORM = 0.5
+_HOT = 0.8
+
+
+def waiting_ports(sight: Sight) -> Iterator[Condition]:
+    """Deadlocks, switches that hold others without a hot port, and neighbours that are not seen."""
+    graph = pauses(sight)
+    if not graph.held.any():
+        return
+    yield from _deadlocks(sight)
+    yield from _storming_switches(sight)
+    by_node: dict[int, list[int]] = {}
+    for row in graph.orphans.tolist():
+        by_node.setdefault(int(sight.structure.node[row]), []).append(row)
+    for rows in by_node.values():
+        yield _victim(sight, rows)
+
+
+def _deadlocks(sight: Sight) -> Iterator[Condition]:
+    """Cycles of switches that all wait, and nothing moves."""
+    graph, structure = pauses(sight), sight.structure
+    sent = np.nan_to_num(sight.util("tx")[:, -3:]).max(axis=1)
+    stuck = graph.held & (graph.share > _STUCK) & (sent < 0.001)
+    told: set[int] = set()
+    for node in sorted(set(structure.node[stuck].tolist()) - {NONE}):
+        loop = graph.loop(node)
+        if not loop or node in told or not all(stuck[row] for row in loop):
+            continue
+        told.update(int(structure.node[row]) for row in loop)
+        names = structure.labels(np.array(loop))
+        yield Condition(
+            cause="pause_deadlock",
+            severity=CRITICAL,
+            subject=structure.fabric.ports[loop[0]].id,
+            rows=tuple(loop),
+            text=f"{len(loop)} ports wait for each other in a circle, and nothing moves: {names}",
+            evidence=(
+                Evidence("ports in the circle", len(loop), "ports"),
+                Evidence("time held", round(float(graph.share[loop].min()) * 100, 1), "%"),
+            ),
+            advice="Turn the PFC watchdog on, and find the route that goes up after it went down.",
+            confidence=0.95,
+            lost=1.0,
+        )
+
+
+def _storming_switches(sight: Sight) -> Iterator[Condition]:
+    """Switches at the root of much waiting whose own congested port is not seen."""
+    graph, structure = pauses(sight), sight.structure
+    with np.errstate(invalid="ignore"):
+        hot = (sight.util("tx")[:, -5:] >= _HOT).sum(axis=1) >= 3
+    for node, rows in graph.roots.items():
+        about = structure.fabric.nodes[node]
+        if about.role != SWITCH or (hot & (structure.node == node)).any():
+            continue
+        victims = graph.victims(node)
+        share = max((float(graph.share[row]) for row in victims), default=0.0)
+        if share < _STORM:
+            continue
+        yield Condition(
+            cause="pause_storm",
+            severity=CRITICAL,
+            subject=about.name,
+            rows=(*(int(row) for row in rows), *victims),
+            text=(
+                f"{about.name} makes {len(victims)} ports wait, up to {percent(share)} of the time,"
+                " and none of its own ports is full"
+            ),
+            evidence=(
+                Evidence("ports that wait", len(victims), "ports"),
+                Evidence("longest", round(share * 100, 1), "%"),
+            ),
+            advice="Look at the switch: a port that is not watched, its buffers, its PFC watchdog.",
+            confidence=0.7,
+            lost=round(share, 3),
+            victims=tuple(structure.fabric.ports[row].id for row in victims),
+            unseen="which of its ports is congested",
+        )
+
+
+def _victim(sight: Sight, rows: list[int]) -> Condition:
+    """Ports of one node that an unwatched neighbour holds."""
+    graph, structure = pauses(sight), sight.structure
+    worst = max(rows, key=lambda row: float(graph.share[row]))
+    share = float(graph.share[worst])
+    port = structure.fabric.ports[worst]
+    return Condition(
+        cause="pause_victim",
+        severity=WARNING,
+        subject=port.node,
+        rows=(worst, *(row for row in rows if row != worst)),
+        text=(
+            f"{port.node} is told to wait {percent(share)} of the time on"
+            f" {structure.labels(np.array(rows))}: its neighbour is congested"
+        ),
+        evidence=(
+            Evidence("time held", round(share * 100, 1), "%"),
+            Evidence("ports", len(rows), "ports"),
+        ),
+        advice="Watch the switch too (role=switch in the hosts file): the root is behind it.",
+        confidence=0.6,
+        lost=round(share, 3),
+        unseen="the neighbour, and what is behind it",
+    )

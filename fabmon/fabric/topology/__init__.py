@@ -1,0 +1,1 @@
+"""How the fabric is cabled: what the person gave, what the nodes tell, and what follows from it."""

@@ -1,0 +1,114 @@
+"""What `ibnetdiscover` prints of an InfiniBand fabric, whole or with `--ports`.
+
+Nodes are called by their descriptions as people know them: `MF0;leaf1:MQM9700/U1` is leaf1, and
+`gpu7 mlx5_3` is the port mlx5_3 of gpu7. A switch's port is `p` and its number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fabmon.fabric.topology.given import INFINIBAND, End, Given, Problem, Topology, TopologyError
+
+_OWNER = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([SHR])-([0-9a-f]+)"\s*(?:#\s*"(.*?)")?')
+_PORT = re.compile(r'\[(\d+)\](?:\([0-9a-f]+\))?\s+"([SHR])-([0-9a-f]+)"\[(\d+)\].*?#(.*)')
+_QUOTED = re.compile(r'"(.*?)"')
+_END = r"(CA|SW|RT)\s+\d+\s+(\d+)\s+0x([0-9a-f]+)"
+_PORTS_LINE = re.compile(rf"{_END}\s+\S+\s+\S+\s+-\s+{_END}\s+\( '(.*)' - '(.*)' \)")
+_OPEN_LINE = re.compile(rf"{_END}\s+\S+\s+\S+\s+'(.*)'")
+_KEYS = ("vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=")
+_MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
+_NO_NODE = "Aggregation Node"
+"""The engine inside a switch that adds up for SHARP looks like an HCA."""
+
+
+class _Far(NamedTuple):
+    is_switch: bool
+    guid: str
+    number: int
+    description: str
+
+
+def parse(text: str, filename: str) -> Topology:
+    """The cables of the fabric, and who is a switch. Raises TopologyError."""
+    cables: dict[frozenset[tuple[str, int]], Given] = {}
+    switches: set[str] = set()
+    hosts: set[str] = set()
+    problems: list[Problem] = []
+    for number, one, other in _links(text, problems):
+        if any(each.description.endswith(_NO_NODE) for each in (one, other)):
+            continue
+        ends = (_end(one), _end(other))
+        for far, end in zip((one, other), ends, strict=True):
+            (switches if far.is_switch else hosts).add(end.node)
+        key = frozenset([(one.guid, one.number), (other.guid, other.number)])
+        cables.setdefault(key, Given(*ends, INFINIBAND, f"{filename}:{number}"))
+    if not cables and not problems:
+        problems = [Problem(1, "no links", "this should be what ibnetdiscover prints")]
+    if problems:
+        raise TopologyError(filename, problems)
+    return Topology(
+        cables=tuple(cables.values()), hosts=frozenset(hosts), switches=frozenset(switches)
+    )
+
+
+def _links(text: str, problems: list[Problem]) -> Iterator[tuple[int, _Far, _Far]]:
+    """Every line that is a link, with its number; a link has two lines."""
+    owner: _Far | None = None
+    descriptions = _descriptions(text)
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith(("#", *_KEYS)):
+            continue
+        if (match := _PORTS_LINE.match(line)) is not None:
+            kind, port, guid, far_kind, far_port, far_guid, name, far_name = match.groups()
+            yield (
+                number,
+                _Far(kind == "SW", guid, int(port), name),
+                _Far(far_kind == "SW", far_guid, int(far_port), far_name),
+            )
+        elif (match := _OWNER.match(line)) is not None:
+            owner = _Far(match[2] == "S", match[3], 0, match[4] or match[3])
+        elif owner is not None and (match := _PORT.match(line)) is not None:
+            kind, guid = match[2], match[3]
+            said = _QUOTED.search(match[5])
+            name = descriptions.get(guid) or (said[1] if said else guid)
+            yield (
+                number,
+                owner._replace(number=int(match[1])),
+                _Far(kind == "S", guid, int(match[4]), name),
+            )
+        elif _OPEN_LINE.match(line) is None:
+            fix = "this should be what ibnetdiscover prints"
+            problems.append(Problem(number, f"{line[:60]!r} is no line of it", fix))
+
+
+def _descriptions(text: str) -> dict[str, str]:
+    return {match[3]: match[4] for match in _OWNER.finditer(text) if match[4]}
+
+
+def _end(far: _Far) -> End:
+    guid = far.guid.removeprefix("0x").rjust(16, "0")
+    if far.is_switch:
+        name, number = _switch_name(far.description), str(far.number)
+        return End(name, f"p{number}", (number, f"{number}/1", f"swp{number}"))
+    node, _, device = far.description.partition(" ")
+    device = _one_word(device)
+    port = device if far.number == 1 else f"{device}/{far.number}"
+    return End(_one_word(node), port if device else f"p{far.number}", (), (guid,))
+
+
+def _switch_name(description: str) -> str:
+    """`MF0;leaf1:MQM9700/U1` -> leaf1; a module of a chassis keeps its place: core1-L03-U1."""
+    match = _MANAGED.match(description)
+    if match is None:
+        return _one_word(description)
+    name, place = match.groups()
+    is_module = place is not None and "/" in place
+    return _one_word(f"{name}/{place}" if is_module else name)
+
+
+def _one_word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.:-]+", "-", text.strip()).strip("-")

@@ -1,0 +1,88 @@
+"""NCCL's topology of a machine (NCCL_TOPO_DUMP_FILE, or what a cloud ships for NCCL_TOPO_FILE).
+
+It says where GPUs and NICs sit on PCIe: which NIC is a GPU's own, also where a virtual machine
+hides that, and with `<net>` the NICs' names in NCCL's order. Nothing about cables.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from fabmon.fabric.topology.given import Nearness, Problem, Topology, TopologyError
+
+_GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
+_NIC_CLASSES = ("0x0200", "0x0207", "0x0280")
+
+
+class _Device(NamedTuple):
+    """A leaf of the PCIe tree: its address, and the elements above it, the outermost first."""
+
+    pci: str
+    above: tuple[int, ...]
+    nets: tuple[tuple[int, str], ...]
+
+
+def parse(text: str, filename: str) -> Topology:
+    """Rails and nearness of a kind of machine. Raises TopologyError."""
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        problem = Problem(error.position[0], f"not XML: {error}", "mend it, or dump it anew")
+        raise TopologyError(filename, [problem]) from None
+    if root.tag != "system":
+        what = f"<{root.tag}>, where NCCL's topology has <system>"
+        raise TopologyError(filename, [Problem(1, what, "set NCCL_TOPO_DUMP_FILE to make one")])
+    gpus: list[_Device] = []
+    nics: list[_Device] = []
+    _walk(root, (), gpus, nics)
+    if not nics:
+        what = "no NIC in it"
+        raise TopologyError(filename, [Problem(0, what, "set NCCL_TOPO_DUMP_FILE to make one")])
+    named = [sorted(nic.nets)[0] if nic.nets else (place, "") for place, nic in enumerate(nics)]
+    order = sorted(range(len(nics)), key=lambda place: (named[place][0], place))
+    near = Nearness(
+        nics=tuple(nics[place].pci for place in order),
+        names=tuple(named[place][1] for place in order),
+        between={(gpu.pci, nic.pci): _between(gpu, nic) for gpu in gpus for nic in nics},
+    )
+    rails = tuple(name or pci for name, pci in zip(near.names, near.nics, strict=True))
+    return Topology(rails=rails, nearness=near)
+
+
+def _walk(
+    element: ElementTree.Element,
+    above: tuple[int, ...],
+    gpus: list[_Device],
+    nics: list[_Device],
+) -> None:
+    for child in element:
+        kind = child.get("class", "")[:6]
+        device = _Device(_pci(child.get("busid", "")), above, ())
+        if child.tag == "pci" and (kind in _GPU_CLASSES or child.find("gpu") is not None):
+            gpus.append(device)
+        elif child.tag == "pci" and (kind in _NIC_CLASSES or child.find("nic") is not None):
+            nets = tuple(
+                (int(net.get("dev", "0")), net.get("name", "")) for net in child.iter("net")
+            )
+            nics.append(device._replace(nets=nets))
+        elif child.tag in ("cpu", "pci", "system"):
+            _walk(child, (*above, id(child)), gpus, nics)
+
+
+def _between(gpu: _Device, nic: _Device) -> str:
+    """PIX under one bridge, PXB under one root port, NODE at one CPU, SYS across CPUs."""
+    shared = 0
+    for one, other in zip(gpu.above, nic.above, strict=False):
+        if one != other:
+            break
+        shared += 1
+    if shared == 0:
+        return "SYS"
+    if shared == 1:
+        return "NODE"
+    return "PIX" if shared == len(gpu.above) == len(nic.above) else "PXB"
+
+
+def _pci(text: str) -> str:
+    return text.strip().lower()

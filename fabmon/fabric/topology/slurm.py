@@ -1,0 +1,95 @@
+"""Slurm's topology.conf: which switch is above which nodes and switches. It names no ports.
+
+    SwitchName=leaf1 Nodes=gpu[001-016]
+    SwitchName=spine1 Switches=leaf[1-4]
+    BlockName=block1 Nodes=gpu[001-018]
+
+Tiers follow from it, and the group that a host is shown under. Cables do not: Slurm knows one tree
+where a fabric has rails and parallel links.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fabmon.fabric.hostline import Bad
+from fabmon.fabric.topology import ends
+from fabmon.fabric.topology.given import Problem, Topology, TopologyError
+
+_PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
+_KEYS = ("switchname", "nodes", "switches", "linkspeed", "blockname", "blocksizes")
+_DEEPEST = 16
+
+
+def parse(text: str, filename: str) -> Topology:
+    """Tiers and groups. Raises TopologyError with every line that cannot be used."""
+    problems: list[Problem] = []
+    above: dict[str, tuple[list[str], int]] = {}
+    groups: dict[str, str] = {}
+    hosts: set[str] = set()
+    for number, pairs in _lines(text, problems):
+        name = pairs.get("switchname") or pairs.get("blockname")
+        if name is None:
+            if "blocksizes" not in pairs:
+                problems.append(
+                    Problem(number, "a line without SwitchName", "see topology.conf(5)")
+                )
+            continue
+        try:
+            nodes = ends.nodes(pairs["nodes"]) if "nodes" in pairs else []
+            switches = ends.nodes(pairs["switches"]) if "switches" in pairs else []
+        except Bad as bad:
+            problems.append(Problem(number, bad.text, bad.fix))
+            continue
+        if not nodes and not switches:
+            problems.append(
+                Problem(number, f"{name} has nothing below it", "add Nodes=, Switches=")
+            )
+        hosts.update(nodes)
+        for node in nodes:
+            groups.setdefault(node, name)
+        if "switchname" in pairs:
+            if name in above:
+                what = f"{name} is described on line {above[name][1]} already"
+                problems.append(Problem(number, what, "remove one of them"))
+            above[name] = (switches, number)
+    tiers = _tiers({name: below for name, (below, _) in above.items()})
+    for name, (_, number) in above.items():
+        if name not in tiers:
+            problems.append(Problem(number, f"{name} is below itself", "see topology.conf(5)"))
+    if not groups and not tiers and not problems:
+        problems = [Problem(1, "no switches", "see topology.conf(5)")]
+    if problems:
+        raise TopologyError(filename, problems)
+    return Topology(tiers=tiers, groups=groups, hosts=frozenset(hosts), switches=frozenset(above))
+
+
+def _lines(text: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Each line's keys in small letters, with its number; a line may go on after a backslash."""
+    pending, start = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        start = start or number
+        pending += line.partition("#")[0]
+        if pending.rstrip().endswith("\\"):
+            pending = pending.rstrip()[:-1] + " "
+            continue
+        pairs = {key.lower(): value for key, value in _PAIR.findall(pending)}
+        unknown = [key for key in pairs if key not in _KEYS]
+        if unknown or (pending.strip() and not pairs):
+            what = f"{unknown[0] if unknown else pending.strip()[:40]!r} is no key of topology.conf"
+            problems.append(Problem(start, what, "see topology.conf(5)"))
+        elif pairs:
+            yield start, pairs
+        pending, start = "", 0
+
+
+def _tiers(below: dict[str, list[str]]) -> dict[str, int]:
+    """1 for a switch without switches below it, else one more than the highest of those."""
+    tiers: dict[str, int] = {}
+    for _ in range(_DEEPEST):
+        for name, switches in below.items():
+            known = [tiers.get(each) for each in switches if each in below]
+            if all(tier is not None for tier in known):
+                tiers[name] = 1 + max((tier for tier in known if tier is not None), default=0)
+    return {name: tier for name, tier in tiers.items() if tier <= _DEEPEST}

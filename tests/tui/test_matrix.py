@@ -1,0 +1,114 @@
+"""The matrix where not everything is known, in every colour mode, and walked through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fabmon.fabric.model import Cable, Fabric, Port
+from tests.tui import golden
+from tests.tui.running import running
+from tests.tui.scenes import World, fabric
+from tests.tui.worlds import COLLISION, troubled
+
+
+def partly_known() -> World:
+    """spine4 is not watched, and nobody says where leaf2's last two uplinks lead."""
+    made = fabric()
+
+    def seen(port: Port) -> Port:
+        if port.node == "spine4":
+            return _with(port, -1, None)
+        if port.name in ("swp39", "swp40"):
+            known = port.node == "leaf1"
+            return _with(port, None, Cable("spine4", "swp1", ("LLDP",)) if known else None)
+        return port
+
+    ports = tuple(map(seen, made.ports))
+    nodes = tuple(
+        type(node)(node.name, node.role, node.group, tuple(ports[p.row] for p in node.ports), {})
+        for node in made.nodes
+        if node.name != "spine4"
+    )
+    return World(Fabric(1, nodes, ports, made.groups, made.shape))
+
+
+def _with(port: Port, peer: int | None, cable: Cable | None) -> Port:
+    gone = peer == -1
+    return Port(
+        port.row,
+        "" if gone else port.node,
+        *(port.name, port.kind, port.role, port.index, port.label),
+        None,
+        port.info,
+        cable,
+    )
+
+
+async def test_what_is_not_known_is_drawn_as_unknown() -> None:
+    async with running(partly_known(), size=(80, 24)) as run:
+        await run.press("5")
+        golden.check("matrix-unknown", run.text)
+        await run.press("right", "right", "right", "enter")
+        golden.check("pair-not-watched", run.text)
+        await run.press("escape", "down", "right", "right", "right", "right", "enter")
+        golden.check("pair-unknown", run.text)
+
+
+@pytest.mark.parametrize("color", ["256", "16", "none"])
+async def test_the_matrix_in_every_colour_mode(color: str) -> None:
+    async with running(COLLISION, size=(80, 12), color=color) as run:
+        await run.press("5")
+        golden.check(f"matrix-{color}", run.text)
+
+
+async def test_digits() -> None:
+    async with running(COLLISION, size=(80, 12)) as run:
+        await run.press("5", "C")
+        golden.check("matrix-digits", run.text)
+
+
+async def test_a_pair_opens_its_cables_and_a_cable_its_port() -> None:
+    async with running(troubled(), size=(100, 30)) as run:
+        await run.press("5", "down", "right", "enter")
+        assert run.view == "pair"
+        assert "leaf2 → spine2" in run.text
+        await run.press("enter")
+        assert run.view == "port"
+        assert "cabled to spine2/swp3 (LLDP, neighbour MAC)" in run.text
+        await run.press("escape", "escape")
+        assert run.view == "matrix"
+
+
+async def test_a_link_that_is_down_shows_in_its_pair() -> None:
+    made = fabric()
+    row = made.groups[0].rows[0]
+    async with running(replace(COLLISION, fabric=made, down=(row,)), size=(80, 12)) as run:
+        await run.press("5")
+        assert "✖" in next(line for line in run.lines if line.startswith(" leaf1"))
+
+
+async def test_many_spines_go_on_below() -> None:
+    world = World(fabric(leaves=3, spines=40, hosts=1))
+    async with running(world, size=(60, 24)) as run:
+        await run.press("5")
+        golden.check("matrix-many", run.text)
+
+
+async def test_the_filter_leaves_rows() -> None:
+    async with running(COLLISION, size=(80, 12)) as run:
+        await run.press("5", "slash", *"leaf2", "enter")
+        assert " leaf1 " not in run.text
+        assert " leaf2 " in run.text
+
+
+async def test_without_switches_it_says_what_to_do() -> None:
+    async with running(World(fabric(leaves=1, spines=1, hosts=1, rails=1)), size=(80, 12)) as run:
+        await run.press("5", "slash", *"gpu", "enter")
+        assert "No switch is in the filter" in run.text
+    alone = fabric(leaves=1, spines=1, hosts=1, rails=1)
+    hosts = tuple(node for node in alone.nodes if node.role == "host")
+    async with running(World(Fabric(1, hosts, alone.ports, ())), size=(80, 12)) as run:
+        await run.press("5")
+        assert "--topology" in run.text

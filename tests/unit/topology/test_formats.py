@@ -1,0 +1,299 @@
+"""Topology files of every format: what is taken from them, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabmon.cli.config import load as load_config
+from fabmon.cli.errors import UsageError
+from fabmon.cli.topology import given as given_topology
+from fabmon.fabric.topology.given import Topology, TopologyError
+from fabmon.fabric.topology.read import parse, read
+from tests.goldens import check_golden
+from tests.parts import need_command
+
+GOLDENS = Path(__file__).parent / "goldens"
+BAD = Path(__file__).parent / "bad"
+
+
+def ends(topology: Topology) -> list[str]:
+    return [
+        f"{c.one.node}/{c.one.port} {c.other.node}/{c.other.port} {c.by}" for c in topology.cables
+    ]
+
+
+def test_toml() -> None:
+    topology = parse(
+        """
+[topology]
+cables = [
+  "leaf1/swp49 spine1/swp1",
+  "gpu[01-02]/mlx5_[0-1] -- leaf1/swp[1-4]",
+]
+rails = ["mlx5_0", "mlx5_1"]
+[topology.tiers]
+leaf = ["leaf[1-2]", "edge1"]
+[topology.planes]
+red = "leaf1,spine1"
+""",
+        "pod7.toml",
+    )
+    assert ends(topology) == [
+        "leaf1/swp49 spine1/swp1 pod7.toml:4",
+        "gpu01/mlx5_0 leaf1/swp1 pod7.toml:5",
+        "gpu01/mlx5_1 leaf1/swp2 pod7.toml:5",
+        "gpu02/mlx5_0 leaf1/swp3 pod7.toml:5",
+        "gpu02/mlx5_1 leaf1/swp4 pod7.toml:5",
+    ]
+    assert topology.tiers == {"leaf1": 1, "leaf2": 1, "edge1": 1}
+    assert topology.planes == {"leaf1": "red", "spine1": "red"}
+    assert topology.rails == ("mlx5_0", "mlx5_1")
+
+
+@pytest.mark.parametrize("heading", ["", "device a,port a,device b,port b\n", "# by hand\n\n"])
+def test_csv(heading: str) -> None:
+    topology = parse(f"{heading}leaf1, Ethernet1/1, spine1, Ethernet1/1\nleaf1,,spine2,\n", "x")
+    line = heading.count("\n")
+    assert ends(topology) == [
+        f"leaf1/Ethernet1/1 spine1/Ethernet1/1 x:{line + 1}",
+        f"leaf1/ spine2/ x:{line + 2}",
+    ]
+
+
+def test_slurm() -> None:
+    topology = parse(
+        "# a tree\nSwitchName=leaf1 \\\n  Nodes=gpu[1-2]\n"
+        "SwitchName=leaf2 Nodes=gpu[3-4] LinkSpeed=10\n"
+        "SwitchName=spine1 Switches=leaf[1-2]\nSwitchName=core Switches=spine1\n",
+        "topology.conf",
+    )
+    assert topology.tiers == {"leaf1": 1, "leaf2": 1, "spine1": 2, "core": 3}
+    assert topology.groups == {"gpu1": "leaf1", "gpu2": "leaf1", "gpu3": "leaf2", "gpu4": "leaf2"}
+    assert topology.cables == ()
+
+
+def test_slurm_with_blocks() -> None:
+    topology = parse("BlockName=b1 Nodes=gpu[1-2]\nBlockSizes=2,4\n", "topology.conf")
+    assert topology.groups == {"gpu1": "b1", "gpu2": "b1"}
+
+
+def test_ibnetdiscover() -> None:
+    text = """#
+# Topology file: generated on Sat Nov 21 09:00:00 2026
+vendid=0x2c9
+switchguid=0xb8599f0300fc6de4(b8599f0300fc6de4)
+Switch	41 "S-b8599f0300fc6de4"		# "MF0;leaf1:MQM9700/U1" enhanced port 0 lid 13 lmc 0
+[3]	"S-0002c903007b78b0"[1]		# "MF0;spine1:MQM9700/U1" lid 19 4xNDR
+[24]	"H-ec0d9a03007d7d0b"[1](ec0d9a03007d7d0b) 		# "gpu7 mlx5_3" lid 28 4xNDR
+[41]	"H-b8599f0300fc6dec"[1](b8599f0300fc6dec) 		# "Mellanox Technologies Aggregation Node"
+
+Switch	36 "S-0002c903007b78b0"		# "MF0;spine1:MQM9700/U1" enhanced port 0 lid 19 lmc 0
+[1]	"S-b8599f0300fc6de4"[3]		# "MF0;leaf1:MQM9700/U1" lid 13 4xNDR
+
+Ca	1 "H-ec0d9a03007d7d0b"		# "gpu7 mlx5_3"
+[1](ec0d9a03007d7d0b) 	"S-b8599f0300fc6de4"[24]		# lid 28 lmc 0 "MF0;leaf1:MQM9700/U1"
+"""
+    topology = parse(text, "net.txt")
+    assert ends(topology) == [
+        "leaf1/p3 spine1/p1 net.txt:6",
+        "leaf1/p24 gpu7/mlx5_3 net.txt:7",
+    ]
+    assert topology.switches == {"leaf1", "spine1"}
+    assert topology.hosts == {"gpu7"}
+
+
+def test_ibnetdiscover_of_ports() -> None:
+    text = (
+        "CA   134  1 0x7cfe9003003b4bde 4x EDR - SW  1719 10 0x7cfe9003009ce5b0"
+        " ( 'o0001 HCA-1' - 'ib1' )\n"
+        "SW  1719 10 0x7cfe9003009ce5b0 4x EDR - CA   134  1 0x7cfe9003003b4bde"
+        " ( 'ib1' - 'o0001 HCA-1' )\n"
+        "SW  2052 37 0x506b4b03005c2740 4x ???                                    'ib1'\n"
+    )
+    assert ends(parse(text, "net.txt")) == ["o0001/HCA-1 ib1/p10 net.txt:1"]
+
+
+def test_the_configuration_names_further_files_beside_it(tmp_path: Path) -> None:
+    config = tmp_path / "fabmon.toml"
+    config.write_text('[topology]\nfiles = ["pod7.csv"]\ncables = ["leaf1/swp1 gpu1/eth0"]\n')
+    (tmp_path / "pod7.csv").write_text("leaf1,swp2,gpu2,eth0\n")
+    other = tmp_path / "more.csv"
+    other.write_text("leaf1,swp3,gpu3,eth0\n")
+    topology = given_topology(load_config(config), config, [other])
+    assert [cable.by for cable in topology.cables] == [
+        f"{other}:1",
+        f"{config}:3",
+        f"{tmp_path}/pod7.csv:1",
+    ]
+    config.write_text('[topology]\nfiles = ["gone.csv"]\n')
+    with pytest.raises(UsageError, match=r"gone\.csv: cannot be read: No such file"):
+        given_topology(load_config(config), config, [])
+    config.write_text("[topology]\ncabels = []\n")
+    with pytest.raises(UsageError, match="did you mean `cables`"):
+        load_config(config)
+
+
+BAD_FILES = {
+    "pod7.csv": "node,port,node,port\nleaf1,swp1,spine1,swp1\nleaf1,swp1,spine2,swp1\n"
+    "leaf1,swp2\ngpu[1-4],mlx5_0,leaf1,swp[1-3]\nleaf1,swp[3,spine1,swp9\n-x,e,y,e\n",
+    "empty.csv": "# nothing\n",
+    "pod7.toml": '[topology]\ncables = [\n  "leaf1/swp49 spine1/swp1",\n  "leaf1/swp50",\n'
+    '  "leaf1/swp49 spine2/swp1",\n]\n[topology.tiers]\nleaf = "leaf1"\nspime = "spine1"\n'
+    'spine = "leaf1"\n',
+    "broken.toml": "cables = [\n",
+    "key.toml": 'cable = ["a/b c/d"]\n',
+    "topology.conf": "SwitchName=s0 Nodes=gpu[1-4\nSwitchNam=s1 Nodes=gpu5\n"
+    "SwitchName=a Switches=a\nSwitchName=b\nSwitchName=a Nodes=gpu9\n",
+    "net.txt": 'switchguid=0x1\nSwitch 4 "S-01" # "x"\n[1] "S-02"[1] # "y" lid 1\nwhat is this\n',
+    "nolinks.txt": "# Topology file: generated\n",
+    "topo.xml": "<system>\n<cpu>\n</system>\n",
+    "other.xml": "<html/>\n",
+    "nonic.xml": "<system/>\n",
+    "notes.txt": "what a nice day\n",
+}
+
+
+def test_everything_that_is_wrong_is_said_with_its_line() -> None:
+    told = []
+    for name, text in BAD_FILES.items():
+        with pytest.raises(TopologyError) as caught:
+            parse(text, name)
+        told.append(str(caught.value))
+    check_golden(GOLDENS / "bad_files.txt", "\n\n".join(told) + "\n")
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"a,b,c,d\n\xe9\n"])
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.csv").write_bytes(data)
+    with pytest.raises(TopologyError, match=r"x\.csv:\d: a byte that is not UTF-8"):
+        read(tmp_path / "x.csv")
+
+
+@given(
+    st.text(max_size=200),
+    st.sampled_from(["x.csv", "x.toml", "x.xml", "topology.conf", "net.txt"]),
+)
+def test_no_text_does_worse_than_be_refused(text: str, name: str) -> None:
+    said = ""
+    try:
+        parse(text, name)
+    except TopologyError as error:
+        said = str(error)
+    assert all(line.isprintable() for line in said.split("\n"))
+
+
+HUGE = ["gpu[1-999999]/eth[0-99] leaf1/swp1", "a/p[1-999999] b/p[1-999999]", "a/" + "[1-99]" * 9]
+
+
+@pytest.mark.parametrize("cable", HUGE)
+def test_a_range_that_folds_out_to_too_much_is_refused_at_once(cable: str) -> None:
+    with pytest.raises(TopologyError):
+        parse(f'cables = ["{cable}"]', "x.toml")
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_example_in_the_documentation_can_be_read() -> None:
+    text = (ROOT / "docs" / "topology.md").read_text()
+    examples = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 5
+    for _, example in examples:
+        # Files are named in fabmon.toml only.
+        parse(re.sub(r"^files = .*$", "", example, flags=re.MULTILINE), "example")
+
+
+CAPTURES = Path(__file__).parents[4] / "shared" / "hardware"
+WANTED = {
+    "topology/ibnetdiscover-small.txt": (15, 2),
+    "infiniband-diags/ibnetdiscover-ports-test.out.txt": (4, 3),
+    "infiniband-diags/ibnetdiscover-ports-test2.out.txt": (1, 1),
+    "topology/nccl-topo-ndv5-h100.xml": (0, 0),
+}
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_captures_of_real_fabrics(name: str) -> None:
+    if not (CAPTURES / name).is_file():
+        pytest.skip(f"needs the capture {name} beside the repository")
+    topology = read(CAPTURES / name)
+    cables, switches = WANTED[name]
+    assert (len(topology.cables), len(topology.switches)) == (cables, switches)
+    if name.endswith(".xml"):
+        near = topology.nearness
+        assert near.nics == tuple(f"010{n}:00:00.0" for n in range(1, 9))
+        own = {gpu: nic for (gpu, nic), way in near.between.items() if way == "PIX"}
+        assert len(own) == 8
+
+
+IBSIM = """
+Switch 8 "leaf1"\t# "MF0;leaf1:MQM9700/U1"
+[1] "gpu1"[1]
+[2] "gpu2"[1]
+[5] "spine1"[1]
+
+Switch 8 "spine1"
+[1] "leaf1"[5]
+
+Hca 1 "gpu1"\t# "gpu1 mlx5_0"
+[1] "leaf1"[1]
+
+Hca 1 "gpu2"\t# "gpu2 mlx5_0"
+[1] "leaf1"[2]
+"""
+LIBRARY = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
+
+
+def test_a_real_ibnetdiscover_on_a_simulated_fabric(tmp_path: Path) -> None:
+    need_command("ibsim", "ibsim-utils")
+    need_command("ibnetdiscover", "infiniband-diags")
+    (tmp_path / "net").write_text(IBSIM)
+    name = f"fabmon-topology-{tmp_path.name}"
+    simulator = subprocess.Popen(
+        ["ibsim", "-s", str(tmp_path / "net")],
+        env={"PATH": "/usr/sbin:/usr/bin:/bin", "IBSIM_SOCKNAME": name},
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert simulator.stdout is not None
+        said = ""
+        while "Network simulator ready" not in said:
+            line = simulator.stdout.readline()
+            assert line, said
+            said += line
+        for options in ([], ["--ports"]):
+            done = subprocess.run(
+                [str(shutil.which("ibnetdiscover")), *options],
+                env={
+                    "PATH": "/usr/sbin:/usr/bin:/bin",
+                    "IBSIM_SOCKNAME": name,
+                    "SIM_HOST": "gpu1",
+                    "LD_PRELOAD": LIBRARY,
+                },
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=True,
+            )
+            topology = parse(done.stdout, "net.txt")
+            cables = {frozenset((c.one[:2], c.other[:2])) for c in topology.cables}
+            assert cables == {
+                frozenset((("gpu1", "mlx5_0"), ("leaf1", "p1"))),
+                frozenset((("gpu2", "mlx5_0"), ("leaf1", "p2"))),
+                frozenset((("leaf1", "p5"), ("spine1", "p1"))),
+            }
+    finally:
+        simulator.kill()
+        simulator.communicate()
