@@ -13,7 +13,9 @@ from fabmon.analysis.holding_hosts import holding_hosts
 from fabmon.analysis.incast import Incasts
 from fabmon.analysis.link_down import links_down
 from fabmon.analysis.link_health import LinkHealth
+from fabmon.analysis.narrow_buses import NarrowBuses
 from fabmon.analysis.node_lost import NodesLost
+from fabmon.analysis.one_root import one_root
 from fabmon.analysis.oversubscription import Oversubscription
 from fabmon.analysis.polarization import Polarization
 from fabmon.analysis.scene import Event, Scene
@@ -45,6 +47,7 @@ class Analyst:
             Oversubscription(thresholds.ecmp_groups),
             Incasts(thresholds.incast),
             holding_hosts,
+            NarrowBuses(thresholds.bus),
             waiting_ports,
             UnevenRails(thresholds.uneven_rails),
             Stragglers(thresholds.straggler),
@@ -58,16 +61,19 @@ class Analyst:
 
     def accept(self, moment: Moment) -> Scene:
         """What there is to show at this moment."""
-        changes = self._tracker.accept(self._conditions(moment), moment.time_ns)
+        roots = self._tracker.open()
+        sight = self._sight(moment, frozenset(finding.key for finding in roots))
+        told = [condition for detect in self._detectors for condition in detect(sight)]
+        kept, explained = one_root(told, roots, sight.structure)
+        changes = self._tracker.accept(kept, moment.time_ns, explained)
         self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
         self._states = {name: status.state for name, status in moment.statuses.items()}
         return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events))
 
-    def _conditions(self, moment: Moment) -> list[Condition]:
+    def _sight(self, moment: Moment, standing: frozenset[str]) -> Sight:
         if self._structure is None or self._structure.fabric is not moment.fabric:
             self._structure = structure(moment.fabric)
-        sight = Sight(moment, self._structure)
-        return [condition for detect in self._detectors for condition in detect(sight)]
+        return Sight(moment, self._structure, standing)
 
 
 async def watch(

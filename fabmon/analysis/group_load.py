@@ -1,39 +1,53 @@
-"""How an ECMP group is loaded while some of its links are hot: three findings judge by it."""
+"""How parallel links are loaded while a job communicates: what three findings judge by.
+
+At one sample a second a job's pauses dilute every number alike, so links are compared over some
+seconds, and what says that one of them is too small is not its utilisation alone but the queue in
+front of it: ECN marks, CNPs, pause, or a link that is full from one second to the next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.full_receivers import full_receivers
 from fabmon.analysis.nullmodel import effective_flows
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import Group
+from fabmon.analysis.structure import NONE, Group, Mask
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
-_SENDS = 0.05
+_SENDS = 0.02
 """Share of line rate above which a port counts as a sender."""
 _CARRIES = 0.1
 """Share of the hottest link's load above which a link counts as used."""
+_ALIKE = 0.97
+"""Links at this share of the hottest are as hot as it is."""
+_LEADS = 0.9
+"""Share of the hottest link's load, tick by tick, that a hot link must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One group. `level` is [members]: mean utilisation over the ticks in which a member was hot.
+    """One group. `level` is [members]: mean utilisation over the ticks that count, NaN of the dead.
 
-    NaN of members that are down. `hot` are those at `hot_util` in enough of the last ticks.
-    `senders` are the ports that feed the group, None when none of them is seen to send.
+    `hot` are the members that are too small for what they are given, `hot_ticks` how often. `queue`
+    says what tells of it: `marks`, `pause`, or empty for nothing but the utilisation, where neither
+    can be seen. `streams` is the least number of flows that the group can carry now, from what its
+    biggest sender sends; None when no sender is seen.
     """
 
     group: Group
     level: Floats
-    hot: NDArray[np.bool_]
+    hot: Mask
     hot_ticks: NDArray[np.intp]
-    senders: int | None
-    biggest_sender: float
+    queue: str
+    streams: int | None
+    is_lone: bool
 
     @property
     def links(self) -> int:
@@ -46,65 +60,151 @@ class Load:
         return float(np.nanmean(self.level))
 
     @property
+    def top(self) -> float:
+        """Utilisation of the hottest member."""
+        return float(np.nanmax(self.level))
+
+    @property
+    def lost(self) -> float:
+        """1 - mean/max: what a synchronous collective loses to the hottest link."""
+        return 1.0 - self.mean / self.top
+
+    @property
     def used(self) -> int:
         """Members that carry anything to speak of."""
-        return int((self.level > _CARRIES * np.nanmax(self.level)).sum())
+        return int((self.level > _CARRIES * self.top).sum())
 
     @property
     def effective_flows(self) -> float:
         """How many equal flows would be as uneven as this."""
         return effective_flows(self.level[np.isfinite(self.level)])
 
-    @property
-    def has_lone_sender(self) -> bool:
-        """Whether one port alone feeds the hot link: then its own line rate is what limits it."""
-        return self.senders == 1 and self.biggest_sender >= 0.9 * float(np.nanmax(self.level))
 
+class Loads:
+    """The groups that have a queue, or a hot link where queues cannot be seen."""
 
-def loads(sight: Sight, t: EcmpGroups) -> list[Load]:
-    """The groups with a hot member, worked out once a tick."""
-    if sight.group_loads is None:
-        sight.group_loads = list(_loads(sight, t))
-    return sight.group_loads
+    def __init__(self, sight: Sight, t: EcmpGroups) -> None:
+        self._sight = sight
+        self._t = t
+        self.util = sight.util("tx")[:, -t.of_ticks :]
 
+    @cached_property
+    def all(self) -> tuple[Load, ...]:
+        """Those with a hot member; none that is only less full than another's."""
+        found = list(self._candidates())
+        top = max((load.top for load in found if load.queue), default=0.0)
+        full = self._t.full_util
+        return tuple(
+            load for load in found if not load.queue or load.top >= min(full, _ALIKE * top)
+        )
 
-def _loads(sight: Sight, t: EcmpGroups) -> Iterator[Load]:
-    util = sight.util("tx")[:, -t.of_ticks :]
-    with np.errstate(invalid="ignore"):
-        hot_ticks = (util >= t.hot_util).sum(axis=1)
-    hot = hot_ticks >= t.hot_ticks
-    for group in sight.structure.groups:
-        rows = group.rows
-        if not hot[rows].any():
-            continue
-        own = util[rows]
+    def _candidates(self) -> Iterator[Load]:
+        recent = np.nan_to_num(self.util)
+        peak = recent.max(axis=1)
+        for group in self._sight.structure.groups:
+            if peak[group.rows].max() < self._t.used_util:
+                continue
+            load = self._load(group)
+            if load is not None:
+                yield load
+
+    def _load(self, group: Group) -> Load | None:
+        t, rows = self._t, group.rows
+        own = self.util[rows]
         alive = np.isfinite(own).any(axis=1)
         if alive.sum() < 2:
-            continue
-        with np.errstate(invalid="ignore"):
-            busy = np.any(own >= t.hot_util, axis=0)
-        level = np.full(len(rows), np.nan, np.float32)
-        level[alive] = _mean(own[alive][:, busy])
-        senders, biggest = _senders(sight, group, busy)
-        yield Load(group, level, hot[rows], hot_ticks[rows], senders, biggest)
+            return None
+        known = np.nan_to_num(own)
+        top = known.max(axis=0)
+        kind, queued = self._queue(group)
+        if kind:
+            counts = queued & (top >= t.used_util)
+            hot_ticks = (counts & (known >= _LEADS * top)).sum(axis=1)
+            full_ticks = (counts & (known >= t.full_util)).sum(axis=1)
+            level = _level(own, alive, counts)
+            if not counts.any():
+                return None
+            with np.errstate(invalid="ignore"):
+                leads = level >= _ALIKE * np.nanmax(level)
+            hot = leads & ((hot_ticks >= t.hot_ticks) | (full_ticks >= t.full_ticks))
+        else:
+            hot_ticks = (known >= t.hot_util).sum(axis=1)
+            hot = hot_ticks >= t.hot_ticks
+            level = _level(own, alive, top >= t.hot_util)
+        if not hot.any():
+            return None
+        streams, is_lone = self._streams(group, level)
+        return Load(group, level, hot, hot_ticks, kind, streams, is_lone)
+
+    def _queue(self, group: Group) -> tuple[str, Mask]:
+        """What can tell of a queue in front of the group, and in which of the ticks it did."""
+        sight, ticks = self._sight, self._t.of_ticks
+        hosts = group.hosts
+        nothing = np.zeros(ticks, np.bool_)
+        if not len(hosts):
+            return "", nothing
+        held = self._held(group)
+        column = "ecn" if group.is_inward else "cnp"
+        if not np.isfinite(sight.window(column)[hosts, -1]).any():
+            paused = sight.window("pause_rx")[hosts, -1], sight.window("stall")[hosts, -1]
+            seen = np.isfinite(paused).any()
+            return ("pause", held) if seen else ("", nothing)
+        receivers = full_receivers(sight)
+        if group.is_inward:
+            open_ones = hosts[~receivers.full[hosts]]
+            marked = sight.marked[open_ones][:, -ticks:].any(axis=0)
+        else:
+            slowed = np.nan_to_num(sight.window("cnp")[hosts][:, -ticks:]) > 1
+            marked = slowed.any(axis=0) & ~receivers.explain[-ticks:]
+        return ("pause" if held.sum() > marked.sum() else "marks"), marked | held
+
+    def _held(self, group: Group) -> Mask:
+        """[ticks]: whether those who fill the group are held, and the group itself is not."""
+        sight, ticks = self._sight, self._t.of_ticks
+        peer = sight.structure.peer
+        if group.is_inward:
+            nodes = sight.structure.node[group.rows]
+            others = np.isin(sight.structure.node, nodes)
+            others[group.rows] = False
+            feeders = peer[others]
+            feeders = feeders[feeders != NONE]
+        else:
+            feeders = group.hosts
+        if not len(feeders):
+            return np.zeros(ticks, np.bool_)
+        share = np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -ticks:]
+        before = np.nan_to_num(share[feeders]).max(axis=0)
+        after = np.nan_to_num(share[group.rows]).max(axis=0)
+        held: Mask = (before > self._t.held) & (after < 0.5 * before)
+        return held
+
+    def _streams(self, group: Group, level: Floats) -> tuple[int | None, bool]:
+        """The least number of flows in the group, and whether one alone fills its hottest link."""
+        if not len(group.edges):
+            return None, False
+        sight = self._sight
+        way = "tx_bps" if group.is_inward else "rx_bps"
+        sent = np.nan_to_num(sight.window(way)[group.edges][:, -self._t.of_ticks :])
+        total = np.nan_to_num(sight.window("tx_bps")[group.rows][:, -self._t.of_ticks :])
+        biggest = float(sent.sum(axis=1).max())
+        if biggest <= 0:
+            return None, False
+        bits = total.sum(axis=1)
+        streams = int(np.ceil(0.98 * float(bits.sum()) / biggest))
+        return max(1, streams), bool(biggest >= 0.9 * bits.max() and streams <= 1)
 
 
-def _senders(sight: Sight, group: Group, busy: NDArray[np.bool_]) -> tuple[int | None, float]:
-    """How many ports feed the group, and what the biggest of them brings (share of line rate)."""
-    if not len(group.feeders):
-        return None, 0.0
-    received = sight.util("rx")[group.feeders][:, -len(busy) :][:, busy]
-    known = np.isfinite(received).any(axis=1)
-    if not known.any():
-        return None, 0.0
-    level = _mean(received[known])
-    sending = int((level > _SENDS).sum())
-    return (sending or None), float(level.max())
+def loads(sight: Sight, t: EcmpGroups) -> tuple[Load, ...]:
+    """The groups with a hot member, worked out once a tick."""
+    if sight.group_loads is None:
+        sight.group_loads = Loads(sight, t)
+    return sight.group_loads.all
 
 
-def _mean(values: Floats) -> Floats:
-    """Means along the last axis of what is known; NaN where nothing is."""
-    known = np.isfinite(values)
+def _level(own: Floats, alive: Mask, counts: Mask) -> Floats:
+    """[members] means over the ticks that count; NaN of the dead and of the silent."""
+    level = np.full(len(own), np.nan, np.float32)
+    known = np.isfinite(own) & counts & alive[:, None]
     with np.errstate(invalid="ignore"):
-        mean: Floats = np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)
-    return mean
+        level = np.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
+    return level

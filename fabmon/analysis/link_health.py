@@ -1,4 +1,4 @@
-"""Links that are sick: slower than their peers, damaged all the time, damaged in a burst, flapping.
+"""Links that are sick: slower than their peers, losing much to damage, damaged, flapping.
 
 One of them for each cable, the most telling first: a link that flaps also has errors.
 """
@@ -35,6 +35,9 @@ _PHYSICAL = (
     "nvlink_effective_errors",
 )
 """Counters of damage on the link itself; lost packets and retransmissions are congestion's too."""
+
+_PACKET_BITS = 4096 * 8
+"""What is lost with a damaged packet of RoCE or InfiniBand."""
 
 _CABLE = "Clean or change the cable or the optics; look at its power levels (ethtool -m)."
 
@@ -108,8 +111,9 @@ class LinkHealth:
         for row in np.flatnonzero(lasting | burst).tolist():
             worst = float(errors[row].max())
             named = self._named(sight, row)
-            cause = "degraded_link" if lasting[row] else "error_burst"
-            often = "keeps receiving" if lasting[row] else "received a burst of"
+            lossy = self._is_lossy(sight, row, worst)
+            cause = "degraded_link" if lossy else "error_burst"
+            often = "loses much of what it carries to" if lossy else "receives"
             yield self._condition(
                 sight,
                 row,
@@ -122,6 +126,16 @@ class LinkHealth:
                 _CABLE,
                 0.9 if lasting[row] else 0.8,
             )
+
+    def _is_lossy(self, sight: Sight, row: int, errors_per_s: float) -> bool:
+        """Whether damage takes a good part of the line rate; it keeps the name it opened with."""
+        port = sight.structure.fabric.ports[row]
+        if f"error_burst:{port.id}" in sight.standing:
+            return False
+        if f"degraded_link:{port.id}" in sight.standing:
+            return True
+        rate = float(sight.moment.line_rate_bps[row])
+        return bool(errors_per_s * _PACKET_BITS >= self._t.lossy * rate)
 
     def _named(self, sight: Sight, row: int) -> str:
         known = {name: float(sight.moment.column(name)[row]) for name in _PHYSICAL}

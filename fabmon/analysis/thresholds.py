@@ -18,7 +18,10 @@ class EcmpGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hot_util: float
     hot_ticks: int
     of_ticks: int
-    room_util: float
+    full_util: float
+    full_ticks: int
+    used_util: float
+    held: float
     lost_min: float
 
 
@@ -34,29 +37,42 @@ class Incast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkHealth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Errors a second; changes of carrier in two minutes; a share of the peers' line rate."""
+    """Errors a second; changes of carrier in two minutes; shares of line rate."""
 
     flaps: int
     slower_than_peers: float
     errors_per_s: float
     lasting_ticks: int
     burst_per_s: float
+    lossy: float
 
 
 class UnevenRails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Shares: of line rate, and of the bandwidth lost."""
+    """Shares: of line rate, of the busiest rail, of the bandwidth lost."""
 
     busy_util: float
+    low: float
+    of_ticks: int
     lost_min: float
 
 
 class Straggler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Shares: of line rate, of the peers' median, and of the host's rails."""
+    """Shares of line rate and of the others' median; a correlation."""
 
     busy_util: float
     below: float
-    sigmas: float
-    of_rails: float
+    ticks: int
+    alike: float
+
+
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shares: of time, of the usual PCIe, of line rate."""
+
+    stalled: float
+    narrow: float
+    busy_util: float
+    ticks: int
+    of_ticks: int
 
 
 class LinkDown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,5 +96,6 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_health: LinkHealth
     uneven_rails: UnevenRails
     straggler: Straggler
+    bus: Bus
     link_down: LinkDown
     node_lost: NodeLost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -27,8 +27,13 @@ class Tracker:
         self._update_every_ns = int(thresholds.update_every_s * 1e9)
         self._open: dict[str, _Life] = {}
 
-    def accept(self, conditions: Iterable[Condition], time_ns: int) -> list[tuple[Change, Finding]]:
-        """What opened, moved or closed at this tick, given all that holds at it."""
+    def accept(
+        self, conditions: Iterable[Condition], time_ns: int, explained: Collection[str] = ()
+    ) -> list[tuple[Change, Finding]]:
+        """What opened, moved or closed at this tick, given all that holds at it.
+
+        Findings whose key is in `explained` close at once: their root has been found.
+        """
         changes: list[tuple[Change, Finding]] = []
         for condition in conditions:
             life = self._open.get(condition.key)
@@ -42,7 +47,7 @@ class Tracker:
             if self._has_moved(life, time_ns):
                 life.told_ns, life.told_text = time_ns, life.finding.text
                 changes.append((Change.UPDATE, life.finding))
-        changes += self._close(time_ns)
+        changes += self._close(time_ns, explained)
         return changes
 
     def open(self) -> tuple[Finding, ...]:
@@ -54,11 +59,14 @@ class Tracker:
         due = time_ns - life.told_ns >= self._update_every_ns
         return due and life.finding.text != life.told_text
 
-    def _close(self, time_ns: int) -> list[tuple[Change, Finding]]:
+    def _close(
+        self, time_ns: int, explained: Collection[str]
+    ) -> list[tuple[Change, Finding]]:
         gone = [
             key
             for key, life in self._open.items()
-            if life.seen_ns != time_ns and time_ns - life.seen_ns >= self._close_after_ns
+            if key in explained
+            or (life.seen_ns != time_ns and time_ns - life.seen_ns >= self._close_after_ns)
         ]
         closed = []
         for key in gone:

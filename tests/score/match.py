@@ -163,7 +163,7 @@ def _fits(said: Said, each: Expected, played: Played, from_hosts: bool) -> bool:
             return bool(named) and len(named) >= 0.5 * len(said.ports)
         return each.place in (said.subject, played.peer.get(said.subject))
     assert each.truth is not None
-    if not each.onset_s - 1 <= said.second <= each.until_s + _LATE_S:
+    if not each.truth.since_s <= said.second <= each.until_s + _LATE_S:
         return False
     return _is_there(said, each.truth, played)
 
