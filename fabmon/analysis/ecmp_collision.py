@@ -19,7 +19,7 @@ from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
 _IDLE_UTIL = 0.02
-_QUEUE_ELSEWHERE = (
+QUEUE_ELSEWHERE = (
     "degraded_link",
     "error_burst",
     "flapping_link",
@@ -50,7 +50,9 @@ class EcmpCollisions:
         that loses most: a link has a group for each set of destinations.
         """
         worst: dict[str, Condition] = {}
-        polarized = {load.group.node for load in loads(sight, self._t) if is_polarized(load)}
+        polarized = {
+            load.group.node for load in loads(sight, self._t) if is_polarized(sight, load)
+        }
         for load in loads(sight, self._t):
             if load.is_lone or load.lost < self._t.lost_min or load.group.node in polarized:
                 continue
@@ -109,7 +111,7 @@ class EcmpCollisions:
             confidence=self._confidence(load, member),
             lost=lost,
             unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
-            unless=() if float(level[member]) >= self._t.full_util else _QUEUE_ELSEWHERE,
+            unless=() if float(level[member]) >= self._t.full_util else QUEUE_ELSEWHERE,
         )
 
     def _confidence(self, load: Load, member: int) -> float:

@@ -22,9 +22,10 @@ _MOST = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """`full` is [ports]; `explain` [TICKS]: whether the marks of a tick are theirs."""
+    """`full` is [ports]; `marks` [TICKS]: whether anybody saw any; `explain` whether all are theirs."""
 
     full: Mask
+    marks: Mask
     explain: Mask
 
 
@@ -40,10 +41,11 @@ def _full_receivers(sight: Sight) -> Receivers:
     marks = np.nan_to_num(np.fmax(sight.window("ecn"), sight.window("cnp_sent")))
     marks = np.where(rail[:, None], marks, 0)
     if not marks.any():
-        return Receivers(np.zeros(len(rail), np.bool_), np.zeros(TICKS, np.bool_))
+        none = np.zeros(TICKS, np.bool_)
+        return Receivers(np.zeros(len(rail), np.bool_), none, none)
     with np.errstate(invalid="ignore"):
         at_line_rate = (sight.received >= FULL) & rail[:, None]
         full = at_line_rate[:, -_TICKS:].sum(axis=1) >= 2
         theirs = np.where(at_line_rate | full[:, None], marks, 0).sum(axis=0)
         explain: Mask = theirs >= _MOST * np.maximum(marks.sum(axis=0), 1)
-    return Receivers(full, explain)
+    return Receivers(full, marks.any(axis=0), explain)

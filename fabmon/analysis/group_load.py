@@ -38,7 +38,9 @@ class Load:
     `hot` are the members that are too small for what they are given, `hot_ticks` how often. `queue`
     says what tells of it: `marks`, `pause`, or empty for nothing but the utilisation, where neither
     can be seen. `streams` is the least number of flows that the group can carry now, from what its
-    biggest sender sends; None when no sender is seen.
+    biggest sender sends; None when no sender is seen. `is_lone` says that one flow alone fills the
+    hottest link, `is_full` that the whole group was full in some second, `peak` is the utilisation of
+    the hottest link in its hottest second.
     """
 
     group: Group
@@ -48,6 +50,8 @@ class Load:
     queue: str
     streams: int | None
     is_lone: bool
+    is_full: bool
+    peak: float
 
     @property
     def links(self) -> int:
@@ -75,6 +79,12 @@ class Load:
         return int((self.level > _CARRIES * self.top).sum())
 
     @property
+    def share_of_used(self) -> float:
+        """Share of the traffic that they carry."""
+        level = np.nan_to_num(self.level)
+        return float(level[level > _CARRIES * self.top].sum() / level.sum())
+
+    @property
     def effective_flows(self) -> float:
         """How many equal flows would be as uneven as this."""
         return effective_flows(self.level[np.isfinite(self.level)])
@@ -92,11 +102,9 @@ class Loads:
     def all(self) -> tuple[Load, ...]:
         """Those with a hot member; none that is only less full than another's."""
         found = list(self._candidates())
-        top = max((load.top for load in found if load.queue), default=0.0)
-        full = self._t.full_util
-        return tuple(
-            load for load in found if not load.queue or load.top >= min(full, _ALIKE * top)
-        )
+        peak = max((load.peak for load in found if load.queue), default=0.0)
+        least = min(self._t.full_util, _ALIKE * peak)
+        return tuple(load for load in found if not load.queue or load.peak >= least)
 
     def _candidates(self) -> Iterator[Load]:
         recent = np.nan_to_num(self.util)
@@ -130,11 +138,13 @@ class Loads:
         else:
             hot_ticks = (known >= t.hot_util).sum(axis=1)
             hot = hot_ticks >= t.hot_ticks
-            level = _level(own, alive, top >= t.hot_util)
+            counts = top >= t.hot_util
+            level = _level(own, alive, counts)
         if not hot.any():
             return None
-        streams, is_lone = self._streams(group, level)
-        return Load(group, level, hot, hot_ticks, kind, streams, is_lone)
+        streams, is_lone = self._streams(group, level, counts)
+        is_full = bool((_mean(own[alive]) >= t.hot_util).any())
+        return Load(group, level, hot, hot_ticks, kind, streams, is_lone, is_full, float(top.max()))
 
     def _queue(self, group: Group) -> tuple[str, Mask]:
         """What can tell of a queue in front of the group, and in which of the ticks it did."""
@@ -143,20 +153,21 @@ class Loads:
         nothing = np.zeros(ticks, np.bool_)
         if not len(hosts):
             return "", nothing
-        held = self._held(group)
         column = "ecn" if group.is_inward else "cnp"
         if not np.isfinite(sight.window(column)[hosts, -1]).any():
             paused = sight.window("pause_rx")[hosts, -1], sight.window("stall")[hosts, -1]
             seen = np.isfinite(paused).any()
-            return ("pause", held) if seen else ("", nothing)
+            return ("pause", self._held(group)) if seen else ("", nothing)
         receivers = full_receivers(sight)
+        if not receivers.marks[-ticks:].any():
+            return "pause", self._held(group)  # ECN may be off, or the queue too short for it
         if group.is_inward:
             open_ones = hosts[~receivers.full[hosts]]
             marked = sight.marked[open_ones][:, -ticks:].any(axis=0)
         else:
             slowed = np.nan_to_num(sight.window("cnp")[hosts][:, -ticks:]) > 1
             marked = slowed.any(axis=0) & ~receivers.explain[-ticks:]
-        return ("pause" if held.sum() > marked.sum() else "marks"), marked | held
+        return "marks", marked
 
     def _held(self, group: Group) -> Mask:
         """[ticks]: whether those who fill the group are held, and the group itself is not."""
@@ -178,14 +189,14 @@ class Loads:
         held: Mask = (before > self._t.held) & (after < 0.5 * before)
         return held
 
-    def _streams(self, group: Group, level: Floats) -> tuple[int | None, bool]:
+    def _streams(self, group: Group, level: Floats, counts: Mask) -> tuple[int | None, bool]:
         """The least number of flows in the group, and whether one alone fills its hottest link."""
         if not len(group.edges):
             return None, False
         sight = self._sight
         way = "tx_bps" if group.is_inward else "rx_bps"
-        sent = np.nan_to_num(sight.window(way)[group.edges][:, -self._t.of_ticks :])
-        total = np.nan_to_num(sight.window("tx_bps")[group.rows][:, -self._t.of_ticks :])
+        sent = np.nan_to_num(sight.window(way)[group.edges][:, -self._t.of_ticks :][:, counts])
+        total = np.nan_to_num(sight.window("tx_bps")[group.rows][:, -self._t.of_ticks :][:, counts])
         biggest = float(sent.sum(axis=1).max())
         if biggest <= 0:
             return None, False
@@ -208,3 +219,9 @@ def _level(own: Floats, alive: Mask, counts: Mask) -> Floats:
     with np.errstate(invalid="ignore"):
         level = np.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
     return level
+
+
+def _mean(own: Floats) -> Floats:
+    """[ticks] mean over the members, the silent as idle."""
+    mean: Floats = np.nan_to_num(own).mean(axis=0)
+    return mean

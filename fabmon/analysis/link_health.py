@@ -36,6 +36,8 @@ _PHYSICAL = (
 )
 """Counters of damage on the link itself; lost packets and retransmissions are congestion's too."""
 
+_LOST_PACKETS = ("phy_rx_crc_errors", "phy_rx_errors", "ib_rx_errors", "netdev_rx_errors")
+"""Counters in packets, not in symbols or blocks."""
 _PACKET_BITS = 4096 * 8
 """What is lost with a damaged packet of RoCE or InfiniBand."""
 
@@ -111,7 +113,7 @@ class LinkHealth:
         for row in np.flatnonzero(lasting | burst).tolist():
             worst = float(errors[row].max())
             named = self._named(sight, row)
-            lossy = self._is_lossy(sight, row, worst)
+            lossy = self._is_lossy(sight, row)
             cause = "degraded_link" if lossy else "error_burst"
             often = "loses much of what it carries to" if lossy else "receives"
             yield self._condition(
@@ -127,7 +129,7 @@ class LinkHealth:
                 0.9 if lasting[row] else 0.8,
             )
 
-    def _is_lossy(self, sight: Sight, row: int, errors_per_s: float) -> bool:
+    def _is_lossy(self, sight: Sight, row: int) -> bool:
         """Whether damage takes a good part of the line rate; it keeps the name it opened with."""
         port = sight.structure.fabric.ports[row]
         if f"error_burst:{port.id}" in sight.standing:
@@ -135,7 +137,8 @@ class LinkHealth:
         if f"degraded_link:{port.id}" in sight.standing:
             return True
         rate = float(sight.moment.line_rate_bps[row])
-        return bool(errors_per_s * _PACKET_BITS >= self._t.lossy * rate)
+        lost = [float(np.nan_to_num(sight.moment.column(name)[row])) for name in _LOST_PACKETS]
+        return bool(max(lost) * _PACKET_BITS >= self._t.lossy * rate)
 
     def _named(self, sight: Sight, row: int) -> str:
         known = {name: float(sight.moment.column(name)[row]) for name in _PHYSICAL}

@@ -19,18 +19,27 @@ from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
-_CHANCE = 0.005
-_FEW = 4
+_CHANCE = 0.0005
+_FEW_FLOWS = 8
+_FEW_LINKS = 4
+_MOST = 0.97
+"""Share of the traffic that the used links must carry: flows of other sizes blur the count."""
 
 
-def is_polarized(load: Load) -> bool:
+def is_polarized(sight: Sight, load: Load) -> bool:
     """Whether chance does not explain how few links are used."""
     flows = load.streams
-    if load.group.is_inward or flows is None or flows < _FEW or load.links < _FEW:
+    if load.group.is_inward or flows is None or flows < _FEW_FLOWS or load.links < _FEW_LINKS:
         return False
-    if load.used >= load.links:
+    if 2 * load.used > load.links or load.share_of_used < _MOST or _is_static(sight, load):
         return False
     return occupied_at_most(load.used, flows, load.links) < _CHANCE
+
+
+def _is_static(sight: Sight, load: Load) -> bool:
+    """InfiniBand does not hash: its tables may well send many flows over few links."""
+    ports = sight.structure.fabric.ports
+    return ports[int(load.group.rows[0])].kind == "infiniband"
 
 
 class Polarization:
@@ -42,7 +51,7 @@ class Polarization:
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition a group."""
         for load in loads(sight, self._t):
-            if load.lost >= self._t.lost_min and is_polarized(load):
+            if load.lost >= self._t.lost_min and is_polarized(sight, load):
                 yield _condition(sight, load)
 
 

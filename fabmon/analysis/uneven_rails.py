@@ -100,4 +100,5 @@ class UnevenRails:
             confidence=0.85,
             lost=round(lost, 3),
             victims=tuple(names[1:]),
+            unless=("incast",),
         )

@@ -125,8 +125,12 @@ def _fault(rng: np.random.Generator, kind: str) -> Fault:
     at = round(float(rng.uniform(_FROM_S, _TO_S)), 1)
     lasts = round(float(rng.uniform(*_LASTS_S)), 1)
     share: float | None = None
+    rate = float(rng.choice([200.0, 2000.0, 10000.0]))
+    if kind == "saturated_counter":
+        at, lasts = 0.0, float(SECONDS)  # it has been full for weeks, as they are
     if kind == "degraded_link":
         share = float(rng.choice([0.25, 0.5]))
+        rate = max(rate, 2000.0)
     elif kind in ("slow_receiver", "pcie_limit"):
         share = float(rng.uniform(0.25, 0.45))
     elif kind == "pause_storm":
@@ -140,7 +144,7 @@ def _fault(rng: np.random.Generator, kind: str) -> Fault:
         share=share,
         flows=int(rng.integers(4, 10)) if kind == "incast" else None,
         extra_s=float(rng.uniform(2.0, 6.0)),
-        rate=float(rng.choice([200.0, 2000.0, 20000.0])),
+        rate=rate,
         shown=bool(rng.random() < 0.7),
         crash=bool(rng.random() < 0.5),
         period_s=float(rng.uniform(4.0, 8.0)),

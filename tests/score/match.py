@@ -18,8 +18,14 @@ _BEFORE_S, _AFTER_S = 10, 3
 _AGAIN_S = 15
 _BY_NODE = ("polarization", "oversubscription", "straggler", "node_lost")
 _NEEDS_QUEUE = ("polarization", "incast", "slow_receiver")
-_ALSO_TRUE = {"flapping_link": ("link_down",), "node_lost": ("link_down",)}
-"""What may be said beside the cause, since it is true as well: a port that is down is down."""
+_ALSO_TRUE = {
+    "flapping_link": ("link_down",),
+    "node_lost": ("link_down",),
+    "error_burst": ("saturated_counter",),
+    "degraded_link": ("saturated_counter",),
+}
+"""What may be said beside the cause, since it is true as well: a port that is down is down, and
+errors fill InfiniBand's counters."""
 
 
 @dataclass
