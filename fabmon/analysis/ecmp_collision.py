@@ -50,11 +50,14 @@ class EcmpCollisions:
         that loses most: a link has a group for each set of destinations.
         """
         worst: dict[str, Condition] = {}
-        polarized = {
-            load.group.node for load in loads(sight, self._t) if is_polarized(sight, load)
-        }
-        for load in loads(sight, self._t):
-            if load.is_lone or load.lost < self._t.lost_min or load.group.node in polarized:
+        uneven = [
+            load
+            for load in loads(sight, self._t)
+            if not load.is_lone and load.lost >= self._t.lost_min
+        ]
+        polarized = {load.group.node for load in uneven if is_polarized(sight, load)}
+        for load in uneven:
+            if load.group.node in polarized and not load.group.is_inward:
                 continue
             for member in np.flatnonzero(load.hot).tolist():
                 condition = self._condition(sight, load, member)

@@ -21,13 +21,12 @@ from fabmon.analysis.structure import NONE, Group, Mask
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
-_SENDS = 0.02
-"""Share of line rate above which a port counts as a sender."""
+_COLLISION = "ecmp_collision:"
 _CARRIES = 0.1
 """Share of the hottest link's load above which a link counts as used."""
 _ALIKE = 0.97
 """Links at this share of the hottest are as hot as it is."""
-_LEADS = 0.9
+_LEADS = 0.95
 """Share of the hottest link's load, tick by tick, that a hot link must have."""
 
 
@@ -102,9 +101,16 @@ class Loads:
     def all(self) -> tuple[Load, ...]:
         """Those with a hot member; none that is only less full than another's."""
         found = list(self._candidates())
-        peak = max((load.peak for load in found if load.queue), default=0.0)
+        peak = max([load.peak for load in found if load.queue] + [self._standing_peak()])
         least = min(self._t.full_util, _ALIKE * peak)
         return tuple(load for load in found if not load.queue or load.peak >= least)
+
+    def _standing_peak(self) -> float:
+        """Utilisation, in its hottest second, of the links that are known to collide already."""
+        ports = self._sight.structure.fabric.ports
+        told = {key.partition(":")[2] for key in self._sight.standing if key.startswith(_COLLISION)}
+        rows = [port.row for port in ports if port.id in told] if told else []
+        return float(np.nan_to_num(self.util[rows]).max()) if rows else 0.0
 
     def _candidates(self) -> Iterator[Load]:
         recent = np.nan_to_num(self.util)
@@ -124,17 +130,21 @@ class Loads:
             return None
         known = np.nan_to_num(own)
         top = known.max(axis=0)
-        kind, queued = self._queue(group)
+        kind, queued, passes_on = self._queue(group)
         if kind:
             counts = queued & (top >= t.used_util)
-            hot_ticks = (counts & (known >= _LEADS * top)).sum(axis=1)
-            full_ticks = (counts & (known >= t.full_util)).sum(axis=1)
-            level = _level(own, alive, counts)
             if not counts.any():
                 return None
+            leads = counts & (known >= _LEADS * top) & ~passes_on
+            hot_ticks = leads.sum(axis=1)
+            full_ticks = (counts & (known >= t.full_util) & ~passes_on).sum(axis=1)
+            level = _level(own, alive, counts)
             with np.errstate(invalid="ignore"):
-                leads = level >= _ALIKE * np.nanmax(level)
-            hot = leads & ((hot_ticks >= t.hot_ticks) | (full_ticks >= t.full_ticks))
+                alike = level >= _ALIKE * np.nanmax(level)
+            always = hot_ticks == counts.sum()
+            hot = alike & (
+                (always & (hot_ticks >= t.hot_ticks)) | (full_ticks >= t.full_ticks)
+            )
         else:
             hot_ticks = (known >= t.hot_util).sum(axis=1)
             hot = hot_ticks >= t.hot_ticks
@@ -146,31 +156,35 @@ class Loads:
         is_full = bool((_mean(own[alive]) >= t.hot_util).any())
         return Load(group, level, hot, hot_ticks, kind, streams, is_lone, is_full, float(top.max()))
 
-    def _queue(self, group: Group) -> tuple[str, Mask]:
-        """What can tell of a queue in front of the group, and in which of the ticks it did."""
+    def _queue(self, group: Group) -> tuple[str, Mask, Mask]:
+        """What can tell of a queue in front of the group; in which [ticks] it did; and which
+        [members, ticks] are held themselves, so that the queue is further on.
+        """
         sight, ticks = self._sight, self._t.of_ticks
         hosts = group.hosts
-        nothing = np.zeros(ticks, np.bool_)
+        no_tick = np.zeros(ticks, np.bool_)
+        nobody = np.zeros((len(group.rows), 1), np.bool_)
         if not len(hosts):
-            return "", nothing
+            return "", no_tick, nobody
         column = "ecn" if group.is_inward else "cnp"
-        if not np.isfinite(sight.window(column)[hosts, -1]).any():
-            paused = sight.window("pause_rx")[hosts, -1], sight.window("stall")[hosts, -1]
-            seen = np.isfinite(paused).any()
-            return ("pause", self._held(group)) if seen else ("", nothing)
+        counted = np.isfinite(sight.window(column)[hosts, -1]).any()
         receivers = full_receivers(sight)
-        if not receivers.marks[-ticks:].any():
-            return "pause", self._held(group)  # ECN may be off, or the queue too short for it
+        if not counted or not receivers.marks[-ticks:].any():
+            # ECN may be off, or the queue too short for it.
+            paused = sight.window("pause_rx")[hosts, -1], sight.window("stall")[hosts, -1]
+            if not counted and not np.isfinite(paused).any():
+                return "", no_tick, nobody
+            return "pause", *self._held(group)
         if group.is_inward:
             open_ones = hosts[~receivers.full[hosts]]
             marked = sight.marked[open_ones][:, -ticks:].any(axis=0)
         else:
             slowed = np.nan_to_num(sight.window("cnp")[hosts][:, -ticks:]) > 1
             marked = slowed.any(axis=0) & ~receivers.explain[-ticks:]
-        return "marks", marked
+        return "marks", marked, nobody
 
-    def _held(self, group: Group) -> Mask:
-        """[ticks]: whether those who fill the group are held, and the group itself is not."""
+    def _held(self, group: Group) -> tuple[Mask, Mask]:
+        """[ticks]: whether those who fill the group are held; [members, ticks]: whether it is."""
         sight, ticks = self._sight, self._t.of_ticks
         peer = sight.structure.peer
         if group.is_inward:
@@ -181,13 +195,9 @@ class Loads:
             feeders = feeders[feeders != NONE]
         else:
             feeders = group.hosts
-        if not len(feeders):
-            return np.zeros(ticks, np.bool_)
-        share = np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -ticks:]
-        before = np.nan_to_num(share[feeders]).max(axis=0)
-        after = np.nan_to_num(share[group.rows]).max(axis=0)
-        held: Mask = (before > self._t.held) & (after < 0.5 * before)
-        return held
+        share = np.nan_to_num(np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -ticks:])
+        before = share[feeders].max(axis=0, initial=0.0)
+        return before > self._t.held, share[group.rows] > 0.5 * before
 
     def _streams(self, group: Group, level: Floats, counts: Mask) -> tuple[int | None, bool]:
         """The least number of flows in the group, and whether one alone fills its hottest link."""

@@ -36,6 +36,7 @@ _PHYSICAL = (
 )
 """Counters of damage on the link itself; lost packets and retransmissions are congestion's too."""
 
+_KNOWN_TICKS = 10
 _LOST_PACKETS = ("phy_rx_crc_errors", "phy_rx_errors", "ib_rx_errors", "netdev_rx_errors")
 """Counters in packets, not in symbols or blocks."""
 _PACKET_BITS = 4096 * 8
@@ -49,6 +50,8 @@ class LinkHealth:
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
+        self._stuck: set[int] = set()
+        self._filled: dict[int, int] = {}
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition a cable."""
@@ -110,6 +113,7 @@ class LinkHealth:
         errors = np.nan_to_num(sight.window("damage"))
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
         burst = (errors[:, -3:] >= self._t.burst_per_s).any(axis=1)
+        burst[self._just_filled(sight)] = True
         for row in np.flatnonzero(lasting | burst).tolist():
             worst = float(errors[row].max())
             named = self._named(sight, row)
@@ -128,6 +132,21 @@ class LinkHealth:
                 _CABLE,
                 0.9 if lasting[row] else 0.8,
             )
+
+    def _just_filled(self, sight: Sight) -> list[int]:
+        """Ports one of whose error counters ran into its maximum a moment ago: how fast, is lost.
+
+        What stuck when the port was first heard of has done so for long.
+        """
+        moment = sight.moment
+        width = moment.values.shape[1]
+        watched = [moment.columns[name] for name in _PHYSICAL if name in moment.columns]
+        stuck = set(moment.stuck[np.isin(moment.stuck % width, watched)].tolist())
+        for row in {cell // width for cell in stuck - self._stuck}:
+            if np.isfinite(sight.window("damage", _KNOWN_TICKS)[row, 0]):
+                self._filled[row] = moment.seq
+        self._stuck = stuck
+        return [row for row, seq in self._filled.items() if moment.seq - seq < _KNOWN_TICKS]
 
     def _is_lossy(self, sight: Sight, row: int) -> bool:
         """Whether damage takes a good part of the line rate; it keeps the name it opened with."""

@@ -32,6 +32,9 @@ class _Judge:
         self._structure = structure
         self._causes = {each.cause for each in roots}
         self._lost = {each.subject for each in roots if each.cause == "node_lost"}
+        self._polarized = {
+            each.subject.partition("/")[0] for each in roots if each.cause == "polarization"
+        }
         self._links: dict[str, set[int]] = {cause: set() for cause in _OF_LINK}
         self._host_ports: dict[str, set[int]] = {cause: set() for cause in _OF_HOST_PORT}
         for each in roots:
@@ -48,6 +51,8 @@ class _Judge:
         if cause == "link_down":
             flapping = self._links["flapping_link"]
             return bool(self._nodes(symptom) & self._lost) or symptom.rows[0] in flapping
+        if cause == "ecmp_collision" and symptom.subject.partition("/")[0] in self._polarized:
+            return True
         if cause in ("ecmp_collision", "polarization", "oversubscription"):
             sick = self._links["degraded_link"] | self._links["flapping_link"]
             return symptom.rows[0] in sick

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.ecmp_collision import QUEUE_ELSEWHERE
 from fabmon.analysis.group_load import Load, loads
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
@@ -30,7 +31,8 @@ class Oversubscription:
             if load.group.is_inward or load.lost >= self._t.lost_min or load.is_lone:
                 continue
             more = _below_to_above(sight, load) > _MORE
-            if (load.queue and load.is_full) or (more and load.mean >= _FULL):
+            seen = load.queue and (load.is_full or more)
+            if seen or (more and load.mean >= _FULL):
                 yield _condition(sight, load)
 
 
@@ -67,4 +69,5 @@ def _condition(sight: Sight, load: Load) -> Condition:
         confidence=0.9 if load.queue else 0.8,
         lost=max(0.0, 1.0 - 1.0 / ratio) if ratio > 1 else 0.0,
         unseen="" if load.queue else "whether anybody is slowed by it",
+        unless=() if load.is_full else QUEUE_ELSEWHERE,
     )

@@ -20,7 +20,7 @@ from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
 _CHANCE = 0.0005
-_FEW_FLOWS = 8
+_FEW_FLOWS = 6
 _FEW_LINKS = 4
 _MOST = 0.97
 """Share of the traffic that the used links must carry: flows of other sizes blur the count."""
