@@ -15,6 +15,7 @@ from fabmon.analysis.group_load import Load, loads
 from fabmon.analysis.nullmodel import peak_to_average_p95
 from fabmon.analysis.polarization import is_polarized
 from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import NONE
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
@@ -32,6 +33,8 @@ QUEUE_ELSEWHERE = (
 )
 """What makes queues and pause of its own: a link that is not full is not blamed for them."""
 _CRITICAL_LOST = 0.5
+_SAME = 0.01
+"""Two links whose levels differ by less than this share may well carry the same."""
 _QUEUES = {
     "marks": "packets of its flows are ECN-marked",
     "pause": "those who fill it are held",
@@ -56,17 +59,24 @@ class EcmpCollisions:
             if not load.is_lone and load.lost >= self._t.lost_min
         ]
         polarized = {load.group.node for load in uneven if is_polarized(sight, load)}
+        carried_on = _carried_on(sight, uneven)
+        passing = {row for rows in carried_on.values() for row in rows}
         for load in uneven:
             if load.group.node in polarized and not load.group.is_inward:
                 continue
             for member in np.flatnonzero(load.hot).tolist():
-                condition = self._condition(sight, load, member)
+                row = int(load.group.rows[member])
+                if row in passing:
+                    continue
+                condition = self._condition(sight, load, member, carried_on.get(row, []))
                 before = worst.get(condition.key)
                 if before is None or before.lost < condition.lost:
                     worst[condition.key] = condition
         yield from worst.values()
 
-    def _condition(self, sight: Sight, load: Load, member: int) -> Condition:
+    def _condition(
+        self, sight: Sight, load: Load, member: int, carried_on: list[int]
+    ) -> Condition:
         structure, level = sight.structure, load.level
         rows = load.group.rows
         row = int(rows[member])
@@ -89,7 +99,7 @@ class EcmpCollisions:
             cause="ecmp_collision",
             severity=CRITICAL if lost >= _CRITICAL_LOST else WARNING,
             subject=port.id,
-            rows=(row, *(int(each) for each in rows if each != row)),
+            rows=(row, *carried_on, *(int(each) for each in rows if each != row)),
             text=(
                 f"{structure.label(row)}{towards} sends at {percent(level[member])} of line rate"
                 f" while {group} at {percent(load.mean)}; the group loses"
@@ -113,6 +123,7 @@ class EcmpCollisions:
             ),
             confidence=self._confidence(load, member),
             lost=lost,
+            victims=tuple(structure.fabric.ports[each].id for each in carried_on),
             unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
             unless=() if float(level[member]) >= self._t.full_util else QUEUE_ELSEWHERE,
         )
@@ -122,3 +133,31 @@ class EcmpCollisions:
         share = int(load.hot_ticks[member]) / self._t.of_ticks
         sure = 0.75 if load.queue else 0.5
         return round(min(0.98, sure + (0.98 - sure) * share), 2)
+
+
+def _carried_on(sight: Sight, uneven: list[Load]) -> dict[int, list[int]]:
+    """Hot uplinks, and the hot links behind the next switch that are as full as they are.
+
+    Flows that collided on their way up go down together where their leaf is the same: there is no
+    second queue, and whether there is one cannot be told apart.
+    """
+    structure = sight.structure
+    ups: dict[int, list[tuple[int, float]]] = {}
+    for load in uneven:
+        if not load.group.is_inward:
+            for member in np.flatnonzero(load.hot).tolist():
+                row = int(load.group.rows[member])
+                peer = int(structure.peer[row])
+                if peer != NONE:
+                    known = ups.setdefault(int(structure.node[peer]), [])
+                    known.append((row, float(load.level[member])))
+    found: dict[int, list[int]] = {}
+    for load in uneven:
+        if load.group.is_inward:
+            for member in np.flatnonzero(load.hot).tolist():
+                row, level = int(load.group.rows[member]), float(load.level[member])
+                for up, same in ups.get(int(structure.node[row]), ()):
+                    if abs(level - same) <= _SAME * level:
+                        found.setdefault(up, []).append(row)
+                        break
+    return found

@@ -62,6 +62,9 @@ def score(played: Played) -> Score:
     for said in played.said:
         if not _accept(said, expected, played):
             wrong.append(said)
+    for each in expected:
+        if each.episode is not None and not each.found:
+            _find_inside(each, played)
     return Score(expected, wrong, played.said, *_plain(played, expected))
 
 
@@ -152,6 +155,17 @@ def _accept(said: Said, expected: list[Expected], played: Played) -> bool:
         each.found.append(said)
         return True
     return any(_also_true(said, each, played) for each in expected)
+
+
+def _find_inside(each: Expected, played: Played) -> None:
+    """A link that is as full as the one that feeds it is told inside that one's finding."""
+    ends = {each.place, played.peer.get(each.place, each.place)}
+    for said in played.said:
+        until = played.seconds if said.until is None else said.until
+        overlaps = said.second <= each.until_s and until >= each.onset_s
+        if said.cause == COLLISION and overlaps and ends & said.victims:
+            each.found.append(said)
+            return
 
 
 def _fits(said: Said, each: Expected, played: Played, from_hosts: bool) -> bool:

@@ -33,6 +33,7 @@ class Said:
     text: str
     confidence: float
     until: int | None = None
+    victims: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -93,6 +94,8 @@ def play(scenario: Scenario, seconds: int) -> Played:
                 played.said.append(said)
             elif change is Change.CLOSE:
                 open_now.pop(finding.key).until = now
+        for finding in scene.findings:
+            open_now[finding.key].victims.update(finding.victims)
         played.plain += [(now, fabric.ports[row].id) for row in plain.flags(scene.moment)]
     played.truths = feed.truth
     name = plant.port_id

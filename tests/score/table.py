@@ -63,11 +63,12 @@ wrong with the link.
 
 def _table(scores: Sequence[Score]) -> str:
     lines: dict[str, _Line] = defaultdict(_Line)
+    rights: dict[str, set[int]] = defaultdict(set)
     plain_right = plain_wrong = 0
     for score in scores:
         for number, each in enumerate(score.expected):
             line = lines[each.cause]
-            line.right += len({id(said) for said in each.found})
+            rights[each.cause] |= {id(said) for said in each.found}
             if each.must:
                 line.must += 1
                 line.found += bool(each.found)
@@ -77,6 +78,8 @@ def _table(scores: Sequence[Score]) -> str:
             lines[said.cause].wrong += 1
         plain_right += len(score.plain_right)
         plain_wrong += len(score.plain_wrong)
+    for cause, found_by in rights.items():
+        lines[cause].right = len(found_by)
     delays = [delay for line in lines.values() for delay in line.delays_s]
     rows = [
         "| cause | to find | found | wrong | precision | recall | median time | plain rule finds |",
