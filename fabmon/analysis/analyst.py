@@ -62,7 +62,7 @@ class Analyst:
     def accept(self, moment: Moment) -> Scene:
         """What there is to show at this moment."""
         roots = self._tracker.open()
-        sight = self._sight(moment, frozenset(finding.key for finding in roots))
+        sight = self._sight(moment, {finding.key: finding for finding in roots})
         told = [condition for detect in self._detectors for condition in detect(sight)]
         kept, explained = one_root(told, roots, sight.structure)
         changes = self._tracker.accept(kept, moment.time_ns, explained)
@@ -70,7 +70,7 @@ class Analyst:
         self._states = {name: status.state for name, status in moment.statuses.items()}
         return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events))
 
-    def _sight(self, moment: Moment, standing: frozenset[str]) -> Sight:
+    def _sight(self, moment: Moment, standing: dict[str, Condition]) -> Sight:
         if self._structure is None or self._structure.fabric is not moment.fabric:
             self._structure = structure(moment.fabric)
         return Sight(moment, self._structure, standing)

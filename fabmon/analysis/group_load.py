@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.condition import Condition
 from fabmon.analysis.full_receivers import full_receivers
 from fabmon.analysis.nullmodel import effective_flows
 from fabmon.analysis.sight import Sight
@@ -21,7 +22,14 @@ from fabmon.analysis.structure import NONE, Group, Mask
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
-_COLLISION = "ecmp_collision:"
+_CROSS = 0.5
+"""Where the group carries so much of what its senders send, each of them has a flow in it ..."""
+_SENDS = 0.1
+"""... if it sends this share of what the biggest does."""
+_CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
+_MOST_HOT = 4
+"""So many of the hottest links of a finding about a group are looked at."""
+_LEADS_ALL = 0.98
 _CARRIES = 0.1
 """Share of the hottest link's load above which a link counts as used."""
 _ALIKE = 0.97
@@ -38,8 +46,8 @@ class Load:
     says what tells of it: `marks`, `pause`, or empty for nothing but the utilisation, where neither
     can be seen. `streams` is the least number of flows that the group can carry now, from what its
     biggest sender sends; None when no sender is seen. `is_lone` says that one flow alone fills the
-    hottest link, `is_full` that the whole group was full in some second, `peak` is the utilisation of
-    the hottest link in its hottest second.
+    hottest link, `is_full` that the whole group was full in some second, `was_full` that a hot link
+    was, often enough. `tops` is [ticks]: utilisation of the hottest link where it counts, else 0.
     """
 
     group: Group
@@ -50,7 +58,8 @@ class Load:
     streams: int | None
     is_lone: bool
     is_full: bool
-    peak: float
+    was_full: bool
+    tops: Floats
 
     @property
     def links(self) -> int:
@@ -99,18 +108,28 @@ class Loads:
 
     @cached_property
     def all(self) -> tuple[Load, ...]:
-        """Those with a hot member; none that is only less full than another's."""
-        found = list(self._candidates())
-        peak = max([load.peak for load in found if load.queue] + [self._standing_peak()])
-        least = min(self._t.full_util, _ALIKE * peak)
-        return tuple(load for load in found if not load.queue or load.peak >= least)
+        """Those with a hot member; none that is only less full than another's.
 
-    def _standing_peak(self) -> float:
-        """Utilisation, in its hottest second, of the links that are known to collide already."""
-        ports = self._sight.structure.fabric.ports
-        told = {key.partition(":")[2] for key in self._sight.standing if key.startswith(_COLLISION)}
-        rows = [port.row for port in ports if port.id in told] if told else []
-        return float(np.nan_to_num(self.util[rows]).max()) if rows else 0.0
+        A queue somewhere slows a whole job, and its marks are seen in many places: a link that is
+        not full itself is blamed for them only if no suspect was fuller while they came.
+        """
+        found = list(self._candidates())
+        suspects = [load.tops for load in found if load.queue]
+        fullest = np.max([*suspects, self._standing()], axis=0)
+        return tuple(load for load in found if not load.queue or self._leads(load, fullest))
+
+    def _leads(self, load: Load, fullest: Floats) -> bool:
+        counts = load.tops > 0
+        return load.was_full or bool((load.tops[counts] >= _LEADS_ALL * fullest[counts]).all())
+
+    def _standing(self) -> Floats:
+        """[ticks] utilisation of the fullest link of those that are told of already."""
+        told = [each for key, each in self._sight.standing.items() if key.startswith(_CROWDED)]
+        rows = [row for each in told for row in each.rows[: _MOST_HOT if _is_group(each) else 1]]
+        if not rows:
+            return np.zeros(self.util.shape[1], np.float32)
+        top: Floats = np.nan_to_num(self.util[rows]).max(axis=0)
+        return top
 
     def _candidates(self) -> Iterator[Load]:
         recent = np.nan_to_num(self.util)
@@ -141,6 +160,7 @@ class Loads:
             level = _level(own, alive, counts)
             with np.errstate(invalid="ignore"):
                 alike = level >= _ALIKE * np.nanmax(level)
+            was_full = bool((alike & (full_ticks >= t.full_ticks)).any())
             always = hot_ticks == counts.sum()
             hot = alike & (
                 (always & (hot_ticks >= t.hot_ticks)) | (full_ticks >= t.full_ticks)
@@ -148,13 +168,17 @@ class Loads:
         else:
             hot_ticks = (known >= t.hot_util).sum(axis=1)
             hot = hot_ticks >= t.hot_ticks
+            was_full = True
             counts = top >= t.hot_util
             level = _level(own, alive, counts)
         if not hot.any():
             return None
         streams, is_lone = self._streams(group, level, counts)
         is_full = bool((_mean(own[alive]) >= t.hot_util).any())
-        return Load(group, level, hot, hot_ticks, kind, streams, is_lone, is_full, float(top.max()))
+        tops = np.where(counts, known[hot].max(axis=0), 0)
+        return Load(
+            group, level, hot, hot_ticks, kind, streams, is_lone, is_full, was_full, tops
+        )
 
     def _queue(self, group: Group) -> tuple[str, Mask, Mask]:
         """What can tell of a queue in front of the group; in which [ticks] it did; and which
@@ -212,6 +236,8 @@ class Loads:
             return None, False
         bits = total.sum(axis=1)
         streams = int(np.ceil(0.98 * float(bits.sum()) / biggest))
+        if bits.sum() >= _CROSS * sent.sum():
+            streams = max(streams, int((sent.sum(axis=1) > _SENDS * biggest).sum()))
         return max(1, streams), bool(biggest >= 0.9 * bits.max() and streams <= 1)
 
 
@@ -235,3 +261,8 @@ def _mean(own: Floats) -> Floats:
     """[ticks] mean over the members, the silent as idle."""
     mean: Floats = np.nan_to_num(own).mean(axis=0)
     return mean
+
+
+def _is_group(condition: Condition) -> bool:
+    """Whether it is about a group, its hottest links first, and not about one link of it."""
+    return condition.cause != "ecmp_collision"

@@ -5,15 +5,17 @@ One of them for each cable, the most telling first: a link that flaps also has e
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import NONE
+from fabmon.analysis.structure import NONE, Rows
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
 from fabmon.analysis.words import gbps
+from fabmon.fabric.moment import Floats
 
 _LOOK_BACK = 120
 """Ticks over which changes of carrier are counted."""
@@ -50,6 +52,8 @@ class LinkHealth:
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
+        self._up: Floats = np.empty(0, np.float32)
+        self._turns: deque[tuple[int, Rows]] = deque()
         self._stuck: set[int] = set()
         self._filled: dict[int, int] = {}
 
@@ -71,6 +75,7 @@ class LinkHealth:
         moment = sight.moment
         changes = moment.window("flaps", range(len(moment.up)), _LOOK_BACK)
         counts = np.nansum(changes, axis=1) * moment.interval_s
+        counts = np.maximum(counts, self._seen_to_turn(sight))
         for row in np.flatnonzero(counts >= self._t.flaps).tolist():
             yield self._condition(
                 sight,
@@ -82,6 +87,24 @@ class LinkHealth:
                 f"{_CABLE} Take the port down until it is mended: every flap costs a reroute.",
                 0.95,
             )
+
+    def _seen_to_turn(self, sight: Sight) -> Floats:
+        """[ports] how often a port was seen to go down or up: InfiniBand counts only what fell, and
+        that rarely.
+        """
+        moment = sight.moment
+        before = np.full(len(moment.up), np.nan, np.float32)
+        before[: len(self._up)] = self._up
+        turned = np.isfinite(before) & np.isfinite(moment.up) & (before != moment.up)
+        if turned.any():
+            self._turns.append((moment.seq, np.flatnonzero(turned)))
+        while self._turns and self._turns[0][0] <= moment.seq - _LOOK_BACK:
+            self._turns.popleft()
+        self._up = np.where(np.isnan(moment.up), before, moment.up)
+        counts = np.zeros(len(moment.up), np.float32)
+        for _, rows in self._turns:
+            counts[rows] += 1
+        return counts
 
     def _slower(self, sight: Sight) -> Iterator[Condition]:
         moment, structure = sight.moment, sight.structure

@@ -39,7 +39,7 @@ class NarrowBuses:
             return
         used = np.fmax(sight.util("tx"), sight.received)[:, -t.of_ticks :]
         with np.errstate(invalid="ignore"):
-            busy = (used > t.busy_util).sum(axis=1) >= t.ticks
+            busy = (used > t.busy_util).any(axis=1)
         for row in np.flatnonzero((stalled | (narrow & busy)) & rail).tolist():
             yield _condition(sight, row, bool(narrow[row]))
 

@@ -51,7 +51,7 @@ def _condition(sight: Sight, load: Load) -> Condition:
         cause="oversubscription",
         severity=WARNING,
         subject=f"{node}/uplinks",
-        rows=tuple(int(row) for row in load.group.rows),
+        rows=tuple(int(row) for row in load.group.rows[np.argsort(-np.nan_to_num(load.level))]),
         text=(
             f"all {load.links} uplinks of {node} are full: {percent(load.mean)} of line rate on"
             f" average, {ratio:.1f} times as much can come from below"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from fabmon.analysis.structure import Structure
 from fabmon.fabric.moment import Floats, Moment
 
 if TYPE_CHECKING:
+    from fabmon.analysis.condition import Condition
     from fabmon.analysis.full_receivers import Receivers
     from fabmon.analysis.group_load import Loads
     from fabmon.analysis.pause_graph import Pauses
@@ -34,12 +36,12 @@ class Sight:
     """One tick, seen with what came before. Windows are made when they are first asked for."""
 
     def __init__(
-        self, moment: Moment, structure: Structure, standing: frozenset[str] = frozenset()
+        self, moment: Moment, structure: Structure, standing: Mapping[str, Condition] | None = None
     ) -> None:
         self.moment = moment
         self.structure = structure
-        self.standing = standing
-        """Keys of the findings that are open: what stays open may be weaker than what opens."""
+        self.standing = standing or {}
+        """The findings that are open, by key: what stays open may be weaker than what opens."""
         self.group_loads: Loads | None = None
         self.pauses: Pauses | None = None
         self.receivers: Receivers | None = None

@@ -70,25 +70,28 @@ def _hosts(sight: Sight) -> list[Rows]:
 
 
 def _moved(sight: Sight) -> Floats:
-    """[hosts, ticks]: share of its rails' line rate that each host moves; only known ticks.
+    """[hosts, ticks]: share of line rate that the middle one of its rails moves; only known ticks.
 
-    It is what a host sends or receives, the larger: beside a late host, one in a ring has nobody to
-    send to, and another nobody to receive from.
+    It is what a rail sends or receives, the larger: beside a late host, one in a ring has nobody to
+    send to, and another nobody to receive from. One rail that is busy by itself is no job.
     """
     structure, moment = sight.structure, sight.moment
     hosts = structure.rails_of_hosts
     if not hosts:
         return np.empty((0, 0), np.float32)
-    rows = np.concatenate(hosts)
-    window = sight.rhythm[rows]
-    starts = np.cumsum([0, *(len(each) for each in hosts[:-1])])
-    bits = np.add.reduceat(np.nan_to_num(window), starts, axis=0)
-    rate = np.add.reduceat(np.nan_to_num(moment.line_rate_bps[rows]), starts)
-    heard = np.isfinite(window).any(axis=0)
-    sent: Floats = (bits / np.maximum(rate, 1)[:, None]).astype(np.float32)[:, heard]
-    silent = np.isnan(window[starts, -1])
-    sent[silent] = 0  # a host that is not heard of is no straggler
-    return sent
+    with np.errstate(invalid="ignore", divide="ignore"):
+        util = sight.rhythm / moment.line_rate_bps[:, None]
+    sent = np.stack([_middle(util[rows]) for rows in hosts])
+    return sent[:, np.isfinite(util[np.concatenate(hosts)]).any(axis=0)]
+
+
+def _middle(util: Floats) -> Floats:
+    """[ticks] the lower median over the rails; a host that is not heard of is no straggler."""
+    if np.isnan(util[:, -1]).all():
+        return np.zeros(util.shape[1], np.float32)
+    known = np.nan_to_num(util)
+    middle: Floats = np.sort(known, axis=0)[(len(known) - 1) // 2]
+    return middle
 
 
 def _alike(sent: Floats, suspects: Rows) -> Floats:

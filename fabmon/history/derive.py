@@ -50,7 +50,7 @@ _DAMAGE = (
     "nvlink_symbol_errors",
     "nvlink_effective_errors",
 )
-_FALLS = ("phy_link_down_events", "ib_link_downed")
+_FALLS = "phy_link_down_events"
 """A link that fell comes up again: two changes of carrier."""
 _BUS = ("pci_stalled_write_percent", "pci_stalled_read_percent")
 _US_PER_S = 1e6
@@ -154,7 +154,8 @@ class Deriver:
 
     def _flaps(self, values: Floats) -> Floats:
         changes = self._one(values, "netdev_carrier_changes")
-        flaps: Floats = np.where(np.isnan(changes), 2 * self._worst_of(values, _FALLS), changes)
+        falls = 2 * self._one(values, _FALLS)
+        flaps: Floats = np.where(np.isnan(changes), falls, changes)
         return flaps
 
     def _wire(self, values: Floats, direction: str) -> Floats:

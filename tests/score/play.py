@@ -47,6 +47,8 @@ class Played:
     crossing: dict[str, set[str]] = field(default_factory=dict)
     queued: dict[str, set[int]] = field(default_factory=dict)
     full_leaves: dict[str, list[int]] = field(default_factory=dict)
+    crossing_flows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each leaf: senders that have a flow to another leaf, and uplinks."""
     peer: dict[str, str] = field(default_factory=dict)
     plain: list[tuple[int, str]] = field(default_factory=list)
     seconds: int = 0
@@ -107,6 +109,12 @@ def play(scenario: Scenario, seconds: int) -> Played:
     for second, ports in enumerate(queues.queued_s, start=1):
         for port in np.flatnonzero(ports).tolist():
             played.queued.setdefault(name(port), set()).add(second)
+    flows = world.flows
+    enter, leave = plant.cabling[flows.src], plant.cabling[flows.dst]
+    away = plant.leaf_of(enter) != plant.leaf_of(leave)
+    for leaf, leaf_name in enumerate(plant.leaf_names):
+        senders = np.unique(flows.src[away & (plant.leaf_of(enter) == leaf)])
+        played.crossing_flows[leaf_name] = (len(senders), plant.up)
     played.peer = {name(a): name(b) for a, b in enumerate(plant.cabling.tolist())}
     return played
 
