@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from fabmon.analysis.condition import Condition, Detector
 from fabmon.analysis.ecmp_collision import EcmpCollisions
 from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.from_hosts import FromHosts
 from fabmon.analysis.gpu_nic_numa import GpuNicNuma
 from fabmon.analysis.holding_hosts import holding_hosts
 from fabmon.analysis.incast import Incasts
@@ -32,6 +33,18 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.history.history import History
 
 _MOST_EVENTS = 500
+_OF_TRAFFIC = frozenset(
+    {
+        "ecmp_collision",
+        "host_pcie_limit",
+        "incast",
+        "oversubscription",
+        "polarization",
+        "slow_receiver",
+        "uneven_rails",
+    }
+)
+"""What can be seen only while somebody sends."""
 
 
 class Analyst:
@@ -45,6 +58,7 @@ class Analyst:
             EcmpCollisions(thresholds.ecmp_groups),
             Polarization(thresholds.ecmp_groups),
             Oversubscription(thresholds.ecmp_groups),
+            FromHosts(thresholds.from_hosts),
             Incasts(thresholds.incast),
             holding_hosts,
             NarrowBuses(thresholds.bus),
@@ -65,7 +79,10 @@ class Analyst:
         sight = self._sight(moment, {finding.key: finding for finding in roots})
         told = [condition for detect in self._detectors for condition in detect(sight)]
         kept, explained = one_root(told, roots, sight.structure)
-        changes = self._tracker.accept(kept, moment.time_ns, explained)
+        idle = {
+            each.key for each in roots if each.cause in _OF_TRAFFIC and sight.is_idle(each.rows)
+        }
+        changes = self._tracker.accept(kept, moment.time_ns, explained, idle)
         self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
         self._states = {name: status.state for name, status in moment.statuses.items()}
         return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events))

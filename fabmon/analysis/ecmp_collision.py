@@ -74,9 +74,7 @@ class EcmpCollisions:
                     worst[condition.key] = condition
         yield from worst.values()
 
-    def _condition(
-        self, sight: Sight, load: Load, member: int, carried_on: list[int]
-    ) -> Condition:
+    def _condition(self, sight: Sight, load: Load, member: int, carried_on: list[int]) -> Condition:
         structure, level = sight.structure, load.level
         rows = load.group.rows
         row = int(rows[member])
@@ -125,7 +123,7 @@ class EcmpCollisions:
             lost=lost,
             victims=tuple(structure.fabric.ports[each].id for each in carried_on),
             unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
-            unless=() if float(level[member]) >= self._t.full_util else QUEUE_ELSEWHERE,
+            unless=QUEUE_ELSEWHERE if load.queue and not load.was_full else (),
         )
 
     def _confidence(self, load: Load, member: int) -> float:

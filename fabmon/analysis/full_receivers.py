@@ -22,7 +22,9 @@ _MOST = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """`full` is [ports]; `marks` [TICKS]: whether anybody saw any; `explain` whether all are theirs."""
+    """`full` is [ports]. By tick, [TICKS]: whether anybody saw `marks`, and whether the full ones
+    `explain` nearly all of them.
+    """
 
     full: Mask
     marks: Mask
@@ -48,4 +50,5 @@ def _full_receivers(sight: Sight) -> Receivers:
         full = at_line_rate[:, -_TICKS:].sum(axis=1) >= 2
         theirs = np.where(at_line_rate | full[:, None], marks, 0).sum(axis=0)
         explain: Mask = theirs >= _MOST * np.maximum(marks.sum(axis=0), 1)
-    return Receivers(full, marks.any(axis=0), explain)
+    seen: Mask = np.any(marks > 0, axis=0)
+    return Receivers(full, seen, explain)

@@ -144,14 +144,14 @@ class Loads:
     def _load(self, group: Group) -> Load | None:
         t, rows = self._t, group.rows
         own = self.util[rows]
-        alive = np.isfinite(own).any(axis=1)
+        alive: Mask = np.any(np.isfinite(own), axis=1)
         if alive.sum() < 2:
             return None
         known = np.nan_to_num(own)
-        top = known.max(axis=0)
+        top: Floats = known.max(axis=0)
         kind, queued, passes_on = self._queue(group)
         if kind:
-            counts = queued & (top >= t.used_util)
+            counts: Mask = np.logical_and(queued, top >= t.used_util)
             if not counts.any():
                 return None
             leads = counts & (known >= _LEADS * top) & ~passes_on
@@ -162,23 +162,19 @@ class Loads:
                 alike = level >= _ALIKE * np.nanmax(level)
             was_full = bool((alike & (full_ticks >= t.full_ticks)).any())
             always = hot_ticks == counts.sum()
-            hot = alike & (
-                (always & (hot_ticks >= t.hot_ticks)) | (full_ticks >= t.full_ticks)
-            )
+            hot = alike & ((always & (hot_ticks >= t.hot_ticks)) | (full_ticks >= t.full_ticks))
         else:
             hot_ticks = (known >= t.hot_util).sum(axis=1)
             hot = hot_ticks >= t.hot_ticks
             was_full = True
-            counts = top >= t.hot_util
+            counts = np.asarray(top >= t.hot_util)
             level = _level(own, alive, counts)
         if not hot.any():
             return None
         streams, is_lone = self._streams(group, level, counts)
         is_full = bool((_mean(own[alive]) >= t.hot_util).any())
         tops = np.where(counts, known[hot].max(axis=0), 0)
-        return Load(
-            group, level, hot, hot_ticks, kind, streams, is_lone, is_full, was_full, tops
-        )
+        return Load(group, level, hot, hot_ticks, kind, streams, is_lone, is_full, was_full, tops)
 
     def _queue(self, group: Group) -> tuple[str, Mask, Mask]:
         """What can tell of a queue in front of the group; in which [ticks] it did; and which
@@ -201,7 +197,7 @@ class Loads:
             return "pause", *self._held(group)
         if group.is_inward:
             open_ones = hosts[~receivers.full[hosts]]
-            marked = sight.marked[open_ones][:, -ticks:].any(axis=0)
+            marked: Mask = np.any(sight.marked[open_ones][:, -ticks:], axis=0)
         else:
             slowed = np.nan_to_num(sight.window("cnp")[hosts][:, -ticks:]) > 1
             marked = slowed.any(axis=0) & ~receivers.explain[-ticks:]
@@ -221,7 +217,8 @@ class Loads:
             feeders = group.hosts
         share = np.nan_to_num(np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -ticks:])
         before = share[feeders].max(axis=0, initial=0.0)
-        return before > self._t.held, share[group.rows] > 0.5 * before
+        held: Mask = before > self._t.held
+        return held, share[group.rows] > 0.5 * before
 
     def _streams(self, group: Group, level: Floats, counts: Mask) -> tuple[int | None, bool]:
         """The least number of flows in the group, and whether one alone fills its hottest link."""
@@ -250,10 +247,9 @@ def loads(sight: Sight, t: EcmpGroups) -> tuple[Load, ...]:
 
 def _level(own: Floats, alive: Mask, counts: Mask) -> Floats:
     """[members] means over the ticks that count; NaN of the dead and of the silent."""
-    level = np.full(len(own), np.nan, np.float32)
     known = np.isfinite(own) & counts & alive[:, None]
     with np.errstate(invalid="ignore"):
-        level = np.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
+        level: Floats = np.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
     return level
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import NONE, Rows
+from fabmon.analysis.structure import NONE, Mask, Rows
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
 from fabmon.analysis.words import gbps
 from fabmon.fabric.moment import Floats
@@ -135,7 +135,7 @@ class LinkHealth:
     def _damaged(self, sight: Sight) -> Iterator[Condition]:
         errors = np.nan_to_num(sight.window("damage"))
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
-        burst = (errors[:, -3:] >= self._t.burst_per_s).any(axis=1)
+        burst: Mask = np.any(errors[:, -3:] >= self._t.burst_per_s, axis=1)
         burst[self._just_filled(sight)] = True
         for row in np.flatnonzero(lasting | burst).tolist():
             worst = float(errors[row].max())

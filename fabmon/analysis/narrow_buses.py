@@ -87,5 +87,7 @@ def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
         confidence=0.95 if share > 0 and narrow else 0.85,
         lost=round(share, 3),
         victims=tuple(dict.fromkeys(structure.fabric.ports[each].id for each in victims)),
-        unseen="" if structure.peer[row] != NONE else "what waits for it: its switch is not watched",
+        unseen=""
+        if structure.peer[row] != NONE
+        else "what waits for it: its switch is not watched",
     )

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from fabmon.analysis.condition import Condition
 from fabmon.analysis.structure import NONE, Structure
 
-_OF_LINK = frozenset(
-    {"link_down", "flapping_link", "degraded_link", "error_burst", "miscabled"}
-)
+_OF_LINK = frozenset({"link_down", "flapping_link", "degraded_link", "error_burst", "miscabled"})
 _OF_HOST_PORT = frozenset({"slow_receiver", "pause_storm", "host_pcie_limit"})
 _ROOTS_OF_PAUSE = frozenset(
     {*_OF_HOST_PORT, "incast", "pause_deadlock", "ecmp_collision", "oversubscription"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ _COMMUNICATES = 0.3
 """Share of the usual traffic above which the job is said to communicate, not to compute."""
 
 
+_LOOKED_AT = 8
+_IDLE = 0.01
 _CNPS_PER_S = 1.0
 _HELD = 0.004
 """Share of time above which being told to wait is no accident."""
@@ -78,6 +80,14 @@ class Sight:
         with np.errstate(invalid="ignore"):
             times: NDArray[np.intp] = (self.window(column)[:, -of:] > above).sum(axis=1)
         return times >= least
+
+    def is_idle(self, rows: Sequence[int]) -> bool:
+        """Whether ports carry nothing now: what is wrong with their traffic cannot be seen."""
+        if not rows:
+            return False
+        first = list(rows[:_LOOKED_AT])
+        moved = np.fmax(self.util("tx")[first, -1], self.received[first, -1])
+        return bool((moved < _IDLE).all())
 
     def held_by(self, row: int) -> Floats:
         """[TICKS]: share of time that a port holds its peer, as either end saw it."""

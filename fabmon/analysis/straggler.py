@@ -19,6 +19,7 @@ from fabmon.analysis.words import percent
 from fabmon.fabric.moment import Floats
 
 _LEAST_TICKS = 12
+_ITERATION_TICKS = 40
 _LEAST_PEERS = 3
 _MOST_SUSPECTS = 32
 _NEARLY_ALL = 0.75
@@ -36,7 +37,7 @@ class Stragglers:
         if len(sent) <= _LEAST_PEERS or sent.shape[1] < _LEAST_TICKS:
             return
         busy = sent > self._t.busy_util
-        recent = busy[:, -TICKS:]
+        recent = busy[:, -_ITERATION_TICKS:] if self._is_any_late(sight) else busy[:, -TICKS:]
         others = recent.sum(axis=0) >= _LEAST_PEERS
         quiet = (others & ~recent).sum(axis=1)
         suspects = np.flatnonzero((quiet >= self._t.ticks) & (busy.sum(axis=1) >= self._t.ticks))
@@ -49,9 +50,20 @@ class Stragglers:
             alike[number, host] = False
             mates = np.flatnonzero(alike[number])
             if len(mates) >= _LEAST_PEERS:
-                late = self._late(sent[host, -TICKS:], sent[mates, -TICKS:])
+                rows = _hosts(sight)[host]
+                ticks = self._look_back(sight, rows)
+                late = self._late(sent[host, -ticks:], sent[mates, -ticks:])
                 if late is not None:
-                    yield _condition(sight, _hosts(sight)[host], len(mates), late)
+                    yield _condition(sight, rows, len(mates), late, min(ticks, sent.shape[1]))
+
+    @staticmethod
+    def _is_any_late(sight: Sight) -> bool:
+        return any(key.startswith("straggler:") for key in sight.standing)
+
+    def _look_back(self, sight: Sight, rows: Rows) -> int:
+        """Who is known to be late has the time of a long iteration to be late again."""
+        name = sight.structure.fabric.ports[int(rows[0])].node
+        return _ITERATION_TICKS if f"straggler:{name}" in sight.standing else TICKS
 
     def _late(self, own: Floats, mates: Floats) -> tuple[int, float] | None:
         """In how many ticks the host was silent while its mates sent, and what they sent."""
@@ -103,18 +115,20 @@ def _alike(sent: Floats, suspects: Rows) -> Floats:
     return alike
 
 
-def _condition(sight: Sight, rows: Rows, mates: int, late: tuple[int, float]) -> Condition:
+def _condition(
+    sight: Sight, rows: Rows, mates: int, late: tuple[int, float], of_ticks: int
+) -> Condition:
     structure = sight.structure
     name = structure.fabric.ports[int(rows[0])].node
     ticks, level = late
-    seconds = ticks * sight.moment.interval_s
+    seconds, of_s = (n * sight.moment.interval_s for n in (ticks, of_ticks))
     return Condition(
         cause="straggler",
         severity=WARNING,
         subject=name,
         rows=tuple(int(row) for row in rows),
         text=(
-            f"{name} moved nothing in {seconds:.0f} of the last {TICKS * sight.moment.interval_s:.0f} s"
+            f"{name} moved nothing in {seconds:.0f} of the last {of_s:.0f} s"
             f" while the {mates} hosts of its job moved {percent(level)}: they wait for it"
         ),
         evidence=(
@@ -127,6 +141,6 @@ def _condition(sight: Sight, rows: Rows, mates: int, late: tuple[int, float]) ->
             " retirements; compare its step time with its peers'."
         ),
         confidence=0.8,
-        lost=round(ticks / TICKS, 3),
+        lost=round(ticks / of_ticks, 3),
         unseen="which ranks make a job: it is inferred from the rhythm of the traffic",
     )

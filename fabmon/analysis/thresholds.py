@@ -9,6 +9,7 @@ class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The life of any finding; both in seconds."""
 
     close_after_s: float
+    wait_at_most_s: float
     update_every_s: float
 
 
@@ -23,6 +24,25 @@ class EcmpGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     used_util: float
     held: float
     lost_min: float
+
+
+class FromHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shares: of line rate, of time, of what the most touched port has; see the comments there."""
+
+    ticks: int
+    of_ticks: int
+    marks_per_s: float
+    inside: float
+    full: float
+    full_ticks: int
+    held: float
+    held_named: float
+    bus: float
+    named: float
+    busy_util: float
+    most_senders: float
+    one_receiver: float
+    few_senders: int
 
 
 class Incast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,6 +112,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     findings: Findings
     ecmp_groups: EcmpGroups
+    from_hosts: FromHosts
     incast: Incast
     link_health: LinkHealth
     uneven_rails: UnevenRails

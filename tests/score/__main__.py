@@ -1,6 +1,6 @@
 """`make score`: 200 random fabrics with every switch watched, 200 with hosts alone, and health.
 
-    python -m tests.score --seeds 200 --health-hours 24 --out docs/score.md
+python -m tests.score --seeds 200 --health-hours 24 --out docs/score.md
 """
 
 from __future__ import annotations

@@ -66,11 +66,11 @@ class Queues:
             peak = float(sent[group].max())
             lost = 1 - float(sent[group].mean()) / peak if peak > 0 else 0.0
             for port in some.tolist():
-                if sent[port] < 0.9 * peak or lost < _SOME_LOST:
+                if sent[port] < 0.9 * peak or lost < _SOME_LOST or not self._is_whole(port):
                     continue
                 episode = self.episodes.setdefault(port, Episode(port))
                 episode.may.append(second)
-                if busy[port] > _QUEUED and lost > _LOST and self._is_whole(port):
+                if busy[port] > _QUEUED and lost > _LOST:
                     episode.must.append(second)
             if lost < 0.2 and len(some) == len(group):
                 self.full_groups.setdefault(number, []).append(second)
@@ -78,16 +78,11 @@ class Queues:
     def _is_whole(self, port: int) -> bool:
         """Whether the link carries what it should: else it is degraded, and no hash is guilty."""
         world = self._world
-        return bool(world.conditions.capacity[port] >= 0.99 * world.plant.speed[port])
+        return bool(world.conditions.capacity[port] >= 0.8 * world.plant.speed[port])
 
     def crossing(self, port: int) -> set[int]:
         """The NICs whose flows cross a link now."""
-        traffic = world_traffic(self._world)
-        ways, flows = traffic._ways, traffic._flows
+        ways = self._world._router.route(self._world.flows, self._world.conditions.rules)
+        flows = self._world.flows
         over = (ways.links == port).any(axis=1)
         return set(flows.src[ways.flow[over]].tolist())
-
-
-def world_traffic(world: World):  # type: ignore[no-untyped-def]
-    """The routed flows of now."""
-    return world._current

@@ -80,7 +80,9 @@ def _draw(rng: np.random.Generator, seed: int, visible: str) -> Scenario:
     topology = _topology(rng, shape, visible, routing)
     jobs = _jobs(rng, topology.hosts)
     if "oversubscription" in chosen:
-        topology = msgspec.structs.replace(topology, oversubscription=2.0, routing="spray", hosts=16)
+        topology = msgspec.structs.replace(
+            topology, oversubscription=2.0, routing="spray", hosts=16
+        )
         jobs = (msgspec.structs.replace(jobs[0], hosts=0, demand=0.4, placement="scattered"),)
     faults = tuple(_fault(rng, kind) for kind in chosen)
     return Scenario(title=f"seed {seed}", seed=seed, topology=topology, job=jobs, fault=faults)
@@ -153,5 +155,3 @@ def _fault(rng: np.random.Generator, kind: str) -> Fault:
 
 def _one(rng: np.random.Generator, *of: str) -> str:
     return str(rng.choice(of))
-
-

@@ -94,7 +94,14 @@ def _scripted(played: Played) -> Iterator[Expected]:
             full = [s for s in played.full_leaves.get(truth.subject, []) if s <= until + 1]
             shows = len(full)
             onset = max(onset, min(full, default=onset + 1) - 1)
-        yield Expected(truth.cause, truth.subject, onset, until, shows >= _LASTS_S, truth)
+        must = shows >= _LASTS_S and _can_be_seen(truth, played)
+        yield Expected(truth.cause, truth.subject, onset, until, must, truth)
+
+
+def _can_be_seen(truth: Truth, played: Played) -> bool:
+    """Whether an end of it is watched."""
+    of_switches = not any(node.startswith("gpu") for node in (*truth.nodes, truth.subject))
+    return played.scenario.topology.visible == "all" or not of_switches
 
 
 def _beyond_chance(truth: Truth, played: Played) -> bool:
@@ -189,14 +196,24 @@ def _fits(said: Said, each: Expected, played: Played, from_hosts: bool) -> bool:
         if not near:
             return False
         if from_hosts:
-            senders = played.crossing.get(each.place, set())
-            named = [port for port in said.ports if port in senders]
-            return bool(named) and len(named) >= 0.5 * len(said.ports)
+            return _names_its_senders(said, each, played)
         return each.place in (said.subject, played.peer.get(said.subject))
     assert each.truth is not None
     if not each.truth.since_s <= said.second <= each.until_s + _LATE_S:
         return False
     return _is_there(said, each.truth, played)
+
+
+def _names_its_senders(said: Said, each: Expected, played: Played) -> bool:
+    """Whether it names some whose flows cross the link, and mostly such as cross some hot link."""
+    guilty = set[str]()
+    for port, episode in played.episodes.items():
+        if any(said.second - _BEFORE_S <= s <= said.second + _AFTER_S for s in episode.may):
+            guilty |= played.crossing.get(port, set())
+    named = set(said.ports)
+    return bool(named & played.crossing.get(each.place, set())) and (
+        len(named & guilty) >= 0.5 * len(named)
+    )
 
 
 def _is_there(said: Said, truth: Truth, played: Played) -> bool:
@@ -224,7 +241,9 @@ def _plain(
     played: Played, expected: list[Expected]
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]], dict[int, float]]:
     """Right is a flag of a link that something is wrong with at that time, whatever it is."""
-    right, wrong, found = [], [], {}
+    right: list[tuple[int, str]] = []
+    wrong: list[tuple[int, str]] = []
+    found: dict[int, float] = {}
     for second, port in played.plain:
         ends = {port, played.peer.get(port, port)}
         hits = [n for n, each in enumerate(expected) if _touches(second, ends, each, played)]

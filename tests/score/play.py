@@ -66,9 +66,9 @@ def play(scenario: Scenario, seconds: int) -> Played:
     advance = world.advance
     now = 0
 
-    def observed(passed_s: float) -> Moved:
-        moved = advance(passed_s)
-        if passed_s:
+    def observed(seconds: float) -> Moved:
+        moved = advance(seconds)
+        if seconds:
             queues.see(now, moved)
             if scenario.fault or queues.episodes:
                 for port in set(queues.episodes) - set(crossing):

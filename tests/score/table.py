@@ -51,13 +51,19 @@ def report(
 
 _HEAD = """# How good the findings are
 
-Made by `make score`: random simulated fabrics (tests/score/draw.py), a quarter of them healthy, with
-up to two faults each; the truth is the simulator's script and its queues (tests/score/congestion.py).
-*Precision*: of the findings that opened, how many are right in cause and place, were not told twice,
-and are no symptom of another. *Recall*: of what had to be found, how much was. *Time* is from the
-first second in which the fault made a difference to the finding, at one sample a second. The *plain
-rule* (any link above 90 % of line rate for 5 s) knows no causes: it is right when anything at all is
-wrong with the link.
+Made by `make score`: random simulated fabrics (tests/score/draw.py), a quarter of them healthy,
+the others with one fault or two. The truth is the simulator's script and, for collisions, its
+queues, those of healthy hashing included (tests/score/congestion.py).
+
+- *Precision*: of the findings that opened, how many are right in cause and place, and were not told
+  twice. Left out are collisions of links that have a queue for too short a time to be demanded, and
+  those on the way to a polarization that is recognised some seconds later.
+- *Recall*: of what lasted 8 s or more, how much was found. A link that is as full as the one that
+  feeds it counts as found when that one's finding names it.
+- *Time* is from the first second in which the fault made a difference to any counter, at one sample
+  a second.
+- The *plain rule* (any link above 90 % of line rate for 5 s) knows no causes: it is right when
+  anything at all is wrong with the link, or finds it when it flags one of its links.
 """
 
 
@@ -88,10 +94,10 @@ def _table(scores: Sequence[Score]) -> str:
     for cause in sorted(lines):
         line = lines[cause]
         time = f"{median(line.delays_s):.1f} s" if line.delays_s else ""
-        plain = f"{line.plain_found / line.must:.2f}" if line.must else ""
+        by_rule = f"{line.plain_found / line.must:.2f}" if line.must else ""
         rows.append(
             f"| {cause} | {line.must} | {line.found} | {line.wrong} | {_two(line.precision)}"
-            f" | {_two(line.recall)} | {time} | {plain} |"
+            f" | {_two(line.recall)} | {time} | {by_rule} |"
         )
     must = sum(line.must for line in lines.values())
     found = sum(line.found for line in lines.values())
@@ -122,7 +128,8 @@ def _calibration(scores: Sequence[Score]) -> str:
         return ""
     rows = ["| confidence told | findings | right |", "|---|---|---|"]
     rows += [
-        f"| {tenth / 10:.1f} to {(tenth + 1) / 10:.1f} | {len(said)} | {sum(said) / len(said):.2f} |"
+        f"| {tenth / 10:.1f} to {tenth / 10 + 0.1:.1f} | {len(said)}"
+        f" | {sum(said) / len(said):.2f} |"
         for tenth, said in sorted(bins.items())
     ]
     return "\n".join(["Collisions inferred from hosts alone:", "", *rows, ""])
