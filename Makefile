@@ -55,8 +55,8 @@ system: # the system packages of the lab and of the tests against real daemons
 	  else echo "not root: what needs these packages is skipped:$$missing (apt install$$missing)" >&2; fi; fi
 
 .PHONY: run
-run: setup ## this machine, live
-	@$(BIN)/fabmon
+run: setup ## a simulated fabric with a guided first minute; HOSTS=hosts.txt for a real one
+	@$(if $(HOSTS),$(BIN)/fabmon --hosts $(HOSTS),$(BIN)/fabmon demo)
 
 .PHONY: lab
 lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, and fabmon on it

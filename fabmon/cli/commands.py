@@ -7,6 +7,7 @@ import importlib
 import click
 
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("fabmon.cli.demo:demo", "A simulated fabric to try it on, with a guided minute."),
     "doctor": ("fabmon.cli.doctor:doctor", "What can be read where, and what is set up wrongly."),
     "agent": ("fabmon.cli.agent:agent", "Serve this machine's counters over HTTP."),
 }

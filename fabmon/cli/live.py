@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,9 @@ from fabmon.history.history import History
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
+    from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.tui.app import FabmonApp
+    from fabmon.tui.captions import Caption
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_AFTER_S = 10.0
@@ -33,16 +36,16 @@ _PICTURE_AFTER_S = 10.0
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line said; None where it said nothing."""
 
-    hosts: Path | None
-    nodesets: tuple[str, ...]
-    style: str | None
-    once: bool
-    duration_s: float | None
-    interval_s: float | None
-    config: Path | None
-    ssh_config: Path | None
-    color: str | None
-    picture: Path | None
+    hosts: Path | None = None
+    nodesets: tuple[str, ...] = ()
+    style: str | None = None
+    once: bool = False
+    duration_s: float | None = None
+    interval_s: float | None = None
+    config: Path | None = None
+    ssh_config: Path | None = None
+    color: str | None = None
+    picture: Path | None = None
 
 
 def run(options: Options) -> Exit:
@@ -61,6 +64,21 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
     interval_s = options.interval_s or settings.interval_s
     ssh_config = str(options.ssh_config) if options.ssh_config else settings.ssh_config
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
+    title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
+    return await show(feed, hosts, options, settings, title or socket.gethostname())
+
+
+async def show(
+    feed: LiveFeed | DemoFeed,
+    hosts: Sequence[Host],
+    options: Options,
+    settings: config.Config,
+    title: str,
+    mark: str = "",
+    captions: Sequence[Caption] = (),
+) -> Exit:
+    """Show what comes from a feed, on the screen or printed, until it is time to leave."""
+    interval_s = options.interval_s or settings.interval_s
     history = History(hosts, interval_s, settings.management_ports)
     async with (
         aclosing(feed),
@@ -74,9 +92,12 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
             return await headless.once(scenes, options.style or "table", options.duration_s)
         from fabmon.tui.app import FabmonApp
 
-        title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
         app = FabmonApp(
-            scenes, title=title or socket.gethostname(), color=options.color or settings.color
+            scenes,
+            title=title,
+            color=options.color or settings.color,
+            mark=mark,
+            captions=captions,
         )
         if options.picture is not None:
             return await _take_picture(app, options.picture, options.duration_s)

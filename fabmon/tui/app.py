@@ -24,6 +24,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
+from fabmon.tui.captions import Caption, Captions
 from fabmon.tui.messages import Opened
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.screens.base import StageScreen
@@ -50,8 +51,9 @@ _SILENT_TICKS = 3
 class FabmonApp(App[None]):
     """The whole screen.
 
-    `color` is `auto`, `truecolor`, `256`, `16` or `none`. `clock` is only used to notice that no
-    scene comes any more.
+    `color` is `auto`, `truecolor`, `256`, `16` or `none`. `mark` is a word that stays in the header
+    whatever else there is no room for. `captions` explain what is shown, from the first scene on.
+    `clock` is only used to notice that no scene comes any more.
     """
 
     CSS_PATH = "screen.tcss"
@@ -64,13 +66,15 @@ class FabmonApp(App[None]):
         *,
         title: str,
         color: str = "auto",
+        mark: str = "",
+        captions: Sequence[Caption] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Show these scenes under this title."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
         super().__init__(ansi_color=not depth.rgb)
         self.console = _console(depth)
-        self.stage = Stage(title, depth)
+        self.stage = Stage(title, depth, mark=mark, captions=Captions(captions))
         self._scenes = scenes
         self._clock = clock
         self._heard = clock()
@@ -172,11 +176,14 @@ class FabmonApp(App[None]):
             await self.switch_screen(name)
 
     async def action_back(self) -> None:
-        """Up one level; at the top, clear the filter."""
+        """Up one level; at the top, clear the filter, then the captions."""
         if len(self.screen_stack) > 2:
             await self.pop_screen()
         elif self.stage.choices.filter:
             self.stage.filter("")
+            self.repaint()
+        else:
+            self.stage.captions.skip()
             self.repaint()
 
     async def action_help(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.moment import Floats
+from fabmon.tui.captions import Captions
 from fabmon.tui.cells import Codes, Scale, encode, stale_ports
 from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.filter import Index, Matched, Term, index, match, parse
@@ -38,7 +39,8 @@ class Stage:
     """The scene on the screen, and what is needed to draw it.
 
     `live` is the last scene that came, `frozen` the one that the person stopped at. `silent_s` is
-    how long no scene has come, where that is worth saying; `ended` that none will.
+    how long no scene has come, where that is worth saying; `ended` that none will. `mark` is a word
+    that must always be in sight; `captions` explain what is shown.
     """
 
     title: str
@@ -48,6 +50,8 @@ class Stage:
     frozen: Scene | None = None
     silent_s: float = 0.0
     ended: bool = False
+    mark: str = ""
+    captions: Captions = field(default_factory=Captions)
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _cables: tuple[Fabric, int] | None = None
     _index: Index | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.bench import console, exporters, heatmap, probe, ssh, wire
+from tests.bench import console, demo, exporters, heatmap, probe, ssh, wire
 
 
 def main() -> None:
     """Run them all, one after the other: they would disturb each other."""
     console.main()
+    demo.main()
     ssh.main()
     probe.main()
     wire.main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import FabmonApp
+from fabmon.tui.captions import Caption
 from tests.tui.scenes import World
 
 _CHARACTERS = {"slash": "/", "space": " "}
@@ -70,6 +71,8 @@ async def running(
     seq: int = 70,
     size: tuple[int, int] = (120, 40),
     color: str = "truecolor",
+    mark: str = "",
+    captions: Sequence[Caption] = (),
 ) -> AsyncIterator[Running]:
     """The app, with the scene of tick `seq` drawn (none without a world)."""
     queue: asyncio.Queue[Scene | None] = asyncio.Queue()
@@ -78,7 +81,9 @@ async def running(
         while (scene := await queue.get()) is not None:
             yield scene
 
-    app = FabmonApp(scenes(), title="pod7", color=color, clock=lambda: 0.0)
+    app = FabmonApp(
+        scenes(), title="pod7", color=color, mark=mark, captions=captions, clock=lambda: 0.0
+    )
     async with app.run_test(size=size) as pilot:
         run = Running(app, pilot, queue)
         await run.settle()

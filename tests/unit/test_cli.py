@@ -161,3 +161,28 @@ def test_thresholds_may_be_given_one_by_one(tmp_path: Path) -> None:
 
 def test_the_example_configuration_says_the_defaults() -> None:
     assert load(ROOT / "config" / "fabmon.example.toml") == load(Path("/dev/null"))
+
+
+def test_the_demo_as_lines_says_on_stderr_that_it_is_simulated() -> None:
+    done = fabmon("demo", "--format", "jsonl", "--duration", "1", "--speed", "20", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum(record["type"] == "tick" for record in records) > 5
+    assert done.stderr == "fabmon: SIMULATED: nothing in this report is real\n"
+
+
+@pytest.mark.parametrize("topology", ["leaf-spine", "rail", "fat-tree"])
+def test_the_demo_once_as_a_table(topology: str) -> None:
+    done = fabmon("demo", "--topology", topology, "--hosts", "8", "--once")
+    assert done.returncode == 0, done.stderr
+    assert "gpu008" in done.stdout
+    assert "leaf1" in done.stdout
+
+
+def test_a_mistake_in_a_demo_scenario_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[[fault]]\nkind = 'incast'\nwhere = 'gpu999'\n")
+    done = fabmon("demo", "--scenario", str(path))
+    assert done.returncode == 2
+    assert "no node 'gpu999'" in done.stderr
+    assert done.stdout == ""

@@ -61,6 +61,7 @@ def test_help_imports_nothing_heavy() -> None:
         ("fabmon.analysis.analyst", {"textual", "rich", "asyncssh", "asyncio", "socket"}),
         ("fabmon.report.table", {"textual", "rich", "asyncssh"}),
         ("fabmon.feeds.live", {"textual", "rich", "asyncssh"}),
+        ("fabmon.feeds.demo.feed", {"textual", "rich", "asyncssh", "ClusterShell"}),
         ("fabmon.cli.live", {"textual", "rich", "asyncssh"}),
         ("fabmon.tui.app", {"asyncssh", "ClusterShell"}),
     ],

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.filter import FilterError
-from fabmon.tui.line import Line, Span, line
+from fabmon.tui.line import Line, Span, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.text.footer import footer
@@ -33,12 +33,14 @@ class StageScreen(Screen[None]):
         super().__init__()
         self.stage = stage
         self._typing_from: Widget | None = None
+        self._said = 0
 
     def compose(self) -> ComposeResult:
         """Header, what the screen is about, filter, footer."""
         yield Painted(id="header")
         yield from self.body()
         yield FilterBar(id="filter")
+        yield Painted(id="caption")
         yield Painted(id="footer")
 
     def body(self) -> ComposeResult:
@@ -64,9 +66,27 @@ class StageScreen(Screen[None]):
             return
         view = footer(self.VIEW, width, palette)
         self.query_one("#footer", Painted).show([view], palette.text)
+        self._caption(width)
         scene = self.stage.scene
         if scene is not None:
             self.draw(scene)
+
+    def _caption(self, width: int) -> None:
+        """Say what is on the screen, where there is something to say."""
+        view, palette = self.query_one("#caption", Painted), self.stage.palette
+        live = self.stage.live
+        text = self.stage.captions.at(live.moment.time_ns) if live is not None else ""
+        said = (
+            wrap(f"{text} (esc: no more of these)", width - 3)[: max(1, self.size.height // 8)]
+            if text
+            else []
+        )
+        view.show([line((f" {part}", palette.strong)) for part in said], palette.text)
+        if len(said) != self._said:
+            self._said = len(said)
+            view.display = bool(said)
+            view.styles.height = max(1, len(said))
+            self.call_after_refresh(self.paint)
 
     def title_rule(self, parts: list[list[Span]], width: int) -> Line:
         """A rule in the style of the moment: plain, or double while paused."""

@@ -23,6 +23,7 @@ def header(stage: Stage, width: int) -> Line:
     parts: list[_Part] = [
         (6, [("fabmon", palette.strong)]),
         (3, [(fit(stage.title, min(len(stage.title), 24)), palette.text)]),
+        *([(0, [_mark(stage)])] if stage.mark else []),
         (0, state(stage)),
     ]
     if scene is not None:
@@ -38,6 +39,10 @@ def header(stage: Stage, width: int) -> Line:
         if not least:
             return _join([_short(part) for part in parts], 1, palette.text)
         parts = [part for part in parts if part[0] != least]
+
+
+def _mark(stage: Stage) -> Span:
+    return f" {stage.mark} ", stage.palette.paused
 
 
 def _short(part: _Part) -> _Part:

@@ -1,0 +1,125 @@
+"""`fabmon demo`: a simulated fabric, to try fabmon on and to learn what its screen means."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.hosts import FILE, config_option
+
+if TYPE_CHECKING:
+    from fabmon.cli.live import Options
+    from fabmon.feeds.demo.feed import DemoFeed
+    from fabmon.feeds.demo.scenario import Scenario
+
+MARK = "SIMULATED"
+
+
+@click.command()
+@click.option(
+    "--topology",
+    type=click.Choice(["leaf-spine", "rail", "fat-tree"]),
+    help="RoCE with all rails of a host on one leaf, or a leaf a rail; or InfiniBand."
+    "  [default: leaf-spine]",
+)
+@click.option(
+    "--hosts", type=click.IntRange(4, 4096), metavar="N", help="Simulated hosts.  [default: 16]"
+)
+@click.option("--scenario", type=FILE, help="What to simulate: a TOML file instead of the tour.")
+@click.option("--seed", type=int, help="Another seed: other hashes, other flows.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 1000),
+    default=1.0,
+    show_default=True,
+    help="Simulated seconds a second.",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "jsonl"]),
+    help="Print instead of the screen: jsonl streams, table and json go with --once.",
+)
+@click.option("--once", is_flag=True, help="Print one report, as a table or as JSON, and leave.")
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Leave after so long.",
+)
+@config_option
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
+    help="Colours of the screen.  [default: auto]",
+)
+@click.option(
+    "--picture",
+    type=FILE,
+    help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
+)
+def demo(
+    topology: str | None,
+    hosts: int | None,
+    scenario: Path | None,
+    seed: int | None,
+    speed: float,
+    style: str | None,
+    once: bool,
+    duration: float | None,
+    config: Path | None,
+    color: str | None,
+    picture: Path | None,
+) -> None:
+    """A simulated fabric to try fabmon on: jobs train, and things go wrong on a script.
+
+    No node is reached. The header says SIMULATED. The first minute explains what is shown; esc ends
+    the explanations.
+    """
+    if style in ("table", "json") and not once:
+        raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
+    if style == "jsonl" and once:
+        raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
+    if scenario is not None and topology is not None:
+        raise UsageError("--scenario has a topology of its own: leave --topology out")
+    from fabmon.cli.live import Options
+    from fabmon.feeds.demo import scenario as scenarios
+    from fabmon.feeds.demo.feed import DemoFeed
+
+    options = Options(
+        style=style,
+        once=once,
+        duration_s=duration,
+        interval_s=1.0,
+        config=config,
+        color=color,
+        picture=picture,
+    )
+    try:
+        played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
+        played = scenarios.resized(played, hosts, seed)
+        feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
+        code = asyncio.run(_play(feed, played, options))
+    except scenarios.ScenarioError as error:
+        raise UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED
+    sys.exit(code)
+
+
+async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
+    from fabmon.cli.config import load
+    from fabmon.cli.live import show
+    from fabmon.tui.captions import Caption
+
+    if options.style is not None or options.once:
+        print(f"fabmon: {MARK}: nothing in this report is real", file=sys.stderr)
+    captions = [Caption(each.at, each.duration, each.text) for each in scenario.caption]
+    settings = load(options.config)
+    return await show(feed, feed.hosts, options, settings, scenario.title, MARK, captions)

@@ -1,0 +1,1 @@
+"""The demo feed: a fabric that is simulated, and the truth about what is wrong with it."""

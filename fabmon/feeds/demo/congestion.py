@@ -1,0 +1,251 @@
+"""What the traffic of a while looks like: rates, queues that mark, and pause that spreads.
+
+Between two events nothing changes, so that one `Regime` describes all of it, as rates a second:
+
+1. Every group moves at its max-min fair rate (the rate that DCQCN or credits settle at).
+2. A switch port to which more is offered than it can send has a queue. It marks packets (ECN); the
+   receiver answers with CNPs, at most one in 50 us, and those slow the sender.
+3. While the queue swings, and always where nothing is marked, the switch holds those who fill it:
+   pause for a part of the time, upstream from hop to hop, less at each. A receiver that is too
+   slow pauses its leaf, and that spreads further since the leaf cannot send at all meanwhile.
+   InfiniBand has no pause frames: the same share of time is spent waiting for credits.
+4. A link that is held for a part of the time carries less, for the innocent too (their victims).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.feeds.demo.conditions import Conditions
+from fabmon.feeds.demo.fairness import fair_rates, sums
+from fabmon.feeds.demo.flows import Flows
+from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.routing import Router, Ways
+
+Indices = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+PACKET_BYTES = 4150
+"""A packet of RoCE's largest payload with its headers."""
+
+_MARKED_AT_MOST = 0.05
+_MARKED_AT_LEAST = 0.005
+_CNP_PER_S = 20_000.0
+_SPREADS_MARKED, _SPREADS_LOSSLESS, _SPREADS_PAUSED = 0.06, 0.4, 0.35
+"""Share of an excess, or of a pause, that the next hop upstream is held for."""
+
+_OFFERED_ABOVE, _FULL = 1.02, 0.97
+_STALLED_PERCENT = 70.0
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """Rates a second. `rate` is [groups], bytes a NIC of the group; `load` [ports], bytes sent.
+
+    `pause` is [ports]: share of time that a port is told to hold. The rest are [nics]: packets
+    marked and received, CNPs sent and handled, packets out of order, packets sent again, and the
+    percent of time that the host's bus stalls. `overloaded` are ports with a queue.
+    """
+
+    rate: Floats
+    load: Floats
+    pause: Floats
+    marked: Floats
+    cnp_sent: Floats
+    cnp_handled: Floats
+    out_of_order: Floats
+    sent_again: Floats
+    stalled: Floats
+    overloaded: Indices
+
+
+class Traffic:
+    """All flows of an epoch (a time without changes in conditions), routed.
+
+    `wants` is [groups]: the share of its line rate that a NIC of the group can be fed with, or,
+    where `absolute`, the rate itself.
+    """
+
+    def __init__(
+        self,
+        plant: Plant,
+        router: Router,
+        conditions: Conditions,
+        flows: Flows,
+        wants: Floats,
+        absolute: NDArray[np.bool_],
+    ) -> None:
+        self._plant, self._c, self._flows = plant, conditions, flows
+        self._ways: Ways = router.route(flows, conditions.rules)
+        self._void, self._dead = router.void, router.dead
+        self._group = flows.group[self._ways.flow]
+        self._groups = len(wants)
+        self.demand = self._demand(wants, absolute)
+        self._capacity = self._capacities()
+        used = self._ways.links.ravel()
+        size = plant.ports + 2
+        cells = np.repeat(self._group, 4) * size + used
+        keys, places = np.unique(cells, return_inverse=True)
+        weight = sums(places, np.repeat(self._ways.weight, 4), len(keys))
+        real = keys % size != self._void
+        self._entry_group = (keys // size)[real]
+        self._entry_link = (keys % size)[real]
+        self._entry_weight = weight[real]
+
+    def _demand(self, wants: Floats, absolute: NDArray[np.bool_]) -> Floats:
+        """[groups] what each would move if the fabric had no limits: its slowest NIC decides."""
+        plant, flows = self._plant, self._flows
+        cells, weight = _sums(flows.group * plant.nics + flows.src, flows.weight)
+        group, nic = cells // plant.nics, cells % plant.nics
+        fed = self._c.send[nic] * self._c.speed[nic] / weight
+        least = np.full(self._groups, np.inf)
+        np.minimum.at(least, group, fed)
+        least[np.isinf(least)] = 0.0
+        demand: Floats = np.where(absolute, np.minimum(wants, least), wants * least)
+        return demand
+
+    def _capacities(self) -> Floats:
+        c, plant = self._c, self._plant
+        capacity = np.append(c.capacity, [np.inf, 0.0])
+        capacity[: plant.ports][~(c.rules.up & c.rules.up[c.rules.peer])] = 0.0
+        capacity[: plant.nics] *= c.send
+        to_nic = c.rules.peer[: plant.nics]
+        capacity[to_nic] *= np.minimum(c.accept, 1.0 - c.storm)
+        capacity[c.stuck] = 0.0
+        return capacity
+
+    def regime(self, active: NDArray[np.bool_]) -> Regime:
+        """What happens while these groups ([groups]) have something to send."""
+        on = active[self._entry_group]
+        group, link, weight = (
+            self._entry_group[on],
+            self._entry_link[on],
+            self._entry_weight[on],
+        )
+        demand = np.where(active, self.demand, 0.0)
+        size = self._plant.ports + 2
+        rate = fair_rates(self._capacity, link, group, weight, demand)
+        ways = np.flatnonzero(active[self._group])
+        offered = self._offered(demand, ways)
+        load = sums(link, weight * rate[group], size)
+        excess, pause = self._queues(offered, load)
+        if (excess > 0).any() or (pause > 0).any():
+            self._spread(excess, pause, ways)
+            spread = self._capacity * np.where(self._own_pause() > 0, 1.0, 1.0 - pause)
+            rate = fair_rates(spread, link, group, weight, demand)
+            load = sums(link, weight * rate[group], size)
+        return self._finish(rate, load, excess, pause, ways)
+
+    def _offered(self, demand: Floats, ways: Indices) -> Floats:
+        """[links] what arrives to be sent: at each hop no more than the hop before lets through."""
+        size = self._plant.ports + 2
+        links = self._ways.links[ways]
+        arriving = self._ways.weight[ways] * demand[self._group[ways]]
+        total = np.zeros(size)
+        for hop in range(4):
+            here = links[:, hop]
+            offered = sums(here, arriving, size)
+            total += offered
+            with np.errstate(divide="ignore", invalid="ignore"):
+                passes = np.where(offered > 0, np.minimum(1.0, self._capacity / offered), 1.0)
+            passes[self._void] = 1.0
+            arriving = arriving * passes[here]
+        return total
+
+    def _own_pause(self) -> Floats:
+        """[links] where a slow end is already reckoned in the capacity."""
+        own = np.zeros(self._plant.ports + 2)
+        to_nic = self._c.rules.peer[: self._plant.nics]
+        own[to_nic] = np.maximum(1.0 - self._c.accept, self._c.storm)
+        own[self._c.stuck] = 1.0
+        return own
+
+    def _queues(self, offered: Floats, load: Floats) -> tuple[Floats, Floats]:
+        """[links] share of what is offered that is too much, and of time paused by a slow end."""
+        capacity = self._capacity
+        full = (offered > capacity * _OFFERED_ABOVE) & (load >= capacity * _FULL) & (capacity > 0)
+        full[: self._plant.nics] = False
+        excess = np.zeros(len(capacity))
+        excess[full] = 1.0 - capacity[full] / offered[full]
+        pause = np.where(full, self._own_pause(), 0.0)
+        to_nic = self._c.rules.peer[: self._plant.nics]
+        pause[to_nic] = np.maximum(pause[to_nic], self._c.storm)
+        pause[self._c.stuck] = 1.0
+        return excess, pause
+
+    def _spread(self, excess: Floats, pause: Floats, ways: Indices) -> None:
+        """Hold those who fill a queue, from the last hop to the first; changes `pause`."""
+        marks = self._plant.topology.ecn and not self._plant.is_ib
+        factor = _SPREADS_MARKED if marks else _SPREADS_LOSSLESS
+        links = self._ways.links[ways]
+        trouble = (excess > 0) | (pause > 0)
+        links = links[trouble[links].any(axis=1)]
+        for hop in (3, 2, 1):
+            here = links[:, hop]
+            before = links[:, hop - 1]
+            if hop == 3:
+                before = np.where(before == self._void, links[:, 0], before)
+            held = np.maximum(factor * excess[here], _SPREADS_PAUSED * pause[here])
+            real = (here != self._void) & (held > 0)
+            np.maximum.at(pause, before[real], held[real])
+        pause[self._void] = pause[self._dead] = 0.0
+
+    def _finish(
+        self, rate: Floats, load: Floats, excess: Floats, pause: Floats, ways: Indices
+    ) -> Regime:
+        plant, c = self._plant, self._c
+        nics, ports = plant.nics, plant.ports
+        errors = np.append(c.errors, [0.0, 0.0])
+        # Errors are known by the port that receives; a link by the one that sends.
+        dirty = np.zeros(ports + 2)
+        dirty[:ports] = errors[c.rules.peer]
+        marked = np.zeros(nics)
+        cnp_sent, cnp_handled, late, again = (np.zeros(nics) for _ in range(4))
+        queued = (excess > 0) & (np.arange(ports + 2) >= nics)
+        touched = ways[(queued | (dirty > 0))[self._ways.links[ways]].any(axis=1)]
+        if len(touched):
+            links = self._ways.links[touched]
+            flow = self._ways.flow[touched]
+            src, dst = self._flows.src[flow], self._flows.dst[flow]
+            packets = self._ways.weight[touched] * rate[self._group[touched]] / PACKET_BYTES
+            if plant.topology.ecn and not plant.is_ib:
+                odds = np.where(queued, np.maximum(excess * _MARKED_AT_MOST, _MARKED_AT_LEAST), 0.0)
+                marks = packets * (1.0 - np.prod(1.0 - odds[links], axis=1))
+                marked = sums(dst, marks, nics)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    told = np.where(marked > 0, np.minimum(1.0, _CNP_PER_S / marked), 0.0)
+                cnps = marks * told[dst]
+                cnp_sent = sums(dst, cnps, nics)
+                cnp_handled = sums(src, cnps, nics)
+            through = sums(links.ravel(), np.repeat(packets, 4), ports + 2)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                odds = np.where((dirty > 0) & (through > 0), dirty / through, 0.0)
+            lost = packets * np.minimum(odds[links].sum(axis=1), 1.0)
+            late = sums(dst, lost, nics)
+            again = sums(src, lost, nics)
+        to_nic = c.rules.peer[:nics]
+        busy = (load[to_nic] > 0.5 * self._capacity[to_nic]) | (
+            load[:nics] > 0.5 * c.send * c.speed[:nics]
+        )
+        stalled = np.where(c.pcie & busy & (load[:nics] + load[to_nic] > 0), _STALLED_PERCENT, 0.0)
+        return Regime(
+            rate=rate,
+            load=load[:ports],
+            pause=pause[:ports],
+            marked=marked,
+            cnp_sent=cnp_sent,
+            cnp_handled=cnp_handled,
+            out_of_order=late,
+            sent_again=again,
+            stalled=stalled,
+            overloaded=np.flatnonzero(excess[:ports] > 0),
+        )
+
+
+def _sums(keys: Indices, values: Floats) -> tuple[Indices, Floats]:
+    """Distinct keys, and the sum of the values of each."""
+    distinct, places = np.unique(keys, return_inverse=True)
+    return distinct, sums(places, values, len(distinct))

@@ -1,0 +1,279 @@
+"""What the nodes of a simulated fabric count: from what has moved to the catalog's counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.feeds.demo.bank import Bank
+from fabmon.feeds.demo.conditions import Conditions
+from fabmon.feeds.demo.congestion import PACKET_BYTES
+from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.world import Moved
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PRIORITY = 3
+"""The lossless priority, as RoCE is usually set up."""
+
+_IDLE_BYTES_PER_S = 1500.0
+_PFC_US_PER_FRAME, _PFC_US_PER_PAUSE = 25.0, 80.0
+_WAIT_BYTES = 8.0
+"""Bytes of port time in a tick of `xmit_wait` (Quantum; reference of counters, 1.3)."""
+
+_NVLINK_TIMES = 3.0
+"""Bytes over a GPU's NVLinks for each that its NIC sends."""
+
+_NETDEV = (
+    "netdev_up",
+    "netdev_carrier_changes",
+    "netdev_rx_bytes",
+    "netdev_tx_bytes",
+    "netdev_rx_packets",
+    "netdev_tx_packets",
+    "netdev_rx_errors",
+    "netdev_tx_errors",
+    "netdev_rx_drops",
+    "netdev_tx_drops",
+)
+_NETDEV_LINK = ("netdev_speed_bps", "netdev_mtu")
+_ROCE = ("ib_state", "ib_tx_bytes", "ib_rx_bytes", "ib_tx_packets", "ib_rx_packets")
+_IB = (*_ROCE, "ib_tx_wait")
+_IB_ERRORS = (
+    "ib_rate_bps",
+    "ib_phys_state",
+    "ib_symbol_errors",
+    "ib_link_error_recovery",
+    "ib_link_downed",
+    "ib_rx_errors",
+    "ib_rx_remote_physical_errors",
+    "ib_tx_discards",
+    "ib_local_link_integrity_errors",
+    "ib_excessive_buffer_overruns",
+)
+_RDMA = (
+    "rdma_ecn_marked",
+    "rdma_cnp_sent",
+    "rdma_cnp_handled",
+    "rdma_cnp_ignored",
+    "rdma_out_of_sequence",
+    "rdma_packet_sequence_errors",
+    "rdma_retransmits",
+    "rdma_retransmit_timeouts",
+    "rdma_ack_timeouts",
+    "rdma_rnr_nak_retries",
+    "rdma_out_of_buffer",
+)
+_RDMA_IB = tuple(name for name in _RDMA if "cnp" not in name and "ecn" not in name)
+_PHY = (
+    "phy_link_down_events",
+    "phy_tx_bytes",
+    "phy_rx_bytes",
+    "phy_tx_packets",
+    "phy_rx_packets",
+    "phy_tx_discards",
+    "phy_rx_discards",
+    "phy_rx_crc_errors",
+    "phy_rx_symbol_errors",
+    "phy_rx_fec_corrected_bits",
+    "phy_rx_fec_uncorrectable_blocks",
+    f"phy_tx_bytes_prio{PRIORITY}",
+    f"phy_rx_bytes_prio{PRIORITY}",
+    f"pfc_rx_frames_prio{PRIORITY}",
+    f"pfc_rx_pause_us_prio{PRIORITY}",
+    f"pfc_rx_transitions_prio{PRIORITY}",
+    f"pfc_tx_frames_prio{PRIORITY}",
+    f"pfc_tx_pause_us_prio{PRIORITY}",
+    f"pfc_tx_transitions_prio{PRIORITY}",
+)
+_NIC_PHY = (
+    *_PHY,
+    "phy_rx_out_of_buffer",
+    "phy_rx_buffer_events",
+    "pause_storm_warnings",
+    "pause_storm_errors",
+    "pci_stalled_read_percent",
+    "pci_stalled_read_events",
+    "pci_stalled_write_percent",
+    "pci_stalled_write_events",
+)
+_NVLINK = ("nvlink_tx_bytes", "nvlink_rx_bytes")
+_MTU, _ACTIVE, _DOWN, _PHYS_UP, _POLLING = 4200, 4, 1, 5, 2
+_STORM = 0.9
+"""Share of time that a NIC may send pause before its guard counts a storm."""
+
+
+class Counters:
+    """All counters of all nodes; `hosts`, `leaves` and `spines` are the blocks of each."""
+
+    def __init__(self, plant: Plant, seed: int) -> None:
+        self._plant = plant
+        self.hosts = _host_banks(plant)
+        self.leaves = _switch_banks(plant, plant.leaves, plant.leaf_ports)
+        self.spines = _switch_banks(plant, plant.spines, plant.spine_ports)
+        self._was_up = np.ones(plant.ports, np.bool_)
+        lots = np.random.default_rng([seed, 4])
+        history = np.round(lots.uniform(1e13, 4e14, plant.ports))
+        self._spread(("phy_tx_bytes", "ib_tx_bytes"), history)
+        self._spread(("phy_rx_bytes", "ib_rx_bytes"), history[plant.cabling])
+        self._spread(("netdev_carrier_changes",), np.full(plant.ports, 1.0))
+
+    def advance(self, moved: Moved, conditions: Conditions, seconds: float) -> None:
+        """Count what has moved."""
+        plant, peer = self._plant, conditions.rules.peer
+        up = conditions.rules.up & conditions.rules.up[peer]
+        sent = np.rint(moved.sent + _IDLE_BYTES_PER_S * seconds * up)
+        got = sent[peer]
+        packets = np.rint(moved.sent / PACKET_BYTES)
+        self._spread(("phy_tx_bytes",), sent)
+        self._spread(("phy_rx_bytes",), got)
+        self._spread(("netdev_tx_bytes", "netdev_rx_bytes"), np.rint(_IDLE_BYTES_PER_S * up))
+        rdma_sent = np.rint(moved.sent)
+        rdma = (f"phy_tx_bytes_prio{PRIORITY}", f"phy_rx_bytes_prio{PRIORITY}")
+        self._spread((rdma[0], "ib_tx_bytes"), rdma_sent)
+        self._spread((rdma[1], "ib_rx_bytes"), rdma_sent[peer])
+        self._spread(("phy_tx_packets", "ib_tx_packets"), packets)
+        self._spread(("phy_rx_packets", "ib_rx_packets"), packets[peer])
+        self._hold(moved, peer, up)
+        self._lights(conditions, up)
+        self._errors(conditions, up, seconds)
+        self._endpoints(moved, conditions, seconds)
+        if plant.topology.gpus:
+            within = moved.sent[: plant.nics].reshape(plant.hosts, plant.rails).mean(axis=1)
+            count = np.rint(np.repeat(within * _NVLINK_TIMES, plant.topology.gpus))
+            for bank in self.hosts:
+                for name in _NVLINK:
+                    if name in bank:
+                        bank.add(name, count)
+
+    def reboot(self, host: int) -> None:
+        """A host's counters start anew."""
+        for bank in self.hosts:
+            bank.clear(host)
+
+    def _hold(self, moved: Moved, peer: NDArray[np.intp], up: NDArray[np.bool_]) -> None:
+        """Pause: the port that sends is told (rx), the one opposite has told it (tx)."""
+        held_us = np.rint(moved.held_s * up * 1e6)
+        for direction, us in (("rx", held_us), ("tx", held_us[peer])):
+            self._spread((f"pfc_{direction}_pause_us_prio{PRIORITY}",), us)
+            frames = np.rint(us / _PFC_US_PER_FRAME)
+            self._spread((f"pfc_{direction}_frames_prio{PRIORITY}",), frames)
+            turns = np.rint(us / _PFC_US_PER_PAUSE)
+            self._spread((f"pfc_{direction}_transitions_prio{PRIORITY}",), turns)
+        if self._plant.is_ib:
+            self._spread(("ib_tx_wait",), np.rint(moved.held_s * self._plant.speed / _WAIT_BYTES))
+
+    def _lights(self, conditions: Conditions, up: NDArray[np.bool_]) -> None:
+        """State, speed, and how often a link went up or down."""
+        turned = (up != self._was_up).astype(np.int64)
+        self._spread(("netdev_carrier_changes",), turned)
+        fell = (self._was_up & ~up).astype(np.int64)
+        self._spread(("phy_link_down_events", "ib_link_downed"), fell)
+        self._was_up = up
+        bps = np.rint(conditions.speed * 8)
+        self._level("netdev_up", up.astype(np.int64))
+        self._level("netdev_speed_bps", np.where(up, bps, 0))
+        self._level("netdev_mtu", np.full(len(up), _MTU))
+        self._level("ib_state", np.where(up, _ACTIVE, _DOWN))
+        self._level("ib_phys_state", np.where(up, _PHYS_UP, _POLLING))
+        self._level("ib_rate_bps", bps)
+
+    def _errors(self, conditions: Conditions, up: NDArray[np.bool_], seconds: float) -> None:
+        errors = np.rint(conditions.errors * seconds * up)
+        self._spread(("phy_rx_crc_errors", "ib_rx_errors"), errors)
+        self._spread(("phy_rx_symbol_errors", "ib_symbol_errors"), errors * 4)
+        self._spread(("phy_rx_fec_uncorrectable_blocks",), errors)
+        # Links of today always have some bits mended.
+        self._spread(("phy_rx_fec_corrected_bits",), 40 * seconds * up + errors * 900)
+        if conditions.pegged:
+            pegged = np.zeros(len(up))
+            pegged[conditions.pegged] = 1 << 16
+            self._spread(("ib_symbol_errors",), pegged)
+
+    def _endpoints(self, moved: Moved, conditions: Conditions, seconds: float) -> None:
+        """What only a NIC counts."""
+        nics, peer = self._plant.nics, conditions.rules.peer
+        held_s = moved.held_s[peer[:nics]]
+        slow = (held_s > 0) & (conditions.accept < 1)
+        bus, events = conditions.pcie, np.rint(moved.stalled / 100 * seconds)
+        counts: dict[str, Floats] = {
+            "rdma_ecn_marked": moved.marked,
+            "rdma_cnp_sent": moved.cnp_sent,
+            "rdma_cnp_handled": moved.cnp_handled,
+            "rdma_out_of_sequence": moved.out_of_order,
+            "rdma_packet_sequence_errors": moved.sent_again,
+            "rdma_retransmits": moved.sent_again,
+            "phy_rx_buffer_events": np.where(slow, held_s * 2000, 0.0),
+            "phy_rx_out_of_buffer": np.where(slow & ~bus, held_s * 300, 0.0),
+            "pause_storm_warnings": (held_s > 0.5 * seconds).astype(np.float64),
+            "pause_storm_errors": (held_s > _STORM * seconds).astype(np.float64),
+            "pci_stalled_read_events": events,
+            "pci_stalled_write_events": events,
+        }
+        for bank in self.hosts:
+            for name, count in counts.items():
+                if name in bank:
+                    bank.add(name, np.rint(count))
+            for name in ("pci_stalled_read_percent", "pci_stalled_write_percent"):
+                if name in bank:
+                    bank.put(name, np.rint(moved.stalled))
+
+    def _spread(self, names: Sequence[str], count: Floats | Ints) -> None:
+        """Add to counters of every port, [ports], wherever they are kept."""
+        self._each(names, count, lambda bank, name, part: bank.add(name, part))
+
+    def _level(self, name: str, level: Floats | Ints) -> None:
+        self._each((name,), level, lambda bank, metric, part: bank.put(metric, part))
+
+    def _each(
+        self,
+        names: Sequence[str],
+        values: Floats | Ints,
+        do: Callable[[Bank, str, Floats | Ints], None],
+    ) -> None:
+        plant = self._plant
+        first, second = plant.first_leaf_port, plant.first_spine_port
+        for banks, part in (
+            (self.hosts, values[:first]),
+            (self.leaves, values[first:second]),
+            (self.spines, values[second:]),
+        ):
+            for bank in banks:
+                for name in names:
+                    if name in bank:
+                        do(bank, name, part)
+
+
+def _host_banks(plant: Plant) -> list[Bank]:
+    def bank(source: str, metrics: Sequence[str], every: int = 1) -> Bank:
+        return Bank(source, plant.hosts, plant.rails, metrics, every)
+
+    if plant.is_ib:
+        banks = [bank("ib", _IB), bank("ib_errors", _IB_ERRORS, 10), bank("rdma", _RDMA_IB)]
+    else:
+        banks = [
+            bank("netdev", _NETDEV),
+            bank("netdev_link", _NETDEV_LINK, 10),
+            bank("ib", _ROCE),
+            bank("rdma", _RDMA),
+            bank("ethtool", _NIC_PHY),
+        ]
+    if plant.topology.gpus:
+        banks.append(Bank("nvlink", plant.hosts, plant.topology.gpus, _NVLINK))
+    return banks
+
+
+def _switch_banks(plant: Plant, nodes: int, ports: int) -> list[Bank]:
+    def banks() -> Iterator[Bank]:
+        if plant.is_ib:
+            yield Bank("ib", nodes, ports, _IB)
+            yield Bank("ib_errors", nodes, ports, _IB_ERRORS, 10)
+        else:
+            yield Bank("netdev", nodes, ports, _NETDEV)
+            yield Bank("netdev_link", nodes, ports, _NETDEV_LINK, 10)
+            yield Bank("ethtool", nodes, ports, _PHY)
+
+    return list(banks())

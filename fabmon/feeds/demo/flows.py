@@ -1,0 +1,145 @@
+"""Flows: who sends to whom, how much of its group's rate, and under which 5-tuple.
+
+RoCE flows of two NICs differ in the UDP source port alone, which follows from the queue pair
+numbers of both ends (Linux include/rdma/ib_verbs.h, rdma_flow_label_to_udp_sport).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.scenario import Job, ScenarioError
+
+Indices = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+_MOST_FLOWS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """One element a flow. `src` and `dst` are NICs, `group` is what moves in step.
+
+    `weight` is the flow's rate over its group's, which is that of one NIC of the group.
+    """
+
+    src: Indices
+    dst: Indices
+    group: Indices
+    weight: Floats
+    sport: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Flows]) -> Flows:
+        """All of them, one after the other."""
+        if not parts:
+            none = np.empty(0, np.intp)
+            return cls(none, none, none, np.empty(0), np.empty(0, np.int64))
+        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+
+
+def roce_source_port(
+    local_qpn: NDArray[np.int64], remote_qpn: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """UDP source ports of connected queue pairs; the same in both directions."""
+    v = local_qpn * remote_qpn
+    v ^= v >> 20
+    v ^= v >> 40
+    label = v & 0xFFFFF
+    port: NDArray[np.int64] = ((label & 0x3FFF) ^ ((label & 0xFC000) >> 14)) | 0xC000
+    return port
+
+
+def flows_of(
+    plant: Plant, job: Job, hosts: Sequence[int], group: int, rng: np.random.Generator
+) -> Flows:
+    """The flows of a job on these hosts, in the order of its ranks; each rail by itself."""
+    pairs = _PATTERNS[job.collective](len(hosts), job.group)
+    src, dst, weight = (np.array(each) for each in zip(*pairs, strict=True))
+    # What is sprayed packet by packet goes every way, whatever its queue pair.
+    qps = 1 if plant.routing == "spray" else job.qps
+    count = len(pairs) * plant.rails * qps
+    if count > _MOST_FLOWS:
+        raise ScenarioError(f"job {job.name}: {count} flows are too many; set group or fewer qps")
+    nic = np.array(hosts)[:, None] * plant.rails + np.arange(plant.rails)
+    shape = (len(pairs), plant.rails, qps)
+    made = [
+        np.broadcast_to(nic[end][:, :, None], shape).ravel().astype(np.intp) for end in (src, dst)
+    ]
+    share = np.broadcast_to((weight / qps)[:, None, None], shape).ravel().astype(np.float64)
+    return background(made[0], made[1], group, share, rng)
+
+
+def background(
+    src: Indices, dst: Indices, group: int | Indices, weight: Floats, rng: np.random.Generator
+) -> Flows:
+    """Flows between these NICs, with queue pairs drawn by lot."""
+    qpn = rng.integers(64, 1 << 18, (2, len(src)))
+    groups = np.broadcast_to(np.asarray(group, np.intp), len(src)).copy()
+    return Flows(src, dst, groups, weight, roce_source_port(qpn[0], qpn[1]))
+
+
+def share_of_payload(job: Job, hosts: int) -> float:
+    """What a NIC of the job sends an iteration, over the payload of its GPU."""
+    within = min(job.group or hosts, hosts)
+    if job.collective == "ring":
+        return 2 * (hosts - 1) / hosts
+    if job.collective == "all-to-all":
+        return (within - 1) / within
+    return 1.0
+
+
+_Pairs = list[tuple[int, int, float]]
+
+
+def _ring(n: int, _: int) -> _Pairs:
+    return [(rank, (rank + 1) % n, 1.0) for rank in range(n)]
+
+
+def _tree(n: int, _: int) -> _Pairs:
+    """Two binary trees of half the payload each, the second with the ranks turned round."""
+    pairs: _Pairs = []
+    for child in range(1, n):
+        parent = (child - 1) // 2
+        for a, b in ((child, parent), (n - 1 - child, n - 1 - parent)):
+            pairs += [(a, b, 0.5), (b, a, 0.5)]
+    return pairs
+
+
+def _all_to_all(n: int, group: int) -> _Pairs:
+    size = min(group or n, n)
+    return [
+        (a, b, 1 / (size - 1))
+        for start in range(0, n - n % size, size)
+        for a in range(start, start + size)
+        for b in range(start, start + size)
+        if a != b
+    ]
+
+
+_PATTERNS = {"ring": _ring, "tree": _tree, "all-to-all": _all_to_all}
+
+
+def placed(plant: Plant, jobs: Sequence[Job]) -> list[list[int]]:
+    """The hosts of each job, in the order of its ranks. Raises ScenarioError."""
+    free = list(range(plant.hosts))
+    placed: list[list[int]] = []
+    for job in jobs:
+        if job.placement == "scattered":
+            order = sorted(free, key=lambda host: (host % plant.per_leaf, host))
+        else:
+            order = free
+        taken = order[: job.hosts or len(order)]
+        if len(taken) < max(2, job.hosts):
+            raise ScenarioError(f"job {job.name}: {len(free)} hosts are free; it needs 2 or more")
+        placed.append(taken)
+        free = [host for host in free if host not in set(taken)]
+    return placed

@@ -1,0 +1,223 @@
+"""The way of every flow through the fabric: up a link that its leaf chooses, and down again.
+
+A way has at most four links: NIC to leaf, leaf to spine, spine to leaf, leaf to NIC. They are told
+by the port that sends into them; where a flow stays below one leaf, the middle two are `void`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.feeds.demo.flows import Flows
+from fabmon.feeds.demo.plant import Plant
+
+Indices = NDArray[np.intp]
+Floats = NDArray[np.float64]
+Hashes = NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class Rules:
+    """What the switches go by now. `peer` is the cabling as it is, `up` is [ports].
+
+    `pins` send all flows of some NICs into one uplink; the leaves in `buckets` tell apart no more
+    than so many hashes.
+    """
+
+    peer: Indices
+    up: NDArray[np.bool_]
+    pins: list[tuple[Indices, int]] = field(default_factory=list)
+    buckets: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """One row a way: `flow` that takes it, `weight` it has there, the `links` [ways, 4].
+
+    A flow that is sprayed has many ways; one that cannot be routed has a way over `dead`.
+    """
+
+    flow: Indices
+    weight: Floats
+    links: Indices
+
+
+class Router:
+    """Finds ways; `seed` makes every switch hash differently, as vendors advise."""
+
+    def __init__(self, plant: Plant, seed: int) -> None:
+        self._plant = plant
+        rng = np.random.default_rng([seed, 7])
+        self._salts: Hashes = rng.integers(
+            1, 1 << 62, plant.leaves + plant.spines, dtype=np.int64
+        ).astype(np.uint64)
+        self.void = plant.ports
+        self.dead = plant.ports + 1
+
+    def route(self, flows: Flows, rules: Rules) -> Ways:
+        """The ways of all flows."""
+        plant = self._plant
+        enter, leave = rules.peer[flows.src], rules.peer[flows.dst]
+        src_leaf, dst_leaf = plant.leaf_of(enter), plant.leaf_of(leave)
+        links = np.full((len(flows), 4), self.void, np.intp)
+        links[:, 0], links[:, 3] = flows.src, leave
+        cross = np.flatnonzero(src_leaf != dst_leaf)
+        stay = np.flatnonzero(src_leaf == dst_leaf)
+        if not len(cross):
+            return Ways(stay, flows.weight[stay], links[stay])
+        tables = _Tables(plant, rules, src_leaf[cross], dst_leaf[cross])
+        hashes = _hash(flows, cross)
+        salted = _mix(hashes ^ self._salts[src_leaf[cross]])
+        picks, lanes = self._picks(flows, rules, tables, cross, src_leaf, salted)
+        spray = self._plant.routing == "spray"
+        sprayed = np.flatnonzero((lanes < 0) & spray & (tables.count[tables.pair] > 0))
+        whole = np.setdiff1d(np.arange(len(cross)), sprayed)
+        parts = self._plant.parallel if spray else 1
+        whole = np.repeat(whole, parts)
+        lane = np.where(lanes[whole] >= 0, lanes[whole] + np.arange(len(whole)) % parts, -1)
+        flow = [stay, cross[whole]]
+        weight = [flows.weight[stay], flows.weight[cross[whole]] / parts]
+        rows = [
+            links[stay],
+            self._over(links, cross, whole, picks[whole], tables, salted, rules, lane),
+        ]
+        if len(sprayed):
+            counts = tables.count[tables.pair[sprayed]]
+            item = np.repeat(sprayed, counts)
+            pick = np.arange(len(item)) - np.repeat(np.cumsum(counts) - counts, counts)
+            flow.append(cross[item])
+            weight.append(flows.weight[cross[item]] / np.repeat(counts, counts))
+            rows.append(self._over(links, cross, item, pick, tables, salted, rules, None))
+        return Ways(np.concatenate(flow), np.concatenate(weight), np.concatenate(rows))
+
+    def _picks(
+        self,
+        flows: Flows,
+        rules: Rules,
+        tables: _Tables,
+        cross: Indices,
+        src_leaf: Indices,
+        salted: Hashes,
+    ) -> tuple[Indices, Indices]:
+        """Which of its pair's uplinks each crossing flow takes; where it is pinned, a lane too.
+
+        Flows that faults bring together part again at the spine: only the uplink is too full.
+        """
+        count = np.maximum(tables.count[tables.pair], 1)
+        if self._plant.routing == "static":
+            picks = flows.dst[cross] % count
+        else:
+            picks = (salted % count.astype(np.uint64)).astype(np.intp)
+        lanes = np.full(len(cross), -1, np.intp)
+        for leaf, buckets in rules.buckets.items():
+            here = np.flatnonzero(src_leaf[cross] == leaf)
+            few = np.minimum(buckets, count[here])
+            bucket = (salted[here] % few.astype(np.uint64)).astype(np.intp)
+            picks[here] = bucket * (count[here] // few)
+            lanes[here] = np.arange(len(here))
+        for nics, uplink in rules.pins:
+            for each in np.flatnonzero(np.isin(flows.src[cross], nics)):
+                pair = tables.pair[each]
+                place = np.flatnonzero(tables.port[pair, : tables.count[pair]] == uplink)
+                if len(place):
+                    picks[each] = place[0]
+                    lanes[each] = np.flatnonzero(nics == flows.src[cross[each]])[0]
+        return picks, lanes
+
+    def _over(
+        self,
+        links: Indices,
+        cross: Indices,
+        item: Indices,
+        pick: Indices,
+        tables: _Tables,
+        salted: Hashes,
+        rules: Rules,
+        fixed: Indices | None,
+    ) -> Indices:
+        """The ways of the crossing flows `item`, each over the uplink `pick` of its pair.
+
+        `fixed` is the cable down from the spine, where it is 0 or more.
+        """
+        pair = tables.pair[item]
+        found = links[cross[item]]
+        uplink = tables.port[pair, pick]
+        entry = rules.peer[uplink]
+        spine = self._plant.spine_of(entry)
+        choices = np.maximum(tables.down_count[spine, tables.dst[pair]], 1)
+        lane = tables.rank[pair, pick]
+        if self._plant.routing == "hash":
+            again = _mix(salted[item] ^ self._salts[self._plant.leaves + spine])
+            lane = (again % choices.astype(np.uint64)).astype(np.intp)
+        if fixed is not None:
+            lane = np.where(fixed >= 0, fixed, lane)
+        down = tables.down[spine, tables.dst[pair], lane % choices]
+        lost = (tables.count[pair] == 0) | (down < 0)
+        found[:, 1] = np.where(lost, self.dead, uplink)
+        found[:, 2] = np.where(lost, self.void, down)
+        return found
+
+
+class _Tables:
+    """Which uplinks lead from leaf to leaf, for the pairs of leaves that are used."""
+
+    def __init__(self, plant: Plant, rules: Rules, src_leaf: Indices, dst_leaf: Indices) -> None:
+        spine_ports = np.arange(plant.first_spine_port, plant.ports)
+        opposite = rules.peer[spine_ports]
+        alive = rules.up[spine_ports] & rules.up[opposite]
+        towards = plant.leaf_of(opposite)
+        spine = plant.spine_of(spine_ports)
+        self.down_count = np.zeros((plant.spines, plant.leaves), np.intp)
+        np.add.at(self.down_count, (spine[alive], towards[alive]), 1)
+        most = max(1, int(self.down_count.max()))
+        self.down = np.full((plant.spines, plant.leaves, most), -1, np.intp)
+        cells = spine[alive] * plant.leaves + towards[alive]
+        order = np.argsort(cells, kind="stable")
+        starts = np.cumsum(self.down_count.ravel()) - self.down_count.ravel()
+        rank = np.arange(len(order)) - starts[cells[order]]
+        self.down.reshape(-1, most)[cells[order], rank] = spine_ports[alive][order]
+        keys, self.pair = np.unique(src_leaf * plant.leaves + dst_leaf, return_inverse=True)
+        src, self.dst = keys // plant.leaves, keys % plant.leaves
+        uplinks = plant.leaf_port(src[:, None], plant.down + np.arange(plant.up)[None, :])
+        entry = rules.peer[uplinks]
+        leads = rules.up[uplinks] & rules.up[entry]
+        leads &= self.down_count[plant.spine_of(entry), self.dst[:, None]] > 0
+        rank = _rank(np.where(leads, plant.spine_of(entry), -1))
+        if plant.routing == "spray":
+            # Adaptive routing sends a spine no more than it has ways down for.
+            leads &= rank < self.down_count[plant.spine_of(entry), self.dst[:, None]]
+        self.order = np.argsort(~leads, axis=1, kind="stable")
+        self.count = leads.sum(axis=1)
+        self.port = np.take_along_axis(uplinks, self.order, axis=1)
+        self.rank = np.take_along_axis(rank, self.order, axis=1)
+
+
+def _rank(keys: Indices) -> Indices:
+    """In each row, how many elements before an element are equal to it."""
+    order = np.argsort(keys, axis=1, kind="stable")
+    ordered = np.take_along_axis(keys, order, axis=1)
+    place = np.broadcast_to(np.arange(keys.shape[1]), keys.shape)
+    begins = np.ones(keys.shape, np.bool_)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(begins, place, 0), axis=1)
+    rank = np.empty(keys.shape, np.intp)
+    np.put_along_axis(rank, order, place - first, axis=1)
+    return rank
+
+
+def _hash(flows: Flows, which: Indices) -> Hashes:
+    """What a switch makes of a 5-tuple: addresses and the UDP source port; the rest is alike."""
+    src = flows.src[which].astype(np.uint64)
+    dst = flows.dst[which].astype(np.uint64)
+    sport = flows.sport[which].astype(np.uint64)
+    return _mix((src << np.uint64(40)) ^ (dst << np.uint64(16)) ^ sport)
+
+
+def _mix(value: Hashes) -> Hashes:
+    """Splitmix64's finaliser: every bit of the input moves half of the output's."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

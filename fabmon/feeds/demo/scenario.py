@@ -1,0 +1,209 @@
+"""A scenario: a fabric, the jobs on it, and what goes wrong when. Read from TOML.
+
+    seed = 1
+    [topology]      kind = "rail", hosts = 16, rails = 8 ...
+    [[job]]         name = "llama", collective = "ring", payload_gb = 4 ...
+    [[fault]]       kind = "collision", at = 10, for = 30, where = "leaf1/up3"
+    [[caption]]     at = 10, text = "two elephants on one uplink"
+
+Times are seconds from the start. Whatever `where` leaves open is chosen by the seed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+LEAF_SPINE, RAIL, FAT_TREE = "leaf-spine", "rail", "fat-tree"
+KINDS = (LEAF_SPINE, RAIL, FAT_TREE)
+
+FaultKind = Literal[
+    "collision",
+    "polarization",
+    "oversubscription",
+    "incast",
+    "degraded_link",
+    "flap",
+    "pause_storm",
+    "pause_deadlock",
+    "slow_receiver",
+    "straggler",
+    "pcie_limit",
+    "error_burst",
+    "saturated_counter",
+    "miscabled",
+    "uneven_rails",
+    "node_lost",
+]
+
+
+class ScenarioError(Exception):
+    """A scenario that cannot be played; the message says where and what to do."""
+
+
+class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fabric. 0 and "" stand for what suits the rest.
+
+    `leaf-spine`: a leaf takes all NICs of `hosts_per_leaf` hosts. `rail`: one leaf takes rail r of
+    `hosts_per_leaf` hosts. `fat-tree`: as leaf-spine, but InfiniBand. `oversubscription` is what a
+    leaf's hosts can send over what its uplinks carry. `routing`: `hash` of the 5-tuple (ECMP),
+    `spray` over all paths alike (adaptive routing), `static` by destination (InfiniBand's tables).
+    Without `ecn` nothing but pause slows a sender. `visible`: `all`, or the `hosts` alone.
+    """
+
+    kind: Literal["leaf-spine", "rail", "fat-tree"] = "leaf-spine"
+    hosts: int = 16
+    rails: int = 8
+    gpus: int = 0
+    hosts_per_leaf: int = 0
+    spines: int = 0
+    oversubscription: float = 1.0
+    speed_gbps: float = 400.0
+    uplink_gbps: float = 0.0
+    routing: Literal["", "hash", "spray", "static"] = ""
+    ecn: bool = True
+    visible: Literal["all", "hosts"] = "all"
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A training job: computes for `compute_s`, then moves `payload_gb` a GPU, over and over.
+
+    `hosts` 0 takes all that no job before it took; `packed` fills leaf after leaf, `scattered`
+    goes round the leaves, so that every neighbour in a ring is behind another leaf. An all-reduce
+    (`ring`, `tree`) moves 2(n-1)/n of the payload a GPU, `all-to-all` (within `group` hosts, 0 for
+    all) (n-1)/n. `qps` is the number of queue pairs, and so of flows, of a connection. `demand` is
+    the share of its line rate that a NIC can be fed with; `jitter` varies each iteration.
+    """
+
+    name: str = "train"
+    hosts: int = 0
+    placement: Literal["packed", "scattered"] = "scattered"
+    collective: Literal["ring", "tree", "all-to-all"] = "ring"
+    payload_gb: float = 40.0
+    compute_s: float = 1.0
+    qps: int = 1
+    group: int = 0
+    demand: float = 0.8
+    start: float = 0.0
+    stop: float | None = None
+    jitter: float = 0.02
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Something that goes wrong at `at`, for `for` seconds (to the end without it).
+
+    `where` is a port (`leaf1/up3`, `leaf1/dn2`, `gpu003/r5`), a switch or a host. The other keys
+    are for some kinds only; see faults.py.
+    """
+
+    kind: FaultKind
+    at: float = 0.0
+    duration: float | None = msgspec.field(default=None, name="for")
+    where: str = ""
+    other: str = ""
+    job: str = ""
+    share: float | None = None
+    flows: int | None = None
+    period_s: float = 6.0
+    down_s: float = 1.5
+    extra_s: float = 4.0
+    rate: float = 2000.0
+    shares: tuple[float, ...] = ()
+    shown: bool = True
+    crash: bool = False
+
+    @property
+    def until(self) -> float:
+        """Seconds from the start to its end; infinity when it has none."""
+        return float("inf") if self.duration is None else self.at + self.duration
+
+
+class Caption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line for the person who watches, from `at` for `for` seconds."""
+
+    at: float
+    text: str
+    duration: float = msgspec.field(default=8.0, name="for")
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All of it."""
+
+    title: str = "demo"
+    seed: int = 1
+    topology: Topology = Topology()
+    job: tuple[Job, ...] = ()
+    fault: tuple[Fault, ...] = ()
+    caption: tuple[Caption, ...] = ()
+
+
+def parse(text: str, name: str = "scenario") -> Scenario:
+    """A scenario from TOML. Raises ScenarioError with `name`, the place and the nearest key."""
+    try:
+        return msgspec.convert(tomllib.loads(text), Scenario)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{name}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"{name}: {error}{_hint(str(error))}") from None
+
+
+def read(path: Path) -> Scenario:
+    """The scenario in a file. Raises ScenarioError."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{path}: not UTF-8 text") from None
+
+
+def tour(kind: str) -> Scenario:
+    """The guided first minute on a fabric of this kind."""
+    text = resources.files("fabmon.feeds.demo").joinpath("scenarios", f"{kind}.toml").read_text()
+    return parse(text, f"{kind}.toml")
+
+
+def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario:
+    """The same with another number of hosts or another seed.
+
+    With another number of hosts, jobs keep their share of them. A fault of a node that is not there
+    any more strikes another one. Raises ScenarioError.
+    """
+    if seed is not None:
+        scenario = msgspec.structs.replace(scenario, seed=seed)
+    if hosts is None or hosts == scenario.topology.hosts:
+        return scenario
+    if hosts % 4:
+        raise ScenarioError(f"{hosts} hosts: take a multiple of 4, so that leaves can be filled")
+    before = scenario.topology.hosts
+    return msgspec.structs.replace(
+        scenario,
+        topology=msgspec.structs.replace(scenario.topology, hosts=hosts),
+        job=tuple(
+            msgspec.structs.replace(job, hosts=max(2, job.hosts * hosts // before))
+            if job.hosts
+            else job
+            for job in scenario.job
+        ),
+        fault=tuple(
+            msgspec.structs.replace(fault, where="") if hosts < before else fault
+            for fault in scenario.fault
+        ),
+    )
+
+
+def _hint(message: str) -> str:
+    _, _, rest = message.partition("unknown field `")
+    unknown = rest.partition("`")[0]
+    known = [
+        field.encode_name
+        for struct in (Scenario, Topology, Job, Fault, Caption)
+        for field in msgspec.structs.fields(struct)
+    ]
+    near = difflib.get_close_matches(unknown, known, n=1) if unknown else []
+    return f"; did you mean `{near[0]}`?" if near else ""

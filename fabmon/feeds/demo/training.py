@@ -1,0 +1,69 @@
+"""A job in time: it computes, waits for whoever is late, then communicates, over and over."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from fabmon.feeds.demo.flows import share_of_payload
+from fabmon.feeds.demo.scenario import Job
+
+_NEVER = float("inf")
+
+
+class Phase(Enum):
+    """What the job is doing: WAIT is for a straggler, STOPPED before its start, after its end."""
+
+    STOPPED = 0
+    COMPUTE = 1
+    WAIT = 2
+    COMMUNICATE = 3
+
+
+class Training:
+    """Where a job stands. `left` is what each NIC has still to send, in bytes."""
+
+    def __init__(self, job: Job, hosts: int, rng: np.random.Generator) -> None:
+        self.job = job
+        self.phase = Phase.STOPPED
+        self.left = 0.0
+        self.iterations = 0
+        self._bytes = job.payload_gb * 1e9 * share_of_payload(job, hosts)
+        self._rng = rng
+        self._until = job.start
+
+    def due_s(self, now_s: float, rate: float) -> float:
+        """The time of its next change while a NIC of it sends `rate` bytes/s."""
+        if self.phase is Phase.COMMUNICATE:
+            return now_s + self.left / rate if rate > 0 else _NEVER
+        return self._until
+
+    def moved(self, count: float) -> None:
+        """A NIC has sent so many bytes."""
+        if self.phase is Phase.COMMUNICATE:
+            self.left = max(0.0, self.left - count)
+
+    def step(self, now_s: float, late_s: float) -> None:
+        """Enter the next phase where it is due; `late_s` is what a straggler takes longer."""
+        job = self.job
+        if job.stop is not None and now_s >= job.stop:
+            self.phase, self._until = Phase.STOPPED, _NEVER
+        elif self.phase is Phase.COMMUNICATE:
+            if self.left <= 1.0:
+                self._compute(now_s)
+        elif now_s >= self._until - 1e-9:
+            if self.phase is Phase.STOPPED:
+                self._compute(now_s)
+            elif self.phase is Phase.COMPUTE and late_s > 0:
+                self.phase, self._until = Phase.WAIT, now_s + late_s
+            else:
+                self.phase, self.left = Phase.COMMUNICATE, self._bytes * self._about_1()
+
+    def _compute(self, now_s: float) -> None:
+        self.iterations += 1
+        self.phase = Phase.COMPUTE
+        self._until = now_s + self.job.compute_s * self._about_1()
+
+    def _about_1(self) -> float:
+        return float(max(0.1, 1.0 + self.job.jitter * self._rng.standard_normal()))

@@ -1,0 +1,277 @@
+"""The simulated fabric in time: jobs, faults and traffic, from event to event."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.feeds.demo.conditions import Conditions
+from fabmon.feeds.demo.congestion import Regime, Traffic
+from fabmon.feeds.demo.faults import Ground, Planned, plan
+from fabmon.feeds.demo.flows import Flows, flows_of, placed
+from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.routing import Router
+from fabmon.feeds.demo.scenario import Scenario
+from fabmon.feeds.demo.training import Phase, Training
+from fabmon.feeds.demo.truth import Truth
+
+Floats = NDArray[np.float64]
+T = TypeVar("T")
+
+_SHORTEST_S = 1e-3
+_WHILE_WAITING = 0.1
+"""Share of line rate at which the others still exchange what a straggler has no part in."""
+
+_EPOCHS_KEPT, _REGIMES_KEPT = 8, 32
+_SEEN_SHARE = 0.005
+"""A fault of a link makes a difference once that share of the link's line rate is in use."""
+
+
+@dataclass(slots=True)
+class Moved:
+    """What happened in a while.
+
+    Of ports: bytes sent, seconds told to hold, seconds with more to send than could be sent. Of
+    NICs: packets, and the percent of the time that the bus stalled.
+    """
+
+    sent: Floats
+    held_s: Floats
+    queued_s: Floats
+    marked: Floats
+    cnp_sent: Floats
+    cnp_handled: Floats
+    out_of_order: Floats
+    sent_again: Floats
+    stalled: Floats
+
+
+class World:
+    """Deterministic: the same scenario moves the same bytes. Raises ScenarioError."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.plant = plant = Plant(scenario.topology)
+        self.now_s = 0.0
+        seed = scenario.seed
+        self._router = Router(plant, seed)
+        self.hosts_of = placed(plant, scenario.job)
+        lots = np.random.default_rng([seed, 1])
+        self._job_flows = [
+            flows_of(plant, job, hosts, number, lots)
+            for number, (job, hosts) in enumerate(zip(scenario.job, self.hosts_of, strict=True))
+        ]
+        self.trainings = [
+            Training(job, len(hosts), np.random.default_rng([seed, 2, number]))
+            for number, (job, hosts) in enumerate(zip(scenario.job, self.hosts_of, strict=True))
+        ]
+        self.planned = [
+            plan(
+                fault,
+                Ground(
+                    plant,
+                    scenario.job,
+                    self.hosts_of,
+                    self._job_flows,
+                    np.random.default_rng([seed, 3, number]),
+                ),
+            )
+            for number, fault in enumerate(scenario.fault)
+        ]
+        self._turns = _turns(self.planned)
+        self._epochs: OrderedDict[Hashable, tuple[Conditions, Traffic]] = OrderedDict()
+        self._regimes: OrderedDict[Hashable, Regime] = OrderedDict()
+        self._seen: dict[int, float] = {}
+        self._enter()
+
+    @property
+    def flows(self) -> Flows:
+        """The flows of all jobs; `group` is the job's number."""
+        return Flows.joined(self._job_flows)
+
+    @property
+    def truth(self) -> tuple[Truth, ...]:
+        """All that is, was or will be wrong."""
+        return tuple(
+            msgspec.structs.replace(truth, seen_s=self._seen.get(number))
+            for number, planned in enumerate(self.planned)
+            for truth in planned.truths
+        )
+
+    def advance(self, seconds: float) -> Moved:
+        """Let time pass."""
+        end_s = self.now_s + seconds
+        shares: dict[int, tuple[Regime, float]] = {}
+        waited: set[int] = set()
+        while end_s - self.now_s > 1e-9:
+            self._change()
+            regime = self._regime()
+            step_s = min(self._until(regime), end_s) - self.now_s
+            step_s = min(max(step_s, _SHORTEST_S), end_s - self.now_s)
+            for number, training in enumerate(self.trainings):
+                training.moved(float(regime.rate[number]) * step_s)
+                if training.phase is Phase.WAIT:
+                    waited.add(number)
+            known = shares.get(id(regime))
+            shares[id(regime)] = (regime, step_s + (known[1] if known else 0.0))
+            self.now_s += step_s
+        self.now_s = end_s
+        moved = self._moved(shares.values(), seconds)
+        self._note_seen(moved, waited, seconds)
+        return moved
+
+    def _change(self) -> None:
+        """Enter whatever is due now."""
+        if any(abs(turn - self.now_s) < 1e-9 or turn <= self.now_s for turn in self._turns[:1]):
+            while self._turns and self._turns[0] <= self.now_s + 1e-9:
+                self._turns.pop(0)
+            self._enter()
+        for number, training in enumerate(self.trainings):
+            training.step(self.now_s, self.conditions.late.get(number, (0, 0.0))[1])
+
+    def _until(self, regime: Regime) -> float:
+        due = [
+            training.due_s(self.now_s, float(regime.rate[number]))
+            for number, training in enumerate(self.trainings)
+        ]
+        return min([*due, *self._turns[:1]], default=float("inf"))
+
+    def _enter(self) -> None:
+        """The conditions of now: those of the faults that last."""
+        now_s = self.now_s
+        active = [planned for planned in self.planned if planned.holds(now_s)]
+        self.conditions = Conditions.healthy(self.plant)
+        for planned in active:
+            planned.apply(self.conditions, now_s)
+        self._epoch = (
+            tuple(id(planned) for planned in active),
+            self.conditions.rules.up.tobytes(),
+        )
+
+        def traffic() -> tuple[Conditions, Traffic]:
+            return self.conditions, self._traffic(self.conditions)
+
+        self._current = _kept(self._epochs, self._epoch, _EPOCHS_KEPT, traffic)[1]
+
+    def _traffic(self, conditions: Conditions) -> Traffic:
+        """Groups: the jobs, then what each does while it waits, then the flows of faults."""
+        jobs = self.scenario.job
+        parts, wants = [], [conditions.demand.get(n, job.demand) for n, job in enumerate(jobs)]
+        for number, flows in enumerate(self._job_flows):
+            shares = conditions.rail_shares.get(number)
+            if shares is not None:
+                weight = flows.weight * shares[flows.src % self.plant.rails]
+                flows = Flows(flows.src, flows.dst, flows.group, weight, flows.sport)
+            parts.append(flows)
+        for number, flows in enumerate(list(parts)):
+            late = conditions.late.get(number)
+            wants.append(_WHILE_WAITING)
+            if late is not None:
+                rails = self.plant.rails
+                without = (flows.src // rails != late[0]) & (flows.dst // rails != late[0])
+                parts.append(_some(flows, without, len(jobs) + number))
+        absolute = [False] * len(wants)
+        for flows, rates in conditions.extra:
+            first = len(wants)
+            parts.append(
+                Flows(flows.src, flows.dst, flows.group + first, flows.weight, flows.sport)
+            )
+            wants += rates.tolist()
+            absolute += [True] * len(rates)
+        joined = Flows.joined(parts)
+        return Traffic(
+            self.plant,
+            self._router,
+            conditions,
+            joined,
+            np.array(wants, np.float64),
+            np.array(absolute, np.bool_),
+        )
+
+    def _regime(self) -> Regime:
+        """What happens while the jobs are in the phases that they are in."""
+        phases = [training.phase for training in self.trainings]
+        sends = [phase is Phase.COMMUNICATE for phase in phases]
+        waits = [phase is Phase.WAIT for phase in phases]
+        active = np.ones(len(self._current.demand), np.bool_)
+        active[: 2 * len(phases)] = [*sends, *waits]
+        key = (self._epoch, active.tobytes())
+        return _kept(self._regimes, key, _REGIMES_KEPT, lambda: self._current.regime(active))
+
+    def _moved(self, shares: Iterable[tuple[Regime, float]], seconds: float) -> Moved:
+        ports, nics = self.plant.ports, self.plant.nics
+        moved = Moved(*(np.zeros(ports) for _ in range(3)), *(np.zeros(nics) for _ in range(6)))
+        for regime, passed_s in shares:
+            moved.sent += regime.load * passed_s
+            moved.held_s += regime.pause * passed_s
+            moved.queued_s[regime.overloaded] += passed_s
+            moved.marked += regime.marked * passed_s
+            moved.cnp_sent += regime.cnp_sent * passed_s
+            moved.cnp_handled += regime.cnp_handled * passed_s
+            moved.out_of_order += regime.out_of_order * passed_s
+            moved.sent_again += regime.sent_again * passed_s
+            moved.stalled += regime.stalled * (passed_s / seconds)
+        return moved
+
+    def _note_seen(self, moved: Moved, waited: set[int], seconds: float) -> None:
+        """Remember which faults have made a difference by now."""
+        begin_s = self.now_s - seconds
+        for number, planned in enumerate(self.planned):
+            at = planned.fault.at
+            if number in self._seen or at >= self.now_s or planned.fault.until <= begin_s:
+                continue
+            if planned.at_once or self._makes_a_difference(planned, moved, waited, seconds):
+                self._seen[number] = max(at, begin_s)
+
+    def _makes_a_difference(
+        self, planned: Planned, moved: Moved, waited: set[int], seconds: float
+    ) -> bool:
+        if planned.fault.kind == "straggler":
+            return bool(waited)
+        ports = [self.plant.find_port(link) for truth in planned.truths for link in truth.links]
+        peers = self.conditions.rules.peer[ports]
+        used = np.maximum(moved.sent[ports], moved.sent[peers]) / (
+            self.plant.speed[ports] * seconds
+        )
+        return bool((used > _SEEN_SHARE).any())
+
+
+def _some(flows: Flows, which: NDArray[np.bool_], group: int) -> Flows:
+    """Some of the flows, as another group."""
+    count = int(which.sum())
+    return Flows(
+        flows.src[which],
+        flows.dst[which],
+        np.full(count, group, np.intp),
+        flows.weight[which],
+        flows.sport[which],
+    )
+
+
+def _turns(planned: list[Planned]) -> list[float]:
+    """All times at which conditions change, in order."""
+    times = {
+        time
+        for each in planned
+        for time in (each.fault.at, each.fault.until, *each.turns)
+        if time != float("inf")
+    }
+    return sorted(times)
+
+
+def _kept(cache: OrderedDict[Hashable, T], key: Hashable, most: int, make: Callable[[], T]) -> T:
+    """The value of `key`, made now unless it is one of the last that were asked for."""
+    value = cache.get(key)
+    if value is None:
+        value = cache[key] = make()
+        if len(cache) > most:
+            cache.popitem(last=False)
+    else:
+        cache.move_to_end(key)
+    return value

@@ -1,0 +1,90 @@
+"""A fabric that is not real says so on every screen, and explains itself until told not to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.scene import Scene
+from fabmon.cli.config import load
+from fabmon.cli.demo import MARK
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.feeds.demo.scenario import Caption as Line
+from fabmon.feeds.demo.scenario import Scenario, tour
+from fabmon.history.history import History
+from fabmon.tui.captions import Caption, Captions
+from tests.tui.golden import check
+from tests.tui.running import Running, running
+
+
+class Play:
+    """The scenes of a scenario, as many as are asked for."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._feed = DemoFeed(scenario)
+        self._history = History(self._feed.hosts)
+        self._analyst = Analyst(load(None).thresholds)
+
+    def scenes(self, count: int) -> list[Scene]:
+        return [self._analyst.accept(self._history.accept(self._feed.step())) for _ in range(count)]
+
+
+@asynccontextmanager
+async def playing(
+    ticks: int, size: tuple[int, int] = (120, 40), captions: tuple[Line, ...] | None = None
+) -> AsyncIterator[tuple[Running, Play]]:
+    scenario = tour("leaf-spine")
+    told = scenario.caption if captions is None else captions
+    play = Play(scenario)
+    lines = [Caption(each.at, each.duration, each.text) for each in told]
+    async with running(size=size, mark=MARK, captions=lines) as run:
+        await run.send(*play.scenes(ticks))
+        yield run, play
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40), (240, 70)])
+async def test_every_screen_says_that_it_is_simulated(size: tuple[int, int]) -> None:
+    async with playing(3, size) as (run, _):
+        for key in ("1", "2", "3", "4", "1", "enter", "question_mark"):
+            await run.press(key)
+            assert f" {MARK} " in run.lines[0]
+
+
+async def test_the_tour_of_a_collision() -> None:
+    async with playing(20) as (run, _):
+        assert "Two elephant flows" in run.text
+        assert "ECMP collision" in run.text
+        check("demo-collision", run.text)
+
+
+async def test_captions_come_and_go_with_the_time_of_the_scenes() -> None:
+    async with playing(3, captions=(Line(1, "look here", 3),)) as (run, play):
+        assert "look here" in run.text
+        height = run.lines.index(next(line for line in run.lines if "look here" in line))
+        assert height == len(run.lines) - 2
+        await run.send(*play.scenes(3))
+        assert "look here" not in run.text
+
+
+async def test_escape_ends_the_captions_for_good() -> None:
+    async with playing(2) as (run, play):
+        assert "Nothing here is real" in run.text
+        await run.press("escape")
+        assert "Nothing here is real" not in run.text
+        await run.send(*play.scenes(12))
+        assert "elephant" not in run.text
+        assert f" {MARK} " in run.lines[0]
+
+
+def test_the_last_caption_that_began_is_shown() -> None:
+    told = Captions((Caption(0, 10, "one"), Caption(5, 2, "two")))
+    assert [told.at(s * 1_000_000_000) for s in (0, 4, 5, 8, 11)] == [
+        "one",
+        "one",
+        "two",
+        "one",
+        "",
+    ]
