@@ -11,6 +11,8 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.gpu_nic_numa import GpuNicNuma
 from fabmon.analysis.link_down import links_down
 from fabmon.analysis.node_lost import NodesLost
+from fabmon.analysis.rhythm.arithmetic import Hints
+from fabmon.analysis.rhythm.conductor import Conductor
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.thresholds import Thresholds
 from fabmon.analysis.tracker import Tracker
@@ -22,9 +24,9 @@ _MOST_EVENTS = 500
 
 
 class Analyst:
-    """Judges one moment after the other."""
+    """Judges one moment after the other. `hints` are what a person said of the job that trains."""
 
-    def __init__(self, thresholds: Thresholds) -> None:
+    def __init__(self, thresholds: Thresholds, hints: Hints | None = None) -> None:
         self._detectors: tuple[Detector, ...] = (
             EcmpCollisions(thresholds.ecmp_collision),
             links_down,
@@ -32,6 +34,7 @@ class Analyst:
             GpuNicNuma(),
         )
         self._tracker = Tracker(thresholds.findings)
+        self._conductor = Conductor(hints)
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._states: dict[str, NodeState] = {}
 
@@ -40,7 +43,9 @@ class Analyst:
         changes = self._tracker.accept(self._conditions(moment), moment.time_ns)
         self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
         self._states = {name: status.state for name, status in moment.statuses.items()}
-        return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events))
+        beats, news = self._conductor.accept(moment)
+        self._events += [Event(moment.time_ns, moment.seq, "rhythm", text) for text in news]
+        return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events), beats)
 
     def _conditions(self, moment: Moment) -> list[Condition]:
         return [condition for detect in self._detectors for condition in detect(moment)]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fabmon.analysis.analyst import Analyst, watch
+from fabmon.analysis.rhythm.arithmetic import Hints
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
@@ -46,6 +47,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ssh_config: Path | None = None
     color: str | None = None
     picture: Path | None = None
+    hints: Hints | None = None
 
 
 def run(options: Options) -> Exit:
@@ -80,9 +82,10 @@ async def show(
     """Show what comes from a feed, on the screen or printed, until it is time to leave."""
     interval_s = options.interval_s or settings.interval_s
     history = History(hosts, interval_s, settings.management_ports)
+    analyst = Analyst(settings.thresholds, options.hints)
     async with (
         aclosing(feed),
-        aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,
+        aclosing(watch(feed, history, analyst)) as scenes,
     ):
         if options.style == "jsonl":
             headless.log_to_stderr()

@@ -10,6 +10,7 @@ import click
 from fabmon import __version__
 from fabmon.cli.commands import Commands
 from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.hints import hint_options, hints
 from fabmon.cli.hosts import FILE, config_option, host_option, hosts_option, ssh_config_option
 
 _EPILOG = """\b
@@ -64,6 +65,7 @@ Exit status:
     type=FILE,
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
+@hint_options
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
 def cli(
@@ -78,6 +80,11 @@ def cli(
     ssh_config: Path | None,
     color: str | None,
     picture: Path | None,
+    model_params: float | None,
+    dtype: str | None,
+    dp: int | None,
+    tp: int | None,
+    pp: int | None,
 ) -> None:
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
@@ -90,6 +97,7 @@ def cli(
         raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
     if style == "jsonl" and once:
         raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
+    told = hints(model_params, dtype, dp, tp, pp)
     from fabmon.cli import live
 
     options = live.Options(
@@ -103,6 +111,7 @@ def cli(
         ssh_config=ssh_config,
         color=color,
         picture=picture,
+        hints=told,
     )
     sys.exit(live.run(options))
 

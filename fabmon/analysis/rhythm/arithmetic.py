@@ -39,11 +39,13 @@ class Hints(msgspec.Struct, frozen=True):
 class Expected(msgspec.Struct, frozen=True):
     """What a NIC that serves one GPU ought to send in an iteration, and for how long.
 
-    `comm_s` is at 80 % of line rate; None where no line rate is known.
+    `comm_s` is at 80 % of line rate; None where no line rate is known. `gpus` is how many the job
+    is said to have.
     """
 
     bytes: float
     comm_s: float | None
+    gpus: int
 
 
 def expected(hints: Hints, line_rate_bps: float) -> Expected:
@@ -51,7 +53,8 @@ def expected(hints: Hints, line_rate_bps: float) -> Expected:
     payload = hints.params * DTYPE_BYTES[hints.dtype] / (hints.tp * hints.pp)
     count = payload * all_reduce_share(hints.dp)
     known = line_rate_bps > 0
-    return Expected(count, count * 8 / (DELIVERED * line_rate_bps) if known else None)
+    comm_s = count * 8 / (DELIVERED * line_rate_bps) if known else None
+    return Expected(count, comm_s, hints.gpus)
 
 
 def all_reduce_share(ranks: int) -> float:

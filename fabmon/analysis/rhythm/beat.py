@@ -56,7 +56,8 @@ class Beat:
 
     `strength` is the correlation of the signal with itself a period later. `share` is that of time
     in communication, `volume` the signal's sum over one iteration, `iterations` how many it was
-    measured over. `is_resolved` says that nothing faster can look like this. `steps`, `shares` and `volumes` are the last changes of the three.
+    measured over. `is_resolved` says that nothing faster can look like this. `steps`, `shares` and
+    `volumes` are the last changes of the three.
     """
 
     period: float
@@ -123,7 +124,7 @@ def _of_pulses(signal: Floats, at: Relief, found: Pulses, ceiling: float) -> Bea
         share=share(signal[begin:], float(signal[begin:end].mean()), ceiling),
         volume=float(series.volumes[likely].mean()),
         iterations=len(lengths),
-        is_resolved=_is_resolved(signal[begin:], ceiling),
+        is_resolved=_is_resolved(signal, ceiling),
         steps=series.change(series.lengths),
         shares=series.change(series.shares),
         volumes=series.change(series.volumes),

@@ -12,11 +12,15 @@ _NARROW = 0.1
 
 
 class _Last:
-    """The last change of one number; `factor` makes its unit of what is measured."""
+    """The last change of one number.
 
-    def __init__(self, factor: float) -> None:
+    `factor` makes its unit of what is measured, `shown` that of the text.
+    """
+
+    def __init__(self, factor: float, shown: float = 1.0) -> None:
         self.moved: Moved | None = None
         self._factor = factor
+        self._shown = shown
 
     def take(self, change: Change, at_ns: int, room_ns: int) -> str:
         """`4.4 → 6.2`, or nothing for what was known."""
@@ -24,7 +28,7 @@ class _Last:
             return ""
         before, after = change.before * self._factor, change.after * self._factor
         self.moved = Moved(before, at_ns)
-        return f"{before:.3g} → {after:.3g}"
+        return f"{before * self._shown:.3g} → {after * self._shown:.3g}"
 
     def forget(self, before_ns: int) -> None:
         if self.moved is not None and self.moved.at_ns < before_ns:
@@ -37,8 +41,8 @@ class Changes:
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._step = _Last(interval_s)
-        self._comm = _Last(1.0)
-        self._bytes = _Last(interval_s / 8)
+        self._comm = _Last(1.0, shown=100)
+        self._bytes = _Last(interval_s / 8, shown=1e-9)
 
     @property
     def step(self) -> Moved | None:
@@ -76,7 +80,7 @@ class Changes:
         if text := said(self._step, beat.steps):
             told.append(f"step {text} s")
         if text := said(self._comm, shares):
-            told.append(f"comm {text} of the time")
+            told.append(f"comm {text} %")
         if text := said(self._bytes, beat.volumes):
-            told.append(f"{text} bytes a rail and step")
+            told.append(f"{text} GB a rail and step")
         return told

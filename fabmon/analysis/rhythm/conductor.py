@@ -24,7 +24,8 @@ from fabmon.fabric.moment import Floats, Moment
 _GROUP_EVERY = 10
 _GROUP_EVERY_AT_FIRST = 2
 _GROUP_TICKS = 90
-_A_TICK = 3
+_A_TICK = 2
+_LOOK_EVERY = 2
 _MOST_JOBS = 16
 _SAME_JOB = 0.5
 _MISSED_STEPS = 10
@@ -40,7 +41,7 @@ class _Job:
     changes: Changes
     rhythm: Rhythm | None = None
     seen_ns: int = 0
-    looked_seq: int = -1
+    looked_seq: int = -_LOOK_EVERY
 
 
 class Conductor:
@@ -60,8 +61,9 @@ class Conductor:
             self._grouped_seq = moment.seq
             self._group(moment.interval_s)
         news = []
+        due = [job for job in self._jobs if moment.seq - job.looked_seq >= _LOOK_EVERY]
         # Those that were looked at longest ago.
-        for job in sorted(self._jobs, key=lambda job: job.looked_seq)[: self._share]:
+        for job in sorted(due, key=lambda job: job.looked_seq)[:_A_TICK]:
             job.looked_seq = moment.seq
             news += self._look(job, moment)
         rhythms = [job.rhythm for job in self._jobs if job.rhythm is not None]
@@ -74,13 +76,10 @@ class Conductor:
         )
         return beats, news
 
-    @property
-    def _share(self) -> int:
-        """How many jobs are looked at in a tick: each at least every fifth, one at a time if few."""
-        return max(1, min(_A_TICK, -(-len(self._jobs) // 5)))
-
     def _is_time_to_group(self, seq: int) -> bool:
         if self._traffic.ticks < LEAST_SAMPLES:
+            # So short: a new session, or somebody has gone elsewhere in a recording.
+            self._jobs, self._grouped_seq = [], None
             return False
         every = _GROUP_EVERY if self._jobs else _GROUP_EVERY_AT_FIRST
         return self._grouped_seq is None or not 0 <= seq - self._grouped_seq < every
@@ -187,7 +186,12 @@ class Conductor:
             return tuple(rhythms)
         wanted = hints.gpus
         index = next(
-            (n for n, each in enumerate(rhythms) if len(each.hosts) * len(each.rail_bytes) == wanted), 0
+            (
+                n
+                for n, each in enumerate(rhythms)
+                if len(each.hosts) * len(each.rail_bytes) == wanted
+            ),
+            0,
         )
         chosen = rhythms[index]
         due = arithmetic.expected(hints, chosen.line_rate_bps or 0.0)
@@ -196,7 +200,7 @@ class Conductor:
 
 
 def _mean_rail(sent: Floats, members: NDArray[np.bool_], rails: int) -> Floats:
-    """[ticks] bits/s of a rail, the mean over a job's hosts; a host that is silent is as the others."""
+    """[ticks] bits/s of a rail, the mean over a job's hosts; who is silent is like the others."""
     ours = sent[:, members]
     known = np.isfinite(ours)
     heard = known.sum(axis=1)

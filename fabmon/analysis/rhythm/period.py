@@ -38,12 +38,15 @@ def repeat(signal: Floats) -> Repeat | None:
     if curve is None:
         return None
     inner = curve[1:-1]
-    peaks = 1 + np.flatnonzero((inner >= curve[:-2]) & (inner > curve[2:]))
-    peaks = peaks[peaks > SHORTEST_INTERVALS * _FINER]
+    peaks_of_all = 1 + np.flatnonzero((inner >= curve[:-2]) & (inner > curve[2:]))
+    peaks = peaks_of_all[peaks_of_all > SHORTEST_INTERVALS * _FINER]
     if not len(peaks):
         return None
     best = float(curve[peaks].max())
     if best < _LEAST_STRENGTH:
+        return None
+    fast = peaks_of_all[peaks_of_all <= SHORTEST_INTERVALS * _FINER]
+    if len(fast) and float(curve[fast].max()) >= _OF_BEST * best:
         return None
     first = int(peaks[curve[peaks] >= _OF_BEST * best][0])
     return Repeat(first / _FINER, min(1.0, float(curve[first])))

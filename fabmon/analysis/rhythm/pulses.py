@@ -1,7 +1,8 @@
 """From a signal to its pulses: the one pass through each iteration that can be counted.
 
-Two levels are told apart, busy and quiet, around each sample. Where a job is busy most of the time, its pauses are the
-pulses: whichever is shorter stands out from samples that are means over a whole interval.
+Two levels are told apart, busy and quiet, around each sample. Where a job is busy most of the time,
+its pauses are the pulses: whichever is shorter stands out from samples that are means over a whole
+interval.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _RISE, _FALL = 0.45, 0.30
-"""Shares of the way from quiet to busy at which a pulse begins and ends. Lower than half: of a pulse
-shorter than the interval, two samples may have half each."""
+"""Shares of the way from quiet to busy at which a pulse begins and ends. Lower than half: of a
+pulse shorter than the interval, two samples may have half each."""
 
 _SHALLOWEST = 0.25
 """A signal whose levels differ by less, of the higher one, has no phases. Iterations shorter than

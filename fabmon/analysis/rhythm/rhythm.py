@@ -70,3 +70,7 @@ class Beats(msgspec.Struct, frozen=True):
     hosts_watched: int = 0
     watching_s: float = 0.0
     rhythms: tuple[Rhythm, ...] = ()
+
+
+NO_BEATS = Beats(0.0)
+"""Before anything was looked at."""

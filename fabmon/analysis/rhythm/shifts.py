@@ -62,7 +62,9 @@ def _shift(values: Floats) -> Shift | None:
     change = abs(after - before)
     if change <= max(_LEAST_CHANGE * abs(before), _SIGMAS * error):
         return None
-    return Shift(at, float(np.median(values[:at])), float(np.median(values[at:])))
+    before, after = float(np.median(values[:at])), float(np.median(values[at:]))
+    enough = abs(after - before) > _LEAST_CHANGE * abs(before)
+    return Shift(at, before, after) if enough else None
 
 
 def _tamed(values: Floats) -> Floats:

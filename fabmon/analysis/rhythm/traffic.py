@@ -53,7 +53,7 @@ class Traffic:
         known = np.isfinite(sent)
         sent = np.where(known, sent, np.float32(0.0))
         count = len(self.hosts)
-        total = np.bincount(self.host_of, sent, count)
+        total = np.bincount(self.host_of, sent, count).astype(np.float32)
         total[np.bincount(self.host_of, known, count) == 0] = np.nan
         self._hosts_sent[moment.seq % TICKS] = total
         self._rails_sent[moment.seq % _RAIL_TICKS] = sent
@@ -64,8 +64,9 @@ class Traffic:
 
     def of_rails(self) -> Floats:
         """[rails] mean bits/s over the last minute of ticks."""
-        mean: Floats = self._rails_sent[self._places(min(_RAIL_TICKS, self._kept), _RAIL_TICKS)]
-        return mean.mean(axis=0)
+        places = self._places(min(_RAIL_TICKS, self._kept), _RAIL_TICKS)
+        mean: Floats = self._rails_sent[places].mean(axis=0)
+        return mean
 
     def _places(self, ticks: int, of: int) -> NDArray[np.intp]:
         return np.arange(self._seq - ticks + 1, self._seq + 1) % of
