@@ -19,10 +19,10 @@ LEAST_PULSES = 5
 """Iterations that must have been seen before anything is said of them."""
 
 _MOST_VARIATION = 0.5
-"""Greatest coefficient of variation of the iterations' lengths (detection.md section 5)."""
+"""Greatest coefficient of variation of the iterations' lengths (as sflow-rt/ai-metrics accepts it)."""
 
-_MISSED = 10.0
-"""Periods without a pulse after which there is no rhythm any more (the same)."""
+_MISSED = 3.0
+"""Periods without a pulse after which nothing is claimed; the conductor waits for seven more."""
 
 _BLUR = 0.6
 """How far the middle of a pulse may be from where the samples put it, in intervals (two sigma)."""

@@ -28,7 +28,9 @@ _A_TICK = 2
 _LOOK_EVERY = 2
 _MOST_JOBS = 16
 _SAME_JOB = 0.5
-_MISSED_STEPS = 10
+_MISSED_STEPS = 7
+"""Steps for which a rhythm is kept that is seen no more, after the three that `measure` waits for:
+ten in all (as sflow-rt/ai-metrics drops them)."""
 _SHARE_KNOWN = 0.1
 
 

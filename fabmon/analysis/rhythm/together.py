@@ -14,7 +14,7 @@ LEAST_SAMPLES = 20
 _LIKE = 0.7
 _SAME = 0.9
 _BELONGS = 0.5
-_APART = 0.15
+_APART = 0.3
 _MOST_GROUPS = 64
 _LEAST_VARIATION = 0.15
 _LEAST_KNOWN = 0.8
@@ -42,6 +42,7 @@ def together(activity: NDArray[np.floating]) -> list[Group]:
     """
     forms, alive = _forms(activity)
     centres: list[Floats] = []
+    sizes: list[int] = []
     free = alive.copy()
     while free.any() and len(centres) < _MOST_GROUPS:
         leader = int(np.argmax(free))
@@ -49,9 +50,10 @@ def together(activity: NDArray[np.floating]) -> list[Group]:
         like[leader] = True
         free &= ~like
         centres.append(_unit(forms[like].mean(axis=0)))
+        sizes.append(int(like.sum()))
     if not centres:
         return []
-    middles = _joined(np.stack(centres))
+    middles = _joined(_without_strays(np.stack(centres), np.array(sizes)))
     closeness = forms @ middles.T
     best = np.argmax(closeness, axis=1)
     score = closeness[np.arange(len(forms)), best]
@@ -80,6 +82,16 @@ def _forms(activity: NDArray[np.floating]) -> tuple[Floats, NDArray[np.bool_]]:
     alive = (share >= _LEAST_KNOWN) & (mean > 0) & (deviation > _LEAST_VARIATION * mean)
     forms: Floats = np.where(alive[:, None], centred / np.maximum(length, 1e-12)[:, None], 0.0)
     return forms, alive
+
+
+def _without_strays(centres: Floats, sizes: NDArray[np.intp]) -> Floats:
+    """The centres but those of one noisy host that is rather like a group: it belongs there."""
+    large = sizes > 1
+    if large.all() or not large.any():
+        return centres
+    like = (centres @ centres[large].T).max(axis=1)
+    kept: Floats = centres[large | (like <= _BELONGS)]
+    return kept
 
 
 def _joined(centres: Floats) -> Floats:

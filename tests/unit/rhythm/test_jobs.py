@@ -124,8 +124,8 @@ def test_hosts_that_are_idle_or_steady_or_unheard_of_are_in_no_group() -> None:
 def test_jobs_that_move_nearly_alike_are_not_sure() -> None:
     rng = np.random.default_rng(0)
     one = Wave(6.0, 0.5).samples(90, rng)[0]
-    other = Wave(6.0, 0.5, phase=0.07).samples(90, rng)[0]
-    groups = together(np.stack([one] * 4 + [other] * 4) + 0.15 * rng.standard_normal((8, 90)))
+    other = Wave(6.0, 0.5, phase=0.06).samples(90, rng)[0]
+    groups = together(np.stack([one] * 4 + [other] * 4) + 0.3 * rng.standard_normal((8, 90)))
     assert not any(group.is_sure for group in groups)
 
 
