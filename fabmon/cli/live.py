@@ -101,6 +101,7 @@ async def show(
             color=options.color or settings.color,
             mark=mark,
             captions=captions,
+            ask_burst=feed.burst if isinstance(feed, LiveFeed) else None,
         )
         if options.picture is not None:
             return await _take_picture(app, options.picture, options.duration_s)

@@ -14,6 +14,7 @@ from fabmon.fabric.model import FABRIC, Host
 from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.history.bursts import Bursts
 from fabmon.history.derive import Deriver, overrides
 from fabmon.history.ring import Ring
 from fabmon.history.series import Place, Series
@@ -91,6 +92,7 @@ class History:
         self._management = management
         self._series = Series()
         self._ring = Ring(ring_ticks)
+        self._bursts = Bursts()
         self._rows = Rows()
         self._nodes: dict[str, _Seat] = {}
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
@@ -132,6 +134,7 @@ class History:
             self._fabric = build(hosts, hellos, self._rows, version, self._management)
             self._wire_up()
         self._series.advance(now_s)
+        self._bursts.accept(tick.bursts, tick.time_ns)
         return self._moment(tick, now_s)
 
     def _note(self, node: str, notice: Notice) -> None:
@@ -203,6 +206,7 @@ class History:
             saturated=saturated,
             past=self._ring,
             stuck=self._cells[full],
+            bursts=dict(self._bursts.of_ports),
         )
 
     def _remember(self, heat: Floats, up: Floats) -> None:

@@ -19,7 +19,7 @@ LEAST_PULSES = 5
 """Iterations that must have been seen before anything is said of them."""
 
 _MOST_VARIATION = 0.5
-"""Greatest coefficient of variation of the iterations' lengths (as sflow-rt/ai-metrics accepts it)."""
+"""Greatest coefficient of variation of the steps' lengths (as sflow-rt/ai-metrics accepts it)."""
 
 _MISSED = 3.0
 """Periods without a pulse after which nothing is claimed; the conductor waits for seven more."""
