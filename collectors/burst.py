@@ -1,11 +1,13 @@
 """A burst: the bytes of a few ports, many times a second for a few seconds, beside the frames.
 
 It has a thread of its own, files of its own, and sends what it has about once a second: whatever
-happens to it, frames go on. One burst at a time; what it may take is bounded below.
+happens to it, frames go on. One burst runs at a time; what it may take is bounded below.
 """
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from typing import Any, Callable, Container, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -25,6 +27,7 @@ _MOST_NUMBERS = 4096
 """Numbers in a line: less than 100 kB of text."""
 
 _LINE_S = 1.0
+_MOST_WAITING = 2
 _VALUES = 2
 _NONE = "no byte counter that may be read so often"
 
@@ -76,21 +79,29 @@ class Burster:
         self._host = host
         self._emit = emit
         self._sources = sources
-        self._running: Optional[threading.Thread] = None
+        self._asked: "queue.Queue[object]" = queue.Queue(_MOST_WAITING)
+        self._thread: Optional[threading.Thread] = None
 
     def ask(self, given: object) -> None:
-        """Begin a burst, or say on the wire why not. Returns at once."""
-        try:
-            ask = parse(given)
-            if self._running is not None and self._running.is_alive():
-                raise BadAsk("a burst is running already")
-        except BadAsk as error:
-            number = given.get("id") if isinstance(given, dict) else None
-            if isinstance(number, int):
-                self._emit(wire.burst({"id": number, "done": True, "error": str(error)}))
-            return
-        self._running = threading.Thread(target=self._run, args=(ask,), name="burst", daemon=True)
-        self._running.start()
+        """Have a burst run when the one before is done; more than two that wait are dropped.
+
+        Returns at once: who calls this has to notice when the console is gone.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._go, name="burst", daemon=True)
+            self._thread.start()
+        with contextlib.suppress(queue.Full):
+            self._asked.put_nowait(given)
+
+    def _go(self) -> None:
+        while True:
+            given = self._asked.get()
+            try:
+                self._run(parse(given))
+            except BadAsk as error:
+                number = given.get("id") if isinstance(given, dict) else None
+                if isinstance(number, int):
+                    self._emit(wire.burst({"id": number, "done": True, "error": str(error)}))
 
     def _run(self, ask: Ask) -> None:
         readers: List[Reader] = []

@@ -50,8 +50,8 @@ class Owner(Protocol):
         """Whether it knows already."""
 
     @property
-    def burst_id(self) -> int | None:
-        """The burst that the node was asked for last; None for none."""
+    def burst_id(self) -> int:
+        """The burst that the node was asked for last; 0 for none."""
 
     def up(self) -> None:
         """A good frame came while it was not up."""
@@ -160,8 +160,11 @@ class Listener:
         self._inbox.add_hello(self._node, hello, continues=continues)
 
     def _take_burst(self, part: Burst) -> None:
-        if part.id != self._owner.burst_id:
+        asked = self._owner.burst_id
+        if not 0 < part.id <= asked:
             raise WireError("a burst that nobody asked for")
+        if part.id < asked:
+            return
         self._inbox.add_burst(self._node, part)
 
     def _meter(self, line: bytes, now: float) -> None:

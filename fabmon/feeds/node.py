@@ -29,6 +29,7 @@ _LONGEST_PAUSE_S = 30.0
 _REFUSED_PAUSE_S = 30.0
 _LONGEST_REFUSED_PAUSE_S = 120.0
 _SETTLED_S = 10.0
+_BURST_ROOM_S = 1.0
 _FAULT = "fault"
 
 
@@ -78,7 +79,8 @@ class NodeWatch:
         self._was_up = False
         self._failures = 0
         self._told_cause = ""
-        self.burst_id: int | None = None
+        self.burst_id = 0
+        self._burst_until = 0.0
         inbox.add_status(self.status)
 
     async def run(self) -> None:
@@ -110,6 +112,10 @@ class NodeWatch:
             return f"{self.host.name} is read through {self.host.via}, which cannot sample faster"
         if self._session is None or not self.is_up:
             return f"{self.host.name} is {self.status.state}, not up"
+        now = self._clock.monotonic()
+        if now < self._burst_until:
+            return f"one of {self.host.name} is running"
+        self._burst_until = now + ask.seconds + _BURST_ROOM_S
         self.burst_id = ask.id
         self._session.send(ask.line())
         return ""
