@@ -9,12 +9,16 @@ import os
 import platform
 import resource
 import sys
-from typing import Any, Dict, List, Optional
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from collectors import __version__, control, packing, registry
 from collectors.hostfs import HostFS
 from collectors.probe import Probe
 from collectors.source import Source
+
+if TYPE_CHECKING:
+    from collectors.burst import Burster
 
 
 def main() -> int:
@@ -28,14 +32,15 @@ def main() -> int:
     except control.BadSettings as error:
         print(f"fabmon probe: {error}", file=sys.stderr)
         return 2
+    output = _Output()
     if options.control:
-        control.end_with(0, settings.lease_s)
+        control.end_with(0, settings.lease_s, _Requests(settings.root, output))
     _raise_file_limit()
     about = _about(HostFS(settings.root))
     gc.freeze()  # What was made until here lives as long as the probe.
     try:
         encoding = packing.choose(settings.encodings)
-        probe = Probe(sources, _emit, about, settings.interval_s, encoding)
+        probe = Probe(sources, output, about, settings.interval_s, encoding)
         probe.run(1 if options.once else None)
     except BrokenPipeError:
         return 0
@@ -90,10 +95,35 @@ def _reached_at() -> str:
     return words[2] if len(words) == 4 else ""
 
 
-def _emit(line: bytes) -> None:
-    view = memoryview(line)
-    while view:
-        view = view[os.write(1, view) :]
+class _Output:
+    """Standard output, one whole line after the other whichever thread it comes from."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+
+    def __call__(self, line: bytes) -> None:
+        with self._turn:
+            view = memoryview(line)
+            while view:
+                view = view[os.write(1, view) :]
+
+
+class _Requests:
+    """What the console asks for beside its signs of life; what is not known here is ignored."""
+
+    def __init__(self, root: str, output: Callable[[bytes], None]) -> None:
+        self._root = root
+        self._output = output
+        self._burster: Optional[Burster] = None
+
+    def __call__(self, asked: Dict[str, Any]) -> None:
+        if "burst" not in asked:
+            return
+        if self._burster is None:
+            from collectors.burst import Burster  # not before it is wanted: most probes never are
+
+            self._burster = Burster(HostFS(self._root), self._output)
+        self._burster.ask(asked["burst"])
 
 
 def _raise_file_limit() -> None:

@@ -1,4 +1,4 @@
-"""The probe's standard input: settings first, then signs of life from the console.
+"""The probe's standard input: settings first, then signs of life and requests from the console.
 
 A probe must never outlive its console. When the pipe closes, or no line has come for as long as
 the lease runs, the process ends at once, whatever its other threads are doing.
@@ -10,7 +10,7 @@ import json
 import os
 import select
 import threading
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 _MAX_SETTINGS = 65536
 
@@ -65,17 +65,40 @@ def read_line(fd: int) -> bytes:
     return bytes(line)
 
 
-def end_with(fd: int, lease_s: float) -> None:
-    """From now on end the process when `fd` closes or falls silent for `lease_s` (0: for ever)."""
-    threading.Thread(target=_watch, args=(fd, lease_s), name="control", daemon=True).start()
+Take = Callable[[Dict[str, Any]], None]
+"""What is done with a line that asks for something; it returns at once."""
 
 
-def _watch(fd: int, lease_s: float) -> None:
+def end_with(fd: int, lease_s: float, take: Optional[Take] = None) -> None:
+    """From now on end the process when `fd` closes or falls silent for `lease_s` (0: for ever).
+
+    Lines that are JSON objects with keys are handed to `take`; any other is a sign of life.
+    """
+    threading.Thread(target=_watch, args=(fd, lease_s, take), name="control", daemon=True).start()
+
+
+def _watch(fd: int, lease_s: float, take: Optional[Take]) -> None:
     timeout_s = lease_s if lease_s > 0 else None
+    partial = b""
     while True:
         ready, _, _ = select.select([fd], [], [], timeout_s)
-        if not ready or not _drain(fd):
+        data = _drain(fd) if ready else b""
+        if not data:
             os._exit(0)
+        *lines, partial = (partial + data).split(b"\n")
+        partial = partial[-_MAX_SETTINGS:]
+        for line in lines:
+            _hand_on(line, take)
+
+
+def _hand_on(line: bytes, take: Optional[Take]) -> None:
+    """Nothing that a line says may end this thread: the process would outlive its console."""
+    try:
+        asked = json.loads(line)
+        if take is not None and isinstance(asked, dict) and asked:
+            take(asked)
+    except Exception:
+        return
 
 
 def _drain(fd: int) -> bytes:

@@ -6,6 +6,7 @@ docs/wire.md is the page to read. In short:
     ["frame", seq, wall_ns, mono_ns, [block, ...]]      one tick; a block a source, by position
     ["packed", base64]                                  the same, smaller: see packing.py
     ["notice", {...}]                                   a source or a value was lost or came back
+    ["burst", {...}]                                    fast samples of some ports, as asked for
 
 A block is `[mono_ns, value, ...]`: the node's monotonic clock when it was read, then the values in
 the hello's order, null for one that is absent. A block that was not read is null as a whole.
@@ -138,6 +139,11 @@ def notice(
         "text": text,
     }
     return dump(["notice", message]) + b"\n"
+
+
+def burst(message: Dict[str, Any]) -> bytes:
+    """A line of a burst that the console asked for: see docs/wire.md."""
+    return dump(["burst", message]) + b"\n"
 
 
 _ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

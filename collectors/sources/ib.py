@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from typing import Dict, List, Tuple
+from typing import Container, Dict, List, Tuple
 
 from collectors import ports
 from collectors.cells import Parse
 from collectors.filesource import FileSource
+from collectors.hostfs import HostFS
 from collectors.source import NoData, Saturated, from_oserror
 from collectors.wire import Object
 
@@ -83,12 +84,16 @@ class _PortSource(FileSource):
         """One object an RDMA port, with the metrics whose files are there."""
         self.close()
         try:
-            found = [port for port in ports.find_ports(self.host) if port.rdma is not None]
+            known = ports.find_ports(self.host)
+            found = [port for port in known if port.rdma is not None and self._takes(port)]
         except OSError as error:
             raise from_oserror(error) from error
         if not found:
             raise NoData("no RDMA device")
         return [self._object(port) for port in found]
+
+    def _takes(self, port: ports.Port) -> bool:
+        return True
 
     @abstractmethod
     def _object(self, port: ports.Port) -> Object:
@@ -123,13 +128,30 @@ class Traffic(_PortSource):
     name = "ib"
 
     def _object(self, port: ports.Port) -> Object:
-        octets = _OCTETS_A_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_A_WORD
+        octets = _octets(port)
         metrics = self._open_state(port, {"ib_state": ("state",)})
         metrics += self._open(port, _DATA, _words_of(octets))
         metrics += self._open(port, _PACKETS, _not_stuck)
         metrics += self._open(port, _WAIT)
         info = {**port.info, "data_unit_bytes": octets}
         return Object(port.name, port.kind, port.name, info, tuple(metrics))
+
+
+class Bytes(_PortSource):
+    """The bytes of some RDMA ports and nothing else: tx, rx. For bursts."""
+
+    name = "ib"
+
+    def __init__(self, host: HostFS, wanted: Container[str]) -> None:
+        super().__init__(host)
+        self._wanted = wanted
+
+    def _takes(self, port: ports.Port) -> bool:
+        return port.name in self._wanted
+
+    def _object(self, port: ports.Port) -> Object:
+        metrics = self._open(port, _DATA, _words_of(_octets(port)))
+        return Object(port.name, port.kind, port.name, {}, tuple(metrics))
 
 
 class Errors(_PortSource):
@@ -166,6 +188,11 @@ def _not_stuck(data: bytes) -> int:
     if value == _STUCK32:
         raise Saturated("a 32-bit counter at its maximum")
     return value
+
+
+def _octets(port: ports.Port) -> int:
+    """Octets that one count of the data counters stands for."""
+    return _OCTETS_A_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_A_WORD
 
 
 def _words_of(octets: int) -> Parse:

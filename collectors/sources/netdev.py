@@ -7,7 +7,7 @@ the network namespace of whoever reads it; the same numbers are in 24 files an i
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Container, Dict, List, Optional, Tuple
 
 from collectors import ports
 from collectors.cells import reason_of
@@ -127,6 +127,37 @@ class NetdevLink(FileSource):
                 if self._cells.add(f"{ports.NET}/{netdev}/{file}", parse)
             )
             objects.append(Object(netdev, port.kind, port.name, {}, metrics))
+        return objects
+
+
+class Bytes(FileSource):
+    """The bytes of some ports' interfaces and nothing else: tx, rx. For bursts.
+
+    From sysfs, where a read asks one interface; /proc/net/dev asks all that the machine has.
+    """
+
+    name = "netdev"
+
+    def __init__(self, host: HostFS, wanted: Container[str]) -> None:
+        super().__init__(host)
+        self._wanted = wanted
+
+    def discover(self) -> List[Object]:
+        """One object a wanted port that has an interface."""
+        self.close()
+        try:
+            found = _ports_with_netdev(self.host)
+        except OSError as error:
+            raise from_oserror(error) from error
+        objects: List[Object] = []
+        for port, netdev in found:
+            if port.name in self._wanted:
+                metrics = tuple(
+                    f"netdev_{way}_bytes"
+                    for way in ("tx", "rx")
+                    if self._cells.add(f"{ports.NET}/{netdev}/statistics/{way}_bytes")
+                )
+                objects.append(Object(netdev, port.kind, port.name, {}, metrics))
         return objects
 
 

@@ -20,6 +20,8 @@ from fabmon.analysis.node_lost import NodesLost
 from fabmon.analysis.one_root import one_root
 from fabmon.analysis.oversubscription import Oversubscription
 from fabmon.analysis.polarization import Polarization
+from fabmon.analysis.rhythm.arithmetic import Hints
+from fabmon.analysis.rhythm.conductor import Conductor
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.straggler import Stragglers
@@ -49,9 +51,9 @@ _OF_TRAFFIC = frozenset(
 
 
 class Analyst:
-    """Judges one moment after the other."""
+    """Judges one moment after the other. `hints` are what a person said of the job that trains."""
 
-    def __init__(self, thresholds: Thresholds) -> None:
+    def __init__(self, thresholds: Thresholds, hints: Hints | None = None) -> None:
         self._detectors: tuple[Detector, ...] = (
             NodesLost(thresholds.node_lost),
             links_down,
@@ -72,6 +74,7 @@ class Analyst:
         )
         self._structure: Structure | None = None
         self._tracker = Tracker(thresholds.findings)
+        self._conductor = Conductor(hints)
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._states: dict[str, NodeState] = {}
 
@@ -87,7 +90,9 @@ class Analyst:
         changes = self._tracker.accept(kept, moment.time_ns, explained, idle)
         self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
         self._states = {name: status.state for name, status in moment.statuses.items()}
-        return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events))
+        beats, news = self._conductor.accept(moment)
+        self._events += [Event(moment.time_ns, moment.seq, "rhythm", text) for text in news]
+        return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events), beats)
 
     def _sight(self, moment: Moment, standing: dict[str, Condition]) -> Sight:
         if self._structure is None or self._structure.fabric is not moment.fabric:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.rhythm.rhythm import NO_BEATS, Beats
 from fabmon.fabric.moment import Moment
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something with a time on the timeline; `kind` is `finding`, `node` or `link`."""
+    """Something with a time on the timeline; `kind` is `finding`, `node`, `link` or
+    `rhythm`."""
 
     time_ns: int
     seq: int
@@ -23,10 +25,12 @@ class Scene:
     """What there is to show at one tick.
 
     `findings` are those open now, the costliest first; `changes` those that opened, changed or
-    closed at this tick; `events` the last ones on the timeline, oldest first.
+    closed at this tick; `events` the last ones on the timeline, oldest first. `beats` are the jobs'
+    iterations, as far as they can be told.
     """
 
     moment: Moment
     findings: tuple[Finding, ...]
     changes: tuple[tuple[Change, Finding], ...]
     events: tuple[Event, ...]
+    beats: Beats = NO_BEATS

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fabmon.analysis.analyst import Analyst, watch
+from fabmon.analysis.rhythm.arithmetic import Hints
 from fabmon.analysis.scene import Scene
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.feeds.demo.feed import DemoFeed
-    from fabmon.tui.app import FabmonApp
+    from fabmon.tui.app import AskBurst, FabmonApp
     from fabmon.tui.captions import Caption
 
 _PICTURE_SIZE = (120, 32)
@@ -53,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ssh_config: Path | None = None
     color: str | None = None
     picture: Path | None = None
+    hints: Hints | None = None
 
 
 def run(options: Options) -> Exit:
@@ -97,11 +99,13 @@ async def show(
     """Show what comes from a feed, on the screen or printed, until it is time to leave."""
     interval_s = options.interval_s or settings.interval_s
     history = History(hosts, interval_s, settings.management_ports, topology=topology)
+    analyst = Analyst(settings.thresholds, options.hints)
     async with (
         aclosing(feed),
-        aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,
+        aclosing(watch(feed, history, analyst)) as scenes,
     ):
-        return await _show(scenes, options, settings, title, mark, captions)
+        ask_burst = feed.burst if isinstance(feed, LiveFeed) else None
+        return await _show(scenes, options, settings, title, mark, captions, ask_burst)
 
 
 async def _watch_engine(
@@ -131,7 +135,7 @@ async def _watch_engine(
             print(f"fabmon: {error}", file=sys.stderr)
             return Exit.NO_NODE
         history = History(feed.hosts, feed.interval_s, settings.management_ports, topology=topology)
-        analyst = Analyst(settings.thresholds)
+        analyst = Analyst(settings.thresholds, options.hints)
         async with aclosing(engine.scenes(feed, history, analyst, past_s)) as scenes:
             title = f"{feed.interval_s:g} s of {feed.title}"
             return await _show(scenes, options, settings, title)
@@ -144,6 +148,7 @@ async def _show(
     title: str,
     mark: str = "",
     captions: Sequence[Caption] = (),
+    ask_burst: AskBurst | None = None,
 ) -> Exit:
     """Show scenes as the options say, under a title."""
     if options.style == "jsonl":
@@ -160,6 +165,7 @@ async def _show(
         color=options.color or settings.color,
         mark=mark,
         captions=captions,
+        ask_burst=ask_burst,
     )
     if options.picture is not None:
         return await _take_picture(app, options.picture, options.duration_s)

@@ -10,6 +10,7 @@ import click
 from fabmon import __version__
 from fabmon.cli.commands import Commands
 from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.hints import hint_options, hints
 from fabmon.cli.hosts import (
     FILE,
     config_option,
@@ -78,6 +79,7 @@ Exit status:
     type=FILE,
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
+@hint_options
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
 def cli(
@@ -96,6 +98,11 @@ def cli(
     ssh_config: Path | None,
     color: str | None,
     picture: Path | None,
+    model_params: float | None,
+    dtype: str | None,
+    dp: int | None,
+    tp: int | None,
+    pp: int | None,
 ) -> None:
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
@@ -110,6 +117,7 @@ def cli(
         raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
     if prometheus is None and (matches or token_file is not None):
         raise UsageError("--match and --prometheus-token-file go with --prometheus URL")
+    told = hints(model_params, dtype, dp, tp, pp)
     from fabmon.cli import live
 
     options = live.Options(
@@ -127,6 +135,7 @@ def cli(
         ssh_config=ssh_config,
         color=color,
         picture=picture,
+        hints=told,
     )
     sys.exit(live.run(options))
 

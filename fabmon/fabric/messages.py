@@ -122,6 +122,32 @@ class Notice(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class BurstPort(msgspec.Struct, frozen=True):
+    """A port of a burst: who counts its bytes, and which two metrics each sample has of it."""
+
+    port: str
+    source: str
+    metrics: tuple[str, ...]
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """A part of a burst that the console asked for under this `id`.
+
+    The first part has the `ports`, and in `missing` why others have none. A sample is the node's
+    monotonic clock in ns, then tx and rx bytes of each port, null where it could not be read. The
+    last part is `done`; `error` says what went wrong.
+    """
+
+    id: int
+    hz: float = 0.0
+    seconds: float = 0.0
+    ports: tuple[BurstPort, ...] = ()
+    missing: dict[str, str] = {}
+    samples: tuple[tuple[int | None, ...], ...] = ()
+    done: bool = False
+    error: str = ""
+
+
 class _HelloLine(msgspec.Struct, array_like=True, tag="hello"):
     body: Hello
 
@@ -130,10 +156,16 @@ class _NoticeLine(msgspec.Struct, array_like=True, tag="notice"):
     body: Notice
 
 
-_DECODER = msgspec.json.Decoder(_HelloLine | Frame | Packed | _NoticeLine)
+class _BurstLine(msgspec.Struct, array_like=True, tag="burst"):
+    body: Burst
 
 
-def decode(line: bytes | bytearray) -> Hello | Frame | Packed | Notice:
+_DECODER = msgspec.json.Decoder(_HelloLine | Frame | Packed | _NoticeLine | _BurstLine)
+
+Message = Hello | Frame | Packed | Notice | Burst
+
+
+def decode(line: bytes | bytearray) -> Message:
     """One line of the wire. Raises WireError for anything else, with what was expected."""
     try:
         message = _DECODER.decode(line)
@@ -177,7 +209,7 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])
 
 
-def _cleaned(body: Hello | Notice) -> Hello | Notice:
+def _cleaned(body: Hello | Notice | Burst) -> Hello | Notice | Burst:
     return msgspec.convert(_clean(msgspec.to_builtins(body)), type(body))
 
 

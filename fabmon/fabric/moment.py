@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.bursts import BurstSamples
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import NodeStatus
@@ -66,7 +67,8 @@ class Moment:
     with the last known value where a port fell silent. `up` is 1 up, 0 down, NaN unknown; `was_up`
     is True where the port has been up since the start. `age_s` is the time since the port's last
     sample. `saturated` is True where some counter of the port sticks at its maximum; `stuck` are
-    the places of those counters in `values`, counted through its rows.
+    the places of those counters in `values`, counted through its rows. `bursts` are the last fast
+    samples of a port, by node and port.
     """
 
     seq: int
@@ -89,6 +91,7 @@ class Moment:
     saturated: NDArray[np.bool_]
     past: Past
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric sticks at its maximum: nobody knows its rate."""

@@ -6,7 +6,18 @@ import asyncio
 from typing import Protocol
 
 from fabmon.fabric.admission import Admission
-from fabmon.fabric.messages import Frame, Hello, Notice, Packed, WireError, check, clean, decode
+from fabmon.fabric.messages import (
+    Burst,
+    Frame,
+    Hello,
+    Message,
+    Notice,
+    Packed,
+    WireError,
+    check,
+    clean,
+    decode,
+)
 from fabmon.fabric.model import Host
 from fabmon.fabric.unpacking import Unpacker
 from fabmon.feeds.bucket import Bucket
@@ -37,6 +48,10 @@ class Owner(Protocol):
     @property
     def is_up(self) -> bool:
         """Whether it knows already."""
+
+    @property
+    def burst_id(self) -> int:
+        """The burst that the node was asked for last; 0 for none."""
 
     def up(self) -> None:
         """A good frame came while it was not up."""
@@ -91,6 +106,8 @@ class Listener:
                     self._take_hello(message, self.hello or before, now)
                 elif isinstance(message, Notice) and self.hello is not None:
                     self._inbox.add_notice(self._node, message)
+                elif isinstance(message, Burst):
+                    self._take_burst(message)
             except WireError as error:
                 self._hold_against(line, error, now)
             if self._inbox.full:
@@ -108,7 +125,7 @@ class Listener:
                 raise type(error)(f"{error}; it said: {self.said}", error.cause) from None
             raise
 
-    async def _decode(self, line: bytes) -> Hello | Frame | Packed | Notice:
+    async def _decode(self, line: bytes) -> Message:
         if self.hello is None:
             # A greeting without a newline stands before the hello on its line.
             line = line[max(0, line.find(_HELLO)) :]
@@ -117,7 +134,7 @@ class Listener:
         # A hello of megabytes takes long enough to be felt on the screen.
         return await asyncio.to_thread(self._read, line)
 
-    def _read(self, line: bytes) -> Hello | Frame | Packed | Notice:
+    def _read(self, line: bytes) -> Message:
         message = decode(line)
         if isinstance(message, Hello):
             self._admission.admit(message)
@@ -141,6 +158,14 @@ class Listener:
         self.hello = hello
         self._unpacker = Unpacker(hello.width())
         self._inbox.add_hello(self._node, hello, continues=continues)
+
+    def _take_burst(self, part: Burst) -> None:
+        asked = self._owner.burst_id
+        if not 0 < part.id <= asked:
+            raise WireError("a burst that nobody asked for")
+        if part.id < asked:
+            return
+        self._inbox.add_burst(self._node, part)
 
     def _meter(self, line: bytes, now: float) -> None:
         if not self._bytes.take(len(line), now):

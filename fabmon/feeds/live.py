@@ -12,6 +12,7 @@ from typing import Protocol, Self
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.bursts import BurstAsk
 from fabmon.feeds.clock import Clock, RealClock, Timeline
 from fabmon.feeds.gate import Gate
 from fabmon.feeds.inbox import Inbox
@@ -78,6 +79,7 @@ class LiveFeed:
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = asyncio.Event()
         self._seq = 0
+        self._bursts = 0
         self._seen_frames = False
         self._warm_until = 0.0
 
@@ -123,6 +125,17 @@ class LiveFeed:
             await asyncio.wait(self._tasks, timeout=_CLOSE_S)
         await self._transports.close()
         self._news.flush()
+
+    def burst(self, node: str, ports: Sequence[str], seconds: float, hz: float) -> str:
+        """Have a node sample some of its ports `hz` times a second, for so long.
+
+        The samples come with the ticks. Returns why that cannot be, for a person; else nothing.
+        """
+        watch = next((watch for watch in self._watches if watch.host.name == node), None)
+        if watch is None:
+            return f"{node} is told of by another node, which cannot sample faster"
+        self._bursts += 1
+        return watch.ask_burst(BurstAsk(self._bursts, tuple(ports), seconds, hz))
 
     def _start(self) -> None:
         raise_file_limit()

@@ -10,6 +10,7 @@ from fabmon.fabric.admission import Admission
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.feeds.bursts import PROBED, BurstAsk
 from fabmon.feeds.clock import Clock, Timeline
 from fabmon.feeds.errors import Ended, LoginRefused, NodeError, Unreachable
 from fabmon.feeds.gate import Gate
@@ -28,6 +29,7 @@ _LONGEST_PAUSE_S = 30.0
 _REFUSED_PAUSE_S = 30.0
 _LONGEST_REFUSED_PAUSE_S = 120.0
 _SETTLED_S = 10.0
+_BURST_ROOM_S = 1.0
 _FAULT = "fault"
 
 
@@ -77,6 +79,8 @@ class NodeWatch:
         self._was_up = False
         self._failures = 0
         self._told_cause = ""
+        self.burst_id = 0
+        self._burst_until = 0.0
         inbox.add_status(self.status)
 
     async def run(self) -> None:
@@ -101,6 +105,20 @@ class NodeWatch:
             self._set(NodeState.STALE, f"no frame for {silent_s:.1f} s", "stale")
         if self.status.state is NodeState.STALE and silent_s > self._patience_s:
             self._extend(0.0)
+
+    def ask_burst(self, ask: BurstAsk) -> str:
+        """Have the node sample some ports fast; why it cannot, or nothing."""
+        if self.host.via not in PROBED:
+            return f"{self.host.name} is read through {self.host.via}, which cannot sample faster"
+        if self._session is None or not self.is_up:
+            return f"{self.host.name} is {self.status.state}, not up"
+        now = self._clock.monotonic()
+        if now < self._burst_until:
+            return f"one of {self.host.name} is running"
+        self._burst_until = now + ask.seconds + _BURST_ROOM_S
+        self.burst_id = ask.id
+        self._session.send(ask.line())
+        return ""
 
     def up(self) -> None:
         """A good frame came while the node was not UP. Called by the listener."""

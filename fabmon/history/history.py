@@ -15,6 +15,7 @@ from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.given import Topology
+from fabmon.history.bursts import Bursts
 from fabmon.history.derive import Deriver, overrides
 from fabmon.history.ring import Ring
 from fabmon.history.series import Place, Series
@@ -94,6 +95,7 @@ class History:
         self._topology = topology
         self._series = Series()
         self._ring = Ring(ring_ticks)
+        self._bursts = Bursts()
         self._rows = Rows()
         self._nodes: dict[str, _Seat] = {}
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
@@ -133,6 +135,7 @@ class History:
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._wire_up()
         self._series.advance(now_s)
+        self._bursts.accept(tick.bursts, tick.time_ns)
         return self._moment(tick, now_s)
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
@@ -208,6 +211,7 @@ class History:
             saturated=saturated,
             past=self._ring,
             stuck=self._cells[full],
+            bursts=dict(self._bursts.of_ports),
         )
 
     def _remember(self, heat: Floats, up: Floats) -> None:

@@ -1,4 +1,7 @@
-"""`--format jsonl`: one JSON object a line: nodes that changed, findings that changed, the tick."""
+"""`--format jsonl`: one JSON object a line.
+
+Nodes that changed, findings that changed, rhythms that changed, the tick.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import NodeState
 from fabmon.report.links import link_records
 from fabmon.report.records import NodeRecord, Record, TickRecord, finding_record, utc
+from fabmon.report.rhythms import RhythmLines
 
 
 class JsonLines:
@@ -18,6 +22,7 @@ class JsonLines:
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder()
+        self._rhythms = RhythmLines()
         self._told: dict[str, tuple[NodeState, str]] = {}
 
     def lines(self, scene: Scene) -> Iterator[bytes]:
@@ -34,6 +39,7 @@ class JsonLines:
         for change, finding in scene.changes:
             ports = [moment.fabric.ports[row].id for row in finding.rows]
             yield finding_record(change, finding, ports, moment.time_ns)
+        yield from self._rhythms.records(scene)
         yield tick_record(scene)
 
 

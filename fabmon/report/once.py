@@ -7,7 +7,7 @@ import msgspec
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.report.jsonl import node_records, tick_record
-from fabmon.report.records import ReportRecord, finding_record
+from fabmon.report.records import ReportRecord, finding_record, rhythm_record
 
 
 def report_json(scene: Scene) -> bytes:
@@ -24,6 +24,9 @@ def report_json(scene: Scene) -> bytes:
                 moment.time_ns,
             )
             for finding in scene.findings
+        ],
+        rhythms=[
+            rhythm_record(Change.OPEN, rhythm, moment.time_ns) for rhythm in scene.beats.rhythms
         ],
     )
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"

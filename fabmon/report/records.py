@@ -8,6 +8,7 @@ import msgspec
 
 from fabmon.analysis.condition import Evidence
 from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.rhythm.rhythm import Moved, Rhythm
 from fabmon.fabric.tick import NodeState
 
 
@@ -81,15 +82,56 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     until: datetime.datetime | None
 
 
+class MovedRecord(msgspec.Struct, frozen=True):
+    """What a number was, and when it changed."""
+
+    was: float
+    at: datetime.datetime
+
+
+class RhythmRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="rhythm"):
+    """The iterations of a job began to be seen (`open`), changed or were seen no more (`close`).
+
+    A job is the `hosts` whose traffic moves together; `hosts_sure` is false where another moves so
+    alike that some may be in the wrong one. `step_s` may be wrong by `error_s`; where `resolved` is
+    false, iterations shorter than two sampling intervals would look the same. `comm_low` to
+    `comm_high` is the share of time (0 to 1) in communication. `rail_bytes` are sent by each rail
+    in an iteration, by rail index; `line_share` is what it reaches of line rate meanwhile. `bound`
+    is `compute-bound`, `balanced`, `network-bound` or empty. `best_step_s` is the step if the
+    network delivered 80 % of line rate. `expected_rail_bytes` and `expected_comm_s` follow from the
+    hints on the command line.
+    """
+
+    time: datetime.datetime
+    change: Change
+    hosts: list[str]
+    hosts_sure: bool
+    step_s: float
+    error_s: float
+    resolved: bool
+    comm_low: float
+    comm_high: float
+    rail_bytes: list[float | None]
+    line_share: float | None
+    bound: str
+    best_step_s: float | None
+    step_was: MovedRecord | None
+    comm_was: MovedRecord | None
+    bytes_was: MovedRecord | None
+    expected_rail_bytes: float | None
+    expected_comm_s: float | None
+
+
 class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="report"):
     """`--once --format json`: one tick, the state of every node, the findings that are open."""
 
     tick: TickRecord
     nodes: list[NodeRecord]
     findings: list[FindingRecord]
+    rhythms: list[RhythmRecord]
 
 
-Record = TickRecord | NodeRecord | FindingRecord
+Record = TickRecord | NodeRecord | FindingRecord | RhythmRecord
 
 
 def finding_record(
@@ -114,6 +156,39 @@ def finding_record(
         since=utc(finding.since_ns),
         until=None if finding.until_ns is None else utc(finding.until_ns),
     )
+
+
+def rhythm_record(change: Change, rhythm: Rhythm, time_ns: int) -> RhythmRecord:
+    """A job's rhythm as it is told."""
+    due = rhythm.expected
+    return RhythmRecord(
+        time=utc(time_ns),
+        change=change,
+        hosts=list(rhythm.hosts),
+        hosts_sure=rhythm.hosts_sure,
+        step_s=round(rhythm.step_s, 3),
+        error_s=round(rhythm.error_s, 3),
+        resolved=rhythm.resolved,
+        comm_low=round(rhythm.comm_low, 3),
+        comm_high=round(rhythm.comm_high, 3),
+        rail_bytes=[None if each is None else round(each) for each in rhythm.rail_bytes],
+        line_share=_rounded(rhythm.line_share),
+        bound=rhythm.bound,
+        best_step_s=_rounded(rhythm.best_step_s),
+        step_was=_moved(rhythm.step_was),
+        comm_was=_moved(rhythm.comm_was),
+        bytes_was=_moved(rhythm.bytes_was),
+        expected_rail_bytes=None if due is None else round(due.bytes),
+        expected_comm_s=None if due is None else _rounded(due.comm_s),
+    )
+
+
+def _moved(moved: Moved | None) -> MovedRecord | None:
+    return None if moved is None else MovedRecord(round(moved.was, 3), utc(moved.at_ns))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def utc(time_ns: int) -> datetime.datetime:

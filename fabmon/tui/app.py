@@ -25,7 +25,8 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
 from fabmon.tui.captions import Caption, Captions
-from fabmon.tui.messages import Opened
+from fabmon.tui.line import fit
+from fabmon.tui.messages import BurstWanted, Opened
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.screens.finding import FindingScreen
@@ -39,6 +40,7 @@ from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
+from fabmon.tui.text import burst
 from fabmon.tui.theme import theme
 from fabmon.tui.toast import Toasts
 
@@ -48,12 +50,16 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 }
 _SILENT_TICKS = 3
 
+AskBurst = Callable[[str, Sequence[str], float, float], str]
+"""Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
+
 
 class FabmonApp(App[None]):
     """The whole screen.
 
     `color` is `auto`, `truecolor`, `256`, `16` or `none`. `mark` is a word that stays in the header
     whatever else there is no room for. `captions` explain what is shown, from the first scene on.
+    `ask_burst` has ports sampled fast; without it there is nobody to ask.
     `clock` is only used to notice that no scene comes any more.
     """
 
@@ -69,6 +75,7 @@ class FabmonApp(App[None]):
         color: str = "auto",
         mark: str = "",
         captions: Sequence[Caption] = (),
+        ask_burst: AskBurst | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Show these scenes under this title."""
@@ -77,6 +84,7 @@ class FabmonApp(App[None]):
         self.console = _console(depth)
         self.stage = Stage(title, depth, mark=mark, captions=Captions(captions))
         self._scenes = scenes
+        self._ask_burst = ask_burst
         self._clock = clock
         self._heard = clock()
         self._toasts = Toasts()
@@ -169,6 +177,17 @@ class FabmonApp(App[None]):
             found = _finding(scene, target.key)
             if found is not None:
                 await self.push_screen(FindingScreen(self.stage, found))
+
+    def on_burst_wanted(self, event: BurstWanted) -> None:
+        """Ask the node for fast samples, and say that, or why not."""
+        port = event.port
+        if self._ask_burst is None:
+            said = "no burst: these nodes are simulated or recorded, nobody can be asked"
+        else:
+            refused = self._ask_burst(port.node, (port.name,), burst.SECONDS, burst.HZ)
+            asked = f"burst of {port.id}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
+            said = f"no burst: {refused}" if refused else asked
+        self.notify(fit(said, max(1, self.size.width - 4)).rstrip(), timeout=4, markup=False)
 
     async def action_view(self, name: str) -> None:
         """One of the views, from the top."""

@@ -122,6 +122,14 @@ KEYS = (
     Key("cursor('bottom')", "G,end", "G End", "to the last", CURSOR),
     Key("app.focus_next", "tab", "tab", "the next panel", OVERVIEW),
     Key("app.focus_previous", "shift+tab", "shift+tab", "the panel before", OVERVIEW),
+    Key(
+        "burst",
+        "B",
+        "B",
+        "burst: sample this port at 50 Hz for 5 s, to see what one sample a second hides",
+        CHART,
+        "burst",
+    ),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
 )

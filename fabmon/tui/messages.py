@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.message import Message
 
+from fabmon.fabric.model import Port
 from fabmon.tui.target import Target
 
 
@@ -14,3 +15,12 @@ class Opened(Message):
         """A node, a port, a finding or a fold."""
         super().__init__()
         self.target = target
+
+
+class BurstWanted(Message):
+    """A person wants to see a port faster than the scenes come."""
+
+    def __init__(self, port: Port) -> None:
+        """Of this port."""
+        super().__init__()
+        self.port = port

@@ -21,7 +21,7 @@ from fabmon.tui.palette import palette
 from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import NodeTarget
-from fabmon.tui.text import findings
+from fabmon.tui.text import findings, rhythm
 from fabmon.tui.text.gridrows import rows, spread
 from fabmon.tui.text.inspect import inspect
 from fabmon.tui.text.rule import legend, marks
@@ -33,6 +33,9 @@ from fabmon.tui.widgets.painted import Painted
 NARROW = 112
 TINY = (72, 20)
 TALL = 40
+_RHYTHM_FROM = 14
+_RHYTHM_LINES = 10
+"""Lines of the right column from which on the rhythm is shown, and how many it takes at most."""
 
 
 class Overview(StageScreen):
@@ -49,6 +52,7 @@ class Overview(StageScreen):
         self._made_of: tuple[int, int, frozenset[str] | None] | None = None
         self._port: int | None = None
         self._hover: int | None = None
+        self._rhythm_lines = 0
 
     def body(self) -> ComposeResult:
         """The panels."""
@@ -62,6 +66,7 @@ class Overview(StageScreen):
             with Vertical(id="right"):
                 yield Painted(id="findings-title")
                 yield LineView(id="findings")
+                yield Painted(id="rhythm")
         yield Painted(id="time")
 
     def on_mount(self) -> None:
@@ -174,6 +179,25 @@ class Overview(StageScreen):
         rule = self.title_rule(title, width)
         self.query_one("#findings-title", Painted).show([rule], tone.text)
         view.show(findings.panel(self.stage, scene, width - 1, height), tone.text, tone.cursor)
+        self._draw_rhythm(scene, width)
+
+    def _draw_rhythm(self, scene: Scene, width: int) -> None:
+        """The steps of training below the findings, where there is room for both."""
+        widget, tone = self.query_one("#rhythm", Painted), self.stage.palette
+        column = self.query_one("#right").size.height
+        room = min(_RHYTHM_LINES, column // 3)
+        lines: list[Line] = []
+        if column >= _RHYTHM_FROM:
+            lines = rhythm.panel(scene.beats, width, room, tone)
+        if lines:
+            heading = self.title_rule(rhythm.title(scene.beats, tone), width)
+            lines = [heading, *lines]
+        widget.show(lines, tone.text)
+        if len(lines) != self._rhythm_lines:
+            self._rhythm_lines = len(lines)
+            widget.display = bool(lines)
+            widget.styles.height = max(1, len(lines))
+            self.call_after_refresh(self.paint)
 
     # What the person does.
 

@@ -10,6 +10,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.tui import keys
 from fabmon.tui.line import Line
+from fabmon.tui.messages import BurstWanted
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.stage import Stage
 from fabmon.tui.text import port
@@ -39,6 +40,10 @@ class PortScreen(LineScreen):
             return self.gone(f"{self._port.id} is not there")
         found = ports[self._port.row]
         return port.page(self.stage, scene, found, port.SPANS[self._zoom], width, height)
+
+    def action_burst(self) -> None:
+        """Have the port sampled fast for a while; it is drawn here as it comes in."""
+        self.post_message(BurstWanted(self._port))
 
     def action_zoom(self, by: int) -> None:
         """Fewer or more minutes in the charts."""

@@ -15,7 +15,7 @@ from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, PortTarget
-from fabmon.tui.text import words
+from fabmon.tui.text import rhythm, words
 from fabmon.tui.text.header import nodes_up
 from fabmon.tui.text.timeline import mark
 from fabmon.tui.units import per_second, percent
@@ -143,6 +143,7 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
         lines.extend(entry(finding, scene, width, palette))
         lines.extend(_rest(finding, width, palette))
     lines = lines or _nothing(stage, scene, width)
+    lines += rhythm.page(scene.beats, width, palette)
     lines += [line(("", palette.text)), line((" Events, the latest first", palette.strong))]
     for event in reversed(scene.events):
         sign = mark(event)

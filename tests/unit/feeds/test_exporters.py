@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fabmon.fabric.messages import Frame, Hello, Notice, Packed, decode
+from fabmon.fabric.messages import Frame, Hello, Message, Notice, decode
 from fabmon.fabric.model import Host
 from fabmon.feeds.bootstrap import Settings
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
@@ -102,7 +102,7 @@ def host(*scrape: str, secret: str | None = None) -> Host:
     return Host(name="gpu001", address="127.0.0.1", via="exporters", scrape=scrape, secret=secret)
 
 
-async def said(session: Session, count: int) -> list[Hello | Frame | Packed | Notice]:
+async def said(session: Session, count: int) -> list[Message]:
     async with asyncio.timeout(10):
         return [decode(await session.readline()) for _ in range(count)]
 
@@ -164,7 +164,7 @@ async def test_one_that_was_never_there_is_told_and_comes_later(
     assert [block.source for block in hello.blocks] == [f"port_{node.port}"]
     assert lost.source == f"port_{dcgm.port}"
     await dcgm.start()
-    lines: list[Hello | Frame | Packed | Notice] = []
+    lines: list[Message] = []
     while not any(isinstance(line, Hello) for line in lines):
         lines += await said(session, 1)
     grown = lines[-1]

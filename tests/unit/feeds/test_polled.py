@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from collectors.wire import Object
-from fabmon.fabric.messages import Frame, Hello, Notice, Packed, check, decode
+from fabmon.fabric.messages import Frame, Hello, Message, Notice, check, decode
 from fabmon.feeds.errors import NodeError, Unreachable
 from fabmon.feeds.transports.polled import Answer, Part, PolledSession, Trouble
 
@@ -44,7 +44,7 @@ class Replies:
         self.closed = True
 
 
-async def said(replies: Replies, count: int) -> list[Hello | Frame | Packed | Notice]:
+async def said(replies: Replies, count: int) -> list[Message]:
     session = PolledSession(replies, "leaf1", 0.01)
     async with asyncio.timeout(5):
         return [decode(await session.readline()) for _ in range(count)]

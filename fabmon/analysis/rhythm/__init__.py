@@ -1,0 +1,1 @@
+"""The rhythm of training: iterations, seen in nothing but byte counters."""

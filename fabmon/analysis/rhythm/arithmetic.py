@@ -1,0 +1,84 @@
+"""What a step ought to cost on the network: the arithmetic of data-parallel training.
+
+An all-reduce among n GPUs sends and receives 2(n-1)/n of its payload at each of them (ring and tree
+alike; NVIDIA nccl-tests, doc/PERFORMANCE.md, "bus bandwidth"). The payload is a gradient for every
+parameter that the GPU holds: parameters / (tp x pp) x bytes of the dtype. A network delivers about
+80 % of its line rate.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+DELIVERED = 0.8
+"""Share of line rate that a healthy network delivers to collectives."""
+
+COMPUTE, MIXED, NETWORK = "compute-bound", "balanced", "network-bound"
+
+DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+
+_COMPUTE_BELOW = 0.2
+_NETWORK_ABOVE = 0.5
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """What a person said of the job: `params` of the model, `dp`, `tp` and `pp` ranks."""
+
+    params: float
+    dtype: str = "bf16"
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the job has."""
+        return self.dp * self.tp * self.pp
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What a NIC that serves one GPU ought to send in an iteration, and for how long.
+
+    `comm_s` is at 80 % of line rate; None where no line rate is known. `gpus` is how many the job
+    is said to have.
+    """
+
+    bytes: float
+    comm_s: float | None
+    gpus: int
+
+
+def expected(hints: Hints, line_rate_bps: float) -> Expected:
+    """One all-reduce of all gradients, in `dtype`, an iteration."""
+    payload = hints.params * DTYPE_BYTES[hints.dtype] / (hints.tp * hints.pp)
+    count = payload * all_reduce_share(hints.dp)
+    known = line_rate_bps > 0
+    comm_s = count * 8 / (DELIVERED * line_rate_bps) if known else None
+    return Expected(count, comm_s, hints.gpus)
+
+
+def all_reduce_share(ranks: int) -> float:
+    """What a rank sends, of the payload: 2(n-1)/n; nothing where it is alone."""
+    return 2 * (ranks - 1) / ranks if ranks > 1 else 0.0
+
+
+def bound(share_low: float, share_high: float) -> str:
+    """What the iteration waits for, by the share of time in communication; "" where unsure.
+
+    Less than a fifth of the time: COMPUTE. More than half: NETWORK. Communication that is hidden
+    behind computing counts as well: bytes do not tell who waits for whom.
+    """
+    verdicts = {_verdict(share_low), _verdict(share_high)}
+    return verdicts.pop() if len(verdicts) == 1 else ""
+
+
+def best_step_s(step_s: float, share: float, rail_bytes: float, line_rate_bps: float) -> float:
+    """The step if the same bytes went at 80 % of line rate; no longer than it is."""
+    ideal_s = rail_bytes * 8 / (DELIVERED * line_rate_bps)
+    return min(step_s, step_s * (1 - share) + ideal_s)
+
+
+def _verdict(share: float) -> str:
+    if share < _COMPUTE_BELOW:
+        return COMPUTE
+    return NETWORK if share > _NETWORK_ABOVE else MIXED

@@ -1,0 +1,136 @@
+"""From a signal to its pulses: the one pass through each iteration that can be counted.
+
+Two levels are told apart, busy and quiet, around each sample. Where a job is busy most of the time,
+its pauses are the pulses: whichever is shorter stands out from samples that are means over a whole
+interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_RISE, _FALL = 0.45, 0.30
+"""Shares of the way from quiet to busy at which a pulse begins and ends. Lower than half: of a
+pulse shorter than the interval, two samples may have half each."""
+
+_SHALLOWEST = 0.25
+"""A signal whose levels differ by less, of the higher one, has no phases. Iterations shorter than
+two intervals look like slow and shallow waves (they alias); this is what keeps most of them out."""
+
+_ROUNDS = 2
+_SHORTEST_WINDOW = 20
+_PERIODS = 2.5
+_SILENT = 0.02
+_MOST_MISSING = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """A signal between what is quiet (0) and what is busy (1) around each sample.
+
+    `inverted`: 0 is busy, since the pauses are the pulses. `low` is the quiet level of it all.
+    """
+
+    height: Floats
+    inverted: bool
+    low: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pulses:
+    """One element a pulse: when its middle was, in intervals, and the samples that belong to it.
+
+    `starts` are indices of the first sample of each; the last one ends with the signal. Pulses that
+    touch either end of the signal are left out: nobody knows how long they are.
+    """
+
+    middles: Floats
+    starts: NDArray[np.intp]
+
+
+def filled(values: NDArray[np.floating]) -> Floats | None:
+    """The signal without gaps, which are joined over; None when more than a tenth is missing."""
+    signal = np.asarray(values, np.float64)
+    known = np.isfinite(signal)
+    if not known.any() or (~known).mean() > _MOST_MISSING:
+        return None
+    if known.all():
+        return signal
+    places = np.arange(len(signal))
+    return np.interp(places, places[known], signal[known])
+
+
+def relief(signal: Floats, period: float) -> Relief | None:
+    """What stands out around each sample; None for a signal that has not two levels.
+
+    The levels are those of the two periods and a half around, at least of twenty samples: when a
+    link is slowed down, its job communicates at half the level from then on, and is busy all the
+    same. `period` is a guess.
+    """
+    greatest = float(signal.max())
+    if greatest <= 0:
+        return None
+    half = int(min(max(_SHORTEST_WINDOW, _PERIODS * period), len(signal) / 2)) // 2
+    around = sliding_window_view(np.pad(signal, half, mode="edge"), 2 * half + 1)
+    low, high = _levels(around)
+    span = high - low
+    tells = (span >= _SHALLOWEST * high) & (high > _SILENT * greatest)
+    if tells.mean() < 0.5:
+        return None
+    height = np.where(tells, np.clip((signal - low) / np.where(tells, span, 1.0), 0.0, 1.0), 0.0)
+    inverted = bool(height[tells].mean() > 0.5)
+    if inverted:
+        height = np.where(tells, 1.0 - height, 0.0)
+    return Relief(height, inverted, float(np.quantile(signal, _SILENT)))
+
+
+def _levels(around: Floats) -> tuple[Floats, Floats]:
+    """The means of the quiet and of the busy samples of each row, told apart at their middle."""
+    middle = around.mean(axis=1)
+    low = high = middle
+    total, count = around.sum(axis=1), around.shape[1]
+    for _ in range(_ROUNDS):
+        busy = around > middle[:, None]
+        many = busy.sum(axis=1)
+        sum_busy = np.where(busy, around, 0.0).sum(axis=1)
+        high = np.where(many > 0, sum_busy / np.maximum(many, 1), middle)
+        low = np.where(many < count, (total - sum_busy) / np.maximum(count - many, 1), middle)
+        middle = (low + high) / 2
+    return low, high
+
+
+def pulses(height: Floats) -> Pulses:
+    """The pulses of a relief, with hysteresis; fewer than two say nothing."""
+    begins, ends = _runs(height)
+    whole = (begins > 0) & (ends < len(height))
+    begins, ends = begins[whole], ends[whole]
+    if len(begins) < 2:
+        return Pulses(np.empty(0), np.empty(0, np.intp))
+    # A pulse owns the samples up to the middle of the quiet before it and after it.
+    borders = (ends[:-1] + begins[1:] + 1) // 2
+    starts = np.concatenate([[max(0, 2 * begins[0] - borders[0])], borders]).astype(np.intp)
+    stops = np.concatenate([borders, [len(height)]])
+    # Only what touches the pulse: a sample of the noise far from it would pull at its middle.
+    places = np.arange(len(height))
+    weights = np.zeros(len(height))
+    for begin, end in zip(np.maximum(begins - 1, starts), np.minimum(ends + 1, stops), strict=True):
+        weights[begin:end] = height[begin:end]
+    total = np.add.reduceat(weights, starts)
+    middles = np.add.reduceat(weights * (places + 0.5), starts) / np.maximum(total, 1e-12)
+    return Pulses(middles, starts)
+
+
+def _runs(height: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where pulses begin and end (exclusive), with hysteresis between the two thresholds."""
+    state = np.where(height >= _RISE, 1, np.where(height < _FALL, 0, -1))
+    state[0] = max(state[0], 0)
+    decided = np.maximum.accumulate(np.where(state >= 0, np.arange(len(state)), 0))
+    inside = np.concatenate([[0], state[decided], [0]])
+    edges = np.diff(inside)
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)

@@ -1,0 +1,147 @@
+"""Jobs told apart by which hosts move together, measured and followed on the simulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import numpy as np
+import pytest
+
+from fabmon.analysis.rhythm.arithmetic import (
+    COMPUTE,
+    MIXED,
+    NETWORK,
+    Hints,
+    all_reduce_share,
+    best_step_s,
+    bound,
+    expected,
+)
+from fabmon.analysis.rhythm.together import together
+from fabmon.feeds.demo.scenario import parse
+from fabmon.report.jsonl import JsonLines
+from tests.goldens import check_golden
+from tests.unit.rhythm.playing import JOBS, Play
+from tests.unit.rhythm.waves import Wave
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+SCHEMA = Path(__file__).parents[3] / "docs" / "jsonl.schema.json"
+
+
+def test_three_jobs_are_told_apart_and_measured() -> None:
+    play = Play()
+    beats = play.scenes(110)[-1].beats
+    assert beats.shortest_s == 3
+    assert [set(rhythm.hosts) for rhythm in beats.rhythms] == [
+        play.hosts_of(0),
+        play.hosts_of(1),
+        play.hosts_of(2),
+    ]
+    llama, moe, small = beats.rhythms
+    for number, rhythm in enumerate(beats.rhythms):
+        assert rhythm.step_s == pytest.approx(play.step_s(number, 10), rel=0.02)
+        assert rhythm.hosts_sure
+        assert rhythm.resolved
+    # An all-reduce among n moves 2(n-1)/n of the payload, an all-to-all (n-1)/n.
+    for rhythm, payload in ((llama, 80e9 * 1.75), (moe, 40e9 * 0.75), (small, 12e9 * 1.5)):
+        for count in rhythm.rail_bytes:
+            assert count == pytest.approx(payload, rel=0.02)
+    assert llama.bound == NETWORK
+    assert llama.line_share == pytest.approx(0.8, rel=0.02)
+    assert small.bound == COMPUTE
+
+
+def test_a_step_that_grew_is_an_event_once_and_the_screen_knows_what_it_was() -> None:
+    play = Play()
+    scenes = play.scenes(200)
+    llama = scenes[-1].beats.rhythms[0]
+    assert llama.step_was is not None
+    assert llama.step_was.was == pytest.approx(5.5, rel=0.02)
+    at_s = (llama.step_was.at_ns - scenes[0].moment.time_ns) / 1e9
+    assert at_s == pytest.approx(120, abs=11)
+    assert llama.step_s == pytest.approx(10, rel=0.1)
+    assert llama.line_share == pytest.approx(0.35, abs=0.05)
+    assert llama.best_step_s == pytest.approx(5.5, rel=0.1)
+    told = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
+    assert len([text for text in told if text.startswith("step 5.5")]) == 1
+    assert all("gpu001 +7" in text for text in told)
+    assert len(told) <= 2
+
+
+def test_a_job_that_stops_is_told_after_ten_steps() -> None:
+    scenario = parse(JOBS)
+    llama, moe, small = scenario.job
+    stopping = msgspec.structs.replace(moe, stop=60.0)
+    play = Play(msgspec.structs.replace(scenario, job=(llama, stopping, small)))
+    scenes = play.scenes(110)
+    said = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
+    assert said == ["no step any more, was 3.5 s: gpu005 +3"]
+    assert len(scenes[-1].beats.rhythms) == 2
+
+
+def test_rhythms_as_jsonl() -> None:
+    play = Play(hints=Hints(70e9, "bf16", dp=8, tp=8))
+    lines = JsonLines()
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    told = []
+    for scene in play.scenes(220):
+        for line in lines.lines(scene):
+            record = json.loads(line)
+            if record["type"] == "rhythm":
+                validator.validate(record)
+                told.append(record)
+    assert len(told) < 20
+    check_golden(GOLDENS / "rhythm.jsonl", "".join(json.dumps(each) + "\n" for each in told))
+
+
+def test_hosts_that_move_together_are_grouped_whatever_their_level() -> None:
+    rng = np.random.default_rng(0)
+    jobs = [Wave(4.4, 0.6), Wave(6.2, 0.4), Wave(9.1, 0.5)]
+    curves = [job.samples(90, rng)[0] for job in jobs]
+    owner = rng.integers(0, 3, 60)
+    level = rng.uniform(0.2, 2, 60)
+    activity = np.stack([curves[who] for who in owner]) * level[:, None]
+    activity *= 1 + 0.05 * rng.standard_normal(activity.shape)
+    activity[3, 20:30] = np.nan
+    groups = together(activity)
+    assert all(group.is_sure for group in groups)
+    seen = {frozenset(group.members) for group in groups}
+    assert seen == {frozenset(np.flatnonzero(owner == who).tolist()) for who in range(3)}
+
+
+def test_hosts_that_are_idle_or_steady_or_unheard_of_are_in_no_group() -> None:
+    wave = Wave(4.4).samples(90, np.random.default_rng(0))[0]
+    quiet = np.stack([wave, wave, np.zeros(90), np.full(90, 0.5), np.full(90, np.nan)])
+    (group,) = together(quiet)
+    assert group.members == (0, 1)
+    assert together(quiet[2:]) == []
+    assert together(np.empty((0, 90))) == []
+
+
+def test_jobs_that_move_nearly_alike_are_not_sure() -> None:
+    rng = np.random.default_rng(0)
+    one = Wave(6.0, 0.5).samples(90, rng)[0]
+    other = Wave(6.0, 0.5, phase=0.06).samples(90, rng)[0]
+    groups = together(np.stack([one] * 4 + [other] * 4) + 0.3 * rng.standard_normal((8, 90)))
+    assert not any(group.is_sure for group in groups)
+
+
+def test_the_arithmetic_of_an_all_reduce() -> None:
+    assert all_reduce_share(1) == 0
+    assert all_reduce_share(64) == pytest.approx(2 * 63 / 64)
+    due = expected(Hints(70e9, "bf16", dp=64, tp=8), 400e9)
+    assert due.bytes == pytest.approx(70e9 * 2 / 8 * 2 * 63 / 64)
+    assert due.comm_s == pytest.approx(due.bytes * 8 / 320e9)
+    assert expected(Hints(70e9, "bf16", dp=64, tp=8), 0).comm_s is None
+
+
+def test_what_a_job_waits_for_is_only_said_when_it_is_known() -> None:
+    assert bound(0.05, 0.15) == COMPUTE
+    assert bound(0.3, 0.4) == MIXED
+    assert bound(0.61, 0.61) == NETWORK
+    assert bound(0.1, 0.6) == ""
+    assert best_step_s(10, 0.8, 140e9, 400e9) == pytest.approx(2 + 3.5)
+    assert best_step_s(5, 0.6, 140e9, 400e9) == 5
