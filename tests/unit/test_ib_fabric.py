@@ -29,6 +29,13 @@ from tests.making import hello
 LEAF, SPINE, GPU1, GPU2 = "a0", "b0", "c1", "c2"
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator's library leaves a directory for every process where it runs."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+
+
 def told(node: str, port: str, guid: str, peer: tuple[str, str, str], role: str) -> Object:
     there = dict(zip(("node", "port", "guid"), peer, strict=True))
     info = {"node_role": role, "guid": guid, "peer": there}

@@ -28,6 +28,13 @@ from tests.fixtures.reading import Answer, ask, read
 CAPTURES = Path(__file__).parents[4] / "shared" / "hardware" / "infiniband-diags"
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator's library leaves a directory for every process where it runs."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def fabric(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
     needed.need_command("ibsim", "ibsim-utils")
