@@ -8,13 +8,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from fabmon.analysis.condition import Condition, Detector
 from fabmon.analysis.ecmp_collision import EcmpCollisions
 from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.from_hosts import FromHosts
 from fabmon.analysis.gpu_nic_numa import GpuNicNuma
 from fabmon.analysis.holding_hosts import holding_hosts
 from fabmon.analysis.incast import Incasts
 from fabmon.analysis.link_down import links_down
 from fabmon.analysis.link_health import LinkHealth
 from fabmon.analysis.miscabled import Miscabled
+from fabmon.analysis.narrow_buses import NarrowBuses
 from fabmon.analysis.node_lost import NodesLost
+from fabmon.analysis.one_root import one_root
 from fabmon.analysis.oversubscription import Oversubscription
 from fabmon.analysis.polarization import Polarization
 from fabmon.analysis.scene import Event, Scene
@@ -31,6 +34,18 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.history.history import History
 
 _MOST_EVENTS = 500
+_OF_TRAFFIC = frozenset(
+    {
+        "ecmp_collision",
+        "host_pcie_limit",
+        "incast",
+        "oversubscription",
+        "polarization",
+        "slow_receiver",
+        "uneven_rails",
+    }
+)
+"""What can be seen only while somebody sends."""
 
 
 class Analyst:
@@ -44,8 +59,10 @@ class Analyst:
             EcmpCollisions(thresholds.ecmp_groups),
             Polarization(thresholds.ecmp_groups),
             Oversubscription(thresholds.ecmp_groups),
+            FromHosts(thresholds.from_hosts),
             Incasts(thresholds.incast),
             holding_hosts,
+            NarrowBuses(thresholds.bus),
             waiting_ports,
             UnevenRails(thresholds.uneven_rails),
             Stragglers(thresholds.straggler),
@@ -60,16 +77,22 @@ class Analyst:
 
     def accept(self, moment: Moment) -> Scene:
         """What there is to show at this moment."""
-        changes = self._tracker.accept(self._conditions(moment), moment.time_ns)
+        roots = self._tracker.open()
+        sight = self._sight(moment, {finding.key: finding for finding in roots})
+        told = [condition for detect in self._detectors for condition in detect(sight)]
+        kept, explained = one_root(told, roots, sight.structure)
+        idle = {
+            each.key for each in roots if each.cause in _OF_TRAFFIC and sight.is_idle(each.rows)
+        }
+        changes = self._tracker.accept(kept, moment.time_ns, explained, idle)
         self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
         self._states = {name: status.state for name, status in moment.statuses.items()}
         return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events))
 
-    def _conditions(self, moment: Moment) -> list[Condition]:
+    def _sight(self, moment: Moment, standing: dict[str, Condition]) -> Sight:
         if self._structure is None or self._structure.fabric is not moment.fabric:
             self._structure = structure(moment.fabric)
-        sight = Sight(moment, self._structure)
-        return [condition for detect in self._detectors for condition in detect(sight)]
+        return Sight(moment, self._structure, standing)
 
 
 async def watch(

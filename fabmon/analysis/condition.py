@@ -27,6 +27,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     `subject` is what it is about (`leaf1/up5`, `gpu003`); `rows` the ports to light, the guilty
     first; `victims` what suffers under it. `text` is one sentence, numbers first. `lost` is the
     share of bandwidth it costs, 0 to 1. `confidence` is 0 to 1. `unseen` says what was not visible.
+    `unless` are causes that, found anywhere at that time, explain what this was inferred from.
     """
 
     cause: str
@@ -40,6 +41,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     lost: float = 0.0
     victims: tuple[str, ...] = ()
     unseen: str = ""
+    unless: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -15,13 +15,31 @@ from fabmon.analysis.group_load import Load, loads
 from fabmon.analysis.nullmodel import peak_to_average_p95
 from fabmon.analysis.polarization import is_polarized
 from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import NONE
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
 _IDLE_UTIL = 0.02
+QUEUE_ELSEWHERE = (
+    "degraded_link",
+    "error_burst",
+    "flapping_link",
+    "host_pcie_limit",
+    "incast",
+    "link_down",
+    "pause_deadlock",
+    "pause_storm",
+    "slow_receiver",
+)
+"""What makes queues and pause of its own: a link that is not full is not blamed for them."""
 _CRITICAL_LOST = 0.5
-_COLD = 0.5
-"""A link below this share of its group's mean has the room that the hot one lacks."""
+_SAME = 0.01
+"""Two links whose levels differ by less than this share may well carry the same."""
+_QUEUES = {
+    "marks": "packets of its flows are ECN-marked",
+    "pause": "those who fill it are held",
+    "": "not visible",
+}
 
 
 class EcmpCollisions:
@@ -31,44 +49,59 @@ class EcmpCollisions:
         self._t = thresholds
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
-        """One condition for every hot link of every group that has room; the worst of each link."""
+        """One condition for every hot link that has idle ones beside it; of several groups, the one
+        that loses most: a link has a group for each set of destinations.
+        """
         worst: dict[str, Condition] = {}
-        for load in loads(sight, self._t):
-            if load.mean >= self._t.room_util or load.has_lone_sender or is_polarized(load):
+        uneven = [
+            load
+            for load in loads(sight, self._t)
+            if not load.is_lone and load.lost >= self._t.lost_min
+        ]
+        polarized = {load.group.node for load in uneven if is_polarized(sight, load)}
+        carried_on = _carried_on(sight, uneven)
+        passing = {row for rows in carried_on.values() for row in rows}
+        for load in uneven:
+            if load.group.node in polarized and not load.group.is_inward:
                 continue
             for member in np.flatnonzero(load.hot).tolist():
-                lost = 1.0 - load.mean / float(load.level[member])
-                cold = (load.level < _COLD * load.mean).any()
-                if lost >= self._t.lost_min and cold:
-                    condition = self._condition(sight, load, member, lost)
-                    before = worst.get(condition.key)
-                    if before is None or before.lost < lost:
-                        worst[condition.key] = condition
+                row = int(load.group.rows[member])
+                if row in passing:
+                    continue
+                condition = self._condition(sight, load, member, carried_on.get(row, []))
+                before = worst.get(condition.key)
+                if before is None or before.lost < condition.lost:
+                    worst[condition.key] = condition
         yield from worst.values()
 
-    def _condition(self, sight: Sight, load: Load, member: int, lost: float) -> Condition:
+    def _condition(self, sight: Sight, load: Load, member: int, carried_on: list[int]) -> Condition:
         structure, level = sight.structure, load.level
         rows = load.group.rows
         row = int(rows[member])
         ports = [structure.fabric.ports[each] for each in rows]
         port = structure.fabric.ports[row]
-        idle = [p.label for p, u in zip(ports, level, strict=True) if u < _IDLE_UTIL]
-        others = ", ".join(idle) + " idle" if idle else "none idle"
+        idle = [
+            structure.label(int(each)) if load.group.is_inward else p.label
+            for each, p, u in zip(rows, ports, level, strict=True)
+            if u < _IDLE_UTIL
+        ]
+        others = ", ".join(idle[:4]) + (" …" if len(idle) > 4 else "") + " idle" if idle else ""
         peer = int(structure.peer[row])
         towards = f" to {structure.fabric.ports[peer].node}" if peer >= 0 else ""
-        ratio = float(np.nanmax(level)) / load.mean
         flows = round(load.effective_flows)
         usual = peak_to_average_p95(max(1, min(flows, 4096)), load.links)
-        seen = [] if load.senders is None else [Evidence("senders", load.senders, "ports")]
+        own = f"the {load.links} links into {load.group.node} are"
+        group = own if load.group.is_inward else f"its group of {load.links} is"
+        lost = 1.0 - load.mean / float(level[member])
         return Condition(
             cause="ecmp_collision",
             severity=CRITICAL if lost >= _CRITICAL_LOST else WARNING,
             subject=port.id,
-            rows=(row, *(int(each) for each in rows if each != row)),
+            rows=(row, *carried_on, *(int(each) for each in rows if each != row)),
             text=(
-                f"{port.node} {port.label}{towards} sends at {percent(level[member])} of line rate"
-                f" while its group of {len(ports)} is at {percent(load.mean)}; the group loses"
-                f" {percent(lost)} ({others})"
+                f"{structure.label(row)}{towards} sends at {percent(level[member])} of line rate"
+                f" while {group} at {percent(load.mean)}; the group loses"
+                f" {percent(lost)} ({others or 'none idle'})"
             ),
             evidence=(
                 Evidence("link utilisation", round(float(level[member]) * 100, 1), "%"),
@@ -77,10 +110,10 @@ class EcmpCollisions:
                 Evidence("group links", load.links, "links"),
                 Evidence("idle links", len(idle), "links"),
                 Evidence("hot ticks", int(load.hot_ticks[member]), f"of {self._t.of_ticks}"),
-                Evidence("max/mean", round(ratio, 2)),
+                Evidence("max/mean", round(float(level[member]) / load.mean, 2)),
                 Evidence("effective flows", flows, "flows"),
                 Evidence("max/mean of random hashing, p95", round(usual, 2)),
-                *seen,
+                Evidence("queue", _QUEUES[load.queue]),
             ),
             advice=(
                 "Give the hash more to work with: NCCL_IB_QPS_PER_CONNECTION=4, then E-ECMP on the"
@@ -88,10 +121,41 @@ class EcmpCollisions:
             ),
             confidence=self._confidence(load, member),
             lost=lost,
-            unseen="" if load.senders is not None else "which ports feed the group",
+            victims=tuple(structure.fabric.ports[each].id for each in carried_on),
+            unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
+            unless=QUEUE_ELSEWHERE if load.queue and not load.was_full else (),
         )
 
     def _confidence(self, load: Load, member: int) -> float:
-        """More ticks say it more surely, and so does seeing who sends."""
+        """More ticks say it more surely, and so does a queue that is seen."""
         share = int(load.hot_ticks[member]) / self._t.of_ticks
-        return round(min(0.95, 0.5 + 0.45 * share) - (0.1 if load.senders is None else 0.0), 2)
+        sure = 0.75 if load.queue else 0.5
+        return round(min(0.98, sure + (0.98 - sure) * share), 2)
+
+
+def _carried_on(sight: Sight, uneven: list[Load]) -> dict[int, list[int]]:
+    """Hot uplinks, and the hot links behind the next switch that are as full as they are.
+
+    Flows that collided on their way up go down together where their leaf is the same: there is no
+    second queue, and whether there is one cannot be told apart.
+    """
+    structure = sight.structure
+    ups: dict[int, list[tuple[int, float]]] = {}
+    for load in uneven:
+        if not load.group.is_inward:
+            for member in np.flatnonzero(load.hot).tolist():
+                row = int(load.group.rows[member])
+                peer = int(structure.peer[row])
+                if peer != NONE:
+                    known = ups.setdefault(int(structure.node[peer]), [])
+                    known.append((row, float(load.level[member])))
+    found: dict[int, list[int]] = {}
+    for load in uneven:
+        if load.group.is_inward:
+            for member in np.flatnonzero(load.hot).tolist():
+                row, level = int(load.group.rows[member]), float(load.level[member])
+                for up, same in ups.get(int(structure.node[row]), ()):
+                    if abs(level - same) <= _SAME * level:
+                        found.setdefault(up, []).append(row)
+                        break
+    return found

@@ -1,39 +1,65 @@
-"""How an ECMP group is loaded while some of its links are hot: three findings judge by it."""
+"""How parallel links are loaded while a job communicates: what three findings judge by.
+
+At one sample a second a job's pauses dilute every number alike, so links are compared over some
+seconds, and what says that one of them is too small is not its utilisation alone but the queue in
+front of it: ECN marks, CNPs, pause, or a link that is full from one second to the next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.condition import Condition
+from fabmon.analysis.full_receivers import full_receivers
 from fabmon.analysis.nullmodel import effective_flows
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import Group
+from fabmon.analysis.structure import NONE, Group, Mask
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
-_SENDS = 0.05
-"""Share of line rate above which a port counts as a sender."""
+_CROSS = 0.5
+"""Where the group carries so much of what its senders send, each of them has a flow in it ..."""
+_SENDS = 0.1
+"""... if it sends this share of what the biggest does."""
+_CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
+_MOST_HOT = 4
+"""So many of the hottest links of a finding about a group are looked at."""
+_LEADS_ALL = 0.98
 _CARRIES = 0.1
 """Share of the hottest link's load above which a link counts as used."""
+_ALIKE = 0.97
+"""Links at this share of the hottest are as hot as it is."""
+_LEADS = 0.95
+"""Share of the hottest link's load, tick by tick, that a hot link must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One group. `level` is [members]: mean utilisation over the ticks in which a member was hot.
+    """One group. `level` is [members]: mean utilisation over the ticks that count, NaN of the dead.
 
-    NaN of members that are down. `hot` are those at `hot_util` in enough of the last ticks.
-    `senders` are the ports that feed the group, None when none of them is seen to send.
+    `hot` are the members that are too small for what they are given, `hot_ticks` how often. `queue`
+    says what tells of it: `marks`, `pause`, or empty for nothing but the utilisation, where neither
+    can be seen. `streams` is the least number of flows that the group can carry now, from what its
+    biggest sender sends; None when no sender is seen. `is_lone` says that one flow alone fills the
+    hottest link, `is_full` that the whole group was full in some second, `was_full` that a hot link
+    was, often enough. `tops` is [ticks]: utilisation of the hottest link where it counts, else 0.
     """
 
     group: Group
     level: Floats
-    hot: NDArray[np.bool_]
+    hot: Mask
     hot_ticks: NDArray[np.intp]
-    senders: int | None
-    biggest_sender: float
+    queue: str
+    streams: int | None
+    is_lone: bool
+    is_full: bool
+    was_full: bool
+    tops: Floats
 
     @property
     def links(self) -> int:
@@ -46,65 +72,193 @@ class Load:
         return float(np.nanmean(self.level))
 
     @property
+    def top(self) -> float:
+        """Utilisation of the hottest member."""
+        return float(np.nanmax(self.level))
+
+    @property
+    def lost(self) -> float:
+        """1 - mean/max: what a synchronous collective loses to the hottest link."""
+        return 1.0 - self.mean / self.top
+
+    @property
     def used(self) -> int:
         """Members that carry anything to speak of."""
-        return int((self.level > _CARRIES * np.nanmax(self.level)).sum())
+        return int((self.level > _CARRIES * self.top).sum())
+
+    @property
+    def share_of_used(self) -> float:
+        """Share of the traffic that they carry."""
+        level = np.nan_to_num(self.level)
+        return float(level[level > _CARRIES * self.top].sum() / level.sum())
 
     @property
     def effective_flows(self) -> float:
         """How many equal flows would be as uneven as this."""
         return effective_flows(self.level[np.isfinite(self.level)])
 
-    @property
-    def has_lone_sender(self) -> bool:
-        """Whether one port alone feeds the hot link: then its own line rate is what limits it."""
-        return self.senders == 1 and self.biggest_sender >= 0.9 * float(np.nanmax(self.level))
+
+class Loads:
+    """The groups that have a queue, or a hot link where queues cannot be seen."""
+
+    def __init__(self, sight: Sight, t: EcmpGroups) -> None:
+        self._sight = sight
+        self._t = t
+        self.util = sight.util("tx")[:, -t.of_ticks :]
+
+    @cached_property
+    def all(self) -> tuple[Load, ...]:
+        """Those with a hot member; none that is only less full than another's.
+
+        A queue somewhere slows a whole job, and its marks are seen in many places: a link that is
+        not full itself is blamed for them only if no suspect was fuller while they came.
+        """
+        found = list(self._candidates())
+        suspects = [load.tops for load in found if load.queue]
+        fullest = np.max([*suspects, self._standing()], axis=0)
+        return tuple(load for load in found if not load.queue or self._leads(load, fullest))
+
+    def _leads(self, load: Load, fullest: Floats) -> bool:
+        counts = load.tops > 0
+        return load.was_full or bool((load.tops[counts] >= _LEADS_ALL * fullest[counts]).all())
+
+    def _standing(self) -> Floats:
+        """[ticks] utilisation of the fullest link of those that are told of already."""
+        told = [each for key, each in self._sight.standing.items() if key.startswith(_CROWDED)]
+        rows = [row for each in told for row in each.rows[: _MOST_HOT if _is_group(each) else 1]]
+        if not rows:
+            return np.zeros(self.util.shape[1], np.float32)
+        top: Floats = np.nan_to_num(self.util[rows]).max(axis=0)
+        return top
+
+    def _candidates(self) -> Iterator[Load]:
+        recent = np.nan_to_num(self.util)
+        peak = recent.max(axis=1)
+        for group in self._sight.structure.groups:
+            if peak[group.rows].max() < self._t.used_util:
+                continue
+            load = self._load(group)
+            if load is not None:
+                yield load
+
+    def _load(self, group: Group) -> Load | None:
+        t, rows = self._t, group.rows
+        own = self.util[rows]
+        alive: Mask = np.any(np.isfinite(own), axis=1)
+        if alive.sum() < 2:
+            return None
+        known = np.nan_to_num(own)
+        top: Floats = known.max(axis=0)
+        kind, queued, passes_on = self._queue(group)
+        if kind:
+            counts: Mask = np.logical_and(queued, top >= t.used_util)
+            if not counts.any():
+                return None
+            leads = counts & (known >= _LEADS * top) & ~passes_on
+            hot_ticks = leads.sum(axis=1)
+            full_ticks = (counts & (known >= t.full_util) & ~passes_on).sum(axis=1)
+            level = _level(own, alive, counts)
+            with np.errstate(invalid="ignore"):
+                alike = level >= _ALIKE * np.nanmax(level)
+            was_full = bool((alike & (full_ticks >= t.full_ticks)).any())
+            always = hot_ticks == counts.sum()
+            hot = alike & ((always & (hot_ticks >= t.hot_ticks)) | (full_ticks >= t.full_ticks))
+        else:
+            hot_ticks = (known >= t.hot_util).sum(axis=1)
+            hot = hot_ticks >= t.hot_ticks
+            was_full = True
+            counts = np.asarray(top >= t.hot_util)
+            level = _level(own, alive, counts)
+        if not hot.any():
+            return None
+        streams, is_lone = self._streams(group, level, counts)
+        is_full = bool((_mean(own[alive]) >= t.hot_util).any())
+        tops = np.where(counts, known[hot].max(axis=0), 0)
+        return Load(group, level, hot, hot_ticks, kind, streams, is_lone, is_full, was_full, tops)
+
+    def _queue(self, group: Group) -> tuple[str, Mask, Mask]:
+        """What can tell of a queue in front of the group; in which [ticks] it did; and which
+        [members, ticks] are held themselves, so that the queue is further on.
+        """
+        sight, ticks = self._sight, self._t.of_ticks
+        hosts = group.hosts
+        no_tick = np.zeros(ticks, np.bool_)
+        nobody = np.zeros((len(group.rows), 1), np.bool_)
+        if not len(hosts):
+            return "", no_tick, nobody
+        column = "ecn" if group.is_inward else "cnp"
+        counted = np.isfinite(sight.window(column)[hosts, -1]).any()
+        receivers = full_receivers(sight)
+        if not counted or not receivers.marks[-ticks:].any():
+            # ECN may be off, or the queue too short for it.
+            paused = sight.window("pause_rx")[hosts, -1], sight.window("stall")[hosts, -1]
+            if not counted and not np.isfinite(paused).any():
+                return "", no_tick, nobody
+            return "pause", *self._held(group)
+        if group.is_inward:
+            open_ones = hosts[~receivers.full[hosts]]
+            marked: Mask = np.any(sight.marked[open_ones][:, -ticks:], axis=0)
+        else:
+            slowed = np.nan_to_num(sight.window("cnp")[hosts][:, -ticks:]) > 1
+            marked = slowed.any(axis=0) & ~receivers.explain[-ticks:]
+        return "marks", marked, nobody
+
+    def _held(self, group: Group) -> tuple[Mask, Mask]:
+        """[ticks]: whether those who fill the group are held; [members, ticks]: whether it is."""
+        sight, ticks = self._sight, self._t.of_ticks
+        peer = sight.structure.peer
+        if group.is_inward:
+            nodes = sight.structure.node[group.rows]
+            others = np.isin(sight.structure.node, nodes)
+            others[group.rows] = False
+            feeders = peer[others]
+            feeders = feeders[feeders != NONE]
+        else:
+            feeders = group.hosts
+        share = np.nan_to_num(np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -ticks:])
+        before = share[feeders].max(axis=0, initial=0.0)
+        held: Mask = before > self._t.held
+        return held, share[group.rows] > 0.5 * before
+
+    def _streams(self, group: Group, level: Floats, counts: Mask) -> tuple[int | None, bool]:
+        """The least number of flows in the group, and whether one alone fills its hottest link."""
+        if not len(group.edges):
+            return None, False
+        sight = self._sight
+        way = "tx_bps" if group.is_inward else "rx_bps"
+        sent = np.nan_to_num(sight.window(way)[group.edges][:, -self._t.of_ticks :][:, counts])
+        total = np.nan_to_num(sight.window("tx_bps")[group.rows][:, -self._t.of_ticks :][:, counts])
+        biggest = float(sent.sum(axis=1).max())
+        if biggest <= 0:
+            return None, False
+        bits = total.sum(axis=1)
+        streams = int(np.ceil(0.98 * float(bits.sum()) / biggest))
+        if bits.sum() >= _CROSS * sent.sum():
+            streams = max(streams, int((sent.sum(axis=1) > _SENDS * biggest).sum()))
+        return max(1, streams), bool(biggest >= 0.9 * bits.max() and streams <= 1)
 
 
-def loads(sight: Sight, t: EcmpGroups) -> list[Load]:
+def loads(sight: Sight, t: EcmpGroups) -> tuple[Load, ...]:
     """The groups with a hot member, worked out once a tick."""
     if sight.group_loads is None:
-        sight.group_loads = list(_loads(sight, t))
-    return sight.group_loads
+        sight.group_loads = Loads(sight, t)
+    return sight.group_loads.all
 
 
-def _loads(sight: Sight, t: EcmpGroups) -> Iterator[Load]:
-    util = sight.util("tx")[:, -t.of_ticks :]
+def _level(own: Floats, alive: Mask, counts: Mask) -> Floats:
+    """[members] means over the ticks that count; NaN of the dead and of the silent."""
+    known = np.isfinite(own) & counts & alive[:, None]
     with np.errstate(invalid="ignore"):
-        hot_ticks = (util >= t.hot_util).sum(axis=1)
-    hot = hot_ticks >= t.hot_ticks
-    for group in sight.structure.groups:
-        rows = group.rows
-        if not hot[rows].any():
-            continue
-        own = util[rows]
-        alive = np.isfinite(own).any(axis=1)
-        if alive.sum() < 2:
-            continue
-        with np.errstate(invalid="ignore"):
-            busy = np.any(own >= t.hot_util, axis=0)
-        level = np.full(len(rows), np.nan, np.float32)
-        level[alive] = _mean(own[alive][:, busy])
-        senders, biggest = _senders(sight, group, busy)
-        yield Load(group, level, hot[rows], hot_ticks[rows], senders, biggest)
+        level: Floats = np.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
+    return level
 
 
-def _senders(sight: Sight, group: Group, busy: NDArray[np.bool_]) -> tuple[int | None, float]:
-    """How many ports feed the group, and what the biggest of them brings (share of line rate)."""
-    if not len(group.feeders):
-        return None, 0.0
-    received = sight.util("rx")[group.feeders][:, -len(busy) :][:, busy]
-    known = np.isfinite(received).any(axis=1)
-    if not known.any():
-        return None, 0.0
-    level = _mean(received[known])
-    sending = int((level > _SENDS).sum())
-    return (sending or None), float(level.max())
-
-
-def _mean(values: Floats) -> Floats:
-    """Means along the last axis of what is known; NaN where nothing is."""
-    known = np.isfinite(values)
-    with np.errstate(invalid="ignore"):
-        mean: Floats = np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)
+def _mean(own: Floats) -> Floats:
+    """[ticks] mean over the members, the silent as idle."""
+    mean: Floats = np.nan_to_num(own).mean(axis=0)
     return mean
+
+
+def _is_group(condition: Condition) -> bool:
+    """Whether it is about a group, its hottest links first, and not about one link of it."""
+    return condition.cause != "ecmp_collision"

@@ -1,22 +1,21 @@
-"""Hosts that tell the network to wait: slow receivers, storms, and hosts whose PCIe is too narrow.
+"""Hosts that tell the network to wait: slow receivers and storms, with what waits for them.
 
-One of three causes for each port, the most telling first, with what waits for it as victims.
+A slow receiver holds its switch for as long as it takes to drain what has arrived; a storm all but
+stops it, whatever arrives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.pause_graph import pauses
-from fabmon.analysis.pcie import pcie_evidence
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.words import gbps, percent
 from fabmon.fabric.model import HOST
+from fabmon.fabric.moment import Floats
 
-_STORM = 0.5
+_STORM = 0.8
 _STORM_TICKS = 2
 _DROPS = ("rdma_out_of_buffer", "phy_rx_out_of_buffer", "phy_rx_discards", "rdma_rx_drops")
 
@@ -24,10 +23,6 @@ _ADVICE = {
     "slow_receiver": (
         "Look at the host: a program that posts receives too late, memory or CPU contention, its"
         " RNR and out-of-buffer counters; the network is innocent."
-    ),
-    "host_pcie_limit": (
-        "Look at the NIC's PCIe: lanes and speed (lspci -vv), MaxReadReq, ATS and IOMMU, NUMA place"
-        " of GPU and NIC; the network is innocent."
     ),
     "pause_storm": (
         "Take the host out (drain, then reset the NIC), and see that the PFC watchdog is on at the"
@@ -48,15 +43,14 @@ def holding_hosts(sight: Sight) -> Iterator[Condition]:
 
 def _condition(sight: Sight, node: int, row: int) -> Condition:
     graph, structure, moment = pauses(sight), sight.structure, sight.moment
-    held_share = _held_share(sight, row)
-    narrow = pcie_evidence(sight, row)
-    storm = _is_storm(sight, row)
-    cause = "host_pcie_limit" if narrow else "pause_storm" if storm else "slow_receiver"
-    victims = [each for each in graph.victims(node) if each != row]
+    held = sight.held_by(row)
     port = structure.fabric.ports[row]
+    storm = _is_storm(sight, row, held)
+    held_share = float(held[-3:].max())
+    cause = "pause_storm" if storm else "slow_receiver"
+    victims = [each for each in graph.victims(node) if each != row]
     received = float(moment.column("rx_bps")[row])
     why = {
-        "host_pcie_limit": "its PCIe does not take the data away",
         "pause_storm": "it all but stops the network",
         "slow_receiver": "it takes its data too slowly",
     }[cause]
@@ -77,31 +71,21 @@ def _condition(sight: Sight, node: int, row: int) -> Condition:
         evidence=(
             Evidence("time held", round(held_share * 100, 1), "%"),
             Evidence("received", round(received), "bps"),
-            *(Evidence(*each) for each in narrow),
             *dropped,
         ),
         advice=_ADVICE[cause],
-        confidence=0.9 if narrow or dropped or storm else 0.8,
+        confidence=0.9 if dropped or storm else 0.8,
         lost=round(held_share, 3),
         victims=tuple(dict.fromkeys(structure.fabric.ports[each].id for each in victims)),
         unseen="" if structure.peer[row] >= 0 else "what waits for it: its switch is not watched",
     )
 
 
-def _held_share(sight: Sight, row: int) -> float:
-    """Share of time that a port holds its peer, as either end saw it, over the last ticks."""
-    own = sight.window("pause_tx")[row, -5:]
-    peer = int(sight.structure.peer[row])
-    known = [float(np.nanmean(own))] if np.isfinite(own).any() else []
-    if peer >= 0:
-        known.append(float(pauses(sight).share[peer]))
-    return max(known, default=0.0)
-
-
-def _is_storm(sight: Sight, row: int) -> bool:
-    peer = int(sight.structure.peer[row])
-    seen = sight.window("pause_tx")[row, -_STORM_TICKS:]
-    if peer >= 0:
-        seen = np.fmax(seen, sight.window("pause_rx")[peer, -_STORM_TICKS:])
+def _is_storm(sight: Sight, row: int, held: Floats) -> bool:
+    """What it was called when it opened, it stays."""
+    port = sight.structure.fabric.ports[row]
+    if f"slow_receiver:{port.id}" in sight.standing:
+        return False
     errors = float(sight.moment.column("pause_storm_errors")[row])
-    return bool((seen > _STORM).all()) or errors > 0
+    stands = f"pause_storm:{port.id}" in sight.standing
+    return stands or bool((held[-_STORM_TICKS:] > _STORM).all()) or errors > 0

@@ -28,7 +28,7 @@ class Incasts:
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition a receiver."""
         structure = sight.structure
-        util = _received(sight)
+        util = sight.received
         with np.errstate(invalid="ignore"):
             hot_ticks = (util[:, -self._t.of_ticks :] >= self._t.hot_util).sum(axis=1)
         for row in np.flatnonzero(structure.is_rail & (hot_ticks >= self._t.hot_ticks)).tolist():
@@ -116,11 +116,3 @@ class Incasts:
             victims=tuple(dict.fromkeys(slowed[each].id for each in waiting)),
             unseen="" if edge != NONE else "the switch in front of it",
         )
-
-
-def _received(sight: Sight) -> Floats:
-    """[ports, TICKS]: share of line rate that enters a host's port, as either end counts it."""
-    peer = sight.structure.peer
-    sent = np.vstack([sight.util("tx"), np.full((1, sight.util("tx").shape[1]), np.nan)])
-    received: Floats = np.fmax(sight.util("rx"), sent[peer])
-    return received

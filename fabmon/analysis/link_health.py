@@ -1,19 +1,21 @@
-"""Links that are sick: slower than their peers, damaged all the time, damaged in a burst, flapping.
+"""Links that are sick: slower than their peers, losing much to damage, damaged, flapping.
 
 One of them for each cable, the most telling first: a link that flaps also has errors.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import NONE
+from fabmon.analysis.structure import NONE, Mask, Rows
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
 from fabmon.analysis.words import gbps
+from fabmon.fabric.moment import Floats
 
 _LOOK_BACK = 120
 """Ticks over which changes of carrier are counted."""
@@ -36,6 +38,12 @@ _PHYSICAL = (
 )
 """Counters of damage on the link itself; lost packets and retransmissions are congestion's too."""
 
+_KNOWN_TICKS = 10
+_LOST_PACKETS = ("phy_rx_crc_errors", "phy_rx_errors", "ib_rx_errors", "netdev_rx_errors")
+"""Counters in packets, not in symbols or blocks."""
+_PACKET_BITS = 4096 * 8
+"""What is lost with a damaged packet of RoCE or InfiniBand."""
+
 _CABLE = "Clean or change the cable or the optics; look at its power levels (ethtool -m)."
 
 
@@ -44,6 +52,10 @@ class LinkHealth:
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
+        self._up: Floats = np.empty(0, np.float32)
+        self._turns: deque[tuple[int, Rows]] = deque()
+        self._stuck: set[int] = set()
+        self._filled: dict[int, int] = {}
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition a cable."""
@@ -63,6 +75,7 @@ class LinkHealth:
         moment = sight.moment
         changes = moment.window("flaps", range(len(moment.up)), _LOOK_BACK)
         counts = np.nansum(changes, axis=1) * moment.interval_s
+        counts = np.maximum(counts, self._seen_to_turn(sight))
         for row in np.flatnonzero(counts >= self._t.flaps).tolist():
             yield self._condition(
                 sight,
@@ -74,6 +87,24 @@ class LinkHealth:
                 f"{_CABLE} Take the port down until it is mended: every flap costs a reroute.",
                 0.95,
             )
+
+    def _seen_to_turn(self, sight: Sight) -> Floats:
+        """[ports] how often a port was seen to go down or up: InfiniBand counts only what fell, and
+        that rarely.
+        """
+        moment = sight.moment
+        before = np.full(len(moment.up), np.nan, np.float32)
+        before[: len(self._up)] = self._up
+        turned = np.isfinite(before) & np.isfinite(moment.up) & (before != moment.up)
+        if turned.any():
+            self._turns.append((moment.seq, np.flatnonzero(turned)))
+        while self._turns and self._turns[0][0] <= moment.seq - _LOOK_BACK:
+            self._turns.popleft()
+        self._up = np.where(np.isnan(moment.up), before, moment.up)
+        counts = np.zeros(len(moment.up), np.float32)
+        for _, rows in self._turns:
+            counts[rows] += 1
+        return counts
 
     def _slower(self, sight: Sight) -> Iterator[Condition]:
         moment, structure = sight.moment, sight.structure
@@ -104,12 +135,14 @@ class LinkHealth:
     def _damaged(self, sight: Sight) -> Iterator[Condition]:
         errors = np.nan_to_num(sight.window("damage"))
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
-        burst = (errors[:, -3:] >= self._t.burst_per_s).any(axis=1)
+        burst: Mask = np.any(errors[:, -3:] >= self._t.burst_per_s, axis=1)
+        burst[self._just_filled(sight)] = True
         for row in np.flatnonzero(lasting | burst).tolist():
             worst = float(errors[row].max())
             named = self._named(sight, row)
-            cause = "degraded_link" if lasting[row] else "error_burst"
-            often = "keeps receiving" if lasting[row] else "received a burst of"
+            lossy = self._is_lossy(sight, row)
+            cause = "degraded_link" if lossy else "error_burst"
+            often = "loses much of what it carries to" if lossy else "receives"
             yield self._condition(
                 sight,
                 row,
@@ -122,6 +155,32 @@ class LinkHealth:
                 _CABLE,
                 0.9 if lasting[row] else 0.8,
             )
+
+    def _just_filled(self, sight: Sight) -> list[int]:
+        """Ports one of whose error counters ran into its maximum a moment ago: how fast, is lost.
+
+        What stuck when the port was first heard of has done so for long.
+        """
+        moment = sight.moment
+        width = moment.values.shape[1]
+        watched = [moment.columns[name] for name in _PHYSICAL if name in moment.columns]
+        stuck = set(moment.stuck[np.isin(moment.stuck % width, watched)].tolist())
+        for row in {cell // width for cell in stuck - self._stuck}:
+            if np.isfinite(sight.window("damage", _KNOWN_TICKS)[row, 0]):
+                self._filled[row] = moment.seq
+        self._stuck = stuck
+        return [row for row, seq in self._filled.items() if moment.seq - seq < _KNOWN_TICKS]
+
+    def _is_lossy(self, sight: Sight, row: int) -> bool:
+        """Whether damage takes a good part of the line rate; it keeps the name it opened with."""
+        port = sight.structure.fabric.ports[row]
+        if f"error_burst:{port.id}" in sight.standing:
+            return False
+        if f"degraded_link:{port.id}" in sight.standing:
+            return True
+        rate = float(sight.moment.line_rate_bps[row])
+        lost = [float(np.nan_to_num(sight.moment.column(name)[row])) for name in _LOST_PACKETS]
+        return bool(max(lost) * _PACKET_BITS >= self._t.lossy * rate)
 
     def _named(self, sight: Sight, row: int) -> str:
         known = {name: float(sight.moment.column(name)[row]) for name in _PHYSICAL}

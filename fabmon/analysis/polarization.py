@@ -1,7 +1,8 @@
-"""Many senders, and yet their flows use few links: the hash sees far fewer flows than there are.
+"""Many flows, and yet they use few links: the hash sees far fewer flows than there are.
 
-Every sender has at least one flow. So many flows that are hashed independently use so few links
-with a probability that can be computed; when it is tiny, they were not independent: one UDP source
+What the group carries over what its biggest sender sends is the least number of flows in it. So
+many flows that are hashed independently use so few links with a probability that can be computed;
+when it is tiny, they were not independent: one UDP source
 port for all queue pairs, or the same hash at two tiers.
 """
 
@@ -18,16 +19,27 @@ from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
-_CHANCE = 0.005
-_FEW = 4
+_CHANCE = 0.0005
+_FEW_FLOWS = 6
+_FEW_LINKS = 4
+_MOST = 0.97
+"""Share of the traffic that the used links must carry: flows of other sizes blur the count."""
 
 
-def is_polarized(load: Load) -> bool:
+def is_polarized(sight: Sight, load: Load) -> bool:
     """Whether chance does not explain how few links are used."""
-    senders = load.senders
-    if senders is None or senders < _FEW or load.links < 3 or load.used >= load.links:
+    flows = load.streams
+    if load.group.is_inward or flows is None or flows < _FEW_FLOWS or load.links < _FEW_LINKS:
         return False
-    return occupied_at_most(load.used, senders, load.links) < _CHANCE
+    if 2 * load.used > load.links or load.share_of_used < _MOST or _is_static(sight, load):
+        return False
+    return occupied_at_most(load.used, flows, load.links) < _CHANCE
+
+
+def _is_static(sight: Sight, load: Load) -> bool:
+    """InfiniBand does not hash: its tables may well send many flows over few links."""
+    ports = sight.structure.fabric.ports
+    return ports[int(load.group.rows[0])].kind == "infiniband"
 
 
 class Polarization:
@@ -39,16 +51,17 @@ class Polarization:
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition a group."""
         for load in loads(sight, self._t):
-            if load.mean < self._t.room_util and is_polarized(load):
+            if load.lost >= self._t.lost_min and is_polarized(sight, load):
                 yield _condition(sight, load)
 
 
 def _condition(sight: Sight, load: Load) -> Condition:
     structure, rows = sight.structure, load.group.rows
     order = rows[np.argsort(-np.nan_to_num(load.level))]
-    node = load.group.group.node
-    chance = occupied_at_most(load.used, load.senders or 0, load.links)
-    lost = 1.0 - load.mean / float(np.nanmax(load.level))
+    node = load.group.node
+    flows = load.streams or 0
+    chance = occupied_at_most(load.used, flows, load.links)
+    lost = load.lost
     used = [structure.fabric.ports[int(row)].label for row in order[: load.used]]
     return Condition(
         cause="polarization",
@@ -56,12 +69,12 @@ def _condition(sight: Sight, load: Load) -> Condition:
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in order),
         text=(
-            f"{load.senders} senders of {node} use {load.used} of {load.links} uplinks"
+            f"{flows} flows or more of {node} use {load.used} of {load.links} uplinks"
             f" ({', '.join(used)}); chance does that once in"
             f" {round(1 / max(chance, 1e-9)):,} times; the group loses {percent(lost)}"
         ),
         evidence=(
-            Evidence("senders", load.senders or 0, "ports"),
+            Evidence("flows, at least", flows, "flows"),
             Evidence("links used", load.used, f"of {load.links}"),
             Evidence("chance", round(chance * 100, 4), "%"),
             Evidence("effective flows", round(load.effective_flows, 1), "flows"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,25 +13,40 @@ from fabmon.analysis.structure import Structure
 from fabmon.fabric.moment import Floats, Moment
 
 if TYPE_CHECKING:
-    from fabmon.analysis.group_load import Load
+    from fabmon.analysis.condition import Condition
+    from fabmon.analysis.full_receivers import Receivers
+    from fabmon.analysis.group_load import Loads
     from fabmon.analysis.pause_graph import Pauses
 
 TICKS = 10
 """Ticks that a detector may look back at."""
 
 _PHASE_TICKS = 60
+_RHYTHM_TICKS = 40
 _COMMUNICATES = 0.3
 """Share of the usual traffic above which the job is said to communicate, not to compute."""
+
+
+_LOOKED_AT = 8
+_IDLE = 0.01
+_CNPS_PER_S = 1.0
+_HELD = 0.004
+"""Share of time above which being told to wait is no accident."""
 
 
 class Sight:
     """One tick, seen with what came before. Windows are made when they are first asked for."""
 
-    def __init__(self, moment: Moment, structure: Structure) -> None:
+    def __init__(
+        self, moment: Moment, structure: Structure, standing: Mapping[str, Condition] | None = None
+    ) -> None:
         self.moment = moment
         self.structure = structure
-        self.group_loads: list[Load] | None = None
+        self.standing = standing or {}
+        """The findings that are open, by key: what stays open may be weaker than what opens."""
+        self.group_loads: Loads | None = None
         self.pauses: Pauses | None = None
+        self.receivers: Receivers | None = None
         self._windows: dict[str, Floats] = {}
 
     def window(self, column: str, ticks: int = TICKS) -> Floats:
@@ -64,6 +80,55 @@ class Sight:
         with np.errstate(invalid="ignore"):
             times: NDArray[np.intp] = (self.window(column)[:, -of:] > above).sum(axis=1)
         return times >= least
+
+    def is_idle(self, rows: Sequence[int]) -> bool:
+        """Whether ports carry nothing now: what is wrong with their traffic cannot be seen."""
+        if not rows:
+            return False
+        first = list(rows[:_LOOKED_AT])
+        moved = np.fmax(self.util("tx")[first, -1], self.received[first, -1])
+        return bool((moved < _IDLE).all())
+
+    def held_by(self, row: int) -> Floats:
+        """[TICKS]: share of time that a port holds its peer, as either end saw it."""
+        peer = int(self.structure.peer[row])
+        own = self.window("pause_tx")[row]
+        if peer >= 0:
+            own = np.fmax(own, np.fmax(self.window("pause_rx")[peer], self.window("stall")[peer]))
+        held: Floats = np.nan_to_num(own)
+        return held
+
+    @cached_property
+    def told_to_slow(self) -> NDArray[np.bool_]:
+        """[ports, TICKS]: whether a sender was slowed by a queue: CNPs, pause, or no credits."""
+        with np.errstate(invalid="ignore"):
+            told: NDArray[np.bool_] = self.window("cnp") > _CNPS_PER_S
+            told |= self.window("pause_rx") > _HELD
+            told |= self.window("stall") > _HELD
+        return told
+
+    @cached_property
+    def marked(self) -> NDArray[np.bool_]:
+        """[ports, TICKS]: whether what a receiver got had passed a queue."""
+        with np.errstate(invalid="ignore"):
+            told: NDArray[np.bool_] = self.window("ecn") > _CNPS_PER_S
+            told |= self.window("cnp_sent") > _CNPS_PER_S
+        return told
+
+    @cached_property
+    def rhythm(self) -> Floats:
+        """[ports, 40]: bits/s sent or received, the larger, over the last 40 ticks."""
+        ports = range(len(self.moment.up))
+        sent, got = (self.moment.window(w, ports, _RHYTHM_TICKS) for w in ("tx_bps", "rx_bps"))
+        larger: Floats = np.fmax(sent, got)
+        return larger
+
+    @cached_property
+    def received(self) -> Floats:
+        """[ports, TICKS]: share of line rate that enters a port, as either end counts it."""
+        sent = np.vstack([self.util("tx"), np.full((1, TICKS), np.nan, np.float32)])
+        received: Floats = np.fmax(self.util("rx"), sent[self.structure.peer])
+        return received
 
     @cached_property
     def communicates(self) -> NDArray[np.bool_]:

@@ -1,7 +1,8 @@
-"""A host that is quiet while its rail peers send: it computes longer, and they wait for it.
+"""A host that is quiet while the hosts of its job send: it computes longer, and they wait for it.
 
-In a collective all members of a rail move the same bytes. A host whose rails all send far less than
-those of its peers, while nothing in the network slows it, is late by itself.
+Who belongs to one job is read from the rhythm: hosts whose traffic rises and falls together over
+the last minute. A host that keeps their rhythm, and yet is silent in seconds in which nearly all of
+them exchange data, is late; what it is late for cannot be seen from here.
 """
 
 from __future__ import annotations
@@ -11,97 +12,135 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.pause_graph import pauses
-from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import Mask, Rows
+from fabmon.analysis.sight import TICKS, Sight
+from fabmon.analysis.structure import Rows
 from fabmon.analysis.thresholds import Straggler as Thresholds
 from fabmon.analysis.words import percent
 from fabmon.fabric.moment import Floats
 
-_LEAST_PEERS = 4
-_LEAST_TICKS = 3
-_MAD = 1.4826
-_NOISE = 0.03
-"""A rail's peers are never judged closer than this share of their median."""
+_LEAST_TICKS = 12
+_ITERATION_TICKS = 40
+_LEAST_PEERS = 3
+_MOST_SUSPECTS = 32
+_NEARLY_ALL = 0.75
 
 
 class Stragglers:
-    """Judges hosts against their rail peers, in communication phases."""
+    """Judges hosts against those of their rhythm."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition a host."""
-        phase = sight.communicates
-        if phase.sum() < _LEAST_TICKS:
+        sent = _moved(sight)
+        if len(sent) <= _LEAST_PEERS or sent.shape[1] < _LEAST_TICKS:
             return
-        structure = sight.structure
-        level = np.nan_to_num(sight.util("tx")[:, phase]).mean(axis=1)
-        share, quiet = self._against_peers(sight, level)
-        slowed = _slowed(sight)
-        for node in sorted(set(structure.node[quiet].tolist())):
-            rows = np.flatnonzero(structure.is_rail & (structure.node == node))
-            judged = rows[np.isfinite(share[rows])]
-            if len(judged) and quiet[judged].mean() >= self._t.of_rails and not slowed[rows].any():
-                yield _condition(sight, judged, float(np.mean(share[judged])))
+        busy = sent > self._t.busy_util
+        recent = busy[:, -_ITERATION_TICKS:] if self._is_any_late(sight) else busy[:, -TICKS:]
+        others = recent.sum(axis=0) >= _LEAST_PEERS
+        quiet = (others & ~recent).sum(axis=1)
+        suspects = np.flatnonzero((quiet >= self._t.ticks) & (busy.sum(axis=1) >= self._t.ticks))
+        if len(suspects) > _MOST_SUSPECTS:
+            suspects = suspects[np.argsort(-quiet[suspects], kind="stable")[:_MOST_SUSPECTS]]
+        if not len(suspects):
+            return
+        alike = _alike(sent, suspects) >= self._t.alike
+        for number, host in enumerate(suspects.tolist()):
+            alike[number, host] = False
+            mates = np.flatnonzero(alike[number])
+            if len(mates) >= _LEAST_PEERS:
+                rows = _hosts(sight)[host]
+                ticks = self._look_back(sight, rows)
+                late = self._late(sent[host, -ticks:], sent[mates, -ticks:])
+                if late is not None:
+                    yield _condition(sight, rows, len(mates), late, min(ticks, sent.shape[1]))
 
-    def _against_peers(self, sight: Sight, level: Floats) -> tuple[Floats, Mask]:
-        """[ports]: what a rail sends of its peers' median, and whether that is little."""
-        share = np.full(len(level), np.nan)
-        quiet = np.zeros(len(level), np.bool_)
-        for rows in sight.structure.rails.values():
-            heard = rows[sight.moment.up[rows] != 0]
-            active = heard[level[heard] > self._t.busy_util]
-            if len(active) < _LEAST_PEERS:
-                continue
-            median = float(np.median(level[active]))
-            mad = max(_MAD * float(np.median(np.abs(level[active] - median))), _NOISE * median)
-            # Whoever sent nothing for a minute is of no job, or of another one.
-            mine = heard[_has_sent(sight, heard, self._t.busy_util)]
-            share[mine] = level[mine] / median
-            quiet[mine] = (level[mine] < self._t.below * median) & (
-                (level[mine] - median) / mad < -self._t.sigmas
-            )
-        return share, quiet
+    @staticmethod
+    def _is_any_late(sight: Sight) -> bool:
+        return any(key.startswith("straggler:") for key in sight.standing)
+
+    def _look_back(self, sight: Sight, rows: Rows) -> int:
+        """Who is known to be late has the time of a long iteration to be late again."""
+        name = sight.structure.fabric.ports[int(rows[0])].node
+        return _ITERATION_TICKS if f"straggler:{name}" in sight.standing else TICKS
+
+    def _late(self, own: Floats, mates: Floats) -> tuple[int, float] | None:
+        """In how many ticks the host was silent while its mates sent, and what they sent."""
+        sends = mates > self._t.busy_util
+        median = np.median(mates, axis=0)
+        waited = (sends.mean(axis=0) >= _NEARLY_ALL) & (own < self._t.below * median)
+        ahead = (own > self._t.busy_util) & (median < self._t.below * own)
+        if waited.sum() < self._t.ticks or ahead.any():
+            return None
+        return int(waited.sum()), float(median[waited].mean())
 
 
-def _has_sent(sight: Sight, rows: Rows, busy_util: float) -> Mask:
-    """[rows]: whether a rail sent at some time of the last minute as its peers do."""
-    sent = sight.moment.window("tx_bps", rows.tolist(), 60)
+def _hosts(sight: Sight) -> list[Rows]:
+    """The rails of each host."""
+    return sight.structure.rails_of_hosts
+
+
+def _moved(sight: Sight) -> Floats:
+    """[hosts, ticks]: share of line rate that the middle one of its rails moves; only known ticks.
+
+    It is what a rail sends or receives, the larger: beside a late host, one in a ring has nobody to
+    send to, and another nobody to receive from. One rail that is busy by itself is no job.
+    """
+    structure, moment = sight.structure, sight.moment
+    hosts = structure.rails_of_hosts
+    if not hosts:
+        return np.empty((0, 0), np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):
-        util = np.nan_to_num(sent / sight.moment.line_rate_bps[rows, None])
-    found: Mask = (util > busy_util).any(axis=1)
-    return found
+        util = sight.rhythm / moment.line_rate_bps[:, None]
+    sent = np.stack([_middle(util[rows]) for rows in hosts])
+    return sent[:, np.isfinite(util[np.concatenate(hosts)]).any(axis=0)]
 
 
-def _slowed(sight: Sight) -> Mask:
-    """[ports]: whether the network told a port to slow down or to hold, or the link is sick."""
-    told = sight.often("cnp", 1.0, 5, 2) | pauses(sight).held | pauses(sight).holds
-    return told | sight.often("damage", 0.5, 10, 2)
+def _middle(util: Floats) -> Floats:
+    """[ticks] the lower median over the rails; a host that is not heard of is no straggler."""
+    if np.isnan(util[:, -1]).all():
+        return np.zeros(util.shape[1], np.float32)
+    known = np.nan_to_num(util)
+    middle: Floats = np.sort(known, axis=0)[(len(known) - 1) // 2]
+    return middle
 
 
-def _condition(sight: Sight, rows: Rows, share: float) -> Condition:
+def _alike(sent: Floats, suspects: Rows) -> Floats:
+    """[suspects, hosts]: correlation of their traffic over the last ticks."""
+    centred = sent - sent.mean(axis=1, keepdims=True)
+    size = np.sqrt((centred**2).sum(axis=1, keepdims=True))
+    unit = centred / np.maximum(size, 1e-6)
+    alike: Floats = unit[suspects] @ unit.T
+    return alike
+
+
+def _condition(
+    sight: Sight, rows: Rows, mates: int, late: tuple[int, float], of_ticks: int
+) -> Condition:
     structure = sight.structure
     name = structure.fabric.ports[int(rows[0])].node
+    ticks, level = late
+    seconds, of_s = (n * sight.moment.interval_s for n in (ticks, of_ticks))
     return Condition(
         cause="straggler",
         severity=WARNING,
         subject=name,
         rows=tuple(int(row) for row in rows),
         text=(
-            f"{name} sends {percent(share)} of what its rail peers send, and nothing in the network"
-            " slows it: the others wait for it"
+            f"{name} moved nothing in {seconds:.0f} of the last {of_s:.0f} s"
+            f" while the {mates} hosts of its job moved {percent(level)}: they wait for it"
         ),
         evidence=(
-            Evidence("of its peers", round(share * 100, 1), "%"),
-            Evidence("rails", len(rows), "ports"),
-            Evidence("CNPs, pause, errors", "none"),
+            Evidence("idle while the others communicate", seconds, "s"),
+            Evidence("hosts of the same rhythm", mates, "hosts"),
+            Evidence("they move meanwhile", round(level * 100, 1), "%"),
         ),
         advice=(
             "Look at the host: GPU clocks and throttling, CPU contention, data loading, ECC"
             " retirements; compare its step time with its peers'."
         ),
-        confidence=0.75,
-        lost=round(max(0.0, 1.0 - share), 3),
+        confidence=0.8,
+        lost=round(ticks / of_ticks, 3),
+        unseen="which ranks make a job: it is inferred from the rhythm of the traffic",
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.pcie import pcie_bps
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, EcmpGroup, Fabric
+from fabmon.fabric.moment import Floats
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -18,11 +21,19 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """An ECMP group: its rows, and those of the other ports of its node, which feed it."""
+    """Parallel links out of a switch, or into one.
 
-    group: EcmpGroup
+    `node` is the switch that they leave or enter, `rows` the ports that send into them. `edges` are
+    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those.
+    `is_inward` groups are the far ends of an ECMP group: what the hash of other switches, and the
+    spines' own, makes of the way down.
+    """
+
+    node: str
+    is_inward: bool
     rows: Rows
-    feeders: Rows
+    edges: Rows
+    hosts: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,8 @@ class Structure:
     `peer` is the row at the other end, `node` the place of the port's node in `fabric.nodes`,
     `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host,
     `is_carrier` all ports that training traffic crosses between nodes. `rails` are the rows of the
-    hosts' ports by rail index: they carry the same in a collective.
+    hosts' ports by rail index: they carry the same in a collective. `rails_of_hosts` are those of
+    each host that has any. `pcie_bps` is what a NIC's PCIe link carries one way; NaN unknown.
     """
 
     fabric: Fabric
@@ -46,6 +58,8 @@ class Structure:
     is_carrier: Mask
     groups: tuple[Group, ...]
     rails: dict[int, Rows]
+    rails_of_hosts: list[Rows]
+    pcie_bps: Floats
 
     def label(self, row: int) -> str:
         """`leaf1 up5`: how a port is called in a sentence."""
@@ -92,12 +106,40 @@ def structure(fabric: Fabric) -> Structure:
         is_edge=is_switch & peer_is_rail,
         is_switch=is_switch,
         is_carrier=is_rail | is_uplink | is_downlink,
-        groups=tuple(_group(group, node, place) for group in fabric.groups),
+        groups=tuple(_groups(fabric.groups, node, peer, is_rail, place)),
         rails=rails,
+        rails_of_hosts=_by_node(np.flatnonzero(is_rail), node),
+        pcie_bps=np.array([pcie_bps(port.info) for port in ports], np.float32),
     )
 
 
-def _group(group: EcmpGroup, node: Rows, place: dict[str, int]) -> Group:
-    rows = np.array(group.rows, np.intp)
-    own = np.flatnonzero(node == place.get(group.node, -2))
-    return Group(group, rows, np.setdiff1d(own, rows))
+def _by_node(rows: Rows, node: Rows) -> list[Rows]:
+    order = rows[np.argsort(node[rows], kind="stable")]
+    starts = np.flatnonzero(np.diff(node[order])) + 1
+    return [each for each in np.split(order, starts) if len(each)]
+
+
+def _groups(
+    groups: Iterable[EcmpGroup], node: Rows, peer: Rows, is_rail: Mask, place: dict[str, int]
+) -> list[Group]:
+    """Those of the fabric, and the far ends of those that hosts are behind.
+
+    A spine's links to one leaf are among the links into that leaf, and are judged there.
+    """
+    outward, inward = [], {}
+    for group in groups:
+        rows = np.array(group.rows, np.intp)
+        own = np.flatnonzero(node == place.get(group.node, -2))
+        edges = np.setdiff1d(own, rows)
+        behind = peer[edges]
+        behind = behind[behind != NONE]
+        hosts = behind[is_rail[behind]]
+        outward.append(Group(group.node, False, rows, edges, hosts))
+        far = peer[rows]
+        far = far[far != NONE]
+        if len(hosts) and len(far) > 1:
+            inward[frozenset(far.tolist())] = Group(group.node, True, far, edges, hosts)
+    return [
+        *(each for each in outward if not any(set(each.rows.tolist()) <= own for own in inward)),
+        *inward.values(),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -15,6 +15,7 @@ class _Life:
     def __init__(self, finding: Finding, time_ns: int) -> None:
         self.finding = finding
         self.seen_ns = time_ns
+        self.waited_ns = 0
         self.told_ns = time_ns
         self.told_text = finding.text
 
@@ -24,11 +25,28 @@ class Tracker:
 
     def __init__(self, thresholds: Findings) -> None:
         self._close_after_ns = int(thresholds.close_after_s * 1e9)
+        self._wait_at_most_ns = int(thresholds.wait_at_most_s * 1e9)
+        self._now_ns = 0
         self._update_every_ns = int(thresholds.update_every_s * 1e9)
         self._open: dict[str, _Life] = {}
 
-    def accept(self, conditions: Iterable[Condition], time_ns: int) -> list[tuple[Change, Finding]]:
-        """What opened, moved or closed at this tick, given all that holds at it."""
+    def accept(
+        self,
+        conditions: Iterable[Condition],
+        time_ns: int,
+        explained: Collection[str] = (),
+        idle: Collection[str] = (),
+    ) -> list[tuple[Change, Finding]]:
+        """What opened, moved or closed at this tick, given all that holds at it.
+
+        Findings whose key is in `explained` close at once: their root has been found. Those in
+        `idle` are given time: a job that computes shows nothing of what slows its traffic.
+        """
+        for key in idle:
+            life = self._open.get(key)
+            if life is not None and life.waited_ns < self._wait_at_most_ns:
+                life.waited_ns += time_ns - self._now_ns
+        self._now_ns = time_ns
         changes: list[tuple[Change, Finding]] = []
         for condition in conditions:
             life = self._open.get(condition.key)
@@ -37,12 +55,12 @@ class Tracker:
                 self._open[condition.key] = _Life(finding, time_ns)
                 changes.append((Change.OPEN, finding))
                 continue
-            life.seen_ns = time_ns
+            life.seen_ns, life.waited_ns = time_ns, 0
             life.finding = _finding(condition, life.finding.since_ns)
             if self._has_moved(life, time_ns):
                 life.told_ns, life.told_text = time_ns, life.finding.text
                 changes.append((Change.UPDATE, life.finding))
-        changes += self._close(time_ns)
+        changes += self._close(time_ns, explained)
         return changes
 
     def open(self) -> tuple[Finding, ...]:
@@ -54,11 +72,16 @@ class Tracker:
         due = time_ns - life.told_ns >= self._update_every_ns
         return due and life.finding.text != life.told_text
 
-    def _close(self, time_ns: int) -> list[tuple[Change, Finding]]:
+    @staticmethod
+    def _missed_ns(life: _Life, time_ns: int) -> int:
+        return time_ns - life.seen_ns - life.waited_ns
+
+    def _close(self, time_ns: int, explained: Collection[str]) -> list[tuple[Change, Finding]]:
         gone = [
             key
             for key, life in self._open.items()
-            if life.seen_ns != time_ns and time_ns - life.seen_ns >= self._close_after_ns
+            if key in explained
+            or (life.seen_ns != time_ns and self._missed_ns(life, time_ns) >= self._close_after_ns)
         ]
         closed = []
         for key in gone:

@@ -1,4 +1,8 @@
-"""Hosts that send through some of their rails only: a collective is as fast as its busiest rail."""
+"""Hosts that send through some of their rails only: a collective is as fast as its busiest rail.
+
+The rails of a host carry the same in a collective. One that carries far less second after second,
+and never more, is not used as the others are.
+"""
 
 from __future__ import annotations
 
@@ -14,56 +18,79 @@ from fabmon.analysis.thresholds import UnevenRails as Thresholds
 from fabmon.analysis.words import percent
 from fabmon.fabric.moment import Floats
 
-_LEAST_TICKS = 3
+_IDLE = 0.05
 
 
 class UnevenRails:
-    """Judges every host with two rails or more, in communication phases."""
+    """Judges every host with two rails or more, in the seconds in which it sends."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
-        """One condition for all hosts that use the same rail too much."""
-        phase = sight.communicates
-        if phase.sum() < _LEAST_TICKS:
-            return
-        structure = sight.structure
-        level = np.nan_to_num(sight.util("tx")[:, phase]).mean(axis=1)
-        by_rail: dict[int, list[tuple[int, float, Rows]]] = defaultdict(list)
-        active = set(structure.node[structure.is_rail & (level > self._t.busy_util)].tolist())
-        for node in sorted(active):
-            rows = np.flatnonzero(structure.is_rail & (structure.node == node))
-            lost = _lost(level[rows])
-            if len(rows) >= 2 and lost >= self._t.lost_min:
-                busiest = rows[int(np.argmax(level[rows]))]
-                by_rail[int(structure.rail[busiest])].append((node, lost, rows))
-        for rail, hosts in by_rail.items():
-            yield self._condition(sight, rail, hosts, level)
+        """One condition for all hosts that leave out the same rails."""
+        found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
+        util = np.nan_to_num(sight.util("tx"))
+        known = np.isfinite(sight.util("tx")[:, -1])
+        for rails in sight.structure.rails_of_hosts:
+            rows = rails[known[rails]]
+            if len(rows) < 2 or len(rows) < len(rails):
+                continue
+            level = self._level(util[rows])
+            if level is None:
+                continue
+            low = level < self._t.low * float(level.max())
+            found[tuple(sight.structure.rail[rows[low]].tolist())].append((rows, level))
+        for low_rails, hosts in found.items():
+            yield self._condition(sight, low_rails, hosts)
+
+    def _level(self, sent: Floats) -> Floats | None:
+        """[rails] mean utilisation, where some rail is low in each of the last active ticks."""
+        top = sent.max(axis=0)
+        active = sent[:, top > self._t.busy_util][:, -self._t.of_ticks :]
+        if active.shape[1] < self._t.of_ticks:
+            return None
+        level: Floats = active.mean(axis=1)
+        peak = float(level.max())
+        low = level < self._t.low * peak
+        if not low.any() or 1.0 - float(level.mean()) / peak < self._t.lost_min:
+            return None
+        # One rail above all others that are in use carries something beside the collective.
+        usual = np.median(active, axis=0)
+        beside = (~low).sum() == 1 and (usual > _IDLE * active.max(axis=0)).any()
+        beside &= len(level) > 2
+        steady = (active[low] < self._t.low * active.max(axis=0)).all()
+        return level if steady and not beside else None
 
     def _condition(
-        self, sight: Sight, rail: int, hosts: list[tuple[int, float, Rows]], level: Floats
+        self, sight: Sight, low_rails: tuple[int, ...], hosts: list[tuple[Rows, Floats]]
     ) -> Condition:
         structure = sight.structure
-        lost = float(np.mean([each for _, each, _ in hosts]))
-        names = [structure.fabric.nodes[node].name for node, _, _ in hosts]
-        rows = np.concatenate([rows for _, _, rows in hosts])
-        busy = [int(row) for row in rows if structure.rail[row] == rail]
+        lost = float(np.mean([1 - level.mean() / level.max() for _, level in hosts]))
+        names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
+        low = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] in low_rails]
+        busy = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] not in low_rails]
+        top = float(np.mean([level.max() for _, level in hosts]))
+        few = [
+            level[np.isin(structure.rail[rows], low_rails)].mean() if low_rails else 0.0
+            for rows, level in hosts
+        ]
         who = names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} …)"
         verb = "sends" if len(names) == 1 else "send"
-        top = float(np.mean(level[busy]))
+        rails = ", ".join(f"r{rail}" for rail in low_rails)
         return Condition(
             cause="uneven_rails",
             severity=WARNING,
-            subject=names[0] if len(names) == 1 else f"rail r{rail}",
-            rows=(*busy, *(int(row) for row in rows if int(row) not in busy)),
+            subject=f"{names[0]} {rails}" if len(names) == 1 else f"rails {rails}",
+            rows=(*low, *busy),
             text=(
-                f"{who} {verb} at {percent(top)} of line rate on r{rail} and far less on the other"
-                f" rails; that loses {percent(lost)}"
+                f"{who} {verb} at {percent(float(np.mean(few)))} of line rate on {rails} and at"
+                f" {percent(top)} on the other rails; that loses {percent(lost)}"
             ),
             evidence=(
                 Evidence("hosts", len(names), "hosts"),
                 Evidence("busiest rail", round(top * 100, 1), "%"),
+                Evidence(f"{rails}", round(float(np.mean(few)) * 100, 1), "%"),
                 Evidence("lost bandwidth", round(lost * 100, 1), "%"),
             ),
             advice=(
@@ -73,9 +100,5 @@ class UnevenRails:
             confidence=0.85,
             lost=round(lost, 3),
             victims=tuple(names[1:]),
+            unless=("incast",),
         )
-
-
-def _lost(level: Floats) -> float:
-    top = float(level.max(initial=0.0))
-    return 1.0 - float(level.mean()) / top if top > 0 else 0.0

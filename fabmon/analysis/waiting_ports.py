@@ -36,7 +36,9 @@ def _deadlocks(sight: Sight) -> Iterator[Condition]:
     """Cycles of switches that all wait, and nothing moves."""
     graph, structure = pauses(sight), sight.structure
     sent = np.nan_to_num(sight.util("tx")[:, -3:]).max(axis=1)
-    stuck = graph.held & (graph.share > _STUCK) & (sent < 0.001)
+    still = np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -3:]
+    with np.errstate(invalid="ignore"):
+        stuck = graph.held & (still > _STUCK).all(axis=1) & (sent < 0.001)
     told: set[int] = set()
     for node in sorted(set(structure.node[stuck].tolist()) - {NONE}):
         loop = graph.loop(node)

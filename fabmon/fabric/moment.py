@@ -29,6 +29,7 @@ HEAT = (
     "drops",
     "damage",
     "flaps",
+    "bus",
 )
 """Columns kept for every port over the last minutes; all but bits/s are per second.
 
@@ -38,7 +39,7 @@ priorities. `stall` is the share of time in which data waited and nothing could 
 (InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (a sender was told to slow
 down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
 catalog's topics; `damage` are the errors of the link itself, without what congestion causes.
-`flaps` are changes of carrier.
+`flaps` are changes of carrier. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled.
 """
 
 

@@ -60,7 +60,9 @@ _DAMAGE = (
     "nvlink_symbol_errors",
     "nvlink_effective_errors",
 )
-_FLAPS = ("netdev_carrier_changes", "phy_link_down_events", "ib_link_downed")
+_FALLS = "phy_link_down_events"
+"""A link that fell comes up again: two changes of carrier."""
+_BUS = ("pci_stalled_write_percent", "pci_stalled_read_percent")
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
@@ -97,8 +99,9 @@ class Deriver:
             "ecn": self._first(values, _ECN, ""),
             "cnp_sent": self._one(values, "rdma_cnp_sent"),
             "cnp": self._one(values, "rdma_cnp_handled"),
-            "damage": self._all_of(values, _DAMAGE),
-            "flaps": self._all_of(values, _FLAPS),
+            "damage": self._worst_of(values, _DAMAGE),
+            "flaps": self._flaps(values),
+            "bus": self._worst_of(values, _BUS) / np.float32(100),
             "errors": _sum(values[:, self._topics["error"]]),
             "drops": _sum(values[:, self._topics["drop"]]),
         }
@@ -149,9 +152,16 @@ class Deriver:
             share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
         return share
 
-    def _all_of(self, values: Floats, names: Sequence[str]) -> Floats:
-        there = [self._columns[name] for name in names if name in self._columns]
-        return _sum(values[:, there])
+    def _worst_of(self, values: Floats, names: Sequence[str]) -> Floats:
+        """The largest of several metrics that count the same from different places."""
+        worst: Floats = np.fmax.reduce([self._one(values, name) for name in names])
+        return worst
+
+    def _flaps(self, values: Floats) -> Floats:
+        changes = self._one(values, "netdev_carrier_changes")
+        falls = 2 * self._one(values, _FALLS)
+        flaps: Floats = np.where(np.isnan(changes), falls, changes)
+        return flaps
 
     def _bps(self, values: Floats, direction: str) -> Floats:
         """[ports] bits/s: per port from the best of _WIRE that it has and that ever counted.

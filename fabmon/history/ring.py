@@ -1,4 +1,4 @@
-"""What is drawn and judged of the last minutes: float32 rings, where a chart is one slice."""
+"""What is drawn and judged of the last minutes: float32 rings, where a tick is one line."""
 
 from __future__ import annotations
 
@@ -63,31 +63,39 @@ class Ring:
 
 
 class _Table:
-    """Some columns of every port over so many ticks."""
+    """Some columns of every port over so many ticks, [columns, ticks, ports].
+
+    Ports lie side by side: what is judged are a few ticks of all of them.
+    """
 
     def __init__(self, columns: int, ticks: int) -> None:
         self._ticks = ticks
-        self._values = np.full((columns, _FIRST_ROWS, ticks), np.nan, np.float32)
+        self._values = np.full((columns, ticks, _FIRST_ROWS), np.nan, np.float32)
 
     def clear(self, seq: int) -> None:
-        self._values[:, :, seq % self._ticks] = np.nan
+        self._values[:, seq % self._ticks] = np.nan
 
     def put(self, seq: int, values: Floats) -> None:
         rows = values.shape[1]
         self._make_room(rows)
-        self._values[:, :rows, seq % self._ticks] = values
-        self._values[:, rows:, seq % self._ticks] = np.nan
+        self._values[:, seq % self._ticks, :rows] = values
+        self._values[:, seq % self._ticks, rows:] = np.nan
 
     def window(self, column: int, rows: Sequence[int], seqs: _Slots, last: int) -> Floats:
-        picked: Floats = self._values[column][np.ix_(np.asarray(rows, np.intp), seqs % self._ticks)]
-        picked[:, ~_kept(seqs, self._ticks, last)] = np.nan
-        return picked
+        """[rows, ticks]; a step-one `range` of rows is copied as a whole."""
+        slots = seqs % self._ticks
+        if isinstance(rows, range) and rows.step == 1:
+            picked: Floats = self._values[column, :, rows.start : rows.stop][slots]
+        else:
+            picked = self._values[column][np.ix_(slots, np.asarray(rows, np.intp))]
+        picked[~_kept(seqs, self._ticks, last)] = np.nan
+        return picked.T
 
     def _make_room(self, rows: int) -> None:
-        columns, have, ticks = self._values.shape
+        columns, ticks, have = self._values.shape
         if rows > have:
-            larger = np.full((columns, max(rows, 2 * have), ticks), np.nan, np.float32)
-            larger[:, :have] = self._values
+            larger = np.full((columns, ticks, max(rows, 2 * have)), np.nan, np.float32)
+            larger[:, :, :have] = self._values
             self._values = larger
 
 

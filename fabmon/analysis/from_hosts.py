@@ -1,0 +1,187 @@
+"""Collisions inferred from hosts alone, where no switch can be asked.
+
+A queue inside the fabric is not seen, but what it does is: packets that cross it are ECN-marked,
+the hosts that get them send CNPs, and those who sent them handle these (the sums agree). Where the
+hosts that see the marks are not full themselves, do not hold their switch, and their PCIe does not
+stall, the queue is not at the last hop; where few of the senders are slowed, it is one link's.
+Without ECN, pause at some senders while no receiver is full or holds anybody tells the same, less
+surely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import Mask, Rows
+from fabmon.analysis.thresholds import FromHosts as Thresholds
+from fabmon.fabric.moment import Floats
+
+_MAD = 1.4826
+_NOISE = 0.02
+"""Rail peers are never judged closer than this share of their median."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """What tells of a queue inside the fabric; all rows are rails."""
+
+    senders: Rows
+    receivers: Rows
+    by: str
+    inside: float
+    """Share of what tells of queues that the last hop does not explain."""
+    agree: float
+    """Packets that senders handled over those that receivers sent; NaN where not counted."""
+
+
+class FromHosts:
+    """Judges all rails together, when no switch is watched."""
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._t = thresholds
+
+    def __call__(self, sight: Sight) -> Iterator[Condition]:
+        """One condition for all that one queue slows."""
+        structure = sight.structure
+        if structure.is_switch.any() or not structure.rails:
+            return
+        queue = self._by_marks(sight) or self._by_pause(sight)
+        if queue is None:
+            return
+        active = int((np.nan_to_num(sight.util("tx")) > self._t.busy_util).any(axis=1).sum())
+        if len(queue.senders) <= self._t.most_senders * active and len(queue.senders) >= 1:
+            yield self._condition(sight, queue, active)
+
+    def _by_marks(self, sight: Sight) -> _Queue | None:
+        t, rail = self._t, sight.structure.is_rail
+        handled = _recent(sight, "cnp", t.of_ticks, rail)
+        sent = _recent(sight, "cnp_sent", t.of_ticks, rail)
+        seen = np.fmax(sent, _recent(sight, "ecn", t.of_ticks, rail))
+        if (seen.sum(axis=0) > t.marks_per_s).sum() < t.ticks:
+            return None
+        marks = seen.sum(axis=1)
+        innocent = marks * ~self._is_last_hop(sight, seen)
+        inside = float(innocent.sum() / marks.sum())
+        received = np.flatnonzero(innocent > t.named * max(float(innocent.max()), 1.0))
+        slowed = handled.sum(axis=1)
+        senders = np.flatnonzero(slowed > t.named * max(float(slowed.max()), 1.0))
+        if inside < t.inside or not len(senders):
+            return None
+        if float(marks.max() / marks.sum()) > t.one_receiver and len(senders) > t.few_senders:
+            return None  # many send to one: an incast, however full it looks at one sample a second
+        agree = float(slowed.sum() / sent.sum()) if sent.sum() > 0 else float("nan")
+        return _Queue(senders, received, "marks", inside, agree)
+
+    def _by_pause(self, sight: Sight) -> _Queue | None:
+        t, rail = self._t, sight.structure.is_rail
+        held = np.fmax(
+            _recent(sight, "pause_rx", t.of_ticks, rail), _recent(sight, "stall", t.of_ticks, rail)
+        )
+        queued = held.max(axis=0, initial=0.0) > t.held
+        if queued.sum() < t.ticks:
+            return None
+        got = np.nan_to_num(sight.received[:, -t.of_ticks :])
+        full = ((got > t.full) & queued & rail[:, None]).any()
+        holds = _recent(sight, "pause_tx", t.of_ticks, rail).max(initial=0.0) > t.held
+        if full or holds or _recent(sight, "bus", t.of_ticks, rail).max(initial=0.0) > t.bus:
+            return None
+        share = held.sum(axis=1)
+        senders = np.flatnonzero(share > t.held_named * float(share.max()))
+        return _Queue(senders, np.empty(0, np.intp), "pause", 1.0, float("nan"))
+
+    def _is_last_hop(self, sight: Sight, seen: Floats) -> Mask:
+        """[ports]: whether the host itself, or the link to it, explains the marks it gets."""
+        t, rail = self._t, sight.structure.is_rail
+        got = np.nan_to_num(sight.received[:, -t.of_ticks :])
+        full = ((got > t.full) & (seen > 0)).sum(axis=1) >= t.full_ticks
+        holds = (_recent(sight, "pause_tx", t.of_ticks, rail) > t.held).any(axis=1)
+        stalls = (_recent(sight, "bus", t.of_ticks, rail) > t.bus).any(axis=1)
+        found: Mask = full | holds | stalls
+        return found
+
+    def _condition(self, sight: Sight, queue: _Queue, active: int) -> Condition:
+        structure = sight.structure
+        named = structure.labels(queue.senders, 3)
+        deviation = _rail_deviation(sight, queue.senders)
+        fullest = np.nan_to_num(sight.received[queue.receivers, -self._t.of_ticks :])
+        slowed_by = "are slowed by CNPs" if queue.by == "marks" else "are told to wait"
+        evidence = [
+            Evidence("slowed senders", len(queue.senders), f"of {active}"),
+            Evidence("slowed by", {"marks": "CNPs", "pause": "pause or credits"}[queue.by]),
+            Evidence("rail-peer z-score, lowest", round(deviation, 1)),
+        ]
+        if queue.by == "marks":
+            evidence += [
+                Evidence("receivers that see marks", len(queue.receivers), "ports"),
+                Evidence("marks not of the last hop", round(queue.inside * 100, 1), "%"),
+                Evidence(
+                    "fullest such receiver", round(float(fullest.max(initial=0)) * 100, 1), "%"
+                ),
+                Evidence("CNPs handled over sent", round(queue.agree, 2)),
+            ]
+        return Condition(
+            cause="ecmp_collision",
+            severity=WARNING,
+            subject=self._subject(sight, queue.senders),
+            rows=tuple(int(row) for row in queue.senders),
+            text=(
+                f"{len(queue.senders)} of {active} senders ({named}) {slowed_by}, and no receiver"
+                " is full, slow or stalled: inferred, a queue inside the fabric, most likely an"
+                " ECMP collision"
+            ),
+            evidence=tuple(evidence),
+            advice=(
+                "Watch the leaf switches to see which link it is. Meanwhile give the hash more to"
+                " work with: NCCL_IB_QPS_PER_CONNECTION=4, or adaptive routing on the switch."
+            ),
+            confidence=self._confidence(queue, active),
+            victims=tuple(structure.fabric.ports[int(row)].id for row in queue.receivers[:64]),
+            unseen="all switches: the link itself, and whether it is sick instead of crowded",
+            unless=("host_pcie_limit", "incast", "pause_storm", "slow_receiver"),
+        )
+
+    def _subject(self, sight: Sight, senders: Rows) -> str:
+        """What it was called when it opened, as long as it is about some of the same senders."""
+        mine = set(senders.tolist())
+        for key, standing in sight.standing.items():
+            if key.startswith("ecmp_collision:") and mine & set(standing.rows):
+                return standing.subject
+        rails = set(sight.structure.rail[senders].tolist())
+        nodes = {sight.structure.fabric.ports[row].node for row in senders.tolist()}
+        if len(nodes) == 1:
+            return f"paths out of {nodes.pop()}"
+        return f"paths of rail r{rails.pop()}" if len(rails) == 1 else "paths between hosts"
+
+    def _confidence(self, queue: _Queue, active: int) -> float:
+        """Few senders, sums that agree and marks that nothing else explains say it more surely."""
+        sure = 0.8 if queue.by == "marks" else 0.7
+        if len(queue.senders) <= 0.25 * active:
+            sure += 0.05
+        if queue.inside >= 0.95 and queue.by == "marks":
+            sure += 0.05
+        if abs(queue.agree - 1) < 0.2:
+            sure += 0.05
+        return round(sure, 2)
+
+
+def _recent(sight: Sight, column: str, ticks: int, rail: Mask) -> Floats:
+    recent: Floats = np.where(rail[:, None], np.nan_to_num(sight.window(column)[:, -ticks:]), 0)
+    return recent
+
+
+def _rail_deviation(sight: Sight, rows: Rows) -> float:
+    """The lowest robust z-score of what these rails send, against the other hosts' same rail."""
+    sent = np.nan_to_num(sight.util("tx")).mean(axis=1)
+    lowest = 0.0
+    for rail in set(sight.structure.rail[rows].tolist()):
+        peers = sight.structure.rails[rail]
+        median = float(np.median(sent[peers]))
+        spread = max(_MAD * float(np.median(np.abs(sent[peers] - median))), _NOISE * median, 1e-6)
+        mine = rows[sight.structure.rail[rows] == rail]
+        lowest = min(lowest, float(((sent[mine] - median) / spread).min()))
+    return lowest

@@ -1,0 +1,141 @@
+"""Plays a scenario, and writes down what was true and what was said, second by second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.finding import Change
+from fabmon.cli.config import load
+from fabmon.fabric.moment import Moment
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.feeds.demo.scenario import Scenario
+from fabmon.feeds.demo.truth import Truth
+from fabmon.feeds.demo.world import Moved
+from fabmon.history.history import History
+from tests.score.congestion import Episode, Queues
+
+HOT, HOT_S = 0.9, 5
+"""The plain rule: any link above 90 % for 5 s."""
+
+
+@dataclass
+class Said:
+    """A finding as it opened; `ports` are those it lights, `names` all it mentions."""
+
+    second: int
+    cause: str
+    subject: str
+    ports: tuple[str, ...]
+    text: str
+    confidence: float
+    until: int | None = None
+    victims: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Played:
+    """All that is needed to score a run."""
+
+    scenario: Scenario
+    said: list[Said] = field(default_factory=list)
+    truths: tuple[Truth, ...] = ()
+    episodes: dict[str, Episode] = field(default_factory=dict)
+    crossing: dict[str, set[str]] = field(default_factory=dict)
+    queued: dict[str, set[int]] = field(default_factory=dict)
+    full_leaves: dict[str, list[int]] = field(default_factory=dict)
+    crossing_flows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each leaf: senders that have a flow to another leaf, and uplinks."""
+    peer: dict[str, str] = field(default_factory=dict)
+    plain: list[tuple[int, str]] = field(default_factory=list)
+    seconds: int = 0
+
+
+def play(scenario: Scenario, seconds: int) -> Played:
+    """Run it for so many simulated seconds, as fast as it goes."""
+    feed = DemoFeed(scenario)
+    world = feed.world
+    plant = world.plant
+    queues = Queues(world)
+    history = History(feed.hosts)
+    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    played = Played(scenario, seconds=seconds)
+    advance = world.advance
+    now = 0
+
+    def observed(seconds: float) -> Moved:
+        moved = advance(seconds)
+        if seconds:
+            queues.see(now, moved)
+            if scenario.fault or queues.episodes:
+                for port in set(queues.episodes) - set(crossing):
+                    crossing[port] = queues.crossing(port)
+        return moved
+
+    crossing: dict[int, set[int]] = {}
+    world.advance = observed  # type: ignore[method-assign]
+    plain = PlainRule()
+    open_now: dict[str, Said] = {}
+    for now in range(seconds):
+        scene = analyst.accept(history.accept(feed.step()))
+        fabric = scene.moment.fabric
+        for change, finding in scene.changes:
+            if change is Change.OPEN:
+                said = Said(
+                    now,
+                    finding.cause,
+                    finding.subject,
+                    tuple(fabric.ports[row].id for row in finding.rows),
+                    finding.text,
+                    finding.confidence,
+                )
+                open_now[finding.key] = said
+                played.said.append(said)
+            elif change is Change.CLOSE:
+                open_now.pop(finding.key).until = now
+        for finding in scene.findings:
+            open_now[finding.key].victims.update(finding.victims)
+        played.plain += [(now, fabric.ports[row].id) for row in plain.flags(scene.moment)]
+    played.truths = feed.truth
+    name = plant.port_id
+    played.episodes = {name(port): each for port, each in queues.episodes.items()}
+    played.crossing = {name(p): {name(nic) for nic in nics} for p, nics in crossing.items()}
+    played.full_leaves = {
+        plant.leaf_names[number // 2]: times for number, times in queues.full_groups.items()
+    }
+    for second, ports in enumerate(queues.queued_s, start=1):
+        for port in np.flatnonzero(ports).tolist():
+            played.queued.setdefault(name(port), set()).add(second)
+    flows = world.flows
+    enter, leave = plant.cabling[flows.src], plant.cabling[flows.dst]
+    away = plant.leaf_of(enter) != plant.leaf_of(leave)
+    for leaf, leaf_name in enumerate(plant.leaf_names):
+        senders = np.unique(flows.src[away & (plant.leaf_of(enter) == leaf)])
+        played.crossing_flows[leaf_name] = (len(senders), plant.up)
+    played.peer = {name(a): name(b) for a, b in enumerate(plant.cabling.tolist())}
+    return played
+
+
+class PlainRule:
+    """What one would write first: a link above 90 % of line rate for 5 s."""
+
+    def __init__(self) -> None:
+        self._flagged: set[int] = set()
+
+    def flags(self, moment: Moment) -> list[int]:
+        """The links that are flagged now and were not a second ago."""
+        ports = range(len(moment.fabric.ports))
+        hot: set[int] = set()
+        for way in ("tx_bps", "rx_bps"):
+            window = moment.window(way, ports, HOT_S)
+            with np.errstate(invalid="ignore"):
+                above = (window > HOT * moment.line_rate_bps[:, None]).all(axis=1)
+            hot |= set(np.flatnonzero(above).tolist())
+        # A link is one link, whichever end tells of it.
+        hot = {min(row, moment.fabric.ports[row].peer or row) for row in hot}
+        new = hot - self._flagged
+        self._flagged = hot
+        return sorted(new)
