@@ -1,0 +1,184 @@
+"""Ticks as they come, as rows of numbers: what a writer holds until a block of them is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.messages import Hello
+from fabmon.fabric.tick import Tick
+from fabmon.recording import block as blocks
+from fabmon.recording.block import Block, Ticks, packed_seats
+from fabmon.recording.columns import Hints, Places
+from fabmon.recording.seats import Filler, Seat, hints
+
+_PART_SAMPLES = 1 << 20
+"""A block frame holds about so many samples: a tenth of a second of work at most, and what one
+flipped byte costs."""
+
+
+class _Row:
+    __slots__ = ("absent", "seq", "there", "time_ns", "values", "worst")
+
+    def __init__(self, tick: Tick, worst: float, values: bytearray, blocks_: int) -> None:
+        self.seq = tick.seq
+        self.time_ns = tick.time_ns
+        self.worst = worst
+        self.values = values
+        self.there = bytearray(blocks_)
+        self.absent: list[int] = []
+
+
+class Rows:
+    """The ticks since the last block."""
+
+    def __init__(self) -> None:
+        self._fillers: dict[str, Filler] = {}
+        self._all: list[Filler] = []
+        self._columns = 0
+        self._blocks = 0
+        self._rows: list[_Row] = []
+        self._last = bytearray()
+        self._packed_seats = b""
+        self._hints: Hints | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def samples(self) -> int:
+        """How many values are held."""
+        return len(self._rows) * max(self._columns, 1)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Times of the first and the last tick."""
+        return self._rows[0].time_ns, self._rows[-1].time_ns
+
+    def seat(self, hellos: Mapping[str, Hello]) -> None:
+        """Give nodes their seats."""
+        for node, hello in hellos.items():
+            self._seat(node, hello)
+
+    def add(self, tick: Tick, worst: float) -> int:
+        """Take a tick; how many rows it took."""
+        self.seat(dict(tick.hellos))
+        before = len(self._rows)
+        counts: dict[str, int] = {}
+        self._add_row(tick, worst)
+        for node, frame in tick.frames:
+            filler = self._fillers.get(node)
+            if filler is None or not filler.fits(frame):
+                continue
+            count = counts.get(node, 0)
+            counts[node] = count + 1
+            if before + count == len(self._rows):
+                self._add_row(tick, worst)
+            row = self._rows[before + count]
+            filler.fill(row.values, row.there, frame, row.absent)
+        self._last = self._rows[-1].values
+        return len(self._rows) - before
+
+    def last(self, rows: int) -> bytes:
+        """The payload of a block frame of the last rows, for all nodes at once."""
+        if not self._packed_seats:
+            self._packed_seats = packed_seats([each.seat for each in self._all])
+            self._hints = hints(self._all)
+        assert self._hints is not None
+        part = self._part(self._all, self._rows[-rows:])
+        return blocks.encode(part, self._hints, self._packed_seats, quick=True)
+
+    def parts(self) -> Iterator[bytes]:
+        """The payloads of block frames of all rows, some nodes each."""
+        some: list[Filler] = []
+        samples = 0
+        for filler in self._all:
+            some.append(filler)
+            samples += filler.seat.columns * len(self._rows)
+            if samples >= _PART_SAMPLES:
+                yield blocks.encode(self._part(some, self._rows), hints(some))
+                some, samples = [], 0
+        if some or not self._all:
+            yield blocks.encode(self._part(some, self._rows), hints(some))
+
+    def clear(self) -> None:
+        """Forget the ticks; nodes keep their seats, and what they had before a new one is gone."""
+        self._rows = []
+        if len(self._all) != len(self._fillers):
+            last, self._last = self._last, bytearray()
+            old = list(self._fillers.items())
+            self._all, self._columns, self._blocks = [], 0, 0
+            for node, before in old:
+                self._fillers[node] = after = self._place(node, before.hello)
+                width = 8 * after.seat.columns
+                self._last[8 * after.start :] = last[8 * before.start : 8 * before.start + width]
+
+    def _seat(self, node: str, hello: Hello) -> None:
+        widths = tuple(info.width() for info in hello.blocks)
+        known = self._fillers.get(node)
+        if known is None or known.seat.widths != widths or not known.hello.counts_like(hello):
+            self._fillers[node] = self._place(node, hello)
+
+    def _place(self, node: str, hello: Hello) -> Filler:
+        seat = Seat(node, tuple(info.width() for info in hello.blocks))
+        filler = Filler(hello, seat, self._columns, self._blocks)
+        self._all.append(filler)
+        self._columns += seat.columns
+        self._blocks += seat.blocks
+        self._packed_seats = b""
+        return filler
+
+    def _add_row(self, tick: Tick, worst: float) -> None:
+        last = self._rows[-1].values if self._rows else self._last
+        values = bytearray(last)
+        values.extend(bytes(8 * self._columns - len(last)))
+        self._rows.append(_Row(tick, worst, values, self._blocks))
+
+    def _part(self, some: list[Filler], rows: list[_Row]) -> Block:
+        """Some seats, which lie side by side, over some rows."""
+        ticks = Ticks(
+            np.array([row.seq for row in rows], np.int64),
+            np.array([row.time_ns for row in rows], np.int64),
+            np.array([row.worst for row in rows], np.float32),
+        )
+        seats = tuple(filler.seat for filler in some)
+        if not some:
+            empty = np.empty((len(rows), 0))
+            nothing = np.empty((0, 2), np.intp)
+            return Block((), ticks, empty.astype(np.bool_), nothing, empty.astype(np.uint64))
+        first, stop = some[0].start, some[-1].start + some[-1].seat.columns
+        start, end = some[0].block, some[-1].block + some[-1].seat.blocks
+        values = np.zeros((len(rows), stop - first), np.uint64)
+        there = np.zeros((len(rows), end - start), np.bool_)
+        for number, row in enumerate(rows):
+            # A row from before a node came is shorter than one from after.
+            part = np.frombuffer(row.values, np.uint64)[first:stop]
+            values[number, : len(part)] = part
+            blocks_ = np.frombuffer(row.there, np.bool_)[start:end]
+            there[number, : len(blocks_)] = blocks_
+        absent = [
+            (number, column - first)
+            for number, row in enumerate(rows)
+            for column in row.absent
+            if first <= column < stop
+        ]
+        if len(rows) > 1 and not there[0].all():
+            _carry_back(values, there, some)
+        pairs: Places = np.array(absent, np.intp).reshape(-1, 2)
+        return Block(seats, ticks, there, pairs, values)
+
+
+def _carry_back(values: NDArray[np.uint64], there: NDArray[np.bool_], some: list[Filler]) -> None:
+    """Give columns that were not there from the start their first value before it: no jump."""
+    firsts = there.argmax(axis=0)
+    block = column = 0
+    for filler in some:
+        for width in (0, *filler.seat.widths):
+            count = width or filler.seat.columns - sum(filler.seat.widths)
+            first = int(firsts[block])
+            if first and not values[:first, column : column + count].any():
+                values[:first, column : column + count] = values[first, column : column + count]
+            block += 1
+            column += count
