@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +15,7 @@ from fabmon.recording.errors import Damaged
 from fabmon.recording.seats import Seat
 
 Bools = NDArray[np.bool_]
+Pack = Callable[[bytes], bytes]
 
 WORST_UNIT = 1e6
 """Utilisation is kept as a whole number of millionths; -1 where it is not known."""
@@ -34,12 +35,12 @@ class Ticks:
     time_ns: Ints
     worst: NDArray[np.float32]
 
-    def packed(self) -> bytes:
+    def packed(self, pack: Pack) -> bytes:
         """As a section."""
         worst = np.where(np.isnan(self.worst), -1, np.rint(self.worst * WORST_UNIT))
         table = np.stack([self.seq, self.time_ns, worst.astype(np.int64)])
         table[:, 1:] = np.diff(table, axis=1)
-        return columns.pack(columns.byte_planes(table.view(np.uint64).ravel()))
+        return pack(columns.byte_planes(table.view(np.uint64).ravel()).tobytes())
 
     @classmethod
     def unpacked(cls, section: bytes) -> Ticks:
@@ -81,11 +82,12 @@ def encode(block: Block, hints: Hints, seats: bytes | None = None, *, quick: boo
 
     `quick` is for one that will be replaced: it saves the compression.
     """
+    pack = columns.stored if quick else columns.pack
     sections = [
         packed_seats(block.seats) if seats is None else seats,
-        block.ticks.packed(),
-        columns.pack(np.packbits(block.there, axis=1)),
-        _packed_absent(block),
+        block.ticks.packed(pack),
+        pack(np.packbits(block.there, axis=1).tobytes()),
+        pack(_absent_bytes(block)),
     ]
     return columns.joined(sections + columns.encode(block.values, hints, quick=quick))
 
@@ -124,14 +126,14 @@ def ticks_of(payload: bytes) -> Ticks:
         raise Damaged(f"a block without ticks: {error}") from None
 
 
-def _packed_absent(block: Block) -> bytes:
+def _absent_bytes(block: Block) -> bytes:
     """The columns that ever lack a value, and for each a bit a row."""
     if not len(block.absent):
-        return columns.pack(b"")
+        return b""
     which, place = np.unique(block.absent[:, 1], return_inverse=True)
     bits = np.zeros((len(block.ticks.seq), len(which)), np.bool_)
     bits[block.absent[:, 0], place] = True
-    return columns.pack(which.astype("<u4").tobytes() + np.packbits(bits, axis=1).tobytes())
+    return which.astype("<u4").tobytes() + np.packbits(bits, axis=1).tobytes()
 
 
 def _unpacked_absent(section: bytes, rows: int) -> Places:

@@ -55,10 +55,10 @@ class Hints(NamedTuple):
 def encode(values: Words, hints: Hints, *, quick: bool = False) -> list[bytes]:
     """Sections for a matrix [rows, columns] of at least one row; `quick` does not compress."""
     rows, columns = values.shape
-    planes = byte_planes(values[0])
-    first = stored(planes.tobytes()) if quick else pack(planes)
     if rows == 1 or columns == 0:
-        return [first]
+        data = values[0].tobytes()
+        return [stored(data) if quick else pack(data)]
+    first = pack(byte_planes(values[0]))
     signed = values.view(np.int64)
     steps: Ints = signed[1:] - signed[:-1]
     moving = np.flatnonzero(steps.any(axis=0))
@@ -100,11 +100,12 @@ def decode(sections: list[bytes], rows: int, columns: int) -> Words:
 
 
 def _decode(sections: list[bytes], rows: int, columns: int) -> Words:
-    first = words(unpack(sections[0], 8 * columns), columns)
+    data = unpack(sections[0], 8 * columns)
     values = np.empty((rows, columns), np.uint64)
-    values[:] = first
     if len(sections) == 1:
+        values[:] = np.frombuffer(data, "<u8")
         return values
+    values[:] = first = words(data, columns)
     bytes_ = np.frombuffer(unpack(sections[1]), np.uint8)
     table = np.ascontiguousarray(bytes_.reshape(_TABLE.itemsize, -1).T).view(_TABLE).ravel()
     moving = table["column"].astype(np.intp)

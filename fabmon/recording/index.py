@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def decode(payload: bytes) -> tuple[int, list[Entry]]:
     if len(data) % _ENTRY.itemsize:
         raise Damaged("an index of half an entry")
     table = np.ascontiguousarray(data.reshape(_ENTRY.itemsize, -1).T).view(_ENTRY).ravel()
-    rows: list[tuple[int, int, int, bytes, int, int, int, float]] = table.tolist()
+    rows: list[Any] = table.tolist()
     entries = [
         Entry(at, Header(kind.decode("latin-1"), 0, part, length, crc, time, until, 0), worst)
         for at, length, crc, kind, part, time, until, worst in rows

@@ -6,6 +6,7 @@ import bisect
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +40,8 @@ from fabmon.recording.zstd import ZstdError, decompress
 
 _CACHED_SAMPLES = 16 << 20
 _TICKS_BYTES = 1 << 14
+_KEPT_EVENTS = 1024
+_THREADS = min(4, os.cpu_count() or 1)
 _LATEST = (1 << 63) - 1
 
 T = TypeVar("T")
@@ -79,6 +82,8 @@ class Recording:
             self._blocks: OrderedDict[int, Block] = OrderedDict()
             self._ticks: dict[int, Ticks] = {}
             self._bad: set[int] = set()
+            self._events_kept: OrderedDict[int, EventsRecord | None] = OrderedDict()
+            self._pool: ThreadPoolExecutor | None = None
             self._size = self._file.size
             first, gaps = indexed(self._file, self._size)
             self._take(first, gaps)
@@ -88,6 +93,8 @@ class Recording:
 
     def close(self) -> None:
         """Let the file go."""
+        if self._pool is not None:
+            self._pool.shutdown()
         os.close(self._fd)
 
     def __enter__(self) -> Recording:
@@ -144,7 +151,7 @@ class Recording:
         """The same, each with the number of its session."""
         events = _Peekable(self._events(from_ns, until_ns))
         for span in self._spans_in(from_ns, until_ns):
-            blocks = [b for b in map(self._block, span.parts.values()) if b is not None]
+            blocks = self._blocks_of(span)
             if not blocks:
                 continue
             ticks = blocks[0].ticks
@@ -175,13 +182,7 @@ class Recording:
         if span is None:
             return []
         state = self.state(at_ns - 1)
-        at, before = last_reads(
-            [
-                [b for b in map(self._block, each.parts.values()) if b is not None]
-                for each in self._spans_back(span)
-            ],
-            at_ns,
-        )
+        at, before = last_reads((self._blocks_of(each) for each in self._spans_back(span)), at_ns)
         if at is None:
             return []
         seq, time_ns = at
@@ -316,6 +317,8 @@ class Recording:
         for at in [at for at in self._blocks if at >= settled_to]:
             del self._blocks[at]
         self._bad = {at for at in self._bad if at < settled_to}
+        for at in [at for at in self._events_kept if at >= settled_to]:
+            del self._events_kept[at]
         self._sort()
 
     @property
@@ -415,9 +418,17 @@ class Recording:
         """Events with the place of their frame and their session."""
         for session, entry in self._event_entries:
             if from_ns <= entry.header.time_ns <= until_ns:
-                event = self._json(entry, EventsRecord)
+                event = self._event(entry)
                 if event is not None:
                     yield entry.at, session, event
+
+    def _event(self, entry: Entry) -> EventsRecord | None:
+        """One tick's events, kept for a while: a thousand hellos take a tenth of a second."""
+        if entry.at not in self._events_kept:
+            self._events_kept[entry.at] = self._json(entry, EventsRecord)
+            if len(self._events_kept) > _KEPT_EVENTS:
+                self._events_kept.popitem(last=False)
+        return self._events_kept[entry.at]
 
     def _hellos_of(self, record: StateRecord, entry: Entry) -> dict[str, Hello]:
         """The hellos that a state names, from the frame before it unless they are known."""
@@ -428,21 +439,45 @@ class Recording:
                 self._hellos |= found or {}
         return self._hellos
 
+    def _blocks_of(self, span: Span) -> list[Block]:
+        """The blocks of a span, as far as they are sound, on as many cores as there are."""
+        wanted = [e for e in span.parts.values() if not (e.at in self._blocks or e.at in self._bad)]
+        if len(wanted) > 1 and self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, "fabmon-decode")
+        each = self._pool.map if len(wanted) > 1 and self._pool else map
+        for entry, found in zip(wanted, each(self._read_block, wanted), strict=True):
+            if isinstance(found, Damaged):
+                self._lose(entry, found)
+            else:
+                self._keep(entry, found)
+        blocks = [self._blocks[e.at] for e in span.parts.values() if e.at in self._blocks]
+        for entry in span.parts.values():
+            if entry.at in self._blocks:
+                self._blocks.move_to_end(entry.at)
+        return blocks
+
     def _block(self, entry: Entry) -> Block | None:
-        """A block, kept for a while: seeking goes to and fro."""
-        found = self._blocks.get(entry.at)
-        if found is None:
+        """One block of a span."""
+        if entry.at not in self._blocks:
             found = self._decoded(entry, block.decode)
             if found is None:
                 return None
-            self._blocks[entry.at] = found
-            while len(self._blocks) > 1 and (
-                sum(each.values.size for each in self._blocks.values()) > _CACHED_SAMPLES
-            ):
-                self._blocks.popitem(last=False)
-        else:
-            self._blocks.move_to_end(entry.at)
-        return found
+            self._keep(entry, found)
+        return self._blocks[entry.at]
+
+    def _read_block(self, entry: Entry) -> Block | Damaged:
+        try:
+            return block.decode(self._file.payload(entry))
+        except Damaged as error:
+            return error
+
+    def _keep(self, entry: Entry, found: Block) -> None:
+        """Keep a block for a while: seeking goes to and fro."""
+        self._blocks[entry.at] = found
+        held = sum(each.values.size for each in self._blocks.values())
+        while held > _CACHED_SAMPLES and len(self._blocks) > 1:
+            _, dropped = self._blocks.popitem(last=False)
+            held -= dropped.values.size
 
     def _ticks_of(self, span: Span) -> Ticks | None:
         for entry in span.parts.values():

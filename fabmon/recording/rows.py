@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,6 +150,11 @@ class Rows:
             return Block((), ticks, empty.astype(np.bool_), nothing, empty.astype(np.uint64))
         first, stop = some[0].start, some[-1].start + some[-1].seat.columns
         start, end = some[0].block, some[-1].block + some[-1].seat.blocks
+        if len(rows) == 1:
+            only = rows[0]
+            there = np.frombuffer(only.there, np.bool_)[None, start:end]
+            values = np.frombuffer(only.values, np.uint64)[None, first:stop]
+            return Block(seats, ticks, there, _absent(rows, first, stop), values)
         values = np.zeros((len(rows), stop - first), np.uint64)
         there = np.zeros((len(rows), end - start), np.bool_)
         for number, row in enumerate(rows):
@@ -158,16 +163,20 @@ class Rows:
             values[number, : len(part)] = part
             blocks_ = np.frombuffer(row.there, np.bool_)[start:end]
             there[number, : len(blocks_)] = blocks_
-        absent = [
-            (number, column - first)
-            for number, row in enumerate(rows)
-            for column in row.absent
-            if first <= column < stop
-        ]
-        if len(rows) > 1 and not there[0].all():
+        if not there[0].all():
             _carry_back(values, there, some)
-        pairs: Places = np.array(absent, np.intp).reshape(-1, 2)
-        return Block(seats, ticks, there, pairs, values)
+        return Block(seats, ticks, there, _absent(rows, first, stop), values)
+
+
+def _absent(rows: Sequence[_Row], first: int, stop: int) -> Places:
+    """Pairs of row and column, counted from `first`."""
+    pairs = [
+        (number, column - first)
+        for number, row in enumerate(rows)
+        for column in row.absent
+        if first <= column < stop
+    ]
+    return np.array(pairs, np.intp).reshape(-1, 2)
 
 
 def _carry_back(values: NDArray[np.uint64], there: NDArray[np.bool_], some: list[Filler]) -> None:

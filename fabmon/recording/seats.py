@@ -46,18 +46,23 @@ class Filler:
         self.start = start
         self.block = block
         self._head = struct.Struct(f"<{HEAD}Q")
+        self._at = start * 8
+        self._widths = list(seat.widths)
         at = (start + HEAD) * 8
-        self._blocks: list[tuple[int, int, struct.Struct]] = []
+        self._blocks: list[tuple[int, struct.Struct]] = []
         for width in seat.widths:
-            self._blocks.append((at, width, struct.Struct(f"<{width}Q")))
+            self._blocks.append((at, struct.Struct(f"<{width}Q")))
             at += width * 8
 
     def fits(self, frame: Frame) -> bool:
         """Whether the frame is one of this layout."""
-        return len(frame.blocks) == len(self._blocks) and all(
-            block is None or len(block) == width
-            for block, (_, width, _) in zip(frame.blocks, self._blocks, strict=True)
-        )
+        blocks, widths = frame.blocks, self._widths
+        if len(blocks) != len(widths):
+            return False
+        for block, width in zip(blocks, widths, strict=True):
+            if block is not None and len(block) != width:
+                return False
+        return True
 
     def fill(self, row: bytearray, there: bytearray, frame: Frame, absent: list[int]) -> None:
         """Write values over what the row held; tell which blocks are there.
@@ -65,11 +70,12 @@ class Filler:
         `absent` gets the column of every value that is null, or no number of 64 bits (downstream
         takes them alike); the row keeps what it held there, which costs the least.
         """
-        head = (frame.seq & _MASK, frame.mono_ns & _MASK, frame.wall_ns & _MASK)
-        self._head.pack_into(row, self.start * 8, *head)
-        there[self.block] = 1
         number = self.block
-        for block, (at, _, packer) in zip(frame.blocks, self._blocks, strict=True):
+        self._head.pack_into(
+            row, self._at, frame.seq & _MASK, frame.mono_ns & _MASK, frame.wall_ns & _MASK
+        )
+        there[number] = 1
+        for block, (at, packer) in zip(frame.blocks, self._blocks, strict=True):
             number += 1
             if block is None:
                 continue

@@ -40,6 +40,7 @@ class Store:
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (0 if settled else os.O_CREAT | os.O_EXCL)
         self._fd = os.open(path, flags, 0o640)
+        self.is_open = True
         self.settled = settled
         self.end = os.fstat(self._fd).st_size
         self._index_at = index_at
@@ -85,6 +86,7 @@ class Store:
 
     def close(self) -> None:
         """Let the file go."""
+        self.is_open = False
         os.close(self._fd)
 
     def sync(self) -> None:

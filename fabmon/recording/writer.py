@@ -79,6 +79,21 @@ class Writer:
             self._rows.seat(self._state.hellos)
         self._store.settle(pieces)
 
+    def take_over(self, ticks: Sequence[Tick], kept: Sequence[Piece]) -> None:
+        """Settle what another writer left provisional. Raises OSError."""
+        self._settled += kept
+        for tick in ticks:
+            self._settled += self._pieces(tick, None, ())
+            self._rows.add(tick, float("nan"))
+            self._tick = (tick.seq, tick.time_ns)
+        self.settle()
+        self._store.write_index()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still write."""
+        return self._store.is_open
+
     @property
     def size(self) -> int:
         """Bytes of the file."""
