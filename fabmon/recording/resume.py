@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fabmon.recording.frames import Kind
+from fabmon.recording.index import Entry
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import SessionRecord
 from fabmon.recording.rows import Rows
@@ -26,13 +27,7 @@ def resume(path: Path, session: SessionRecord) -> Writer:
         last_ns = max((span.until_ns for span in before.spans if not span.provisional), default=0)
         state = before.state(last_ns)
         tail = list(before.ticks(last_ns + 1))
-        kept = [
-            Piece(
-                Kind(e.header.kind), before.payload(e), e.header.time_ns, e.header.until_ns, e.header.part
-            )
-            for e in entries
-            if e.at >= settled and e.header.kind in _KEPT
-        ]  # fmt: skip
+        kept = [_again(before, entry) for entry in entries if _is_kept(entry, settled)]
         session_before = before.sessions[-1]
     rows = Rows()
     rows.seat(state.hellos)
@@ -45,3 +40,12 @@ def resume(path: Path, session: SessionRecord) -> Writer:
         store.close()
         raise
     return writer
+
+
+def _is_kept(entry: Entry, settled: int) -> bool:
+    return entry.at >= settled and entry.header.kind in _KEPT
+
+
+def _again(before: Recording, entry: Entry) -> Piece:
+    head = entry.header
+    return Piece(Kind(head.kind), before.payload(entry), head.time_ns, head.until_ns, head.part)

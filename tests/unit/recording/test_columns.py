@@ -32,8 +32,8 @@ def matrices(draw: st.DrawFn) -> NDArray[np.uint64]:
         st.just(0), st.integers(0, 3), st.integers(0, 1 << 36), st.integers(0, (1 << 64) - 1)
     )
     made: list[NDArray[np.uint64]] = []
-    for _ in range(draw(st.integers(0, 9))):
-        if made and draw(st.booleans()):
+    for follows in draw(st.lists(st.booleans(), max_size=9)):
+        if made and follows:
             made.append(made[-1] // np.uint64(draw(st.integers(1, 5000))))
             continue
         first = draw(st.integers(0, (1 << 64) - 1))
