@@ -16,6 +16,13 @@ from fabmon.cli.errors import UsageError
 from fabmon.fabric.build import MANAGEMENT_PORTS
 
 
+class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [recording] of fabmon.toml."""
+
+    ring: str = "128MB"
+    directory: str | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every key of fabmon.toml; config/fabmon.example.toml explains them."""
 
@@ -25,6 +32,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     management_ports: tuple[str, ...] = MANAGEMENT_PORTS
     ssh_config: str | None = None
     prometheus: EngineConfig = EngineConfig()
+    recording: RecordingConfig = RecordingConfig()
 
 
 def load(path: Path | None) -> Config:

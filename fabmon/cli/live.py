@@ -7,21 +7,23 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fabmon.analysis.analyst import Analyst, watch
+from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
+from fabmon.cli.recording import recorded, recorder_for, ring, watch
 from fabmon.fabric.model import Host
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
+from fabmon.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -48,6 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ssh_config: Path | None
     color: str | None
     picture: Path | None
+    record: Path | None = None
 
 
 def run(options: Options) -> Exit:
@@ -70,12 +73,12 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
     ssh_config = str(options.ssh_config) if options.ssh_config else settings.ssh_config
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
     history = History(hosts, interval_s, settings.management_ports)
-    async with (
-        aclosing(feed),
-        aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,
-    ):
-        title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
-        return await _show(scenes, options, settings, title or socket.gethostname())
+    title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
+    title = title or socket.gethostname()
+    with _recorder(options, settings, hosts, interval_s, title) as recorder:
+        analyst = Analyst(settings.thresholds)
+        async with aclosing(feed), aclosing(watch(feed, history, analyst, recorder)) as scenes:
+            return await _show(scenes, options, settings, title)
 
 
 async def _watch_engine(
@@ -102,9 +105,35 @@ async def _watch_engine(
             return Exit.NO_NODE
         history = History(feed.hosts, feed.interval_s, settings.management_ports)
         analyst = Analyst(settings.thresholds)
-        async with aclosing(engine.scenes(feed, history, analyst, past_s)) as scenes:
-            title = f"{feed.interval_s:g} s of {feed.title}"
-            return await _show(scenes, options, settings, title)
+        title = f"{feed.interval_s:g} s of {feed.title}"
+        with _recorder(options, settings, feed.hosts, feed.interval_s, title) as recorder:
+            scenes = engine.scenes(feed, history, analyst, past_s, recorder)
+            async with aclosing(scenes):
+                return await _show(scenes, options, settings, title)
+
+
+@contextmanager
+def _recorder(
+    options: Options, settings: config.Config, hosts: Sequence[Host], interval_s: float, title: str
+) -> Iterator[Recorder | None]:
+    """What is watched is recorded: to --record, else, beside a screen, to the ring."""
+    if options.record is not None:
+        recorder: Recorder | None = recorder_for(options.record, hosts, interval_s, title)
+    elif _is_screen(options):
+        recorder = ring(settings.recording, hosts, interval_s, title)
+    else:
+        recorder = None
+    try:
+        yield recorder
+    finally:
+        if recorder is not None:
+            status = recorder.close()
+            if options.record is not None:
+                print(f"fabmon: {recorded(status)}", file=sys.stderr)
+
+
+def _is_screen(options: Options) -> bool:
+    return options.style is None and not options.once and options.picture is None
 
 
 async def _show(

@@ -76,6 +76,7 @@ Exit status:
     type=FILE,
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
+@click.option("--record", type=FILE, help="Keep all that is seen in a file (*.fabrec).")
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
 def cli(
@@ -93,6 +94,7 @@ def cli(
     ssh_config: Path | None,
     color: str | None,
     picture: Path | None,
+    record: Path | None,
 ) -> None:
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
@@ -123,6 +125,7 @@ def cli(
         ssh_config=ssh_config,
         color=color,
         picture=picture,
+        record=record,
     )
     sys.exit(live.run(options))
 
