@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -67,6 +68,7 @@ class Recorder:
         self._began_ns = session.started_ns
         self._bytes_before = 0
         self._retry_at = 0.0
+        self._lock = threading.RLock()
         self.status = Status(segments.name(session.started_ns))
         self._writer = self._open(session.started_ns)
         self._thread = threading.Thread(target=self._run, name="fabmon-record", daemon=True)
@@ -74,11 +76,16 @@ class Recorder:
 
     def accept(self, tick: Tick, moment: Moment | None = None, notes: Sequence[Note] = ()) -> None:
         """Take a tick, what was drawn of it and what was found in it. Returns at once."""
-        if self._queue.qsize() >= _MOST_WAITING:
-            lost = self.status.lost_ticks + 1
-            self._tell(f"the disk is too slow: {lost} ticks not recorded", lost_ticks=lost)
+        if self.waiting >= _MOST_WAITING:
+            self._lose(1)
+            self._tell("the disk is too slow: ticks are not recorded")
             return
         self._queue.put(_Item(tick, moment, tuple(notes)))
+
+    @property
+    def waiting(self) -> int:
+        """Ticks and notes that were accepted and are not taken up yet."""
+        return self._queue.qsize()
 
     def note(self, note: Note) -> None:
         """Keep a bookmark. Returns at once."""
@@ -110,7 +117,7 @@ class Recorder:
 
     def _take(self, item: _Item | Note) -> None:
         if self._writer is None and not self._reopened():
-            self._lose()
+            self._lose(1)
             return
         writer = self._writer
         assert writer is not None
@@ -123,10 +130,10 @@ class Recorder:
         try:
             writer.write(item.tick, item.moment, item.notes)
         finally:
-            self._update(writer, ticks=self.status.ticks + 1)
+            self._update(writer, ticks=1)
         if self.status.trouble:
             _LOG.warning("recording goes on: %s", writer.path)
-            self.status = replace(self.status, trouble="")
+            self._set(trouble="")
 
     def _next(self, before: Writer, now_ns: int) -> Writer:
         """The next file of a rotation, which knows what the one before did."""
@@ -164,7 +171,8 @@ class Recorder:
     def _failed(self, error: OSError) -> None:
         """A write did not work. The writer keeps its ticks in memory and tries with the next."""
         if self._writer is not None and self._writer.is_open:
-            self._tell(_said(error), lost_ticks=self._writer.lost_ticks)
+            self._lose(self._writer.take_lost())
+            self._tell(_said(error))
         else:
             self._drop(_said(error))
 
@@ -173,22 +181,23 @@ class Recorder:
         self._retry_at = time.monotonic() + _RETRY_S
         self._tell(text)
 
-    def _lose(self) -> None:
-        self.status = replace(self.status, lost_ticks=self.status.lost_ticks + 1)
-
-    def _tell(self, text: str, lost_ticks: int | None = None) -> None:
-        lost = self.status.lost_ticks if lost_ticks is None else lost_ticks
+    def _tell(self, text: str) -> None:
         if not self.status.trouble:
             _LOG.warning("not recording: %s", text)
-        self.status = replace(self.status, trouble=text, lost_ticks=lost)
+        self._set(trouble=text)
 
-    def _update(self, writer: Writer, ticks: int | None = None) -> None:
-        self.status = replace(
-            self.status,
-            path=writer.path,
-            bytes=self._bytes_before + writer.size,
-            ticks=self.status.ticks if ticks is None else ticks,
-        )
+    def _update(self, writer: Writer, ticks: int = 0) -> None:
+        size = self._bytes_before + writer.size
+        self._set(path=writer.path, bytes=size, ticks=self.status.ticks + ticks)
+
+    def _lose(self, ticks: int) -> None:
+        with self._lock:
+            self._set(lost_ticks=self.status.lost_ticks + ticks)
+
+    def _set(self, **changes: Any) -> None:
+        """Both threads tell how it goes."""
+        with self._lock:
+            self.status = replace(self.status, **changes)
 
 
 def _said(error: Exception) -> str:

@@ -36,8 +36,7 @@ class Writer:
     """One session in one file. Nothing of it raises anything but OSError.
 
     After an OSError the file ends where it ended before, and the tick is kept in memory: it is
-    written with the block that it belongs to, if there is room by then. `lost_ticks` counts those
-    that were given up.
+    written with the block that it belongs to, if there is room by then.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Writer:
         self._tick = (0, 0)
         self._state_ns = 0
         self._worst = float("nan")
-        self.lost_ticks = 0
+        self._lost = 0
 
     @classmethod
     def create(cls, path: Path, session: SessionRecord, state: State | None = None) -> Writer:
@@ -126,6 +125,11 @@ class Writer:
         payload = self._rows.last(rows)
         self._store.append(Piece(Kind.BLOCK, payload, tick.time_ns, tick.time_ns))
 
+    def take_lost(self) -> int:
+        """How many ticks were given up since the last time."""
+        lost, self._lost = self._lost, 0
+        return lost
+
     def note(self, note: Note) -> None:
         """Keep a bookmark. Raises OSError."""
         piece = _json(Kind.NOTE, note, note.time_ns, part=len(self._settled))
@@ -149,7 +153,7 @@ class Writer:
         except OSError:
             if self._rows.samples < 2 * _BLOCK_SAMPLES and len(self._rows) < 2 * _BLOCK_TICKS:
                 raise
-            self.lost_ticks += len(self._rows)
+            self._lost += len(self._rows)
             self._forget()
             raise
         self._forget()
