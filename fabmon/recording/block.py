@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +15,6 @@ from fabmon.recording.errors import Damaged
 from fabmon.recording.seats import Seat
 
 Bools = NDArray[np.bool_]
-Pack = Callable[[bytes], bytes]
 
 WORST_UNIT = 1e6
 """Utilisation is kept as a whole number of millionths; -1 where it is not known."""
@@ -35,12 +34,12 @@ class Ticks:
     time_ns: Ints
     worst: NDArray[np.float32]
 
-    def packed(self, pack: Pack) -> bytes:
-        """As a section."""
+    def planes(self) -> bytes:
+        """As what a section holds."""
         worst = np.where(np.isnan(self.worst), -1, np.rint(self.worst * WORST_UNIT))
         table = np.stack([self.seq, self.time_ns, worst.astype(np.int64)])
         table[:, 1:] = np.diff(table, axis=1)
-        return pack(columns.byte_planes(table.view(np.uint64).ravel()).tobytes())
+        return columns.byte_planes(table.view(np.uint64).ravel()).tobytes()
 
     @classmethod
     def unpacked(cls, section: bytes) -> Ticks:
@@ -77,19 +76,15 @@ def packed_seats(seats: Sequence[Seat]) -> bytes:
     return columns.pack(msgspec.json.encode(tuple(seats)))
 
 
-def encode(block: Block, hints: Hints, seats: bytes | None = None, *, quick: bool = False) -> bytes:
-    """A block frame's payload; `seats` is their section where it is known already.
-
-    `quick` is for one that will be replaced: it saves the compression.
-    """
-    pack = columns.stored if quick else columns.pack
+def encode(block: Block, hints: Hints) -> bytes:
+    """A block frame's payload."""
     sections = [
-        packed_seats(block.seats) if seats is None else seats,
-        block.ticks.packed(pack),
-        pack(np.packbits(block.there, axis=1).tobytes()),
-        pack(_absent_bytes(block)),
+        packed_seats(block.seats),
+        columns.pack(block.ticks.planes()),
+        columns.pack(np.packbits(block.there, axis=1)),
+        columns.pack(absent_bytes(block.absent, len(block.ticks.seq))),
     ]
-    return columns.joined(sections + columns.encode(block.values, hints, quick=quick))
+    return columns.joined(sections + columns.encode(block.values, hints))
 
 
 def decode(payload: bytes) -> Block:
@@ -126,13 +121,13 @@ def ticks_of(payload: bytes) -> Ticks:
         raise Damaged(f"a block without ticks: {error}") from None
 
 
-def _absent_bytes(block: Block) -> bytes:
-    """The columns that ever lack a value, and for each a bit a row."""
-    if not len(block.absent):
+def absent_bytes(absent: Places, rows: int) -> bytes:
+    """The columns that ever lack a value, and for each a bit a row; from pairs of row, column."""
+    if not len(absent):
         return b""
-    which, place = np.unique(block.absent[:, 1], return_inverse=True)
-    bits = np.zeros((len(block.ticks.seq), len(which)), np.bool_)
-    bits[block.absent[:, 0], place] = True
+    which, place = np.unique(absent[:, 1], return_inverse=True)
+    bits = np.zeros((rows, len(which)), np.bool_)
+    bits[absent[:, 0], place] = True
     return which.astype("<u4").tobytes() + np.packbits(bits, axis=1).tobytes()
 
 

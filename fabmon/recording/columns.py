@@ -10,6 +10,7 @@ zero: its low trailing zeros shifted out, zigzag, byte by byte, the longest colu
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,11 +35,14 @@ _LEVEL = 1
 """zstd's: the higher ones take twice the time for 2 %."""
 _ZSTD_SINGLE_SEGMENT = b"\x28\xb5\x2f\xfd\xa0"
 _ZSTD_BLOCK = 1 << 17
-_SAMPLED_ROWS = 32
+_SAMPLED_ROWS = 24
 _EXACT = 2.0**52
 """Beyond this a double does not hold every integer: such a column predicts nothing."""
+_BIAS = 1022
 _REF_BITS = 10
 """What a prediction must save, in bits over the sampled rows, to be worth its entry."""
+_WORTH_BITS = 2 * _REF_BITS
+"""Columns that take less over the sampled rows are not worth a search."""
 
 
 class Hints(NamedTuple):
@@ -52,12 +56,11 @@ class Hints(NamedTuple):
     like: Places
 
 
-def encode(values: Words, hints: Hints, *, quick: bool = False) -> list[bytes]:
-    """Sections for a matrix [rows, columns] of at least one row; `quick` does not compress."""
+def encode(values: Words, hints: Hints) -> list[bytes]:
+    """Sections for a matrix [rows, columns] of at least one row."""
     rows, columns = values.shape
     if rows == 1 or columns == 0:
-        data = values[0].tobytes()
-        return [stored(data) if quick else pack(data)]
+        return [pack(values[0])]
     first = pack(byte_planes(values[0]))
     signed = values.view(np.int64)
     steps: Ints = signed[1:] - signed[:-1]
@@ -144,7 +147,7 @@ def _choose(wide: Ints, moving: Places, hints: Hints, table: NDArray[np.void]) -
     best[everywhere[better]] = cost[better]
     table["add"][everywhere[better]] = mean[better].astype(np.int64)
     for back in _candidates(moving, hints):
-        at = np.flatnonzero((back > 0) & exact)
+        at = np.flatnonzero((back > 0) & exact & (best > _WORTH_BITS))
         at = at[exact[at - back[at]]]
         if not len(at):
             continue
@@ -190,8 +193,9 @@ def _line(known: Floats, sought: Floats) -> tuple[Floats, Floats]:
 
 
 def _bits(rest: Floats) -> Floats:
-    """About how many bits the rows would take."""
-    bits: Floats = np.log2(1 + np.abs(rest)).sum(axis=1)
+    """How many bits the rows would take, each value at its own length: the doubles' exponents."""
+    exponent = (np.abs(rest).view(np.int64) >> 52) - _BIAS
+    bits: Floats = np.maximum(exponent, 0).sum(axis=1, dtype=np.float64)
     return bits
 
 
@@ -249,14 +253,17 @@ def pack(values: NDArray[np.generic] | bytes) -> bytes:
     return compress(data, _LEVEL)
 
 
-def stored(data: bytes) -> bytes:
-    """A section that nothing is spent on: a zstd frame of raw blocks (RFC 8878, 3.1.1)."""
-    parts: list[bytes | memoryview] = [_ZSTD_SINGLE_SEGMENT, len(data).to_bytes(4, "little")]
+def stored(data: bytes | bytearray) -> list[bytes | bytearray | memoryview]:
+    """A section that nothing is spent on, in pieces: raw blocks in a zstd frame (RFC 8878)."""
+    pieces: list[bytes | bytearray | memoryview] = [
+        _ZSTD_SINGLE_SEGMENT,
+        len(data).to_bytes(4, "little"),
+    ]
     for at in range(0, max(len(data), 1), _ZSTD_BLOCK):
-        part = memoryview(data)[at : at + _ZSTD_BLOCK]
+        piece = memoryview(data)[at : at + _ZSTD_BLOCK]
         last = at + _ZSTD_BLOCK >= len(data)
-        parts += [(len(part) << 3 | last).to_bytes(3, "little"), part]
-    return b"".join(parts)
+        pieces += [(len(piece) << 3 | last).to_bytes(3, "little"), piece]
+    return pieces
 
 
 def unpack(section: bytes, size: int | None = None) -> bytes:
@@ -272,8 +279,12 @@ def unpack(section: bytes, size: int | None = None) -> bytes:
 
 def joined(sections: list[bytes]) -> bytes:
     """Sections as one payload: their number, their lengths, and they."""
-    lengths = [len(section) for section in sections]
-    return struct.pack(f"<{1 + len(lengths)}I", len(lengths), *lengths) + b"".join(sections)
+    return table_of([len(section) for section in sections]) + b"".join(sections)
+
+
+def table_of(lengths: Sequence[int]) -> bytes:
+    """What stands before sections: their number, and their lengths."""
+    return struct.pack(f"<{1 + len(lengths)}I", len(lengths), *lengths)
 
 
 def split(payload: bytes) -> list[bytes]:

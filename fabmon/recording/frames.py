@@ -61,27 +61,29 @@ class Header(NamedTuple):
 
 def frame(
     kind: Kind,
-    payload: bytes,
-    *,
+    *payload: bytes | bytearray | memoryview,
     time_ns: int,
     until_ns: int | None = None,
     part: int = 0,
     flags: int = 0,
     index_at: int = 0,
-) -> bytes:
-    """A whole frame, header and payload."""
+) -> list[bytes | bytearray | memoryview]:
+    """A whole frame, header and payload; the payload may come in pieces."""
+    crc = 0
+    for piece in payload:
+        crc = zlib.crc32(piece, crc)
     head = _HEADER.pack(
         MAGIC,
         kind.encode(),
         flags,
         part,
-        len(payload),
-        zlib.crc32(payload),
+        sum(map(len, payload)),
+        crc,
         time_ns,
         time_ns if until_ns is None else until_ns,
         index_at,
     )
-    return b"".join((head, _CRC.pack(zlib.crc32(head)), payload))
+    return [head + _CRC.pack(zlib.crc32(head)), *payload]
 
 
 def header(data: bytes | memoryview, at: int = 0) -> Header | None:

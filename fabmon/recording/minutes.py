@@ -42,60 +42,73 @@ class MinuteMaker:
 
     def __init__(self) -> None:
         self._start_ns = -1
-        self._bin = -1
-        self._most = np.empty((BINS, len(HEAT), 0), np.float32)
-        self._sum = self._most.copy()
-        self._count = np.empty((BINS, len(HEAT), 0), np.uint16)
+        self._bin: list[Floats] = []
+        self._bin_number = 0
+        self._bins: dict[int, tuple[Floats, Floats]] = {}
         self._line_rate = np.empty(0, np.float32)
 
     def add(self, moment: Moment) -> tuple[int, bytes] | None:
         """Take a moment. The minute before it, start and payload, when it begins another."""
         start_ns = moment.time_ns // MINUTE_NS * MINUTE_NS
-        done = self.finish() if start_ns != self._start_ns else None
-        self._start_ns = start_ns
-        self._make_room(moment.heat.shape[1])
-        place = (moment.time_ns - start_ns) // BIN_NS
-        known = ~np.isnan(moment.heat)
-        np.fmax(self._most[place], moment.heat, out=self._most[place])
-        np.add(self._sum[place], moment.heat, out=self._sum[place], where=known)
-        self._count[place] += known
+        number = (moment.time_ns - start_ns) // BIN_NS
+        done = None
+        if start_ns != self._start_ns:
+            done = self.finish()
+        elif number != self._bin_number:
+            self._close_bin()
+        self._start_ns, self._bin_number = start_ns, number
+        self._bin.append(moment.heat)
         self._line_rate = moment.line_rate_bps
         return done
 
     def finish(self) -> tuple[int, bytes] | None:
         """The minute that has begun, as far as it goes; None when none has."""
-        if self._start_ns < 0 or not self._count.any():
+        self._close_bin()
+        if not self._bins:
             return None
-        count = self._count.sum(axis=0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = np.where(count > 0, self._sum.sum(axis=0) / count, np.nan)
-            mean_10s = np.where(self._count > 0, self._sum / self._count, np.nan)
-        most = short(np.fmax.reduce(self._most, axis=0))
-        peak = unshort(most)
+        ports = len(self._line_rate)
+        nothing = np.full((len(HEAT), ports), np.nan, np.float32)
+        most_10s = np.stack([self._bins.get(n, (nothing, nothing))[0] for n in range(BINS)])
+        mean_10s = np.stack([self._bins.get(n, (nothing, nothing))[1] for n in range(BINS)])
+        most = short(np.fmax.reduce(most_10s, axis=0))
         payload = columns.joined(
             [
                 columns.pack(",".join(HEAT).encode()),
                 columns.pack(self._line_rate.astype("<f4")),
                 columns.pack(_turned(most)),
-                columns.pack(_turned(short(mean))),
-                columns.pack(_share(self._most, peak)),
-                columns.pack(_share(mean_10s, peak)),
+                columns.pack(_turned(short(_mean(mean_10s)))),
+                columns.pack(_share(most_10s, unshort(most))),
+                columns.pack(_share(mean_10s, unshort(most))),
             ]
         )
-        start_ns = self._start_ns
-        self._most = np.full_like(self._most, np.nan)
-        self._sum = np.zeros_like(self._sum)
-        self._count = np.zeros_like(self._count)
-        self._start_ns = -1
-        return start_ns, payload
+        self._bins = {}
+        return self._start_ns, payload
 
-    def _make_room(self, ports: int) -> None:
-        new = ports - self._most.shape[2]
-        if new:
-            pad = ((0, 0), (0, 0), (0, new))
-            self._most = np.pad(self._most, pad, constant_values=np.nan)
-            self._sum = np.pad(self._sum, pad)
-            self._count = np.pad(self._count, pad)
+    def _close_bin(self) -> None:
+        """Sum up the moments of 10 s; those from before a port came are narrower."""
+        if not self._bin:
+            return
+        ports = self._bin[-1].shape[1]
+        heat = np.stack([_widened(each, ports) for each in self._bin])
+        self._bins = {
+            n: (_widened(a, ports), _widened(b, ports)) for n, (a, b) in self._bins.items()
+        }
+        self._bins[self._bin_number] = (np.fmax.reduce(heat, axis=0), _mean(heat))
+        self._bin = []
+
+
+def _widened(heat: Floats, ports: int) -> Floats:
+    new = ports - heat.shape[1]
+    return np.pad(heat, ((0, 0), (0, new)), constant_values=np.nan) if new else heat
+
+
+def _mean(heat: Floats) -> Floats:
+    """Over the first axis, of what is known; NaN where nothing is."""
+    known = ~np.isnan(heat)
+    count = known.sum(axis=0)
+    total = np.where(known, heat, np.float32(0)).sum(axis=0, dtype=np.float64)
+    mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return mean.astype(np.float32)
 
 
 def decode(payload: bytes, start_ns: int) -> Minute:

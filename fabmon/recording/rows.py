@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.tick import Tick
 from fabmon.recording import block as blocks
+from fabmon.recording import columns
 from fabmon.recording.block import Block, Ticks, packed_seats
-from fabmon.recording.columns import Hints, Places
+from fabmon.recording.columns import Places
 from fabmon.recording.seats import Filler, Seat, hints
 
 _PART_SAMPLES = 1 << 20
@@ -42,7 +43,6 @@ class Rows:
         self._rows: list[_Row] = []
         self._last = bytearray()
         self._packed_seats = b""
-        self._hints: Hints | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -66,29 +66,45 @@ class Rows:
         """Take a tick; how many rows it took."""
         self.seat(dict(tick.hellos))
         before = len(self._rows)
-        counts: dict[str, int] = {}
         self._add_row(tick, worst)
+        first = self._rows[before]
+        counts: dict[str, int] = {}
         for node, frame in tick.frames:
             filler = self._fillers.get(node)
-            if filler is None or not filler.fits(frame):
+            if filler is None:
                 continue
-            count = counts.get(node, 0)
-            counts[node] = count + 1
-            if before + count == len(self._rows):
-                self._add_row(tick, worst)
-            row = self._rows[before + count]
+            row = first
+            if first.there[filler.block]:
+                # Its second frame at this tick, or a later one.
+                count = counts[node] = counts.get(node, 0) + 1
+                if before + count == len(self._rows):
+                    self._add_row(tick, worst)
+                row = self._rows[before + count]
             filler.fill(row.values, row.there, frame, row.absent)
         self._last = self._rows[-1].values
         return len(self._rows) - before
 
-    def last(self, rows: int) -> bytes:
-        """The payload of a block frame of the last rows, for all nodes at once."""
+    def last(self, rows: int) -> list[bytes | bytearray | memoryview]:
+        """The payload of a block frame of the last rows, for all nodes at once, in pieces.
+
+        Nothing is spent on compressing it: it will soon be replaced.
+        """
         if not self._packed_seats:
             self._packed_seats = packed_seats([each.seat for each in self._all])
-            self._hints = hints(self._all)
-        assert self._hints is not None
-        part = self._part(self._all, self._rows[-rows:])
-        return blocks.encode(part, self._hints, self._packed_seats, quick=True)
+        if rows > 1 or not self._all:
+            part = self._part(self._all, self._rows[-rows:])
+            return [blocks.encode(part, hints(self._all))]
+        row = self._rows[-1]
+        absent = _absent([row], 0, self._columns)
+        pieces = columns.stored(row.values)
+        small = (
+            ticks_of([row]).planes(),
+            np.packbits(np.frombuffer(row.there, np.bool_)).tobytes(),
+            blocks.absent_bytes(absent, 1),
+        )
+        sections = [self._packed_seats, *(b"".join(columns.stored(each)) for each in small)]
+        lengths = [*map(len, sections), sum(map(len, pieces))]
+        return [columns.table_of(lengths), *sections, *pieces]
 
     def parts(self) -> Iterator[bytes]:
         """The payloads of block frames of all rows, some nodes each."""
@@ -138,11 +154,7 @@ class Rows:
 
     def _part(self, some: list[Filler], rows: list[_Row]) -> Block:
         """Some seats, which lie side by side, over some rows."""
-        ticks = Ticks(
-            np.array([row.seq for row in rows], np.int64),
-            np.array([row.time_ns for row in rows], np.int64),
-            np.array([row.worst for row in rows], np.float32),
-        )
+        ticks = ticks_of(rows)
         seats = tuple(filler.seat for filler in some)
         if not some:
             empty = np.empty((len(rows), 0))
@@ -150,11 +162,6 @@ class Rows:
             return Block((), ticks, empty.astype(np.bool_), nothing, empty.astype(np.uint64))
         first, stop = some[0].start, some[-1].start + some[-1].seat.columns
         start, end = some[0].block, some[-1].block + some[-1].seat.blocks
-        if len(rows) == 1:
-            only = rows[0]
-            there = np.frombuffer(only.there, np.bool_)[None, start:end]
-            values = np.frombuffer(only.values, np.uint64)[None, first:stop]
-            return Block(seats, ticks, there, _absent(rows, first, stop), values)
         values = np.zeros((len(rows), stop - first), np.uint64)
         there = np.zeros((len(rows), end - start), np.bool_)
         for number, row in enumerate(rows):
@@ -166,6 +173,15 @@ class Rows:
         if not there[0].all():
             _carry_back(values, there, some)
         return Block(seats, ticks, there, _absent(rows, first, stop), values)
+
+
+def ticks_of(rows: Sequence[_Row]) -> Ticks:
+    """Which tick each row belongs to."""
+    return Ticks(
+        np.array([row.seq for row in rows], np.int64),
+        np.array([row.time_ns for row in rows], np.int64),
+        np.array([row.worst for row in rows], np.float32),
+    )
 
 
 def _absent(rows: Sequence[_Row], first: int, stop: int) -> Places:

@@ -18,6 +18,8 @@ from fabmon.recording.index import Entry
 
 _INDEX_EVERY = 128
 
+Buffer = bytes | bytearray | memoryview
+
 
 class Piece(NamedTuple):
     """A frame to be: what it holds, and what its header says of it."""
@@ -50,6 +52,21 @@ class Store:
     def append(self, piece: Piece) -> None:
         """Add a provisional frame."""
         self._write(self._frame(piece, Flag.PROVISIONAL), self.end)
+
+    def append_block(self, payload: Sequence[Buffer], time_ns: int) -> None:
+        """Add a provisional block of one tick, whose payload comes in pieces."""
+        block = frame(
+            Kind.BLOCK,
+            *payload,
+            time_ns=time_ns,
+            flags=Flag.PROVISIONAL,
+            index_at=self._index_at,
+        )
+        size = sum(map(len, block))
+        if os.pwritev(self._fd, block, self.end) == size:
+            self.end += size
+        else:
+            self._write(b"".join(block), self.end)
 
     def settle(self, pieces: Sequence[Piece]) -> None:
         """Put settled frames in the place of all that is provisional."""
@@ -94,14 +111,16 @@ class Store:
         os.fdatasync(self._fd)
 
     def _frame(self, piece: Piece, flags: int = 0) -> bytes:
-        return frame(
-            piece.kind,
-            piece.payload,
-            time_ns=piece.time_ns,
-            until_ns=piece.until_ns,
-            part=piece.part,
-            flags=flags,
-            index_at=self._index_at,
+        return b"".join(
+            frame(
+                piece.kind,
+                piece.payload,
+                time_ns=piece.time_ns,
+                until_ns=piece.until_ns,
+                part=piece.part,
+                flags=flags,
+                index_at=self._index_at,
+            )
         )
 
     def _write(self, data: bytes, at: int) -> None:

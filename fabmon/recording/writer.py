@@ -122,8 +122,7 @@ class Writer:
             return
         for piece in pieces:
             self._store.append(piece)
-        payload = self._rows.last(rows)
-        self._store.append(Piece(Kind.BLOCK, payload, tick.time_ns, tick.time_ns))
+        self._store.append_block(self._rows.last(rows), tick.time_ns)
 
     def take_lost(self) -> int:
         """How many ticks were given up since the last time."""

@@ -242,9 +242,7 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         record = msgspec.to_builtins(session(LeafSpine()))
         record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
         said = compress(msgspec.json.encode(record))
-        head = frame(Kind.SESSION, said, time_ns=START_NS)
-        later = bytearray(frame(Kind.NOTE, b"of a kind that is to come", time_ns=START_NS))
-        path.write_bytes(head + bytes(later))
+        path.write_bytes(b"".join(frame(Kind.SESSION, said, time_ns=START_NS)))
         store = Store(path, settled=path.stat().st_size)
         writer = Writer(store, session(LeafSpine()))
         for tick in ticks:
@@ -262,7 +260,7 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
     ticks = quiet_ticks(3)
     write(path, ticks)
     whole = path.read_bytes()
-    strange = bytearray(frame(Kind.END, b"who knows", time_ns=START_NS))
+    strange = bytearray(b"".join(frame(Kind.END, b"who knows", time_ns=START_NS)))
     strange[4:5] = b"q"
     import struct
     import zlib
