@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.recording import columns
-from fabmon.recording.columns import Hints, Ints, Places, Words
+from fabmon.recording.columns import Hints, Ints, Places, Table, Words
 from fabmon.recording.errors import Damaged
 from fabmon.recording.seats import Seat
 
@@ -55,7 +55,7 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Values [rows, columns] of some seats, one beside the other.
+    """The columns of some seats, one beside the other, over some rows.
 
     `there` [rows, blocks] says which blocks of which node were read; elsewhere, and where `absent`
     (pairs of row and column) says so, a value stands for nothing.
@@ -65,7 +65,7 @@ class Block:
     ticks: Ticks
     there: Bools
     absent: Places
-    values: Words
+    values: Table
 
 
 _seats_decoder = msgspec.json.Decoder(tuple[Seat, ...])
@@ -76,15 +76,22 @@ def packed_seats(seats: Sequence[Seat]) -> bytes:
     return columns.pack(msgspec.json.encode(tuple(seats)))
 
 
-def encode(block: Block, hints: Hints) -> bytes:
-    """A block frame's payload."""
+def encode(
+    seats: Sequence[Seat],
+    ticks: Ticks,
+    there: Bools,
+    absent: Places,
+    values: Words,
+    hints: Hints,
+) -> bytes:
+    """A block frame's payload, of `values` [rows, columns]; for the others see Block."""
     sections = [
-        packed_seats(block.seats),
-        columns.pack(block.ticks.planes()),
-        columns.pack(np.packbits(block.there, axis=1)),
-        columns.pack(absent_bytes(block.absent, len(block.ticks.seq))),
+        packed_seats(seats),
+        columns.pack(ticks.planes()),
+        columns.pack(np.packbits(there, axis=1)),
+        columns.pack(absent_bytes(absent, len(ticks.seq))),
     ]
-    return columns.joined(sections + columns.encode(block.values, hints))
+    return columns.joined(sections + columns.encode(values, hints))
 
 
 def decode(payload: bytes) -> Block:

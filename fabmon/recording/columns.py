@@ -94,7 +94,34 @@ def encode(values: Words, hints: Hints) -> list[bytes]:
     return sections
 
 
-def decode(sections: list[bytes], rows: int, columns: int) -> Words:
+class Table:
+    """A matrix [rows, columns] as it was kept: its first row, and by how much each moving column
+    is more than there, [moving, rows - 1]. Rows are made when they are asked for.
+    """
+
+    def __init__(self, first: Words, moving: Places, more: Ints) -> None:
+        self._first = first
+        self._moving = moving
+        self._more = more
+
+    @property
+    def size(self) -> int:
+        """Numbers that are held."""
+        return self._first.size + self._more.size
+
+    def row(self, number: int) -> Words:
+        """[columns]"""
+        values = self._first.copy()
+        if number:
+            values[self._moving] += self._more[:, number - 1].view(np.uint64)
+        return values
+
+    def matrix(self) -> Words:
+        """[rows, columns]"""
+        return np.stack([self.row(number) for number in range(self._more.shape[1] + 1)])
+
+
+def decode(sections: list[bytes], rows: int, columns: int) -> Table:
     """The matrix [rows, columns] of some sections. Raises Damaged."""
     try:
         return _decode(sections, rows, columns)
@@ -102,36 +129,35 @@ def decode(sections: list[bytes], rows: int, columns: int) -> Words:
         raise Damaged(f"columns do not decode: {error}") from None
 
 
-def _decode(sections: list[bytes], rows: int, columns: int) -> Words:
+def _decode(sections: list[bytes], rows: int, columns: int) -> Table:
     data = unpack(sections[0], 8 * columns)
-    values = np.empty((rows, columns), np.uint64)
     if len(sections) == 1:
-        values[:] = np.frombuffer(data, "<u8")
-        return values
-    values[:] = first = words(data, columns)
-    bytes_ = np.frombuffer(unpack(sections[1]), np.uint8)
-    table = np.ascontiguousarray(bytes_.reshape(_TABLE.itemsize, -1).T).view(_TABLE).ravel()
+        nothing = np.empty((0, rows - 1), np.int64)
+        return Table(np.frombuffer(data, np.uint64), np.empty(0, np.intp), nothing)
+    table_bytes = np.frombuffer(unpack(sections[1]), np.uint8).reshape(_TABLE.itemsize, -1)
+    table = np.ascontiguousarray(table_bytes.T).view(_TABLE).ravel()
     moving = table["column"].astype(np.intp)
+    if moving.max(initial=-1) >= columns:
+        raise Damaged("a column that is not there")
     packed = np.frombuffer(unpack(sections[2]), np.uint8).reshape(rows - 1, -1)
     seen = np.unpackbits(packed, axis=1, count=len(table)).view(np.bool_)
-    bits = table["bits"].astype(np.intp)
-    order = np.argsort(-bits, kind="stable")
+    order = np.argsort(-table["bits"].astype(np.intp), kind="stable")
     there = np.ascontiguousarray(seen.T[order])
-    ends = np.cumsum(there.sum(axis=1))
-    left = np.zeros((int(ends[-1]) if len(ends) else 0, 8), np.uint8)
+    left = np.zeros((np.count_nonzero(there), 8), np.uint8)
     for plane, section in enumerate(sections[3:]):
         column = np.frombuffer(unpack(section), np.uint8)
         left[: len(column), plane] = column
-    coded = np.zeros((len(table), rows - 1), np.uint64)
-    coded[there] = left.view(np.uint64).ravel()
-    rest = (coded >> np.uint64(1)).view(np.int64) ^ -(coded & np.uint64(1)).view(np.int64)
-    steps = np.empty_like(rest)
-    steps[order] = rest
+    coded = left.view(np.uint64).ravel()
+    sign = -(coded & np.uint64(1)).view(np.int64)
+    coded >>= np.uint64(1)
+    in_order = np.zeros((len(table), rows - 1), np.int64)
+    in_order[there] = coded.view(np.int64) ^ sign
+    steps = np.empty_like(in_order)
+    steps[order] = in_order
     steps <<= table["shift"].astype(np.int64)[:, None]
     _add(steps, table)
     np.cumsum(steps, axis=1, out=steps)
-    values[1:, moving] = (steps.view(np.uint64) + first[moving][:, None]).T
-    return values
+    return Table(words(data, columns), moving, steps)
 
 
 def _choose(wide: Ints, moving: Places, hints: Hints, table: NDArray[np.void]) -> None:

@@ -23,9 +23,8 @@ _FINE = 254
 class Minute:
     """Columns of HEAT by port row; NaN where nothing was known.
 
-    `most` and `mean` are [columns, ports] over the minute, to 0.4 %; `most_10s` and `mean_10s`
-    [6, columns, ports], to 1/254 of `most`. `line_rate_bps` is [ports], at the minute's end.
-    Rows are those of the topology record before.
+    `most` and `mean` are [columns, ports] over the minute, to 0.4 %. `line_rate_bps` is [ports], at
+    the minute's end. Rows are those of the topology record before.
     """
 
     start_ns: int
@@ -33,8 +32,15 @@ class Minute:
     line_rate_bps: Floats
     most: Floats
     mean: Floats
-    most_10s: Floats
-    mean_10s: Floats
+    _tens: tuple[bytes, bytes]
+
+    def most_10s(self) -> Floats:
+        """[6, columns, ports] over 10 s each, to 1/254 of `most`. Raises Damaged."""
+        return _unshare(columns.unpack(self._tens[0]), self.most)
+
+    def mean_10s(self) -> Floats:
+        """The same of the mean. Raises Damaged."""
+        return _unshare(columns.unpack(self._tens[1]), self.most)
 
 
 class MinuteMaker:
@@ -114,9 +120,9 @@ def _mean(heat: Floats) -> Floats:
 def decode(payload: bytes, start_ns: int) -> Minute:
     """The reverse. Raises Damaged."""
     try:
-        names, rate, most, mean, most_10s, mean_10s = map(
-            columns.unpack, columns.split(payload)[:6]
-        )
+        sections = columns.split(payload)[:6]
+        names, rate, most, mean = map(columns.unpack, sections[:4])
+        most_10s, mean_10s = sections[4:]
         heads = tuple(names.decode().split(","))
         line_rate = np.frombuffer(rate, "<f4").astype(np.float32)
         shape = (len(heads), len(line_rate))
@@ -127,8 +133,7 @@ def decode(payload: bytes, start_ns: int) -> Minute:
             line_rate,
             peak,
             unshort(_unturned(mean).reshape(shape)),
-            _unshare(most_10s, peak),
-            _unshare(mean_10s, peak),
+            (most_10s, mean_10s),
         )
     except ValueError as error:
         raise Damaged(f"a minute that does not decode: {error}") from None
@@ -164,6 +169,8 @@ def _share(values: NDArray[np.floating], peak: Floats) -> bytes:
 
 
 def _unshare(data: bytes, peak: Floats) -> Floats:
+    if len(data) % max(peak.size, 1):
+        raise Damaged("a minute that does not decode: parts of it are missing")
     shares = np.frombuffer(data, np.uint8).reshape(-1, *peak.shape)
     values = shares.astype(np.float32) / np.float32(_FINE) * peak
     return np.where(shares == _ABSENT, np.float32(np.nan), values)

@@ -13,11 +13,9 @@ from fabmon.recording.seats import HEAD, SEQ, Seat
 _MOST_SPANS = 3
 """How far back a slow source's reads are looked for, in blocks."""
 
-_Blocks = list[list[int | None] | None]
 
-
-class _Reads:
-    """One node's last reads: of each source's part, up to two."""
+class Reads:
+    """One node's last reads: of each source's part, up to two, the latest first."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
@@ -26,11 +24,12 @@ class _Reads:
 
     @property
     def complete(self) -> bool:
+        """Whether there are two of each."""
         return all(len(each) == 2 for each in self.found)
 
     def frame(self, which: int) -> Frame:
         """The last but one (0) or the last (1) read of every part."""
-        blocks: _Blocks = []
+        blocks: list[list[int | None] | None] = []
         for each in self.found:
             newest_first = 1 - which
             blocks.append(each[newest_first] if len(each) > newest_first else None)
@@ -40,12 +39,12 @@ class _Reads:
 
 def last_reads(
     spans: Iterable[Sequence[Block]], before_ns: int
-) -> tuple[tuple[int, int] | None, tuple[dict[str, Frame], dict[str, Frame]]]:
+) -> tuple[tuple[int, int] | None, dict[str, Reads]]:
     """From the blocks of spans, the latest first: the last tick before a time (sequence number,
-    time), and for every node the last read but one and the last, of each of its sources.
+    time), and by node the last two reads of each of its sources before it.
     """
     at: tuple[int, int] | None = None
-    reads: dict[str, _Reads] = {}
+    reads: dict[str, Reads] = {}
     for count, blocks in enumerate(spans):
         for block in blocks:
             rows = int(np.searchsorted(block.ticks.time_ns, before_ns))
@@ -56,61 +55,60 @@ def last_reads(
             _collect(block, rows, reads)
         if count + 1 >= _MOST_SPANS or (reads and all(each.complete for each in reads.values())):
             break
-    older = {node: each.frame(0) for node, each in reads.items()}
-    newer = {node: each.frame(1) for node, each in reads.items()}
-    return at, (older, newer)
+    return at, reads
 
 
-def _collect(block: Block, rows: int, reads: dict[str, _Reads]) -> None:
+def _collect(block: Block, rows: int, reads: dict[str, Reads]) -> None:
     """Add what a block knows of reads before its row `rows`."""
     there = block.there[:rows]
-    absent: dict[int, set[int]] = {}
-    for row, column in block.absent.tolist():
-        absent.setdefault(row, set()).add(column)
-    cached: dict[int, list[int | None]] = {}
-
-    def values(row: int) -> list[int | None]:
-        if row not in cached:
-            cached[row] = block.values[row].tolist()
-            for column in absent.get(row, ()):
-                cached[row][column] = None
-        return cached[row]
-
-    # [blocks]: the last row with a read, then the last before that.
     last = _last_true(there)
     masked = there.copy()
-    known = last >= 0
-    masked[last[known], np.flatnonzero(known)] = False
-    last_but_one = _last_true(masked)
+    known = np.flatnonzero(last >= 0)
+    masked[last[known], known] = False
+    latest = [_Lines(block, last.tolist()), _Lines(block, _last_true(masked).tolist())]
     column = number = 0
     for seat in block.seats:
-        if last[number] >= 0:
-            reads_of = reads.get(seat.node)
-            if reads_of is None or (
-                reads_of.seat != seat
-                and last[number] >= 0
-                and _newer(reads_of, block, int(last[number]), column)
-            ):
-                reads_of = reads[seat.node] = _Reads(seat)
-                head = values(int(last[number]))[column : column + HEAD]
-                reads_of.head = (head[0] or 0, head[1] or 0, head[2] or 0)
-            if reads_of.seat == seat:
+        row = latest[0].rows[number]
+        if row >= 0:
+            ours = reads.get(seat.node)
+            if ours is None or (ours.seat != seat and _newer(ours, block, row, column)):
+                ours = reads[seat.node] = Reads(seat)
+                seq, mono, wall = latest[0].values(number, column, HEAD)
+                ours.head = (seq or 0, mono or 0, wall or 0)
+            if ours.seat == seat:
                 at = column + HEAD
                 for place, width in enumerate(seat.widths):
-                    for row in (
-                        int(last[number + 1 + place]),
-                        int(last_but_one[number + 1 + place]),
-                    ):
-                        if row >= 0 and len(reads_of.found[place]) < 2:
-                            reads_of.found[place].append(values(row)[at : at + width])
+                    for lines in latest:
+                        if lines.rows[number + 1 + place] >= 0 and len(ours.found[place]) < 2:
+                            ours.found[place].append(lines.values(number + 1 + place, at, width))
                     at += width
         column += seat.columns
         number += seat.blocks
 
 
-def _newer(reads: _Reads, block: Block, row: int, column: int) -> bool:
+class _Lines:
+    """Rows of a block as lists, each made once; `rows` is the one that is wanted of every part."""
+
+    def __init__(self, block: Block, rows: list[int]) -> None:
+        self.rows = rows
+        self._block = block
+        self._made: dict[int, list[int | None]] = {}
+
+    def values(self, number: int, column: int, width: int) -> list[int | None]:
+        """Of part `number`, from a column on."""
+        row = self.rows[number]
+        if row not in self._made:
+            made: list[int | None] = self._block.values.row(row).tolist()
+            absent = self._block.absent
+            for place in absent[absent[:, 0] == row, 1].tolist():
+                made[place] = None
+            self._made[row] = made
+        return self._made[row][column : column + width]
+
+
+def _newer(reads: Reads, block: Block, row: int, column: int) -> bool:
     """Whether a seat of the same block was used after the one that was found first."""
-    return int(block.values[row, column + SEQ]) > reads.head[0]
+    return int(block.values.row(row)[column + SEQ]) > reads.head[0]
 
 
 def _last_true(

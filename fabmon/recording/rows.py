@@ -11,7 +11,7 @@ from fabmon.fabric.messages import Hello
 from fabmon.fabric.tick import Tick
 from fabmon.recording import block as blocks
 from fabmon.recording import columns
-from fabmon.recording.block import Block, Ticks, packed_seats
+from fabmon.recording.block import Ticks, packed_seats
 from fabmon.recording.columns import Places
 from fabmon.recording.seats import Filler, Seat, hints
 
@@ -92,8 +92,7 @@ class Rows:
         if not self._packed_seats:
             self._packed_seats = packed_seats([each.seat for each in self._all])
         if rows > 1 or not self._all:
-            part = self._part(self._all, self._rows[-rows:])
-            return [blocks.encode(part, hints(self._all))]
+            return [self._part(self._all, self._rows[-rows:])]
         row = self._rows[-1]
         absent = _absent([row], 0, self._columns)
         pieces = columns.stored(row.values)
@@ -114,10 +113,10 @@ class Rows:
             some.append(filler)
             samples += filler.seat.columns * len(self._rows)
             if samples >= _PART_SAMPLES:
-                yield blocks.encode(self._part(some, self._rows), hints(some))
+                yield self._part(some, self._rows)
                 some, samples = [], 0
         if some or not self._all:
-            yield blocks.encode(self._part(some, self._rows), hints(some))
+            yield self._part(some, self._rows)
 
     def clear(self) -> None:
         """Forget the ticks; nodes keep their seats, and what they had before a new one is gone."""
@@ -152,16 +151,13 @@ class Rows:
         values.extend(bytes(8 * self._columns - len(last)))
         self._rows.append(_Row(tick, worst, values, self._blocks))
 
-    def _part(self, some: list[Filler], rows: list[_Row]) -> Block:
-        """Some seats, which lie side by side, over some rows."""
-        ticks = ticks_of(rows)
-        seats = tuple(filler.seat for filler in some)
-        if not some:
-            empty = np.empty((len(rows), 0))
-            nothing = np.empty((0, 2), np.intp)
-            return Block((), ticks, empty.astype(np.bool_), nothing, empty.astype(np.uint64))
-        first, stop = some[0].start, some[-1].start + some[-1].seat.columns
-        start, end = some[0].block, some[-1].block + some[-1].seat.blocks
+    def _part(self, some: list[Filler], rows: list[_Row]) -> bytes:
+        """The payload of a block of some seats, which lie side by side, over some rows."""
+        seats = [filler.seat for filler in some]
+        first = some[0].start if some else 0
+        start = some[0].block if some else 0
+        stop = first + sum(seat.columns for seat in seats)
+        end = start + sum(seat.blocks for seat in seats)
         values = np.zeros((len(rows), stop - first), np.uint64)
         there = np.zeros((len(rows), end - start), np.bool_)
         for number, row in enumerate(rows):
@@ -172,7 +168,8 @@ class Rows:
             there[number, : len(blocks_)] = blocks_
         if not there[0].all():
             _carry_back(values, there, some)
-        return Block(seats, ticks, there, _absent(rows, first, stop), values)
+        absent = _absent(rows, first, stop)
+        return blocks.encode(seats, ticks_of(rows), there, absent, values, hints(some))
 
 
 def ticks_of(rows: Sequence[_Row]) -> Ticks:

@@ -21,7 +21,7 @@ def frames_of(blocks: Sequence[Block], rows: Sequence[int]) -> tuple[tuple[str, 
             if row >= len(block.there):
                 continue
             there = block.there[row].tolist()
-            values: list[int | None] = block.values[row].tolist()
+            values: list[int | None] = block.values.row(row).tolist()
             for column in block.absent[block.absent[:, 0] == row, 1].tolist():
                 values[column] = None
             column = number = 0

@@ -26,7 +26,7 @@ from fabmon.recording.store import Piece, Store
 from fabmon.recording.zstd import compress
 
 _BLOCK_TICKS = 256
-_BLOCK_SAMPLES = 4 << 20
+_BLOCK_SAMPLES = 2 << 20
 """A block ends at either. More samples take longer to seek, fewer ticks more room."""
 
 _STATE_EVERY_NS = 600_000_000_000

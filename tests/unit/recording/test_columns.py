@@ -21,7 +21,7 @@ def hints(count: int) -> Hints:
 
 
 def back(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return columns.decode(columns.encode(values, hints(values.shape[1])), *values.shape)
+    return columns.decode(columns.encode(values, hints(values.shape[1])), *values.shape).matrix()
 
 
 @st.composite

@@ -127,12 +127,13 @@ def test_a_disk_that_hangs_does_not_hold_up_the_watching(
     release = time.monotonic() + 0.3
     real = os.pwrite
 
-    def slow(fd: int, data: memoryview, at: int) -> int:
+    def slow(fd: int, data: memoryview | bytes, at: int) -> int:
         time.sleep(max(0.0, release - time.monotonic()))
         return real(fd, data, at)
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", slow)
+        patched.setattr(os, "pwritev", lambda fd, data, at: slow(fd, b"".join(data), at))
         for tick in ticks[2:]:
             recorder.accept(tick)
         assert "too slow" in recorder.status.trouble

@@ -162,7 +162,7 @@ def test_the_strip_and_the_minutes_show_the_busiest_link(tmp_path: Path) -> None
         np.testing.assert_allclose(sixth.most[column, row], 90e6, rtol=0.005)
         np.testing.assert_allclose(sixth.mean[column, row], 55e6, rtol=0.02)
         np.testing.assert_allclose(
-            sixth.mean_10s[:, column, row],
+            sixth.mean_10s()[:, column, row],
             np.array([90, 90, 90, 20, 20, 20]) * 1e6,
             rtol=0.08,
         )
