@@ -73,6 +73,7 @@ def replay(
     settings = load(config)
     pace = _speed(speed)
     with opened(files or _last_ring(settings)) as timeline:
+        timeline.warm()
         begin, end = span_of(timeline, at or from_, to)
         if style is not None:
             headless.log_to_stderr()

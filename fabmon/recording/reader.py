@@ -20,6 +20,7 @@ from fabmon.fabric.moment import Floats
 from fabmon.fabric.tick import Tick
 from fabmon.recording import block, minutes
 from fabmon.recording.block import Block, Ticks
+from fabmon.recording.collection import without_collection
 from fabmon.recording.errors import Damaged, NotARecording, TooNew
 from fabmon.recording.frames import HEADER_BYTES, MAGIC, Kind
 from fabmon.recording.index import Entry
@@ -179,6 +180,14 @@ class Recording:
 
         Two ticks: all states, and of every source's part of every node the last two reads.
         """
+        with without_collection():
+            return self._prime(at_ns)
+
+    def warm(self) -> None:
+        """Read what every seek needs, so that the first one takes no longer than others."""
+        self.state(self.until_ns)
+
+    def _prime(self, at_ns: int) -> list[Tick]:
         span = self._span_before(at_ns)
         if span is None:
             return []

@@ -75,6 +75,11 @@ class Timeline:
         """What could not be read so far."""
         return [(each.path, loss) for each in self.files for loss in each.all_losses]
 
+    def warm(self) -> None:
+        """Read what every seek needs, so that the first one takes no longer than others."""
+        for each in self.files[-1:]:
+            each.warm()
+
     def refresh(self) -> bool:
         """Take in what was written since; whether there was anything."""
         return sum(each.refresh() for each in self.files) > 0
