@@ -9,6 +9,11 @@ import click
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("fabmon.cli.demo:demo", "A simulated fabric to try it on, with a guided minute."),
     "doctor": ("fabmon.cli.doctor:doctor", "What can be read where, and what is set up wrongly."),
+    "record": ("fabmon.cli.record:record", "Watch without a screen, and keep all of it."),
+    "replay": ("fabmon.cli.replay:replay", "Play recordings, on the screen or printed."),
+    "info": ("fabmon.cli.recordings:info", "What a recording holds."),
+    "verify": ("fabmon.cli.recordings:verify", "Read all of a recording; say what is damaged."),
+    "cut": ("fabmon.cli.recordings:cut", "A part of a recording as one of its own."),
     "agent": ("fabmon.cli.agent:agent", "Serve this machine's counters over HTTP."),
 }
 """Name -> where it is, as `module:command`, and what it does in a line."""

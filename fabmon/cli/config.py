@@ -17,6 +17,13 @@ from fabmon.fabric.build import MANAGEMENT_PORTS
 from fabmon.fabric.topology.tables import Table
 
 
+class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [recording] of fabmon.toml."""
+
+    ring: str = "128MB"
+    directory: str | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every key of fabmon.toml; config/fabmon.example.toml explains them."""
 
@@ -27,6 +34,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ssh_config: str | None = None
     topology: Table = Table()
     prometheus: EngineConfig = EngineConfig()
+    recording: RecordingConfig = RecordingConfig()
 
 
 def load(path: Path | None) -> Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import FILE, config_option
 
 if TYPE_CHECKING:
-    from fabmon.cli.live import Options
+    from fabmon.cli.options import Options
     from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.feeds.demo.scenario import Scenario
 
@@ -88,7 +89,7 @@ def demo(
         raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
     if scenario is not None and topology is not None:
         raise UsageError("--scenario has a topology of its own: leave --topology out")
-    from fabmon.cli.live import Options
+    from fabmon.cli.options import Options
     from fabmon.feeds.demo import scenario as scenarios
     from fabmon.feeds.demo.feed import DemoFeed
 
@@ -114,12 +115,18 @@ def demo(
 
 
 async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
+    from fabmon.analysis.analyst import Analyst, watch
     from fabmon.cli.config import load
-    from fabmon.cli.live import show
+    from fabmon.cli.showing import Look, show
+    from fabmon.history.history import History
     from fabmon.tui.captions import Caption
 
     if options.style is not None or options.once:
         print(f"fabmon: {MARK}: nothing in this report is real", file=sys.stderr)
     captions = [Caption(each.at, each.duration, each.text) for each in scenario.caption]
     settings = load(options.config)
-    return await show(feed, feed.hosts, options, settings, scenario.title, MARK, captions)
+    history = History(feed.hosts, options.interval_s or 1.0, settings.management_ports)
+    analyst = Analyst(settings.thresholds)
+    look = Look(scenario.title, options.color or settings.color, MARK, captions)
+    async with aclosing(feed), aclosing(watch(feed, history, analyst)) as scenes:
+        return await show(scenes, options, look)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fabmon.fabric.model import Host
     from fabmon.feeds.prometheus.feed import PrometheusFeed
     from fabmon.history.history import History
+    from fabmon.recording.recorder import Recorder
 
 
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,13 +70,19 @@ def feed_of(
 
 
 async def scenes(
-    feed: PrometheusFeed, history: History, analyst: Analyst, past_s: float
+    feed: PrometheusFeed,
+    history: History,
+    analyst: Analyst,
+    past_s: float,
+    recorder: Recorder | None = None,
 ) -> AsyncGenerator[Scene, None]:
     """Scenes from now on; the past has gone through the house before the first of them."""
-    from fabmon.analysis.analyst import watch
+    from fabmon.cli.recording import notes, watch
 
     async for tick in feed.past(past_s):
-        analyst.accept(history.accept(tick))
+        scene = analyst.accept(history.accept(tick))
+        if recorder is not None:
+            recorder.accept(tick, scene.moment, notes(scene))
         await asyncio.sleep(0)
-    async for scene in watch(feed, history, analyst):
+    async for scene in watch(feed, history, analyst, recorder):
         yield scene

@@ -57,6 +57,17 @@ async def once(scenes: AsyncIterator[Scene], style: str, duration_s: float | Non
     return Exit.OK if up == total else Exit.SOME_NODES if up else Exit.NO_NODE
 
 
+async def last(scenes: AsyncIterator[Scene], style: str) -> Exit:
+    """Print one report of the last scene, when all have come."""
+    at_end: Scene | None = None
+    async for scene in scenes:
+        at_end = scene
+    if at_end is None:
+        return Exit.NO_NODE
+    write(report_json(at_end) if style == "json" else (table(at_end) + "\n").encode())
+    return Exit.OK
+
+
 def _has_settled(scene: Scene, node: Node) -> bool:
     """Whether a node has failed, or all that it has are ports with a rate or without counters."""
     moment = scene.moment

@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
 
-import msgspec
-
-from fabmon.analysis.analyst import Analyst, watch
-from fabmon.analysis.rhythm.arithmetic import Hints
-from fabmon.analysis.scene import Scene
-from fabmon.cli import config, headless
+from fabmon.analysis.analyst import Analyst
+from fabmon.cli import config
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
+from fabmon.cli.options import Options
+from fabmon.cli.recording import recorded, recorder_for, ring, watch
+from fabmon.cli.showing import Look, is_screen, show
 from fabmon.cli.topology import given
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.given import Topology
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
-
-if TYPE_CHECKING:
-    from textual.pilot import Pilot
-
-    from fabmon.feeds.demo.feed import DemoFeed
-    from fabmon.tui.app import AskBurst, FabmonApp
-    from fabmon.tui.captions import Caption
-
-_PICTURE_SIZE = (120, 32)
-_PICTURE_AFTER_S = 10.0
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line said; None where it said nothing."""
-
-    hosts: Path | None = None
-    nodesets: tuple[str, ...] = ()
-    prometheus: str | None = None
-    matches: tuple[str, ...] = ()
-    token_file: Path | None = None
-    style: str | None = None
-    once: bool = False
-    duration_s: float | None = None
-    interval_s: float | None = None
-    config: Path | None = None
-    topologies: tuple[Path, ...] = ()
-    ssh_config: Path | None = None
-    color: str | None = None
-    picture: Path | None = None
-    hints: Hints | None = None
+from fabmon.recording.recorder import Recorder
 
 
 def run(options: Options) -> Exit:
@@ -62,14 +28,13 @@ def run(options: Options) -> Exit:
     if sys.stdout is None:
         raise UsageError("standard output is closed: there is nowhere to show anything")
     settings = config.load(options.config)
+    topology = given(settings, options.config, options.topologies)
     is_named = options.hosts is not None or bool(options.nodesets)
     hosts = [] if options.prometheus and not is_named else named(options.hosts, options.nodesets)
-    topology = given(settings, options.config, options.topologies)
     try:
         if options.prometheus is not None:
-            return asyncio.run(
-                _watch_engine(options, settings, hosts, topology, options.prometheus)
-            )
+            url = options.prometheus
+            return asyncio.run(_watch_engine(options, settings, hosts, topology, url))
         return asyncio.run(_watch(options, settings, hosts, topology))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -81,31 +46,14 @@ async def _watch(
     interval_s = options.interval_s or settings.interval_s
     ssh_config = str(options.ssh_config) if options.ssh_config else settings.ssh_config
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
-    title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
-    title = title or socket.gethostname()
-    return await show(feed, hosts, options, settings, title, topology=topology)
-
-
-async def show(
-    feed: LiveFeed | DemoFeed,
-    hosts: Sequence[Host],
-    options: Options,
-    settings: config.Config,
-    title: str,
-    mark: str = "",
-    captions: Sequence[Caption] = (),
-    topology: Topology | None = None,
-) -> Exit:
-    """Show what comes from a feed, on the screen or printed, until it is time to leave."""
-    interval_s = options.interval_s or settings.interval_s
     history = History(hosts, interval_s, settings.management_ports, topology=topology)
     analyst = Analyst(settings.thresholds, options.hints)
-    async with (
-        aclosing(feed),
-        aclosing(watch(feed, history, analyst)) as scenes,
-    ):
-        ask_burst = feed.burst if isinstance(feed, LiveFeed) else None
-        return await _show(scenes, options, settings, title, mark, captions, ask_burst)
+    title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
+    title = title or socket.gethostname()
+    look = Look(title, options.color or settings.color, ask_burst=feed.burst)
+    with _recorder(options, settings, hosts, interval_s, title) as recorder:
+        async with aclosing(feed), aclosing(watch(feed, history, analyst, recorder)) as scenes:
+            return await show(scenes, options, look)
 
 
 async def _watch_engine(
@@ -136,72 +84,29 @@ async def _watch_engine(
             return Exit.NO_NODE
         history = History(feed.hosts, feed.interval_s, settings.management_ports, topology=topology)
         analyst = Analyst(settings.thresholds, options.hints)
-        async with aclosing(engine.scenes(feed, history, analyst, past_s)) as scenes:
-            title = f"{feed.interval_s:g} s of {feed.title}"
-            return await _show(scenes, options, settings, title)
+        title = f"{feed.interval_s:g} s of {feed.title}"
+        look = Look(title, options.color or settings.color)
+        with _recorder(options, settings, feed.hosts, feed.interval_s, title) as recorder:
+            scenes = engine.scenes(feed, history, analyst, past_s, recorder)
+            async with aclosing(scenes):
+                return await show(scenes, options, look)
 
 
-async def _show(
-    scenes: AsyncIterator[Scene],
-    options: Options,
-    settings: config.Config,
-    title: str,
-    mark: str = "",
-    captions: Sequence[Caption] = (),
-    ask_burst: AskBurst | None = None,
-) -> Exit:
-    """Show scenes as the options say, under a title."""
-    if options.style == "jsonl":
-        headless.log_to_stderr()
-        return await headless.stream(scenes, options.duration_s)
-    if options.picture is None and (options.once or not _can_paint()):
-        headless.log_to_stderr()
-        return await headless.once(scenes, options.style or "table", options.duration_s)
-    from fabmon.tui.app import FabmonApp
-
-    app = FabmonApp(
-        scenes,
-        title=title,
-        color=options.color or settings.color,
-        mark=mark,
-        captions=captions,
-        ask_burst=ask_burst,
-    )
-    if options.picture is not None:
-        return await _take_picture(app, options.picture, options.duration_s)
-    if options.duration_s is not None:
-        asyncio.get_running_loop().call_later(options.duration_s, app.exit)
-    await app.run_async()
-    return Exit.OK
-
-
-async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:
-    """Run the screen without a terminal for a while, then keep what it shows as SVG."""
-
-    async def take(pilot: Pilot[None]) -> None:
-        await asyncio.sleep(_PICTURE_AFTER_S if after_s is None else after_s)
-        await pilot.pause()
-        svg = _without_web_fonts(app.export_screenshot(title="fabmon"))
-        await asyncio.to_thread(path.write_text, svg, "utf-8")
-        app.exit()
-
-    await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
-    return Exit.OK
-
-
-def _without_web_fonts(svg: str) -> str:
-    """A picture must not make its reader fetch anything: any monospaced font will do."""
-    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-
-
-def _can_paint() -> bool:
-    """Whether the screen can be drawn; says on standard error when it cannot.
-
-    Textual reads keys from standard input and draws on standard error.
-    """
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    if os.environ.get("TERM") == "dumb" or not all(each and each.isatty() for each in streams):
-        if sys.stderr is not None:
-            print("fabmon: not on a terminal: one report instead of the screen", file=sys.stderr)
-        return False
-    return True
+@contextmanager
+def _recorder(
+    options: Options, settings: config.Config, hosts: Sequence[Host], interval_s: float, title: str
+) -> Iterator[Recorder | None]:
+    """What is watched is recorded: to --record, else, beside a screen, to the ring."""
+    if options.record is not None:
+        recorder: Recorder | None = recorder_for(options.record, hosts, interval_s, title)
+    elif is_screen(options):
+        recorder = ring(settings.recording, hosts, interval_s, title)
+    else:
+        recorder = None
+    try:
+        yield recorder
+    finally:
+        if recorder is not None:
+            status = recorder.close()
+            if options.record is not None:
+                print(f"fabmon: {recorded(status)}", file=sys.stderr)

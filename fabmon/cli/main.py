@@ -80,6 +80,7 @@ Exit status:
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
 @hint_options
+@click.option("--record", type=FILE, help="Keep all that is seen in a file (*.fabrec).")
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
 def cli(
@@ -103,6 +104,7 @@ def cli(
     dp: int | None,
     tp: int | None,
     pp: int | None,
+    record: Path | None,
 ) -> None:
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
@@ -119,8 +121,9 @@ def cli(
         raise UsageError("--match and --prometheus-token-file go with --prometheus URL")
     told = hints(model_params, dtype, dp, tp, pp)
     from fabmon.cli import live
+    from fabmon.cli.options import Options
 
-    options = live.Options(
+    options = Options(
         hosts=hosts,
         nodesets=nodesets,
         prometheus=prometheus,
@@ -136,6 +139,7 @@ def cli(
         color=color,
         picture=picture,
         hints=told,
+        record=record,
     )
     sys.exit(live.run(options))
 

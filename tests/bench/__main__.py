@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.bench import console, demo, engine, exporters, heatmap, probe, ssh, wire
+from tests.bench import (
+    console,
+    demo,
+    engine,
+    exporters,
+    heatmap,
+    probe,
+    recording,
+    ssh,
+    wire,
+)
 
 
 def main() -> None:
@@ -15,6 +25,7 @@ def main() -> None:
     wire.main()
     heatmap.main()
     exporters.main()
+    recording.main()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,175 @@
+"""`fabmon replay`: recordings again, through the same house."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fabmon.cli.amounts import moment
+from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.hosts import config_option
+
+if TYPE_CHECKING:
+    from fabmon.cli.config import Config
+    from fabmon.recording.timeline import Timeline
+
+RECORDINGS = click.argument(
+    "files", nargs=-1, metavar="FILE...", type=click.Path(exists=True, path_type=Path)
+)
+FROM = click.option("--from", "from_", metavar="TIME", help="Begin here: 14:03, -10m, event 3.")
+TO = click.option("--to", metavar="TIME", help="End here.")
+
+
+@click.command()
+@RECORDINGS
+@click.option("--at", metavar="TIME", help="Begin here, and play on to the end; as --from.")
+@FROM
+@TO
+@click.option(
+    "--speed",
+    default="1",
+    show_default=True,
+    metavar="N|max",
+    help="Recorded seconds a second, 0.5 to 64; max for as fast as it goes.",
+)
+@click.option("--follow", is_flag=True, help="At the end wait for what is still being recorded.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "jsonl"]),
+    help="Print instead of the screen: jsonl streams; table and json tell of the end (--to).",
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
+    help="Colours of the screen.  [default: auto]",
+)
+@config_option
+def replay(
+    files: tuple[Path, ...],
+    at: str | None,
+    from_: str | None,
+    to: str | None,
+    speed: str,
+    follow: bool,
+    style: str | None,
+    color: str | None,
+    config: Path | None,
+) -> None:
+    """Play recordings: several files, or a directory of them, are one timeline.
+
+    Rates and findings are worked out anew. Times: 14:03 (UTC), -10m (before the end), +10m (after
+    the start), `event 3`, or a date. Without a FILE, what the last screen recorded by itself.
+    """
+    from fabmon.cli import headless
+    from fabmon.cli.config import load
+
+    settings = load(config)
+    pace = _speed(speed)
+    with opened(files or _last_ring(settings)) as timeline:
+        timeline.warm()
+        begin, end = span_of(timeline, at or from_, to)
+        if style is not None:
+            headless.log_to_stderr()
+        try:
+            code = asyncio.run(_play(timeline, settings, begin, end, pace, follow, style, color))
+        except KeyboardInterrupt:
+            code = Exit.INTERRUPTED
+        warn_of_losses(timeline)
+    sys.exit(code)
+
+
+async def _play(
+    timeline: Timeline,
+    settings: Config,
+    begin: int | None,
+    end: int | None,
+    speed: float | None,
+    follow: bool,
+    style: str | None,
+    color: str | None,
+) -> Exit:
+    from fabmon.analysis.analyst import Analyst, watch
+    from fabmon.cli import headless
+    from fabmon.feeds.replay import ReplayFeed
+    from fabmon.history.history import History
+
+    pace = speed if style in (None, "jsonl") else None
+    feed = ReplayFeed(timeline, from_ns=begin, until_ns=end, speed=pace, follow=follow)
+    history = History(feed.hosts, feed.interval_s, settings.management_ports)
+    analyst = Analyst(settings.thresholds)
+    async with aclosing(feed), aclosing(watch(feed, history, analyst)) as scenes:
+        if style == "jsonl":
+            return await headless.stream(scenes, None)
+        if style is not None:
+            return await headless.last(scenes, style)
+        from fabmon.tui.app import FabmonApp
+
+        title = f"replay of {timeline.files[0].path.name}"
+        await FabmonApp(scenes, title=title, color=color or settings.color).run_async()
+    return Exit.OK
+
+
+def opened(files: Sequence[Path]) -> Timeline:
+    """Recordings as one timeline. Raises UsageError."""
+    from fabmon.recording.errors import RecordingError
+    from fabmon.recording.timeline import Timeline
+
+    try:
+        return Timeline(files)
+    except RecordingError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}") from None
+
+
+def span_of(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int | None, int | None]:
+    """What --from and --to mean in a timeline, in ns. Raises UsageError."""
+    events = [note.time_ns for note in timeline.notes() if note.change in ("", "open")]
+    found: list[int | None] = []
+    for option, text in (("--from", from_), ("--to", to)):
+        at = None if text is None else moment(text, timeline.start_ns, timeline.until_ns, events)
+        if text is not None and at is None:
+            raise UsageError(f"{option} {text}: a time such as 14:03, -10m, +1h or event 3")
+        found.append(at)
+    begin, end = found
+    if begin is not None and begin > timeline.until_ns:
+        raise UsageError(f"--from {from_} is after the end of the recording")
+    if end is not None and end < (begin or timeline.start_ns):
+        raise UsageError(f"--to {to} is before the start")
+    return begin, end
+
+
+def warn_of_losses(timeline: Timeline) -> None:
+    """Say on standard error what could not be read."""
+    for path, loss in timeline.losses:
+        where = f"bytes {loss.at} to {loss.end}"
+        print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
+
+
+def _speed(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0.01 <= speed <= 1000:
+        raise UsageError(f"--speed {text}: a number such as 0.5 or 8, or max")
+    return speed
+
+
+def _last_ring(settings: Config) -> list[Path]:
+    from fabmon.cli.recording import rings, runtime_directory
+
+    own = settings.recording.directory
+    found = rings(Path(own).expanduser() if own else runtime_directory())
+    if not found:
+        raise UsageError("name a recording: no screen has recorded anything by itself here")
+    return found[:1]

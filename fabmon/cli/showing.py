@@ -1,0 +1,103 @@
+"""Scenes on the screen, as a picture, as a report or as lines: whatever the options say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fabmon.analysis.scene import Scene
+from fabmon.cli import headless
+from fabmon.cli.errors import Exit
+from fabmon.cli.options import Options
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from fabmon.tui.app import AskBurst, FabmonApp
+    from fabmon.tui.captions import Caption
+
+_PICTURE_SIZE = (120, 32)
+_PICTURE_AFTER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the screen says of the feed behind it: `mark` where nothing is real.
+
+    `ask_burst` is how ports are sampled fast, None where nobody can be asked.
+    """
+
+    title: str
+    color: str
+    mark: str = ""
+    captions: Sequence[Caption] = ()
+    ask_burst: AskBurst | None = None
+
+
+def is_screen(options: Options) -> bool:
+    """Whether a person is to see it drawn."""
+    return options.style is None and not options.once and options.picture is None
+
+
+async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Exit:
+    """Show scenes until they end or it is time to leave."""
+    if options.style == "jsonl":
+        headless.log_to_stderr()
+        return await headless.stream(scenes, options.duration_s)
+    if options.picture is None and (options.once or not _can_paint()):
+        headless.log_to_stderr()
+        return await headless.once(scenes, options.style or "table", options.duration_s)
+    from fabmon.tui.app import FabmonApp
+
+    app = FabmonApp(
+        scenes,
+        title=look.title,
+        color=look.color,
+        mark=look.mark,
+        captions=look.captions,
+        ask_burst=look.ask_burst,
+    )
+    if options.picture is not None:
+        return await _take_picture(app, options.picture, options.duration_s)
+    if options.duration_s is not None:
+        asyncio.get_running_loop().call_later(options.duration_s, app.exit)
+    await app.run_async()
+    return Exit.OK
+
+
+async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:
+    """Run the screen without a terminal for a while, then keep what it shows as SVG."""
+
+    async def take(pilot: Pilot[None]) -> None:
+        await asyncio.sleep(_PICTURE_AFTER_S if after_s is None else after_s)
+        await pilot.pause()
+        svg = _without_web_fonts(app.export_screenshot(title="fabmon"))
+        await asyncio.to_thread(path.write_text, svg, "utf-8")
+        app.exit()
+
+    await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
+    return Exit.OK
+
+
+def _without_web_fonts(svg: str) -> str:
+    """A picture must not make its reader fetch anything: any monospaced font will do."""
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+def _can_paint() -> bool:
+    """Whether the screen can be drawn; says on standard error when it cannot.
+
+    Textual reads keys from standard input and draws on standard error.
+    """
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if os.environ.get("TERM") == "dumb" or not all(each and each.isatty() for each in streams):
+        if sys.stderr is not None:
+            print("fabmon: not on a terminal: one report instead of the screen", file=sys.stderr)
+        return False
+    return True

@@ -1,0 +1,329 @@
+"""Series of counters, packed: what changes, by how much beyond what was to be expected.
+
+A matrix of u64 is rows (in time) by columns (series). Its first row is kept as it is. Of the rest,
+only columns that move are kept, as differences from row to row, less a prediction: a constant, or
+another column's difference times a ratio plus a constant (packets follow bytes, the ports
+of a job follow each other, a block's clock its node's). What is left over is kept where it is not
+zero: its low trailing zeros shifted out, zigzag, byte by byte, the longest columns first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.recording.errors import Damaged
+from fabmon.recording.zstd import ZstdError, compress, decompress
+
+Words = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+Places = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+_TABLE = np.dtype(
+    [("column", "<u4"), ("back", "<u4"), ("ratio", "<f4"), ("add", "<i8"), ("shift", "u1"),
+     ("bits", "u1")]
+)  # fmt: skip
+"""Of every column that moves: its number; how many moving columns back the one lies that it is
+predicted by, 0 for none; ratio and constant of the prediction; shift and length of what is left."""
+
+_LEVEL = 1
+"""zstd's: the higher ones take twice the time for 2 %."""
+_ZSTD_SINGLE_SEGMENT = b"\x28\xb5\x2f\xfd\xa0"
+_ZSTD_BLOCK = 1 << 17
+_SAMPLED_ROWS = 24
+_EXACT = 2.0**52
+"""Beyond this a double does not hold every integer: such a column predicts nothing."""
+_BIAS = 1022
+_REF_BITS = 10
+"""What a prediction must save, in bits over the sampled rows, to be worth its entry."""
+_WORTH_BITS = 2 * _REF_BITS
+"""Columns that take less over the sampled rows are not worth a search."""
+
+
+class Hints(NamedTuple):
+    """Which columns may predict which: [columns] each.
+
+    `unit` is equal for the columns of one object. `like` is a column before it that may behave
+    alike: the same metric of another object, or the clock that a clock follows; -1 for none.
+    """
+
+    unit: Places
+    like: Places
+
+
+def encode(values: Words, hints: Hints) -> list[bytes]:
+    """Sections for a matrix [rows, columns] of at least one row."""
+    rows, columns = values.shape
+    if rows == 1 or columns == 0:
+        return [pack(values[0])]
+    first = pack(byte_planes(values[0]))
+    signed = values.view(np.int64)
+    steps: Ints = signed[1:] - signed[:-1]
+    moving = np.flatnonzero(steps.any(axis=0))
+    wide = np.ascontiguousarray(steps[:, moving].T)
+    table = np.zeros(len(moving), _TABLE)
+    table["column"] = moving
+    _choose(wide, moving, hints, table)
+    rest = wide
+    _subtract(rest, table)
+    low = np.bitwise_or.reduce(rest, axis=1)
+    shift = np.frexp((low & -low).view(np.uint64).astype(np.float64))[1] - 1
+    shift[low == 0] = 0
+    rest >>= shift[:, None]
+    coded = ((rest << 1) ^ (rest >> 63)).view(np.uint64)
+    bits = np.frexp(coded.max(axis=1, initial=0).astype(np.float64))[1]
+    table["shift"], table["bits"] = shift, bits
+    order = np.argsort(-bits, kind="stable")
+    coded = coded[order]
+    there = coded != 0
+    left = coded[there].view(np.uint8).reshape(-1, 8)
+    seen = np.empty((rows - 1, len(moving)), np.bool_)
+    seen[:, order] = there.T
+    sections = [first, pack(table.view(np.uint8).reshape(-1, _TABLE.itemsize).T)]
+    sections.append(pack(np.packbits(seen, axis=1)))
+    ends = np.cumsum(there.sum(axis=1))
+    for plane in range(8):
+        count = int(np.searchsorted(-bits[order], -8 * plane))
+        if count:
+            sections.append(pack(left[: ends[count - 1], plane]))
+    return sections
+
+
+class Table:
+    """A matrix [rows, columns] as it was kept: its first row, and by how much each moving column
+    is more than there, [moving, rows - 1]. Rows are made when they are asked for.
+    """
+
+    def __init__(self, first: Words, moving: Places, more: Ints) -> None:
+        self._first = first
+        self._moving = moving
+        self._more = more
+
+    @property
+    def size(self) -> int:
+        """Numbers that are held."""
+        return self._first.size + self._more.size
+
+    def row(self, number: int) -> Words:
+        """[columns]"""
+        values = self._first.copy()
+        if number:
+            values[self._moving] += self._more[:, number - 1].view(np.uint64)
+        return values
+
+    def matrix(self) -> Words:
+        """[rows, columns]"""
+        return np.stack([self.row(number) for number in range(self._more.shape[1] + 1)])
+
+
+def decode(sections: list[bytes], rows: int, columns: int) -> Table:
+    """The matrix [rows, columns] of some sections. Raises Damaged."""
+    try:
+        return _decode(sections, rows, columns)
+    except (ZstdError, ValueError, IndexError, OverflowError) as error:
+        raise Damaged(f"columns do not decode: {error}") from None
+
+
+def _decode(sections: list[bytes], rows: int, columns: int) -> Table:
+    data = unpack(sections[0], 8 * columns)
+    if len(sections) == 1:
+        nothing = np.empty((0, rows - 1), np.int64)
+        return Table(np.frombuffer(data, np.uint64), np.empty(0, np.intp), nothing)
+    table_bytes = np.frombuffer(unpack(sections[1]), np.uint8).reshape(_TABLE.itemsize, -1)
+    table = np.ascontiguousarray(table_bytes.T).view(_TABLE).ravel()
+    moving = table["column"].astype(np.intp)
+    if moving.max(initial=-1) >= columns:
+        raise Damaged("a column that is not there")
+    packed = np.frombuffer(unpack(sections[2]), np.uint8).reshape(rows - 1, -1)
+    seen = np.unpackbits(packed, axis=1, count=len(table)).view(np.bool_)
+    order = np.argsort(-table["bits"].astype(np.intp), kind="stable")
+    there = np.ascontiguousarray(seen.T[order])
+    left = np.zeros((np.count_nonzero(there), 8), np.uint8)
+    for plane, section in enumerate(sections[3:]):
+        column = np.frombuffer(unpack(section), np.uint8)
+        left[: len(column), plane] = column
+    coded = left.view(np.uint64).ravel()
+    sign = -(coded & np.uint64(1)).view(np.int64)
+    coded >>= np.uint64(1)
+    in_order = np.zeros((len(table), rows - 1), np.int64)
+    in_order[there] = coded.view(np.int64) ^ sign
+    steps = np.empty_like(in_order)
+    steps[order] = in_order
+    steps <<= table["shift"].astype(np.int64)[:, None]
+    _add(steps, table)
+    np.cumsum(steps, axis=1, out=steps)
+    return Table(words(data, columns), moving, steps)
+
+
+def _choose(wide: Ints, moving: Places, hints: Hints, table: NDArray[np.void]) -> None:
+    """Fill in the prediction of every column that leaves the fewest bits over."""
+    stride = max(1, wide.shape[1] // _SAMPLED_ROWS)
+    sample = wide[:, ::stride].astype(np.float64)
+    exact = np.abs(wide).max(axis=1) < _EXACT
+    best = _bits(sample)
+    everywhere = np.flatnonzero((sample != 0).all(axis=1) & exact)
+    mean = np.rint(sample[everywhere].mean(axis=1))
+    cost = _bits(sample[everywhere] - mean[:, None]) + _REF_BITS
+    better = cost < best[everywhere]
+    best[everywhere[better]] = cost[better]
+    table["add"][everywhere[better]] = mean[better].astype(np.int64)
+    for back in _candidates(moving, hints):
+        at = np.flatnonzero((back > 0) & exact & (best > _WORTH_BITS))
+        at = at[exact[at - back[at]]]
+        if not len(at):
+            continue
+        known, sought = sample[at - back[at]], sample[at]
+        ratio, add = _line(known, sought)
+        guess = np.rint(ratio[:, None] * known + add[:, None]) * (known != 0)
+        cost = _bits(sought - guess) + _REF_BITS
+        better = (cost < best[at]) & (np.abs(ratio) < 1024) & (np.abs(add) < _EXACT)
+        won = at[better]
+        best[won] = cost[better]
+        table["back"][won] = back[won]
+        table["ratio"][won] = ratio[better]
+        table["add"][won] = add[better].astype(np.int64)
+
+
+def _candidates(moving: Places, hints: Hints) -> list[Places]:
+    """How far back, in moving columns, each may look: one and two of its object, and its like."""
+    unit = hints.unit[moving]
+    found = []
+    for back in (1, 2):
+        same = np.zeros(len(moving), np.intp)
+        same[back:] = np.where(unit[back:] == unit[:-back], back, 0)
+        found.append(same)
+    # The last place is for those that have no like.
+    place = np.full(len(hints.unit) + 1, -1, np.intp)
+    place[moving] = np.arange(len(moving))
+    like = place[hints.like[moving]]
+    found.append(np.where(like >= 0, np.arange(len(moving)) - like, 0))
+    return found
+
+
+def _line(known: Floats, sought: Floats) -> tuple[Floats, Floats]:
+    """Least squares per row, over the places where `known` moved: a ratio, and a constant."""
+    moved = known != 0
+    count = np.maximum(moved.sum(axis=1), 1)
+    x, y = known.sum(axis=1), (sought * moved).sum(axis=1)
+    xx, xy = (known * known).sum(axis=1), (known * sought).sum(axis=1)
+    spread = xx - x * x / count
+    sloped = spread > 1e-9 * xx
+    ratio = np.where(sloped, (xy - x * y / count) / np.where(sloped, spread, 1), 1.0)
+    ratio = ratio.astype(np.float32).astype(np.float64)
+    return ratio, np.rint((y - ratio * x) / count)
+
+
+def _bits(rest: Floats) -> Floats:
+    """How many bits the rows would take, each value at its own length: the doubles' exponents."""
+    exponent = (np.abs(rest).view(np.int64) >> 52) - _BIAS
+    bits: Floats = np.maximum(exponent, 0).sum(axis=1, dtype=np.float64)
+    return bits
+
+
+def _guess(steps: Ints, table: NDArray[np.void], at: Places) -> Ints:
+    """What some columns are expected to be, from those that they look back at."""
+    add = table["add"][at][:, None]
+    back = table["back"][at].astype(np.intp)
+    known = steps[at - back]
+    ratio = table["ratio"][at].astype(np.float64)[:, None]
+    guess: Ints = np.rint(ratio * known + add).astype(np.int64) * (known != 0)
+    return guess
+
+
+def _subtract(steps: Ints, table: NDArray[np.void]) -> None:
+    """Take the predictions away, in place."""
+    at = np.flatnonzero(table["back"])
+    guess = _guess(steps, table, at)
+    alone = np.flatnonzero((table["back"] == 0) & (table["add"] != 0))
+    steps[alone] -= table["add"][alone][:, None]
+    steps[at] -= guess
+
+
+def _add(steps: Ints, table: NDArray[np.void]) -> None:
+    """Put the predictions back, in place: columns that others look back at come first."""
+    alone = np.flatnonzero((table["back"] == 0) & (table["add"] != 0))
+    steps[alone] += table["add"][alone][:, None]
+    back = table["back"].astype(np.intp)
+    ready = back == 0
+    waiting = np.flatnonzero(~ready)
+    while len(waiting):
+        now = ready[waiting - back[waiting]]
+        at = waiting[now]
+        if not len(at) or (back[at] > at).any():
+            raise Damaged("a column is predicted by one that is not there")
+        steps[at] += _guess(steps, table, at)
+        ready[at] = True
+        waiting = waiting[~now]
+
+
+def byte_planes(values: Words) -> NDArray[np.uint8]:
+    """[8, n]: all lowest bytes first, all highest last."""
+    return values.view(np.uint8).reshape(-1, 8).T
+
+
+def words(planes: bytes, count: int) -> Words:
+    """The reverse of `byte_planes`."""
+    return np.ascontiguousarray(
+        np.frombuffer(planes, np.uint8).reshape(8, count).T
+    ).view(np.uint64).ravel()  # fmt: skip
+
+
+def pack(values: NDArray[np.generic] | bytes) -> bytes:
+    """A section: bytes, compressed."""
+    data = values if isinstance(values, bytes) else values.tobytes()
+    return compress(data, _LEVEL)
+
+
+def stored(data: bytes | bytearray) -> list[bytes | bytearray | memoryview]:
+    """A section that nothing is spent on, in pieces: raw blocks in a zstd frame (RFC 8878)."""
+    pieces: list[bytes | bytearray | memoryview] = [
+        _ZSTD_SINGLE_SEGMENT,
+        len(data).to_bytes(4, "little"),
+    ]
+    for at in range(0, max(len(data), 1), _ZSTD_BLOCK):
+        piece = memoryview(data)[at : at + _ZSTD_BLOCK]
+        last = at + _ZSTD_BLOCK >= len(data)
+        pieces += [(len(piece) << 3 | last).to_bytes(3, "little"), piece]
+    return pieces
+
+
+def unpack(section: bytes, size: int | None = None) -> bytes:
+    """A section's bytes. Raises Damaged."""
+    try:
+        data = decompress(section)
+    except ZstdError as error:
+        raise Damaged(f"a section does not inflate: {error}") from None
+    if size is not None and len(data) != size:
+        raise Damaged(f"a section of {len(data)} bytes, {size} expected")
+    return data
+
+
+def joined(sections: list[bytes]) -> bytes:
+    """Sections as one payload: their number, their lengths, and they."""
+    return table_of([len(section) for section in sections]) + b"".join(sections)
+
+
+def table_of(lengths: Sequence[int]) -> bytes:
+    """What stands before sections: their number, and their lengths."""
+    return struct.pack(f"<{1 + len(lengths)}I", len(lengths), *lengths)
+
+
+def split(payload: bytes) -> list[bytes]:
+    """The reverse of `joined`. Raises Damaged."""
+    try:
+        (count,) = struct.unpack_from("<I", payload)
+        lengths = struct.unpack_from(f"<{count}I", payload, 4)
+    except struct.error:
+        raise Damaged("a payload without its sections") from None
+    at, sections = 4 + 4 * count, []
+    for length in lengths:
+        sections.append(payload[at : at + length])
+        at += length
+    if at != len(payload):
+        raise Damaged("a payload whose sections do not fill it")
+    return sections

@@ -1,0 +1,25 @@
+"""What can be wrong with a recording.
+
+RecordingError      it cannot be read or written; the message says what, where and what to do
+  NotARecording     the file is something else
+  TooNew            its format's major version is a later one
+  Damaged           a frame of it does not hold what its checksum says
+"""
+
+from __future__ import annotations
+
+
+class RecordingError(Exception):
+    """It cannot be read or written."""
+
+
+class NotARecording(RecordingError):
+    """The file is something else."""
+
+
+class TooNew(RecordingError):
+    """Its format is of a later major version."""
+
+
+class Damaged(RecordingError):
+    """A frame does not hold what its checksum says."""

@@ -1,0 +1,206 @@
+"""Records what a feed brings, in a thread of its own: a slow disk never holds up the watching."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import Tick
+from fabmon.recording.errors import RecordingError
+from fabmon.recording.records import Note, SessionRecord
+from fabmon.recording.resume import resume
+from fabmon.recording.segments import Segments
+from fabmon.recording.state import State
+from fabmon.recording.writer import Writer
+
+_LOG = logging.getLogger("fabmon.recording")
+
+_MOST_WAITING = 60
+_RETRY_S = 5.0
+_CLOSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How recording goes. `trouble` is for a person, empty when all is well.
+
+    `path` is the file now written, `bytes` what it and those before it take; `lost_ticks` could
+    not be written.
+    """
+
+    path: Path
+    bytes: int = 0
+    ticks: int = 0
+    lost_ticks: int = 0
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    tick: Tick
+    moment: Moment | None
+    notes: tuple[Note, ...]
+
+
+class Recorder:
+    """Takes ticks; `status` says how it goes. Nothing it does raises, once it is made.
+
+    A trouble (disk full, read only, quota) is told once in the log and stays in the status until
+    writing works again; what was written is kept, and it is tried again every 5 s.
+    """
+
+    def __init__(self, segments: Segments, session: SessionRecord) -> None:
+        """Opens the first file at once. Raises OSError or RecordingError where that fails."""
+        self._segments = segments
+        self._session = session
+        self._queue: queue.SimpleQueue[_Item | Note | None] = queue.SimpleQueue()
+        self._writer: Writer | None = None
+        self._state: State | None = None
+        self._began_ns = session.started_ns
+        self._bytes_before = 0
+        self._retry_at = 0.0
+        self._lock = threading.RLock()
+        self.status = Status(segments.name(session.started_ns))
+        self._writer = self._open(session.started_ns)
+        self._thread = threading.Thread(target=self._run, name="fabmon-record", daemon=True)
+        self._thread.start()
+
+    def accept(self, tick: Tick, moment: Moment | None = None, notes: Sequence[Note] = ()) -> None:
+        """Take a tick, what was drawn of it and what was found in it. Returns at once."""
+        if self.waiting >= _MOST_WAITING:
+            self._lose(1)
+            self._tell("the disk is too slow: ticks are not recorded")
+            return
+        self._queue.put(_Item(tick, moment, tuple(notes)))
+
+    @property
+    def waiting(self) -> int:
+        """Ticks and notes that were accepted and are not taken up yet."""
+        return self._queue.qsize()
+
+    def note(self, note: Note) -> None:
+        """Keep a bookmark. Returns at once."""
+        self._queue.put(note)
+
+    def close(self) -> Status:
+        """Write what waits and make the file whole, within 10 s; how it went."""
+        self._queue.put(None)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            self._tell("the disk does not answer: the last ticks may be missing")
+        return self.status
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            try:
+                self._take(item)
+            except OSError as error:
+                self._failed(error)
+            except Exception as error:
+                _LOG.exception("a fault of fabmon itself, in recording")
+                self._drop(f"a fault of fabmon itself: {error}")
+        if self._writer is not None:
+            try:
+                self._writer.close()
+                self._update(self._writer)
+            except OSError as error:
+                self._failed(error)
+
+    def _take(self, item: _Item | Note) -> None:
+        if self._writer is None and not self._reopened():
+            self._lose(1)
+            return
+        writer = self._writer
+        assert writer is not None
+        if isinstance(item, Note):
+            writer.note(item)
+            return
+        now_ns = item.tick.time_ns
+        if self._segments.is_full(self._began_ns, now_ns, writer.size):
+            writer = self._next(writer, now_ns)
+        try:
+            writer.write(item.tick, item.moment, item.notes)
+        finally:
+            self._update(writer, ticks=1)
+        if self.status.trouble:
+            _LOG.warning("recording goes on: %s", writer.path)
+            self._set(trouble="")
+
+    def _next(self, before: Writer, now_ns: int) -> Writer:
+        """The next file of a rotation, which knows what the one before did."""
+        before.close()
+        self._bytes_before += before.size
+        self._state = before.state
+        self._writer = None
+        self._writer = self._open(now_ns)
+        for path in self._segments.tidy(self._writer.path, now_ns):
+            _LOG.info("removed %s", path)
+        return self._writer
+
+    def _open(self, now_ns: int) -> Writer:
+        path = self._segments.name(now_ns)
+        session = msgspec.structs.replace(self._session, started_ns=now_ns)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            writer = Writer.create(path, session, self._state)
+        except FileExistsError:
+            writer = resume(path, session)
+        self._began_ns = now_ns
+        self._update(writer)
+        return writer
+
+    def _reopened(self) -> bool:
+        if time.monotonic() < self._retry_at:
+            return False
+        try:
+            self._writer = self._open(time.time_ns())
+        except (OSError, RecordingError) as error:
+            self._drop(_said(error))
+            return False
+        return True
+
+    def _failed(self, error: OSError) -> None:
+        """A write did not work. The writer keeps its ticks in memory and tries with the next."""
+        if self._writer is not None and self._writer.is_open:
+            self._lose(self._writer.take_lost())
+            self._tell(_said(error))
+        else:
+            self._drop(_said(error))
+
+    def _drop(self, text: str) -> None:
+        self._writer = None
+        self._retry_at = time.monotonic() + _RETRY_S
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        if not self.status.trouble:
+            _LOG.warning("not recording: %s", text)
+        self._set(trouble=text)
+
+    def _update(self, writer: Writer, ticks: int = 0) -> None:
+        size = self._bytes_before + writer.size
+        self._set(path=writer.path, bytes=size, ticks=self.status.ticks + ticks)
+
+    def _lose(self, ticks: int) -> None:
+        with self._lock:
+            self._set(lost_ticks=self.status.lost_ticks + ticks)
+
+    def _set(self, **changes: Any) -> None:
+        """Both threads tell how it goes."""
+        with self._lock:
+            self.status = replace(self.status, **changes)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'recording'}: {error.strerror or error}"
+    return str(error)

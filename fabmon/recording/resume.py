@@ -1,0 +1,51 @@
+"""Goes on with a file that was recorded before: another session in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fabmon.recording.frames import Kind
+from fabmon.recording.index import Entry
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import SessionRecord
+from fabmon.recording.rows import Rows
+from fabmon.recording.store import Piece, Store
+from fabmon.recording.writer import Writer
+
+_KEPT = (Kind.NOTE, Kind.MINUTE, Kind.TOPOLOGY)
+
+
+def resume(path: Path, session: SessionRecord) -> Writer:
+    """A writer that appends a session. What a killed writer left provisional is settled first.
+
+    Raises NotARecording, TooNew or OSError; the file is then as it was.
+    """
+    with Recording(path) as before:
+        settled = before.settled_to
+        entries = before.entries()
+        index_at = max((e.at for e in entries if e.header.kind == Kind.INDEX), default=0)
+        last_ns = max((span.until_ns for span in before.spans if not span.provisional), default=0)
+        state = before.state(last_ns)
+        tail = list(before.ticks(last_ns + 1))
+        kept = [_again(before, entry) for entry in entries if _is_kept(entry, settled)]
+        session_before = before.sessions[-1]
+    rows = Rows()
+    rows.seat(state.hellos)
+    store = Store(path, settled=settled, index_at=index_at)
+    writer = Writer(store, session_before, state, rows)
+    try:
+        writer.take_over(tail, kept)
+        writer.begin(session)
+    except BaseException:
+        store.close()
+        raise
+    return writer
+
+
+def _is_kept(entry: Entry, settled: int) -> bool:
+    return entry.at >= settled and entry.header.kind in _KEPT
+
+
+def _again(before: Recording, entry: Entry) -> Piece:
+    head = entry.header
+    return Piece(Kind(head.kind), before.payload(entry), head.time_ns, head.until_ns, head.part)

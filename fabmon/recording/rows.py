@@ -1,0 +1,206 @@
+"""Ticks as they come, as rows of numbers: what a writer holds until a block of them is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.messages import Hello
+from fabmon.fabric.tick import Tick
+from fabmon.recording import block as blocks
+from fabmon.recording import columns
+from fabmon.recording.block import Ticks, packed_seats
+from fabmon.recording.columns import Places
+from fabmon.recording.seats import Filler, Seat, hints
+
+_PART_SAMPLES = 1 << 20
+"""A block frame holds about so many samples: a tenth of a second of work at most, and what one
+flipped byte costs."""
+
+
+class _Row:
+    __slots__ = ("absent", "seq", "there", "time_ns", "values", "worst")
+
+    def __init__(self, tick: Tick, worst: float, values: bytearray, blocks_: int) -> None:
+        self.seq = tick.seq
+        self.time_ns = tick.time_ns
+        self.worst = worst
+        self.values = values
+        self.there = bytearray(blocks_)
+        self.absent: list[int] = []
+
+
+class Rows:
+    """The ticks since the last block."""
+
+    def __init__(self) -> None:
+        self._fillers: dict[str, Filler] = {}
+        self._all: list[Filler] = []
+        self._columns = 0
+        self._blocks = 0
+        self._rows: list[_Row] = []
+        self._last = bytearray()
+        self._packed_seats = b""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def samples(self) -> int:
+        """How many values are held."""
+        return len(self._rows) * max(self._columns, 1)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Times of the first and the last tick."""
+        return self._rows[0].time_ns, self._rows[-1].time_ns
+
+    def seat(self, hellos: Mapping[str, Hello]) -> None:
+        """Give nodes their seats."""
+        for node, hello in hellos.items():
+            self._seat(node, hello)
+
+    def add(self, tick: Tick, worst: float) -> int:
+        """Take a tick; how many rows it took."""
+        self.seat(dict(tick.hellos))
+        before = len(self._rows)
+        self._add_row(tick, worst)
+        first = self._rows[before]
+        counts: dict[str, int] = {}
+        for node, frame in tick.frames:
+            filler = self._fillers.get(node)
+            if filler is None:
+                continue
+            row = first
+            if first.there[filler.block]:
+                # Its second frame at this tick, or a later one.
+                count = counts[node] = counts.get(node, 0) + 1
+                if before + count == len(self._rows):
+                    self._add_row(tick, worst)
+                row = self._rows[before + count]
+            filler.fill(row.values, row.there, frame, row.absent)
+        self._last = self._rows[-1].values
+        return len(self._rows) - before
+
+    def last(self, rows: int) -> list[bytes | bytearray | memoryview]:
+        """The payload of a block frame of the last rows, for all nodes at once, in pieces.
+
+        Nothing is spent on compressing it: it will soon be replaced.
+        """
+        if not self._packed_seats:
+            self._packed_seats = packed_seats([each.seat for each in self._all])
+        if rows > 1 or not self._all:
+            return [self._part(self._all, self._rows[-rows:])]
+        row = self._rows[-1]
+        absent = _absent([row], 0, self._columns)
+        pieces = columns.stored(row.values)
+        small = (
+            ticks_of([row]).planes(),
+            np.packbits(np.frombuffer(row.there, np.bool_)).tobytes(),
+            blocks.absent_bytes(absent, 1),
+        )
+        sections = [self._packed_seats, *(b"".join(columns.stored(each)) for each in small)]
+        lengths = [*map(len, sections), sum(map(len, pieces))]
+        return [columns.table_of(lengths), *sections, *pieces]
+
+    def parts(self) -> Iterator[bytes]:
+        """The payloads of block frames of all rows, some nodes each."""
+        some: list[Filler] = []
+        samples = 0
+        for filler in self._all:
+            some.append(filler)
+            samples += filler.seat.columns * len(self._rows)
+            if samples >= _PART_SAMPLES:
+                yield self._part(some, self._rows)
+                some, samples = [], 0
+        if some or not self._all:
+            yield self._part(some, self._rows)
+
+    def clear(self) -> None:
+        """Forget the ticks; nodes keep their seats, and what they had before a new one is gone."""
+        self._rows = []
+        if len(self._all) != len(self._fillers):
+            last, self._last = self._last, bytearray()
+            old = list(self._fillers.items())
+            self._all, self._columns, self._blocks = [], 0, 0
+            for node, before in old:
+                self._fillers[node] = after = self._place(node, before.hello)
+                width = 8 * after.seat.columns
+                self._last[8 * after.start :] = last[8 * before.start : 8 * before.start + width]
+
+    def _seat(self, node: str, hello: Hello) -> None:
+        widths = tuple(info.width() for info in hello.blocks)
+        known = self._fillers.get(node)
+        if known is None or known.seat.widths != widths or not known.hello.counts_like(hello):
+            self._fillers[node] = self._place(node, hello)
+
+    def _place(self, node: str, hello: Hello) -> Filler:
+        seat = Seat(node, tuple(info.width() for info in hello.blocks))
+        filler = Filler(hello, seat, self._columns, self._blocks)
+        self._all.append(filler)
+        self._columns += seat.columns
+        self._blocks += seat.blocks
+        self._packed_seats = b""
+        return filler
+
+    def _add_row(self, tick: Tick, worst: float) -> None:
+        last = self._rows[-1].values if self._rows else self._last
+        values = bytearray(last)
+        values.extend(bytes(8 * self._columns - len(last)))
+        self._rows.append(_Row(tick, worst, values, self._blocks))
+
+    def _part(self, some: list[Filler], rows: list[_Row]) -> bytes:
+        """The payload of a block of some seats, which lie side by side, over some rows."""
+        seats = [filler.seat for filler in some]
+        first = some[0].start if some else 0
+        start = some[0].block if some else 0
+        stop = first + sum(seat.columns for seat in seats)
+        end = start + sum(seat.blocks for seat in seats)
+        values = np.zeros((len(rows), stop - first), np.uint64)
+        there = np.zeros((len(rows), end - start), np.bool_)
+        for number, row in enumerate(rows):
+            # A row from before a node came is shorter than one from after.
+            part = np.frombuffer(row.values, np.uint64)[first:stop]
+            values[number, : len(part)] = part
+            blocks_ = np.frombuffer(row.there, np.bool_)[start:end]
+            there[number, : len(blocks_)] = blocks_
+        if not there[0].all():
+            _carry_back(values, there, some)
+        absent = _absent(rows, first, stop)
+        return blocks.encode(seats, ticks_of(rows), there, absent, values, hints(some))
+
+
+def ticks_of(rows: Sequence[_Row]) -> Ticks:
+    """Which tick each row belongs to."""
+    return Ticks(
+        np.array([row.seq for row in rows], np.int64),
+        np.array([row.time_ns for row in rows], np.int64),
+        np.array([row.worst for row in rows], np.float32),
+    )
+
+
+def _absent(rows: Sequence[_Row], first: int, stop: int) -> Places:
+    """Pairs of row and column, counted from `first`."""
+    pairs = [
+        (number, column - first)
+        for number, row in enumerate(rows)
+        for column in row.absent
+        if first <= column < stop
+    ]
+    return np.array(pairs, np.intp).reshape(-1, 2)
+
+
+def _carry_back(values: NDArray[np.uint64], there: NDArray[np.bool_], some: list[Filler]) -> None:
+    """Give columns that were not there from the start their first value before it: no jump."""
+    firsts = there.argmax(axis=0)
+    block = column = 0
+    for filler in some:
+        for width in (0, *filler.seat.widths):
+            count = width or filler.seat.columns - sum(filler.seat.widths)
+            first = int(firsts[block])
+            if first and not values[:first, column : column + count].any():
+                values[:first, column : column + count] = values[first, column : column + count]
+            block += 1
+            column += count

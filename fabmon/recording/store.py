@@ -1,0 +1,140 @@
+"""The file of a recording, as its writer sees it: what is settled, and behind it what is not yet.
+
+Provisional frames are appended tick by tick. When they amount to a block, the block is appended
+behind them, then copied over them, then the file is cut off behind the copy: killed at any moment,
+it holds every tick at least once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fabmon.recording import index
+from fabmon.recording.frames import Flag, Kind, frame, header
+from fabmon.recording.index import Entry
+
+_INDEX_EVERY = 128
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Piece(NamedTuple):
+    """A frame to be: what it holds, and what its header says of it."""
+
+    kind: Kind
+    payload: bytes
+    time_ns: int
+    until_ns: int
+    part: int = 0
+    worst: float = float("nan")
+
+
+class Store:
+    """Appends frames to a file. Raises OSError; the file then ends as it did before the call.
+
+    `settled` is where the settled part ends, `end` where the file does.
+    """
+
+    def __init__(self, path: Path, *, settled: int = 0, index_at: int = 0) -> None:
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (0 if settled else os.O_CREAT | os.O_EXCL)
+        self._fd = os.open(path, flags, 0o640)
+        self.is_open = True
+        self.settled = settled
+        self.end = os.fstat(self._fd).st_size
+        self._index_at = index_at
+        self._unlisted: list[Entry] = []
+        self._listed_to = settled
+
+    def append(self, piece: Piece) -> None:
+        """Add a provisional frame."""
+        self._write(self._frame(piece, Flag.PROVISIONAL), self.end)
+
+    def append_block(self, payload: Sequence[Buffer], time_ns: int) -> None:
+        """Add a provisional block of one tick, whose payload comes in pieces."""
+        block = frame(
+            Kind.BLOCK,
+            *payload,
+            time_ns=time_ns,
+            flags=Flag.PROVISIONAL,
+            index_at=self._index_at,
+        )
+        size = sum(map(len, block))
+        if os.pwritev(self._fd, block, self.end) == size:
+            self.end += size
+        else:
+            self._write(b"".join(block), self.end)
+
+    def settle(self, pieces: Sequence[Piece]) -> None:
+        """Put settled frames in the place of all that is provisional."""
+        frames = [self._frame(piece) for piece in pieces]
+        data = b"".join(frames)
+        start = self.settled
+        if self.end > start:
+            self._write(data, max(self.end, start + len(data)))
+            self._pwrite(data, start)
+            os.ftruncate(self._fd, start + len(data))
+        else:
+            self._write(data, start)
+        self.settled = self.end = start + len(data)
+        at = start
+        for piece, each in zip(pieces, frames, strict=True):
+            found = header(each)
+            assert found is not None
+            self._unlisted.append(Entry(at, found, piece.worst))
+            at += len(each)
+        if len(self._unlisted) >= _INDEX_EVERY:
+            self.write_index()
+
+    def write_index(self) -> None:
+        """List all frames since the last time. Only when nothing is provisional."""
+        if not self._unlisted or self.end != self.settled:
+            return
+        first, last = self._unlisted[0].header, self._unlisted[-1].header
+        payload = index.encode(self._unlisted, self._listed_to)
+        at = self.end
+        piece = Piece(Kind.INDEX, payload, first.time_ns, last.until_ns)
+        self._write(self._frame(piece), at)
+        self.settled, self._index_at = self.end, at
+        self._unlisted, self._listed_to = [], self.end
+
+    def close(self) -> None:
+        """Let the file go."""
+        self.is_open = False
+        os.close(self._fd)
+
+    def sync(self) -> None:
+        """Have what is written reach the disk."""
+        os.fdatasync(self._fd)
+
+    def _frame(self, piece: Piece, flags: int = 0) -> bytes:
+        return b"".join(
+            frame(
+                piece.kind,
+                piece.payload,
+                time_ns=piece.time_ns,
+                until_ns=piece.until_ns,
+                part=piece.part,
+                flags=flags,
+                index_at=self._index_at,
+            )
+        )
+
+    def _write(self, data: bytes, at: int) -> None:
+        """Write at the file's end or behind it; take back what did not go in whole."""
+        try:
+            self._pwrite(data, at)
+        except OSError:
+            os.ftruncate(self._fd, self.end)
+            raise
+        self.end = at + len(data)
+
+    def _pwrite(self, data: bytes, at: int) -> None:
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self._fd, left, at)
+            left = left[written:]
+            at += written

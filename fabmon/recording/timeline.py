@@ -1,0 +1,172 @@
+"""Several recordings as one timeline: files of a rotation, of one day after the other."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.moment import Floats
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.recording.errors import NotARecording
+from fabmon.recording.minutes import Minute
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import Note
+from fabmon.recording.scan import Loss
+
+SUFFIX = ".fabrec"
+_LATEST = (1 << 63) - 1
+
+
+class Timeline:
+    """Recordings by time. Ticks of one session keep their numbers; those of several are numbered
+    by their time, so that what was not recorded is a gap.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises RecordingError or OSError; a directory stands for the recordings in it."""
+        self._stack = ExitStack()
+        files = [self._stack.enter_context(Recording(path)) for path in _files(paths)]
+        self.files = sorted(files, key=lambda each: (each.start_ns or _LATEST, str(each.path)))
+        self._single = len(files) == 1 and len(files[0].sessions) == 1
+
+    def close(self) -> None:
+        """Let the files go."""
+        self._stack.close()
+
+    def __enter__(self) -> Timeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def start_ns(self) -> int:
+        """Time of the first tick; 0 when there is none."""
+        return min((each.start_ns for each in self.files if each.start_ns), default=0)
+
+    @property
+    def until_ns(self) -> int:
+        """Time of the last tick."""
+        return max(each.until_ns for each in self.files)
+
+    @property
+    def hosts(self) -> list[Host]:
+        """Every node that was watched in any."""
+        return list({host.name: host for each in self.files for host in each.hosts}.values())
+
+    @property
+    def interval_s(self) -> float:
+        """From one tick to the next."""
+        return self.files[0].interval_s
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(each.size for each in self.files)
+
+    @property
+    def losses(self) -> list[tuple[Path, Loss]]:
+        """What could not be read so far."""
+        return [(each.path, loss) for each in self.files for loss in each.all_losses]
+
+    def warm(self) -> None:
+        """Read what every seek needs, so that the first one takes no longer than others."""
+        for each in self.files[-1:]:
+            each.warm()
+
+    def refresh(self) -> bool:
+        """Take in what was written since; whether there was anything."""
+        return sum(each.refresh() for each in self.files) > 0
+
+    def ticks(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Tick]:
+        """Every tick from a time up to and with another."""
+        if self._single:
+            return self.files[0].ticks(from_ns, until_ns)
+        return self._merged(from_ns, until_ns)
+
+    def prime(self, at_ns: int) -> list[Tick]:
+        """What brings a history to where it was before a time; see Recording.prime."""
+        before = [each for each in self.files if each.start_ns and each.start_ns < at_ns]
+        within = [each for each in before if each.until_ns >= at_ns] or before[-1:]
+        if self._single or not within:
+            return within[0].prime(at_ns) if within else []
+        primes = sorted(
+            (tick for each in within for tick in each.prime(at_ns)), key=lambda tick: tick.time_ns
+        )
+        last = self._seq(at_ns) - len(primes)
+        return [
+            msgspec.structs.replace(tick, seq=last + number) for number, tick in enumerate(primes)
+        ]
+
+    def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:
+        """Bookmarks, and what was found at the time, by time."""
+        found = [note for each in self.files for note in each.notes(from_ns, until_ns)]
+        return sorted(found, key=lambda note: note.time_ns)
+
+    def minutes(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Minute]:
+        """What was drawn, minute by minute."""
+        for each in self.files:
+            yield from each.minutes(from_ns, until_ns)
+
+    def strip(self, from_ns: int, until_ns: int, bins: int) -> Floats:
+        """[bins] utilisation of the busiest link of the fabric in each; NaN where none is known."""
+        strips = [each.strip(from_ns, until_ns, bins) for each in self.files]
+        strip: Floats = np.fmax.reduce(strips)
+        return strip
+
+    def _seq(self, time_ns: int) -> int:
+        return round((time_ns - self.start_ns) / (self.interval_s * 1e9))
+
+    def _merged(self, from_ns: int, until_ns: int) -> Iterator[Tick]:
+        """All ticks by time, numbered by it; who is watched no more is said to be lost."""
+        last = -1
+        current = (-1, -1)
+        streams = [
+            _stream(number, each, from_ns, until_ns) for number, each in enumerate(self.files)
+        ]
+        for _, file, session, tick in heapq.merge(*streams, key=lambda each: each[:3]):
+            last = max(last + 1, self._seq(tick.time_ns))
+            statuses = tick.statuses
+            if (file, session) != current:
+                statuses = (*self._left_behind(current, (file, session), tick.time_ns), *statuses)
+                current = (file, session)
+            yield msgspec.structs.replace(tick, seq=last, statuses=statuses)
+
+    def _left_behind(
+        self, before: tuple[int, int], now: tuple[int, int], time_ns: int
+    ) -> list[NodeStatus]:
+        """States of the nodes that only the session before watched, if it is over."""
+        if before[0] < 0 or (before[0] != now[0] and self.files[before[0]].until_ns >= time_ns):
+            return []
+        watched = {host.name for host in self.files[now[0]].sessions[now[1]].hosts}
+        return [
+            NodeStatus(host.name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
+            for host in self.files[before[0]].sessions[before[1]].hosts
+            if host.name not in watched
+        ]
+
+
+def _stream(
+    number: int, file: Recording, from_ns: int, until_ns: int
+) -> Iterator[tuple[int, int, int, Tick]]:
+    for session, tick in file.numbered(from_ns, until_ns):
+        yield tick.time_ns, number, session, tick
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.glob(f"*{SUFFIX}"))
+            if not inside:
+                raise NotARecording(f"{path}: a directory without recordings (*{SUFFIX})")
+            files += inside
+        else:
+            files.append(path)
+    return files

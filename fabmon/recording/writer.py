@@ -1,0 +1,235 @@
+"""Writes a recording: every tick at once, and again in a block that is ten times smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from fabmon.fabric.model import Fabric
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import Tick
+from fabmon.recording.frames import Kind
+from fabmon.recording.minutes import MINUTE_NS, MinuteMaker
+from fabmon.recording.records import (
+    EventsRecord,
+    Note,
+    PortRecord,
+    SessionRecord,
+    TopologyRecord,
+)
+from fabmon.recording.rows import Rows
+from fabmon.recording.state import State
+from fabmon.recording.store import Piece, Store
+from fabmon.recording.zstd import compress
+
+_BLOCK_TICKS = 256
+_BLOCK_SAMPLES = 2 << 20
+"""A block ends at either. More samples take longer to seek, fewer ticks more room."""
+
+_STATE_EVERY_NS = 600_000_000_000
+
+
+class Writer:
+    """One session in one file. Nothing of it raises anything but OSError.
+
+    After an OSError the file ends where it ended before, and the tick is kept in memory: it is
+    written with the block that it belongs to, if there is room by then.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session: SessionRecord,
+        state: State | None = None,
+        rows: Rows | None = None,
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._state = state or State(session)
+        self._rows = rows or Rows()
+        self._settled: list[Piece] = []
+        self._minutes = MinuteMaker()
+        self._topology = -1
+        self._tick = (0, 0)
+        self._state_ns = 0
+        self._worst = float("nan")
+        self._lost = 0
+
+    @classmethod
+    def create(cls, path: Path, session: SessionRecord, state: State | None = None) -> Writer:
+        """A new file. Raises FileExistsError when there is one.
+
+        `state` is what is known already, when this file goes on where another one ended.
+        """
+        writer = cls(Store(path), session, state)
+        writer.begin(session)
+        return writer
+
+    def begin(self, session: SessionRecord) -> None:
+        """Start a session: what comes from here on is of it."""
+        now = session.started_ns
+        pieces = [_json(Kind.SESSION, session, now)]
+        self._session = self._state.session = session
+        if self._state.hellos or self._state.statuses:
+            pieces += self._state_pieces(now)
+            self._rows.seat(self._state.hellos)
+        self._store.settle(pieces)
+
+    def take_over(self, ticks: Sequence[Tick], kept: Sequence[Piece]) -> None:
+        """Settle what another writer left provisional. Raises OSError."""
+        self._settled += kept
+        for tick in ticks:
+            self._settled += self._pieces(tick, None, ())
+            self._rows.add(tick, float("nan"))
+            self._tick = (tick.seq, tick.time_ns)
+        self.settle()
+        self._store.write_index()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still write."""
+        return self._store.is_open
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._store.end
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._store.path
+
+    @property
+    def state(self) -> State:
+        """What all that was written amounts to."""
+        return self._state
+
+    def write(self, tick: Tick, moment: Moment | None = None, notes: Sequence[Note] = ()) -> None:
+        """Take a tick, what was drawn of it, and what was found in it. Raises OSError."""
+        worst = float("nan") if moment is None else _worst(moment)
+        pieces = self._pieces(tick, moment, notes)
+        self._settled += pieces
+        rows = self._rows.add(tick, worst)
+        self._worst = float(np.fmax(self._worst, worst))
+        self._tick = (tick.seq, tick.time_ns)
+        full = len(self._rows) >= _BLOCK_TICKS or self._rows.samples >= _BLOCK_SAMPLES
+        if full:
+            self.settle()
+            return
+        for piece in pieces:
+            self._store.append(piece)
+        self._store.append_block(self._rows.last(rows), tick.time_ns)
+
+    def take_lost(self) -> int:
+        """How many ticks were given up since the last time."""
+        lost, self._lost = self._lost, 0
+        return lost
+
+    def note(self, note: Note) -> None:
+        """Keep a bookmark. Raises OSError."""
+        piece = _json(Kind.NOTE, note, note.time_ns, part=len(self._settled))
+        self._settled.append(piece)
+        self._store.append(piece)
+
+    def settle(self) -> None:
+        """Make a block of the ticks that are not in one. Raises OSError."""
+        if not len(self._rows):
+            return
+        first_ns, last_ns = self._rows.span
+        blocks = [
+            Piece(Kind.BLOCK, payload, first_ns, last_ns, part, self._worst)
+            for part, payload in enumerate(self._rows.parts(), start=1)
+        ]
+        state: list[Piece] = []
+        if last_ns - self._state_ns >= _STATE_EVERY_NS:
+            state = self._state_pieces(last_ns)
+        try:
+            self._store.settle([*self._settled, *blocks, *state])
+        except OSError:
+            if self._rows.samples < 2 * _BLOCK_SAMPLES and len(self._rows) < 2 * _BLOCK_TICKS:
+                raise
+            self._lost += len(self._rows)
+            self._forget()
+            raise
+        self._forget()
+
+    def close(self) -> None:
+        """Make the file whole: all in blocks, and an index to its end. Raises OSError."""
+        try:
+            minute = self._minutes.finish()
+            if minute is not None:
+                self._settled.append(self._minute(*minute))
+            self.settle()
+            if self._settled:
+                self._store.settle(self._settled)
+                self._settled = []
+            self._store.settle([Piece(Kind.END, b"", self._tick[1], self._tick[1])])
+            self._store.write_index()
+        finally:
+            self._store.close()
+
+    def _forget(self) -> None:
+        self._settled = []
+        self._rows.clear()
+        self._worst = float("nan")
+
+    def _pieces(self, tick: Tick, moment: Moment | None, notes: Sequence[Note]) -> list[Piece]:
+        """All that a tick adds beside its counters, in the order to be written."""
+        self._state.apply(tick)
+        pieces: list[Piece] = []
+        if tick.hosts or tick.hellos or tick.statuses or tick.notices:
+            events = EventsRecord(
+                seq=tick.seq,
+                time_ns=tick.time_ns,
+                hosts=tick.hosts,
+                hellos=tick.hellos,
+                statuses=tick.statuses,
+                notices=tick.notices,
+            )
+            pieces.append(_json(Kind.EVENTS, events, tick.time_ns))
+        if moment is not None:
+            minute = self._minutes.add(moment)
+            if minute is not None:
+                pieces.append(self._minute(*minute))
+            if moment.fabric.version != self._topology:
+                self._topology = moment.fabric.version
+                pieces.append(_json(Kind.TOPOLOGY, _topology(moment.fabric), tick.time_ns))
+        at = len(self._settled)
+        pieces += [
+            _json(Kind.NOTE, note, note.time_ns, part=at + number)
+            for number, note in enumerate(notes)
+        ]
+        return pieces
+
+    def _minute(self, start_ns: int, payload: bytes) -> Piece:
+        return Piece(Kind.MINUTE, payload, start_ns, start_ns + MINUTE_NS)
+
+    def _state_pieces(self, time_ns: int) -> list[Piece]:
+        self._state_ns = time_ns
+        record, hellos = self._state.record(*self._tick)
+        return [_json(Kind.HELLOS, hellos, time_ns), _json(Kind.STATE, record, time_ns)]
+
+
+def _json(kind: Kind, record: object, time_ns: int, part: int = 0) -> Piece:
+    return Piece(kind, compress(msgspec.json.encode(record)), time_ns, time_ns, part & 0xFFFF)
+
+
+def _worst(moment: Moment) -> float:
+    """Utilisation of the busiest link, as the history worked it out."""
+    return float(moment.past.worst(1, moment.seq)[0])
+
+
+def _topology(fabric: Fabric) -> TopologyRecord:
+    return TopologyRecord(
+        version=fabric.version,
+        ports=tuple(
+            PortRecord(p.row, p.node, p.name, p.label, p.role, p.kind, p.peer)
+            for p in fabric.ports
+            if p.row >= 0
+        ),
+        groups=tuple((group.name, group.rows) for group in fabric.groups),
+    )

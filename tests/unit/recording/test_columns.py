@@ -1,0 +1,68 @@
+"""Counters in columns come back as they were, whatever they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fabmon.recording import columns
+from fabmon.recording.columns import Hints
+from fabmon.recording.errors import Damaged
+from fabmon.recording.zstd import decompress
+
+
+def hints(count: int) -> Hints:
+    like = np.full(count, -1, np.intp)
+    like[count // 2 :] = np.arange(count - count // 2)
+    return Hints(np.arange(count) // 3, like)
+
+
+def back(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return columns.decode(columns.encode(values, hints(values.shape[1])), *values.shape).matrix()
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> NDArray[np.uint64]:
+    """Steady, related, wrapping and wild columns side by side."""
+    rows = draw(st.integers(1, 12))
+    steps = st.one_of(
+        st.just(0), st.integers(0, 3), st.integers(0, 1 << 36), st.integers(0, (1 << 64) - 1)
+    )
+    made: list[NDArray[np.uint64]] = []
+    for follows in draw(st.lists(st.booleans(), max_size=9)):
+        if made and follows:
+            made.append(made[-1] // np.uint64(draw(st.integers(1, 5000))))
+            continue
+        first = draw(st.integers(0, (1 << 64) - 1))
+        rest = draw(st.lists(steps, min_size=rows - 1, max_size=rows - 1))
+        made.append(np.cumsum(np.array([first, *rest], np.uint64), dtype=np.uint64))
+    return np.stack(made, axis=1) if made else np.empty((rows, 0), np.uint64)
+
+
+@given(matrices())
+def test_any_columns_come_back(values: NDArray[np.uint64]) -> None:
+    np.testing.assert_array_equal(back(values), values)
+
+
+def test_what_moves_alike_takes_little_room() -> None:
+    rng = np.random.default_rng(1)
+    sent = np.cumsum(rng.integers(40 << 30, 50 << 30, 200)).astype(np.uint64)
+    packets = sent // np.uint64(4096)
+    alone = columns.encode(sent[:, None], hints(1))
+    both = columns.encode(np.stack([sent, packets], axis=1), hints(2))
+    assert sum(map(len, both)) < 1.3 * sum(map(len, alone))
+
+
+def test_stored_sections_are_zstd_of_any_length() -> None:
+    for length in (0, 1, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_000):
+        data = bytes(length)
+        assert decompress(b"".join(columns.stored(data))) == data
+
+
+@given(st.binary(max_size=200))
+def test_sections_that_are_none_are_damaged_not_a_fault(data: bytes) -> None:
+    with pytest.raises(Damaged):
+        columns.decode([data, data, data], 3, 3)

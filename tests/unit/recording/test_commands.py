@@ -1,0 +1,135 @@
+"""record, replay, info, verify and cut, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fabmon.cli.amounts import moment, seconds, size
+from fabmon.recording.frames import Kind
+from fabmon.recording.reader import Recording
+from tests.making import SECOND_NS, START_NS
+from tests.unit.recording.making import long_ticks, quiet_ticks, ticks_in, write
+from tests.unit.test_cli import fabmon
+
+
+def test_a_recorded_session_replays_to_the_same_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    live = fabmon(
+        "--record", str(path), "--format", "jsonl", "--duration", "2", "--interval", "0.5"
+    )
+    assert live.returncode == 0, live.stderr
+    assert live.stderr.startswith("fabmon: recorded ")
+    again = fabmon("replay", str(path), "--speed", "max", "--format", "jsonl")
+    assert again.stdout == live.stdout
+    assert "1/1 nodes up" in fabmon("replay", str(path), "--format", "table").stdout
+
+
+def test_record_ends_whole_when_it_is_told_to(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    command = [str(Path(sys.executable).with_name("fabmon")), "record", "--interval", "0.2"]
+    with subprocess.Popen(
+        [*command, "-o", str(path)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not path.exists() or path.stat().st_size < 10_000:
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 0, said
+    with Recording(path) as recording:
+        assert recording.is_closed
+        assert recording.hosts
+    assert str(path) in said
+
+
+def test_info_says_what_a_recording_holds(tmp_path: Path) -> None:
+    write(tmp_path / "a.fabrec", quiet_ticks(300))
+    done = fabmon("info", str(tmp_path / "a.fabrec"))
+    assert "2025-11-21 04:40:00Z to 2025-11-21 04:44:59Z (0:04:59), 300 ticks" in done.stdout
+    assert "nodes  7" in done.stdout
+    found = json.loads(fabmon("info", "--format", "json", str(tmp_path)).stdout)
+    assert (found[0]["ticks"], found[0]["closed"], found[0]["lost_bytes"]) == (300, True, 0)
+
+
+def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(300))
+    assert fabmon("verify", str(path)).stdout == f"{path}: sound\n"
+    with Recording(path) as recording:
+        block = next(e for e in recording.entries() if e.header.kind == Kind.BLOCK)
+    data = bytearray(path.read_bytes())
+    data[block.at + 100] ^= 1
+    path.write_bytes(data)
+    done = fabmon("verify", str(path))
+    assert done.returncode == 5
+    assert f"{block.end - block.at} of {len(data)} bytes are lost, in 1 places" in done.stdout
+    assert "a frame (B) that is damaged" in done.stderr
+    replay = fabmon("replay", str(path), "--speed", "max", "--format", "jsonl")
+    assert replay.returncode == 0
+    assert "are lost" in replay.stderr
+
+
+def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
+    ticks = long_ticks()
+    write(tmp_path / "a.fabrec", ticks)
+    cut = tmp_path / "b.fabrec"
+    arguments = ("cut", str(tmp_path / "a.fabrec"), "--from", "+100s", "--to", "04:42")
+    done = fabmon(*arguments, "-o", str(cut))
+    assert done.returncode == 0, done.stderr
+    assert [tick.frames for tick in ticks_in(cut)[2:]] == [tick.frames for tick in ticks[100:121]]
+    assert len(ticks_in(cut)[0].hellos) == 7
+    again = fabmon(*arguments, "-o", str(cut))
+    assert again.returncode == 2
+    assert "there is such a file already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("replay", "FILE", "--at", "noon"), "--from noon: a time such as 14:03"),
+        (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
+        (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
+        (("replay", "FILE", "--speed", "fast"), "--speed fast: a number such as 0.5 or 8, or max"),
+        (("replay", __file__), "not a recording of fabmon"),
+        (("verify",), "name a recording"),
+        (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
+        (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
+        (("record", "-o", __file__), "not a recording of fabmon: choose another file"),
+        (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
+    ],
+)
+def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(30))
+    done = fabmon(*(str(path) if each == "FILE" else each for each in arguments))
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+
+
+def test_amounts() -> None:
+    assert [seconds(each) for each in ("90", "1.5h", "7d", "2x")] == [90, 5400, 604_800, None]
+    assert [size(each) for each in ("64MB", "1GiB", "12", "h")] == [64_000_000, 1 << 30, None, None]
+
+
+def test_moments_of_a_recording() -> None:
+    until_ns = START_NS + 7200 * SECOND_NS  # 04:40:00 to 06:40:00
+
+    def at(text: str) -> float | None:
+        found = moment(text, START_NS, until_ns, [START_NS + 5 * SECOND_NS])
+        return None if found is None else (found - START_NS) / 1e9
+
+    assert at("04:41") == 60
+    assert at("05:00:30") == 1230
+    assert at("03:00") == 22 * 3600 + 20 * 60
+    assert at("-10m") == 7200 - 600
+    assert at("+1h") == 3600
+    assert at("event 1") == 5
+    assert at("event 2") is None
+    assert at("2025-11-21 04:41:00") == 60
+    assert at("2025-11-21T05:41:00+01:00") == 60
+    assert at("tomorrow") is None

@@ -1,0 +1,377 @@
+"""What was recorded is there: whole, growing, killed, truncated, damaged, of a newer version."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fabmon.fabric.tick import Tick
+from fabmon.recording.errors import NotARecording, TooNew
+from fabmon.recording.frames import HEADER_BYTES, Kind, frame
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import FORMAT, Note, SessionRecord
+from fabmon.recording.resume import resume
+from fabmon.recording.store import Store
+from fabmon.recording.writer import Writer
+from fabmon.recording.zstd import compress
+from tests.making import SECOND_NS, START_NS, LeafSpine
+from tests.unit.recording.making import (
+    by_node,
+    eventful_ticks,
+    long_ticks,
+    quiet_ticks,
+    session,
+    ticks_in,
+    write,
+)
+
+
+def test_every_tick_comes_back_as_it_was(tmp_path: Path) -> None:
+    ticks = eventful_ticks()
+    write(tmp_path / "a.fabrec", ticks)
+    assert by_node(ticks_in(tmp_path / "a.fabrec")) == by_node(ticks)
+
+
+def test_blocks_follow_each_other(tmp_path: Path) -> None:
+    ticks = quiet_ticks(700)
+    write(tmp_path / "a.fabrec", ticks)
+    with Recording(tmp_path / "a.fabrec") as recording:
+        assert len(recording.spans) == 3
+        assert recording.is_closed
+        assert not recording.losses
+        assert list(recording.ticks()) == ticks
+        assert [seq for _, seq in recording.times()] == list(range(700))
+
+
+def test_a_reader_follows_a_file_that_grows(tmp_path: Path) -> None:
+    ticks = quiet_ticks(300)
+    writer = Writer.create(tmp_path / "a.fabrec", session(LeafSpine()))
+    recording = Recording(tmp_path / "a.fabrec")
+    seen: list[Tick] = []
+    for tick in ticks:
+        writer.write(tick)
+        assert recording.refresh()
+        seen += recording.ticks(seen[-1].time_ns + 1 if seen else 0)
+    assert seen == ticks
+    assert not recording.all_losses
+    writer.close()
+    recording.refresh()
+    assert recording.is_closed
+    assert list(recording.ticks()) == ticks
+    recording.close()
+
+
+WRITE_FOR_EVER = """
+import sys
+from pathlib import Path
+from tests.unit.recording.making import *
+from tests.making import *
+writer = Writer.create(Path(sys.argv[1]), session(LeafSpine()))
+for tick in quiet_ticks(2000):
+    writer.write(tick)
+    print(tick.seq, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [0, 100, 255, 256, 400])
+def test_a_writer_killed_loses_nothing_that_it_had_taken(tmp_path: Path, after: int) -> None:
+    path = tmp_path / "a.fabrec"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) >= after:
+                break
+        process.send_signal(signal.SIGKILL)
+    got = ticks_in(path)
+    assert len(got) > after
+    assert got == quiet_ticks(len(got))
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_killed_while_a_block_is_settled_every_tick_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Each write of the settling is cut short in turn, and so is the file's."""
+    ticks = quiet_ticks(256)
+    writer = write(tmp_path / "a.fabrec", ticks[:255], close=False)
+    calls = 0
+
+    def stop_at(real: object) -> object:
+        def call(*args: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == moment // 2 + 1:
+                if moment % 2 and isinstance(args[1], memoryview):
+                    real(args[0], args[1][: len(args[1]) // 2], args[2])  # type: ignore[operator]
+                raise Killed
+            return real(*args)  # type: ignore[operator]
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", stop_at(os.pwrite))
+        patched.setattr(os, "ftruncate", stop_at(os.ftruncate))
+        with contextlib.suppress(Killed):
+            writer.write(ticks[255])
+    got = ticks_in(tmp_path / "a.fabrec")
+    assert got == ticks[: len(got)]
+    assert len(got) >= 255
+
+
+@pytest.mark.timeout(7200)
+def test_truncated_anywhere_it_holds_every_frame_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    ticks = long_ticks()
+    write(path, ticks, close=False)
+    whole = path.read_bytes()
+    with Recording(path) as recording:
+        entries = recording.entries()
+    blocks = [(e.end, e.header.until_ns) for e in entries if e.header.kind == Kind.BLOCK]
+    everything = by_node(ticks)
+    tail = range(max(HEADER_BYTES + 1, len(whole) - (1 << 16)), len(whole))
+    chosen = tail if os.environ.get("FABMON_FULL_SWEEP") else _some(tail, [e.at for e in entries])
+    for cut in sorted(chosen, reverse=True):
+        os.truncate(path, cut)
+        kept = max((until for end, until in blocks if end <= cut), default=0)
+        try:
+            got = by_node(ticks_in(path))
+        except NotARecording:
+            assert cut < entries[0].end
+            continue
+        assert [t for t in got if t.time_ns <= kept] == [
+            t for t in everything if t.time_ns <= kept
+        ], cut
+
+
+def _some(every: range, at: list[int]) -> list[int]:
+    """A sample of places, and all those around the beginnings of frames."""
+    around = {place + near for place in at[-40:] for near in (-1, 0, 1, 20, 60)}
+    sample = random.Random(1).sample(every, 150)
+    return sorted({*sample, *(place for place in around if place in every)})
+
+
+@pytest.mark.timeout(7200)
+def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(300)
+    write(path, ticks, close=False)
+    whole = path.read_bytes()
+    with Recording(path) as recording:
+        entries = recording.entries()
+    chance = random.Random(7)
+    times = 10_000 if os.environ.get("FABMON_FULL_SWEEP") else 200
+    for _ in range(times):
+        place = chance.randrange(len(whole))
+        data = bytearray(whole)
+        data[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        hit = next(e for e in entries if e.at <= place < e.end)
+        with Recording(path) as recording:
+            got = {tick.seq: tick for tick in recording.ticks()}
+            list(recording.verify())
+            assert recording.all_losses, place
+        spoilt = range(-1)
+        if hit.header.kind == Kind.BLOCK:
+            first, last = (
+                (ns - START_NS) // SECOND_NS for ns in (hit.header.time_ns, hit.header.until_ns)
+            )
+            spoilt = range(first, last + 1)
+        for tick in ticks:
+            if tick.seq not in spoilt:
+                expected = tick
+                if hit.header.kind == Kind.EVENTS and tick.seq == 0:
+                    expected = msgspec.structs.replace(tick, hellos=(), statuses=())
+                assert got[tick.seq] == expected, (place, hit.header.kind, tick.seq)
+
+
+def test_many_wounds_are_survived(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, eventful_ticks() + quiet_ticks(300)[40:], close=False)
+    whole = path.read_bytes()
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=400))))
+    def wounded(wounds: list[tuple[int, bytes]]) -> None:
+        data = bytearray(whole)
+        for place, noise in wounds:
+            data[place : place + len(noise)] = noise
+        path.write_bytes(data)
+        try:
+            recording = Recording(path)
+        except (NotARecording, TooNew):
+            return
+        with recording:
+            list(recording.ticks())
+            list(recording.verify())
+            recording.prime(START_NS + 200 * SECOND_NS)
+            recording.notes()
+
+    wounded()
+
+
+def test_something_else_is_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    path.write_bytes(b"PK\x03\x04 or whatever")
+    with pytest.raises(NotARecording, match="not a recording of fabmon"):
+        Recording(path)
+    path.write_bytes(b"")
+    with pytest.raises(NotARecording):
+        Recording(path)
+
+
+def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
+    ticks = quiet_ticks(3)
+    for major, minor in ((FORMAT[0], FORMAT[1] + 7), (FORMAT[0] + 1, 0)):
+        path = tmp_path / f"{major}.{minor}.fabrec"
+        record = msgspec.to_builtins(session(LeafSpine()))
+        record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
+        said = compress(msgspec.json.encode(record))
+        path.write_bytes(b"".join(frame(Kind.SESSION, said, time_ns=START_NS)))
+        store = Store(path, settled=path.stat().st_size)
+        writer = Writer(store, session(LeafSpine()))
+        for tick in ticks:
+            writer.write(tick)
+        writer.close()
+        if major == FORMAT[0]:
+            assert ticks_in(path) == ticks
+        else:
+            with pytest.raises(TooNew, match="newer fabmon"):
+                Recording(path)
+
+
+def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(3)
+    write(path, ticks)
+    whole = path.read_bytes()
+    strange = bytearray(b"".join(frame(Kind.END, b"who knows", time_ns=START_NS)))
+    strange[4:5] = b"q"
+    import struct
+    import zlib
+
+    strange[HEADER_BYTES - 4 : HEADER_BYTES] = struct.pack("<I", zlib.crc32(strange[:40]))
+    path.write_bytes(whole + bytes(strange))
+    with Recording(path) as recording:
+        assert list(recording.ticks()) == ticks
+        assert not recording.all_losses
+
+
+def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    first = eventful_ticks()
+    write(path, first, close=False)
+    later = START_NS + 3600 * SECOND_NS
+    record = SessionRecord(started_ns=later, interval_s=1.0, hosts=session(LeafSpine()).hosts)
+    writer = resume(path, record)
+    second = [
+        msgspec.structs.replace(tick, time_ns=tick.time_ns + 3600 * SECOND_NS)
+        for tick in quiet_ticks(300)
+    ]
+    for tick in second:
+        writer.write(tick)
+    writer.close()
+    with Recording(path) as recording:
+        assert len(recording.sessions) == 2
+        got = list(recording.numbered())
+        assert by_node(t for s, t in got if s == 0) == by_node(first)
+        assert by_node(t for s, t in got if s == 1) == by_node(second)
+        assert not recording.all_losses
+
+
+def test_bookmarks_and_findings_are_kept_with_their_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    writer = Writer.create(path, session(LeafSpine()))
+    ticks = quiet_ticks(300)
+    found = Note(
+        kind="finding", time_ns=ticks[5].time_ns, seq=5, text="leaf1/up1 hot", change="open",
+        finding={"cause": "ecmp_collision"},
+    )  # fmt: skip
+    mark = Note(kind="bookmark", time_ns=ticks[7].time_ns, seq=7, text="here it began")
+    for tick in ticks:
+        writer.write(tick, None, [found, found] if tick.seq == 5 else ())
+        if tick.seq == 7:
+            writer.note(mark)
+            writer.note(msgspec.structs.replace(mark, text="and here"))
+    with Recording(path) as recording:
+        texts = [note.text for note in recording.notes()]
+        assert texts == ["leaf1/up1 hot", "leaf1/up1 hot", "here it began", "and here"]
+        assert recording.notes(until_ns=ticks[6].time_ns)[0] == found
+    writer.close()
+
+
+def test_a_full_disk_keeps_what_was_written_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = quiet_ticks(600)
+    path = tmp_path / "a.fabrec"
+    writer = write(path, ticks[:100], close=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", _half_then_full(os.pwrite))
+        patched.setattr(os, "pwritev", lambda fd, data, at: os.pwrite(fd, b"".join(data)[:9], at))
+        for tick in ticks[100:110]:
+            with pytest.raises(OSError, match="No space left"):
+                writer.write(tick)
+        assert ticks_in(path) == ticks[:100]
+    for tick in ticks[110:]:
+        writer.write(tick)
+    writer.close()
+    assert ticks_in(path) == ticks
+
+
+def _half_then_full(real: object) -> object:
+    def pwrite(fd: int, data: memoryview, at: int) -> int:
+        if len(data) > 100:
+            return int(real(fd, data[: len(data) // 2], at))  # type: ignore[operator]
+        raise OSError(28, "No space left on device")
+
+    return pwrite
+
+
+def test_seeking_tells_all_that_was_known(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    ticks = eventful_ticks()
+    write(path, ticks)
+    with Recording(path) as recording:
+        older, newer = recording.prime(START_NS + 30 * SECOND_NS)
+    assert (older.seq, newer.seq) == (28, 29)
+    assert dict(older.hellos)["gpu001"] == ticks[20].hellos[0][1]
+    assert {s.node: s.state for s in older.statuses}["spine2"] == "lost"
+    assert dict(newer.frames)["gpu001"].blocks == dict(ticks[29].frames)["gpu001"].blocks
+    assert dict(older.frames)["gpu001"].blocks == dict(ticks[28].frames)["gpu001"].blocks
+
+
+def test_the_reader_in_the_documentation_reads_the_same(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "recording.md").read_text()
+    text = page.partition("```python\n")[2].partition("```")[0]
+    assert len(text.splitlines()) <= 80
+    reference: dict[str, object] = {"__name__": "reference"}
+    exec(compile(text, "recording.md", "exec"), reference)
+    for close in (True, False):
+        path = tmp_path / f"{close}.fabrec"
+        ticks = long_ticks()
+        write(path, ticks, close=close)
+        read = reference["read"]
+        got, events = read(path)  # type: ignore[operator]
+        assert got == {
+            (0, tick.time_ns, tick.seq): {(n, f.seq): f.blocks for n, f in tick.frames}
+            for tick in ticks
+        }
+        assert len(events) == sum(
+            bool(t.hellos or t.statuses or t.notices or t.hosts) for t in ticks
+        )
