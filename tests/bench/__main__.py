@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.bench import console, demo, exporters, heatmap, probe, ssh, wire
+from tests.bench import console, demo, exporters, heatmap, probe, rhythm, ssh, wire
 
 
 def main() -> None:
     """Run them all, one after the other: they would disturb each other."""
     console.main()
     demo.main()
+    rhythm.main()
     ssh.main()
     probe.main()
     wire.main()
