@@ -89,7 +89,8 @@ def _clock(at_s: Floats, counts: Floats, reading_s: float) -> float | None:
         return None
     gaps = np.diff(moves)
     usual = float(np.quantile(gaps, 0.25))
-    alike = gaps[gaps < 1.5 * usual]
+    # The readings blur each of its moves by up to one of them.
+    alike = gaps[gaps < max(1.5 * usual, usual + 2.5 * reading_s)]
     if usual < _COARSE_SAMPLES * reading_s or len(alike) < _LEAST_MOVES - 1:
         return None
     regular = float(alike.std()) <= _LIKE_A_CLOCK * float(alike.mean())

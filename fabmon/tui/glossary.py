@@ -6,6 +6,8 @@ _TEXT = """
 absent ·
     nobody can say: the device has no such counter, we may not read it, or it is not known yet.
     Never zero.
+burst
+    fast samples of one port, 50 a second for 5 s, by its own node: `B` on the port's page.
 busiest
     the ports with the most of the metric in use, now.
 CNP
@@ -14,6 +16,11 @@ CNP
 collision
     more large flows than its share were hashed onto one link of an ECMP group, while others
     have room.
+comm
+    share of a step in which the job communicates; a range where samples are too coarse for one
+    number.
+compute-bound
+    less than a fifth of the step is communication: a faster network would change little.
 confidence
     how sure a finding is, from what was seen: 100 % is a fact, less is a judgement.
 config
@@ -84,6 +91,8 @@ miscabled
     two sources name different far ends for a port: the cable is in the wrong place, or the plan.
 neighbour MAC
     the address seen at the other end of a cable; it tells who that is when both are watched.
+network-bound
+    more than half of the step is communication.
 node
     a machine watched: a host or a switch.
 NUMA
@@ -112,6 +121,11 @@ rail
     the NIC of the same index in every host: r0, r1 … Collectives run along rails.
 RDMA only
     the port's bytes are those of RDMA alone: the wire carries more.
+resolution
+    the shortest time that a burst can tell apart: that of the reading, or the counter's own.
+rhythm
+    the steps of training, seen in byte counters alone. Hosts whose traffic moves together are one
+    job, called by its first host.
 rx
     received: into the port named.
 saturated ≥
@@ -126,6 +140,8 @@ stall
     rate; an estimate.
 starting
     the probe is on its way into the node's python3.
+step
+    one iteration of training, and how long it takes; in brackets what it was before it changed.
 switch
     a node that forwards for others.
 tick

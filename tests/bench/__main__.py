@@ -10,6 +10,7 @@ from tests.bench import (
     heatmap,
     probe,
     recording,
+    rhythm,
     ssh,
     wire,
 )
@@ -20,6 +21,7 @@ def main() -> None:
     console.main()
     engine.main()
     demo.main()
+    rhythm.main()
     ssh.main()
     probe.main()
     wire.main()

@@ -11,7 +11,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
-from fabmon.tui.app import FabmonApp
+from fabmon.tui.app import AskBurst, FabmonApp
 from fabmon.tui.captions import Caption
 from tests.tui.scenes import World
 
@@ -73,6 +73,7 @@ async def running(
     color: str = "truecolor",
     mark: str = "",
     captions: Sequence[Caption] = (),
+    ask_burst: AskBurst | None = None,
 ) -> AsyncIterator[Running]:
     """The app, with the scene of tick `seq` drawn (none without a world)."""
     queue: asyncio.Queue[Scene | None] = asyncio.Queue()
@@ -82,7 +83,13 @@ async def running(
             yield scene
 
     app = FabmonApp(
-        scenes(), title="pod7", color=color, mark=mark, captions=captions, clock=lambda: 0.0
+        scenes(),
+        title="pod7",
+        color=color,
+        mark=mark,
+        captions=captions,
+        ask_burst=ask_burst,
+        clock=lambda: 0.0,
     )
     async with app.run_test(size=size) as pilot:
         run = Running(app, pilot, queue)

@@ -1,7 +1,7 @@
 """Follows the rhythm of every job, tick by tick, and says when one changed.
 
 It keeps the last minutes of traffic and spreads its work over the ticks: who belongs together every
-tenth of them, a job every few.
+tenth of them, one job in each of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from fabmon.fabric.moment import Floats, Moment
 _GROUP_EVERY = 10
 _GROUP_EVERY_AT_FIRST = 2
 _GROUP_TICKS = 90
-_A_TICK = 2
 _LOOK_EVERY = 2
 _MOST_JOBS = 16
 _SAME_JOB = 0.5
@@ -59,15 +58,15 @@ class Conductor:
         """The rhythms at this moment, and what has just changed, a line each."""
         traffic = self._traffic
         traffic.accept(moment)
+        news: list[str] = []
+        # One thing a tick, so that no tick is long: the job that was looked at longest ago.
+        job = min(self._jobs, key=lambda job: job.looked_seq, default=None)
         if self._is_time_to_group(moment.seq):
             self._grouped_seq = moment.seq
             self._group(moment.interval_s)
-        news = []
-        due = [job for job in self._jobs if moment.seq - job.looked_seq >= _LOOK_EVERY]
-        # Those that were looked at longest ago.
-        for job in sorted(due, key=lambda job: job.looked_seq)[:_A_TICK]:
+        elif job is not None and moment.seq - job.looked_seq >= _LOOK_EVERY:
             job.looked_seq = moment.seq
-            news += self._look(job, moment)
+            news = self._look(job, moment)
         rhythms = [job.rhythm for job in self._jobs if job.rhythm is not None]
         rhythms.sort(key=lambda rhythm: (-len(rhythm.hosts), rhythm.hosts))
         beats = Beats(

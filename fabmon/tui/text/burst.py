@@ -111,6 +111,8 @@ def _said(way: str, seen: BurstLook, line_rate: float, unit: Unit) -> str:
     def rate(bps: float) -> str:
         return units.rate(bps, line_rate, unit)
 
+    if not seen.greatest_bps:
+        return f"{way}: the counter did not move; read every {_time(seen.resolution_s)}."
     parts = [
         f"p{share} {rate(bps)}"
         for share, bps in zip(PERCENTILES, seen.percentiles_bps, strict=True)
