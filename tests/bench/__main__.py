@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.bench import console, heatmap, probe, ssh, wire
+from tests.bench import analysis, console, heatmap, probe, ssh, wire
 
 
 def main() -> None:
     """Run them all, one after the other: they would disturb each other."""
     console.main()
+    analysis.main()
     ssh.main()
     probe.main()
     wire.main()
