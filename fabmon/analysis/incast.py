@@ -50,7 +50,7 @@ class Incasts:
         return edge != NONE and int(sight.structure.node[edge]) in pauses(sight).roots
 
     def _senders(self, sight: Sight, row: int) -> tuple[int, bool]:
-        """Rails of other hosts that are slowed; else (False) those that send less than they could."""
+        """Rails of other hosts that are slowed; else, False, those that send below their rate."""
         structure = sight.structure
         others = structure.is_rail & (structure.node != structure.node[row])
         slowed = others & (sight.told_to_slow[:, -3:].sum(axis=1) >= 2)
@@ -96,8 +96,8 @@ class Incasts:
             subject=port.id,
             rows=(*rows, *(each for each in waiting if each not in rows)),
             text=(
-                f"{port.node} {port.label} receives {percent(level)} of line rate, and more is meant"
-                f" for it: {senders} senders {'are slowed' if slowed_ones else 'or fewer'}"
+                f"{port.node} {port.label} receives {percent(level)} of line rate, more is meant"
+                f" for it: {senders} senders {'are slowed' if slowed_ones else 'at most'}"
             ),
             evidence=(
                 Evidence("received", round(level * 100, 1), "%"),
