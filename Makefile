@@ -20,6 +20,9 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   ibnetdiscover:infiniband-diags lldpd:lldpd \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox
 
+SEEDS ?= 200
+HEALTH_HOURS ?= 24
+
 .PHONY: help
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -73,6 +76,10 @@ test: setup system $(VENV39)/.ready ## every test
 .PHONY: bench
 bench: setup system ## the measurements behind the README's table, as JSON lines
 	@$(BIN)/python -m tests.bench
+
+.PHONY: score
+score: setup ## how good the findings are, on random simulated fabrics: docs/score.md
+	@$(BIN)/python -m tests.score --seeds $(SEEDS) --health-hours $(HEALTH_HOURS) --out docs/score.md
 
 .PHONY: check
 check: setup ## formatting, lint, types, who may import whom

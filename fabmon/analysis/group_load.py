@@ -135,11 +135,28 @@ class Loads:
         recent = np.nan_to_num(self.util)
         peak = recent.max(axis=1)
         for group in self._sight.structure.groups:
-            if peak[group.rows].max() < self._t.used_util:
+            if peak[group.rows].max() < self._t.used_util or self._is_calm(group):
                 continue
             load = self._load(group)
             if load is not None:
                 yield load
+
+    def _is_calm(self, group: Group) -> bool:
+        """Whether queues can be seen, and nobody was slowed by one of late."""
+        touched, counted = self._touched
+        if not len(group.hosts) or not counted[group.hosts].any():
+            return False
+        return not (touched.any() if group.is_inward else touched[group.hosts].any())
+
+    @cached_property
+    def _touched(self) -> tuple[Mask, Mask]:
+        """[ports]: who saw marks or was slowed of late, and who counts any of that."""
+        sight = self._sight
+        told = sight.told_to_slow[:, -self._t.of_ticks :] | sight.marked[:, -self._t.of_ticks :]
+        counted = np.zeros(len(told), np.bool_)
+        for column in ("cnp", "ecn", "pause_rx", "stall"):
+            counted |= np.isfinite(sight.window(column)[:, -1])
+        return np.any(told, axis=1), counted
 
     def _load(self, group: Group) -> Load | None:
         t, rows = self._t, group.rows

@@ -39,22 +39,25 @@ class Incasts:
                 or sight.often("cnp_sent", self._t.cnps_per_s, 5, 3)[row]
             )
             queues = self._is_waited_for(sight, row)
-            senders = self._senders(sight, row)
+            senders, slowed = self._senders(sight, row)
             alone = self._stands_out(sight, util, row)
             if senders >= 2 and (marked or queues or alone):
-                yield self._condition(sight, row, util, senders, marked, queues)
+                yield self._condition(sight, row, util, (senders, slowed), (marked, queues))
 
     def _is_waited_for(self, sight: Sight, row: int) -> bool:
         """Whether the switch of the last hop holds others, and nothing holds it."""
         edge = int(sight.structure.peer[row])
         return edge != NONE and int(sight.structure.node[edge]) in pauses(sight).roots
 
-    def _senders(self, sight: Sight, row: int) -> int:
-        """Rails of other hosts that send, below what they could."""
+    def _senders(self, sight: Sight, row: int) -> tuple[int, bool]:
+        """Rails of other hosts that are slowed; else, False, those that send below their rate."""
         structure = sight.structure
         others = structure.is_rail & (structure.node != structure.node[row])
+        slowed = others & (sight.told_to_slow[:, -3:].sum(axis=1) >= 2)
+        if slowed.sum() >= 2:
+            return int(slowed.sum()), True
         sent = np.nan_to_num(sight.util("tx")[:, -3:]).mean(axis=1)
-        return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum())
+        return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum()), False
 
     def _stands_out(self, sight: Sight, util: Floats, row: int) -> bool:
         """Whether it receives far more than any usual rail does."""
@@ -71,10 +74,10 @@ class Incasts:
         sight: Sight,
         row: int,
         util: Floats,
-        senders: int,
-        marked: bool,
-        queues: bool,
+        told_senders: tuple[int, bool],
+        seen: tuple[bool, bool],
     ) -> Condition:
+        (senders, slowed_ones), (marked, queues) = told_senders, seen
         structure, moment = sight.structure, sight.moment
         port = structure.fabric.ports[row]
         edge = int(structure.peer[row])
@@ -93,12 +96,12 @@ class Incasts:
             subject=port.id,
             rows=(*rows, *(each for each in waiting if each not in rows)),
             text=(
-                f"{port.node} {port.label} receives {percent(level)} of line rate from {senders}"
-                " senders, and more is meant for it"
+                f"{port.node} {port.label} receives {percent(level)} of line rate, more is meant"
+                f" for it: {senders} senders {'are slowed' if slowed_ones else 'at most'}"
             ),
             evidence=(
                 Evidence("received", round(level * 100, 1), "%"),
-                Evidence("senders", senders, "ports"),
+                Evidence("slowed senders" if slowed_ones else "senders at most", senders, "ports"),
                 *(
                     Evidence(name, round(value), "/s")
                     for name, value in told.items()

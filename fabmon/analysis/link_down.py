@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Condition
+from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import NONE, Rows
 from fabmon.fabric.model import GPU, MANAGEMENT, NVLINK, Port
 from fabmon.fabric.moment import Moment
 
@@ -19,19 +20,46 @@ _ADVICE_INSIDE = (
 
 
 def links_down(sight: Sight) -> Iterator[Condition]:
-    """One condition for every cable: a link whose two ends are watched is told once.
+    """One condition for every cable: a link whose two ends are watched is told once. A host all of
+    whose links are down is told once too.
 
     Ports that have been down since the start are not judged: most are not meant to be up.
     """
     moment = sight.moment
+    down = moment.was_up & (moment.up == 0)
+    if not down.any():
+        return
     told: set[int] = set()
-    for row in np.flatnonzero(moment.was_up & (moment.up == 0)).tolist():
+    for rails in sight.structure.rails_of_hosts:
+        ends = sight.structure.peer[rails]
+        away = down[rails] | ((ends != NONE) & down[ends])
+        if len(rails) > 1 and away.all():
+            told.update(rails.tolist())
+            told.update(ends[ends != NONE].tolist())
+            yield _host(sight, rails, ends[ends != NONE])
+    for row in np.flatnonzero(down).tolist():
         port = moment.fabric.ports[row]
         if row in told or not port.node:
             continue
         if port.peer is not None:
             told.add(port.peer)
         yield _condition(moment, port)
+
+
+def _host(sight: Sight, rails: Rows, ends: Rows) -> Condition:
+    """A host that is cut off."""
+    name = sight.moment.fabric.ports[int(rails[0])].node
+    return Condition(
+        cause="link_down",
+        severity=CRITICAL,
+        subject=name,
+        rows=(*rails.tolist(), *ends.tolist()),
+        text=f"all {len(rails)} links of {name} are down",
+        evidence=(Evidence("links", len(rails), "links"),),
+        advice="Look at the host: its power and its BMC; then at the switches it is cabled to.",
+        confidence=1.0,
+        lost=1.0,
+    )
 
 
 def _condition(moment: Moment, port: Port) -> Condition:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import NONE, Mask, Rows
+from fabmon.analysis.structure import NONE, Mask, Rows, Structure
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
 from fabmon.analysis.words import gbps
 from fabmon.fabric.moment import Floats
@@ -52,6 +52,9 @@ class LinkHealth:
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
+        self._structure: Structure | None = None
+        self._rates: Floats = np.empty(0, np.float32)
+        self._usual: Floats = np.empty(0, np.float32)
         self._up: Floats = np.empty(0, np.float32)
         self._turns: deque[tuple[int, Rows]] = deque()
         self._stuck: set[int] = set()
@@ -107,13 +110,8 @@ class LinkHealth:
         return counts
 
     def _slower(self, sight: Sight) -> Iterator[Condition]:
-        moment, structure = sight.moment, sight.structure
-        usual = np.full(len(moment.up), np.nan)
-        for rows in (*structure.rails.values(), *(group.rows for group in structure.groups)):
-            rates = moment.line_rate_bps[rows]
-            known = rates[np.isfinite(rates)]
-            if len(known) >= 3:
-                usual[rows] = np.fmax(usual[rows], np.median(known))
+        moment = sight.moment
+        usual = self._usual_rates(sight)
         with np.errstate(invalid="ignore"):
             slow = (moment.line_rate_bps < self._t.slower_than_peers * usual) & (moment.up != 0)
         for row in np.flatnonzero(slow).tolist():
@@ -131,6 +129,19 @@ class LinkHealth:
                 0.95,
                 1.0 - own / float(usual[row]),
             )
+
+    def _usual_rates(self, sight: Sight) -> Floats:
+        """[ports]: the median line rate of a port's peers; worked out anew when any moved."""
+        rates, structure = sight.moment.line_rate_bps, sight.structure
+        if self._structure is structure and np.array_equal(rates, self._rates, equal_nan=True):
+            return self._usual
+        usual = np.full(len(rates), np.nan, np.float32)
+        for rows in (*structure.rails.values(), *(group.rows for group in structure.groups)):
+            known = rates[rows][np.isfinite(rates[rows])]
+            if len(known) >= 3:
+                usual[rows] = np.fmax(usual[rows], np.median(known))
+        self._structure, self._rates, self._usual = structure, rates, usual
+        return usual
 
     def _damaged(self, sight: Sight) -> Iterator[Condition]:
         errors = np.nan_to_num(sight.window("damage"))

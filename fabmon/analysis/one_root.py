@@ -56,6 +56,8 @@ class _Judge:
             return symptom.rows[0] in sick
         if cause in ("slow_receiver", "pause_storm"):
             return symptom.rows[0] in self._host_ports["host_pcie_limit"]
+        if cause == "incast":
+            return bool(self._links["degraded_link"] & set(symptom.rows[:2]))
         if cause == "pause_victim":
             return bool(self._causes & _ROOTS_OF_PAUSE)
         if cause in ("straggler", "uneven_rails"):

@@ -91,19 +91,19 @@ def _moved(sight: Sight) -> Floats:
     hosts = structure.rails_of_hosts
     if not hosts:
         return np.empty((0, 0), np.float32)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        util = sight.rhythm / moment.line_rate_bps[:, None]
-    sent = np.stack([_middle(util[rows]) for rows in hosts])
-    return sent[:, np.isfinite(util[np.concatenate(hosts)]).any(axis=0)]
-
-
-def _middle(util: Floats) -> Floats:
-    """[ticks] the lower median over the rails; a host that is not heard of is no straggler."""
-    if np.isnan(util[:, -1]).all():
-        return np.zeros(util.shape[1], np.float32)
-    known = np.nan_to_num(util)
-    middle: Floats = np.sort(known, axis=0)[(len(known) - 1) // 2]
-    return middle
+    moved = np.zeros((len(hosts), sight.rhythm.shape[1]), np.float32)
+    heard = np.zeros(moved.shape[1], np.bool_)
+    for places, rows in structure.rail_tables:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            util = sight.rhythm[rows] / moment.line_rate_bps[rows][:, :, None]
+        known = np.isfinite(util)
+        heard |= known.any(axis=(0, 1))
+        middle = (rows.shape[1] - 1) // 2
+        util = np.where(known, util, 0)
+        moved[places] = np.partition(util, middle, axis=1)[:, middle]
+        # A host that is not heard of is no straggler.
+        moved[places[~known[:, :, -1].any(axis=1)]] = 0
+    return moved[:, heard]
 
 
 def _alike(sent: Floats, suspects: Rows) -> Floats:

@@ -42,9 +42,11 @@ class Structure:
 
     `peer` is the row at the other end, `node` the place of the port's node in `fabric.nodes`,
     `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host,
-    `is_carrier` all ports that training traffic crosses between nodes. `rails` are the rows of the
-    hosts' ports by rail index: they carry the same in a collective. `rails_of_hosts` are those of
-    each host that has any. `pcie_bps` is what a NIC's PCIe link carries one way; NaN unknown.
+    `is_carrier` all ports that training traffic crosses between nodes. `rails` are the rows
+    of the hosts' ports by rail index: they carry the same in a collective. `rails_of_hosts` are
+    those of each host that has any; `rail_tables` are the same as [hosts, rails] for each number of
+    rails, with the hosts' places in `rails_of_hosts`. `pcie_bps` is what a NIC's PCIe link carries
+    one way; NaN unknown.
     """
 
     fabric: Fabric
@@ -59,6 +61,7 @@ class Structure:
     groups: tuple[Group, ...]
     rails: dict[int, Rows]
     rails_of_hosts: list[Rows]
+    rail_tables: list[tuple[Rows, Rows]]
     pcie_bps: Floats
 
     def label(self, row: int) -> str:
@@ -94,6 +97,7 @@ def structure(fabric: Fabric) -> Structure:
         for index in np.unique(rail[is_rail])
         if of_host
     }
+    of_hosts = _by_node(np.flatnonzero(is_rail), node)
     is_uplink = there & (role == UPLINK) if len(ports) else np.zeros(0, np.bool_)
     is_downlink = there & (role == DOWNLINK) if len(ports) else np.zeros(0, np.bool_)
     return Structure(
@@ -108,7 +112,12 @@ def structure(fabric: Fabric) -> Structure:
         is_carrier=is_rail | is_uplink | is_downlink,
         groups=tuple(_groups(fabric.groups, node, peer, is_rail, place)),
         rails=rails,
-        rails_of_hosts=_by_node(np.flatnonzero(is_rail), node),
+        rails_of_hosts=of_hosts,
+        rail_tables=[
+            (np.array(hosts, np.intp), np.stack([of_hosts[host] for host in hosts]))
+            for width in sorted({len(each) for each in of_hosts})
+            for hosts in [[n for n, each in enumerate(of_hosts) if len(each) == width]]
+        ],
         pcie_bps=np.array([pcie_bps(port.info) for port in ports], np.float32),
     )
 

@@ -19,6 +19,8 @@ from fabmon.analysis.words import percent
 from fabmon.fabric.moment import Floats
 
 _IDLE = 0.05
+_HINT = 0.4
+"""Share of `lost_min` over the whole window that makes a host worth a look."""
 
 
 class UnevenRails:
@@ -31,11 +33,7 @@ class UnevenRails:
         """One condition for all hosts that leave out the same rails."""
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
         util = np.nan_to_num(sight.util("tx"))
-        known = np.isfinite(sight.util("tx")[:, -1])
-        for rails in sight.structure.rails_of_hosts:
-            rows = rails[known[rails]]
-            if len(rows) < 2 or len(rows) < len(rails):
-                continue
+        for rows in self._suspects(sight, util):
             level = self._level(util[rows])
             if level is None:
                 continue
@@ -43,6 +41,17 @@ class UnevenRails:
             found[tuple(sight.structure.rail[rows[low]].tolist())].append((rows, level))
         for low_rails, hosts in found.items():
             yield self._condition(sight, low_rails, hosts)
+
+    def _suspects(self, sight: Sight, util: Floats) -> Iterator[Rows]:
+        """The rails of hosts that may be uneven: all known now, and not alike of late."""
+        known = np.isfinite(sight.util("tx")[:, -1])
+        total = util.sum(axis=1)
+        for _, rows in sight.structure.rail_tables:
+            if rows.shape[1] > 1:
+                sums = total[rows]
+                top = sums.max(axis=1)
+                lost = top - sums.mean(axis=1) >= _HINT * self._t.lost_min * top
+                yield from rows[lost & (top > 0) & known[rows].all(axis=1)]
 
     def _level(self, sent: Floats) -> Floats | None:
         """[rails] mean utilisation, where some rail is low in each of the last active ticks."""

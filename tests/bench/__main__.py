@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.bench import (
+    analysis,
     console,
     demo,
     engine,
@@ -22,6 +23,7 @@ def main() -> None:
     engine.main()
     demo.main()
     rhythm.main()
+    analysis.main()
     ssh.main()
     probe.main()
     wire.main()

@@ -1,0 +1,1 @@
+"""Simulated fabrics with what must be said of them, and nothing else."""
