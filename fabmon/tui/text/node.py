@@ -178,10 +178,13 @@ def facts(info: dict[str, Any]) -> str:
 
 def _nearest(affinity: object) -> list[str]:
     """The NICs that a GPU is nearest to, and how near in the words of `nvidia-smi topo -m`."""
-    if not isinstance(affinity, dict) or not affinity:
+    if not isinstance(affinity, dict):
         return []
-    way = min(affinity.values(), key=lambda way: _NEAREST_FIRST.get(way, len(_NEAREST_FIRST)))
-    names = [str(name) for name, its in affinity.items() if its == way]
+    ways = {str(name): way for name, way in affinity.items() if isinstance(way, str)}
+    if not ways:
+        return []
+    way = min(ways.values(), key=lambda way: _NEAREST_FIRST.get(way, len(_NEAREST_FIRST)))
+    names = [name for name, its in ways.items() if its == way]
     return [f"nearest NIC {' '.join(names)} ({way})"]
 
 
