@@ -173,7 +173,7 @@ def test_what_a_slow_pcie_link_carries(speed: float, gbps: int) -> None:
 
 
 def test_errors_that_have_added_up_are_to_know() -> None:
-    bad = nic(1, {"ib_symbol_errors": 12, "ib_link_downed": 2})
+    bad = nic(1, {"ib_symbol_errors": 12, "ib_ext_link_downed": 2})
     (fault,) = audit(survey(rack(gpu2=bad)))
     assert (fault.check, fault.severity, fault.ports) == ("errors", KNOW, ("gpu2/mlx5_1",))
     assert fault.text == "2 times down, 12 symbol errors since the counters began"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.fault import KNOW, MEND, Fault
 from fabmon.analysis.audit.survey import Survey
@@ -64,7 +64,8 @@ def errors_added_up(survey: Survey) -> Iterator[Fault]:
     """Ports whose error counters do not stand at 0. They may be old: the count says since when."""
     for port in survey.ports():
         totals = survey.totals.get(port.id, {})
-        told = [f"{totals[name]} {words}" for name, words in _COUNTED if totals.get(name)]
+        counts = [(_total(totals, name), words) for name, words in _COUNTED]
+        told = [f"{count} {words}" for count, words in counts if count]
         if told:
             yield Fault(
                 check="errors",
@@ -73,6 +74,12 @@ def errors_added_up(survey: Survey) -> Iterator[Fault]:
                 text=f"{', '.join(told)} since the counters began",
                 advice="Look whether they still grow: fabmon, the port's screen, errors /s.",
             )
+
+
+def _total(totals: Mapping[str, int], name: str) -> int:
+    """A count, of an InfiniBand port that of 64 bits where it has one."""
+    wide = totals.get(name.replace("ib_", "ib_ext_", 1)) if name.startswith("ib_") else None
+    return totals.get(name, 0) if wide is None else wide
 
 
 def pcie_downtrained(survey: Survey) -> Iterator[Fault]:

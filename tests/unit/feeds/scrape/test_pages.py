@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.catalog import CATALOG, GAUGE
+from collectors.catalog import CATALOG, GAUGE, WRAP64
 from collectors.sources.ethtool_names import RULES, SWITCHD, catalog_name
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.scrape.reader import Reader, Reading
@@ -51,6 +51,20 @@ def test_levels_stay_levels_whatever_the_exporter_calls_them() -> None:
     assert {name for name in metrics if CATALOG[name].kind == GAUGE} == {
         *("nvlink_tx_bps", "nvlink_rx_bps", "nvlink_both_bps", "pcie_tx_bps"),
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'infiniband_switch_port_transmit_wait_total{guid="0x1",port="1"}',
+        'infiniband_portxmitwait_total{component="switch",local_name="leaf1",local_port="1"}',
+    ],
+)
+def test_what_fabric_exporters_count_in_64_bits_never_sticks(line: str) -> None:
+    reading = Reader(tables()).read(f"{line} 9000000000\n".encode())
+    (metric,) = reading.objects[0].metrics
+    assert (metric, CATALOG[metric].kind) == ("ib_ext_tx_wait", WRAP64)
+    assert reading.values == [9_000_000_000]
 
 
 def test_the_agent_is_read_by_its_own_rule() -> None:
