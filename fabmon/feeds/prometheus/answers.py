@@ -133,8 +133,11 @@ def names(body: bytes) -> tuple[list[str], list[str]]:
 
 
 def labels(key: bytes) -> dict[str, str]:
-    """The labels that a series' bytes say."""
-    return _LABELS.decode(key)
+    """The labels that a series' bytes say. Raises NotAnEngine."""
+    try:
+        return _LABELS.decode(key)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAnEngine(f"the labels of a series are not those of an engine: {error}") from None
 
 
 def complaint(body: bytes) -> tuple[str, str]:

@@ -120,3 +120,18 @@ async def test_a_clock_that_is_not_told_for_a_moment_is_asked_for_again(reply: R
 async def _state(feed: PrometheusFeed) -> NodeState | None:
     tick: Tick = await feed.look()
     return tick.statuses[-1].state if tick.statuses else None
+
+
+@pytest.mark.parametrize("labels", [{"instance": 5, "device": "mlx5_0", "port": "1"}, None])
+async def test_labels_that_are_no_labels_are_those_of_no_engine(labels: Any) -> None:
+    sham = Sham()
+    async with (
+        served(sham) as url,
+        PrometheusFeed(Engine(Access(url=url)), interval_s=0.5) as feed,
+    ):
+        await feed.open()
+        assert await _state(feed) is NodeState.UP
+        sham.labels = labels
+        tick = await feed.look()
+    assert [status.state for status in tick.statuses] == [NodeState.STALE]
+    assert "labels of a series" in tick.statuses[0].reason

@@ -12,6 +12,7 @@ import pytest
 from collectors.catalog import CATALOG, GAUGE, WRAP64
 from collectors.sources.ethtool_names import RULES, SWITCHD, catalog_name
 from fabmon.fabric.openmetrics import EXPOSED
+from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.reader import Reader, Reading
 from fabmon.feeds.scrape.tables import TableError, load, tables
 from tests.goldens import check_golden
@@ -212,3 +213,10 @@ def test_the_counters_of_an_amd_nic_are_found_by_their_names() -> None:
     assert port.port == "rocep132s0"
     assert {"rdma_ecn_marked", "rdma_cnp_sent", "rdma_cnp_handled"} <= set(port.metrics)
     assert len(port.metrics) == len(tables().by_name["amd_nic_exporter"].groups[0].rows)
+
+
+@pytest.mark.parametrize("stamp", [b"Inf", b"NaN", b"1e300", b"-1"])
+def test_a_timestamp_that_is_no_time_is_refused(stamp: bytes) -> None:
+    name = b'node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"}'
+    with pytest.raises(Misbehaved):
+        Reader(tables()).read(name + b" 1 " + stamp + b"\n")
