@@ -19,6 +19,7 @@ from fabmon.fabric import hostline, hostnames
 from fabmon.fabric.hostline import Bad, Problem, Speed, Word
 from fabmon.fabric.messages import clean
 from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.names import is_loopback
 
 _MAX_BYTES = 16 * 1024 * 1024
 
@@ -133,10 +134,26 @@ def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, 
     if len(problems) > before:
         return []
     column = found[0].column
-    return [
+    hosts = [
         (Host(name=name, address=place or name, **values), column)
         for name, place in zip(names, places, strict=True)
     ]
+    if any(tells_its_secret_aloud(host) for host, _ in hosts):
+        note(
+            Bad(
+                column,
+                "the secret would go to other machines as clear text",
+                "add tls=yes, a file with certificates, or tls=no where nobody listens in",
+            )
+        )
+        return []
+    return hosts
+
+
+def tells_its_secret_aloud(host: Host) -> bool:
+    """Whether a token would go over the network without TLS, and nobody said that it may."""
+    is_open = host.via == "exporters" and host.secret is not None and host.tls is None
+    return is_open and not is_loopback(host.address or host.name)
 
 
 def _values(found: Iterable[Word], note: Any) -> tuple[dict[str, Any], Word | None]:

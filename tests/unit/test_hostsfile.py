@@ -192,3 +192,11 @@ def test_what_is_written_is_read(
     assert sorted(host.name for host in hosts) == sorted(label + number for number in numbers)
     assert all((host.user == "me") == ("user=me" in keys) for host in hosts)
     assert all((host.speeds == (("*", 1e11),)) == ("speed=100G" in keys) for host in hosts)
+
+
+def test_a_token_that_would_go_out_as_clear_text_is_refused_unless_that_was_said() -> None:
+    line = "gpu[1-2] via=exporters secret=~/token"
+    assert "the secret would go to other machines as clear text" in complaint(line)
+    for said in (f"{line} tls=no", f"{line} tls=yes", "localhost via=exporters secret=t"):
+        assert parse(said)
+    assert parse("gpu1 via=exporters secret=t address=127.0.0.1")
