@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.fault import KNOW, MEND, Fault
 from fabmon.analysis.audit.survey import Survey
-from fabmon.fabric.model import HOST, RAIL, Node, Port
+from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 
 _FLAPS = 10
 """Changes of carrier since boot below which nobody is told: reboots of switches, cables pulled."""
@@ -87,7 +87,11 @@ def pcie_downtrained(survey: Survey) -> Iterator[Fault]:
     for port in survey.ports():
         now, most = _pcie(port, ""), _pcie(port, "max_")
         # A GPU lowers its own link's speed while it is idle; the number of its lanes stays.
-        if port.role == RAIL and now and most and now[0] * now[1] < most[0] * most[1]:
+        if not (now and most) or port.role not in (RAIL, GPU):
+            continue
+        if port.role == GPU:
+            now = (most[0], now[1])
+        if now[0] * now[1] < most[0] * most[1]:
             yield Fault(
                 check="pcie_downtrained",
                 severity=MEND,
