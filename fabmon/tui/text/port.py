@@ -37,6 +37,7 @@ _TOPICS = (
     ("congestion", "Congestion"),
     ("error", "Errors"),
     ("drop", "Drops"),
+    ("mended", "Mended by error correction; a good link has them too"),
     ("state", "State"),
     ("probe", "Probe"),
 )
