@@ -9,7 +9,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import GPU, NVLINK, Node, Port
 from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, line, right, width_of, wrap
-from fabmon.tui.metrics import unit_of
+from fabmon.tui.metrics import both_words, unit_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import PortTarget, peer
@@ -93,6 +93,10 @@ def _port(
         for what, drawn, style in zip(("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True)
     ]
     both: list[Span] = [*traffic[0], ("  ", palette.text), *traffic[1]]
+    together = both_words(scene.moment, row, stage.choices.unit)
+    if together:
+        both = [(together, palette.text)]
+        traffic = [both]
     parts = [name, *([both] if width_of(both) + _INDENT <= width else traffic)]
     parts += [
         [(f"{label} ", palette.dim), (right(said, 8), palette.text if busy else palette.dim)]
