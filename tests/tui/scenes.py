@@ -318,9 +318,9 @@ class World:
         columns = {name: place for place, name in enumerate(CATALOG)}
         values = np.full((ports, len(columns)), np.nan, dtype=np.float32)
         inside = np.array([port.role in (GPU, NVLINK) for port in self.fabric.ports])
-        for rows, stem in ((~inside, "netdev"), (inside, "nvlink")):
+        for here, stem in ((~inside, "netdev"), (inside, "nvlink")):
             for column, way in enumerate(("tx", "rx")):
-                values[rows, columns[f"{stem}_{way}_bytes"]] = heat[column, rows] / 8
+                values[here, columns[f"{stem}_{way}_bytes"]] = heat[column, here] / 8
         values[:, columns["netdev_up"]] = up
         values[:, columns["netdev_tx_drops"]] = 0
         for row, share in self.paused:

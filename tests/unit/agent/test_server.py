@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import socket
 import time
@@ -14,7 +15,7 @@ import pytest
 from aiohttp import web
 from blockbuster import BlockBuster
 
-from fabmon.agent.door import Door
+from fabmon.agent.door import Door, say_once_when_out_of_files
 from fabmon.agent.latest import Latest
 from fabmon.agent.server import Server
 from fabmon.agent.streams import Streams
@@ -210,3 +211,14 @@ async def health(port: int) -> bytes:
     said = await end(reader)
     writer.close()
     return said
+
+
+async def test_that_there_are_no_files_left_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.get_running_loop()
+    say_once_when_out_of_files(loop)
+    for _ in range(100):
+        error = OSError(errno.EMFILE, "Too many open files")
+        loop.call_exception_handler({"message": "accept", "exception": error})
+    assert [record.message for record in caplog.records] == [
+        "no more connections for now: Too many open files"
+    ]
