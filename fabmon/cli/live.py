@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import msgspec
 from fabmon.analysis.analyst import Analyst, watch
 from fabmon.analysis.scene import Scene
 from fabmon.cli import config, headless
-from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.errors import Exit, OutputError, UsageError
 from fabmon.cli.hosts import named
 from fabmon.fabric.model import Host
 from fabmon.feeds.live import LiveFeed
@@ -55,6 +55,8 @@ def run(options: Options) -> Exit:
     if sys.stdout is None:
         raise UsageError("standard output is closed: there is nowhere to show anything")
     settings = config.load(options.config)
+    if options.picture is not None:
+        _check_writable(options.picture)
     is_named = options.hosts is not None or bool(options.nodesets)
     hosts = [] if options.prometheus and not is_named else named(options.hosts, options.nodesets)
     try:
@@ -103,14 +105,18 @@ async def _watch_engine(
         history = History(feed.hosts, feed.interval_s, settings.management_ports)
         analyst = Analyst(settings.thresholds)
         async with aclosing(engine.scenes(feed, history, analyst, past_s)) as scenes:
-            title = f"{feed.interval_s:g} s of {feed.title}"
-            return await _show(scenes, options, settings, title)
+            title = f"every {feed.interval_s:g} s: {feed.title}"
+            return await _show(scenes, options, settings, title, lambda: feed.nothing)
 
 
 async def _show(
-    scenes: AsyncIterator[Scene], options: Options, settings: config.Config, title: str
+    scenes: AsyncIterator[Scene],
+    options: Options,
+    settings: config.Config,
+    title: str,
+    nothing: Callable[[], str] = str,
 ) -> Exit:
-    """Show scenes as the options say, under a title."""
+    """Show scenes as the options say, under a title; `nothing` says why there are none."""
     if options.style == "jsonl":
         headless.log_to_stderr()
         return await headless.stream(scenes, options.duration_s)
@@ -119,27 +125,47 @@ async def _show(
         return await headless.once(scenes, options.style or "table", options.duration_s)
     from fabmon.tui.app import FabmonApp
 
-    app = FabmonApp(scenes, title=title, color=options.color or settings.color)
+    color = options.color or settings.color
+    app = FabmonApp(scenes, title=title, color=color, nothing=nothing)
     if options.picture is not None:
         return await _take_picture(app, options.picture, options.duration_s)
     if options.duration_s is not None:
         asyncio.get_running_loop().call_later(options.duration_s, app.exit)
     await app.run_async()
-    return Exit.OK
+    return Exit(app.return_code or Exit.OK)
 
 
 async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:
     """Run the screen without a terminal for a while, then keep what it shows as SVG."""
 
+    failure: OSError | None = None
+
     async def take(pilot: Pilot[None]) -> None:
+        nonlocal failure
         await asyncio.sleep(_PICTURE_AFTER_S if after_s is None else after_s)
         await pilot.pause()
         svg = _without_web_fonts(app.export_screenshot(title="fabmon"))
-        await asyncio.to_thread(path.write_text, svg, "utf-8")
+        try:
+            await asyncio.to_thread(path.write_text, svg, "utf-8")
+        except OSError as error:
+            failure = error
         app.exit()
 
     await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
+    if failure is not None:
+        raise OutputError(f"{path}: {failure.strerror}")
     return Exit.OK
+
+
+def _check_writable(path: Path) -> None:
+    """Raise UsageError now rather than after the watching."""
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise UsageError(f"--picture {path}: {error.strerror}") from None
 
 
 def _without_web_fonts(svg: str) -> str:

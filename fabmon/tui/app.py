@@ -45,6 +45,7 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
     Depth.EIGHT_BIT: "256",
 }
 _SILENT_TICKS = 3
+_INTERRUPTED = 130
 
 
 class FabmonApp(App[None]):
@@ -64,13 +65,14 @@ class FabmonApp(App[None]):
         *,
         title: str,
         color: str = "auto",
+        nothing: Callable[[], str] = str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show these scenes under this title."""
+        """Show these scenes under this title; `nothing` says why they have no nodes."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
         super().__init__(ansi_color=not depth.rgb)
         self.console = _console(depth)
-        self.stage = Stage(title, depth)
+        self.stage = Stage(title, depth, nothing=nothing)
         self._scenes = scenes
         self._clock = clock
         self._heard = clock()
@@ -191,6 +193,10 @@ class FabmonApp(App[None]):
         """Stop at this scene, or follow again."""
         self.stage.freeze()
         self.repaint()
+
+    def action_interrupt(self) -> None:
+        """Leave as ctrl+c leaves any program."""
+        self.exit(return_code=_INTERRUPTED)
 
     def action_units(self) -> None:
         """Gb/s, GB/s, %."""

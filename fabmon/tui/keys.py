@@ -105,6 +105,7 @@ KEYS = (
     ),
     Key("command_palette", "colon,ctrl+p", ": ctrl+p", "find any of these by name"),
     Key("quit", "q,ctrl+q", "q", "quit", label="quit", title="Quit"),
+    Key("interrupt", "ctrl+c", "ctrl+c", "quit at once, with exit status 130"),
     Key("cursor('up')", "k,up", "k ↑", "up", CURSOR),
     Key("cursor('down')", "j,down", "j ↓", "down", CURSOR),
     Key("cursor('left')", "h,left", "h ←", "left", CURSOR),

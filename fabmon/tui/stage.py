@@ -5,6 +5,7 @@ Screens read it, the app's actions change it. It knows nothing of Textual.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,6 +40,7 @@ class Stage:
 
     `live` is the last scene that came, `frozen` the one that the person stopped at. `silent_s` is
     how long no scene has come, where that is worth saying; `ended` that none will.
+    `nothing` says why no node is there; it is empty where nobody knows.
     """
 
     title: str
@@ -48,6 +50,7 @@ class Stage:
     frozen: Scene | None = None
     silent_s: float = 0.0
     ended: bool = False
+    nothing: Callable[[], str] = str
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _cables: tuple[Fabric, int] | None = None
     _index: Index | None = None

@@ -314,6 +314,18 @@ async def test_q_quits() -> None:
         assert not run.app.is_running or run.app._exit
 
 
+async def test_ctrl_c_leaves_as_it_leaves_any_program() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("ctrl+c")
+        assert run.app.return_code == 130
+
+
+async def test_ctrl_c_leaves_while_a_filter_is_typed() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("slash", "ctrl+c")
+        assert run.app.return_code == 130
+
+
 async def test_the_end_of_the_scenes_is_said() -> None:
     async with running(COLLISION) as run:
         run.queue.put_nowait(None)

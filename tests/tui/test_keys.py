@@ -30,7 +30,7 @@ def test_no_key_means_two_things_in_one_place() -> None:
 
 def test_keys_that_terminals_and_tmux_take_are_left_alone() -> None:
     used = {part for key in keys.KEYS for part in key.keys.split(",")}
-    assert not used & {"ctrl+a", "ctrl+b", "ctrl+s", "ctrl+z", "ctrl+c"}
+    assert not used & {"ctrl+a", "ctrl+b", "ctrl+s", "ctrl+z"}
 
 
 def test_help_of_every_view() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth
 from fabmon.tui.stage import Choices, Stage
-from fabmon.tui.text import findings, port
+from fabmon.tui.text import findings, nodes, port
 from fabmon.tui.units import Unit
 from tests.tui.scenes import World, fabric, row_of
 from tests.tui.worlds import COLLISION, HEALTHY
@@ -74,3 +75,21 @@ def test_no_heading_stands_alone() -> None:
     scene = HEALTHY.scene(70)
     shown = [_panel(scene, height).rstrip().splitlines() for height in range(3, 10)]
     assert all("Busiest" not in lines[-1] for lines in shown)
+
+
+def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
+    scene = HEALTHY.scene(70)
+    nobody = msgspec.structs.replace(scene.moment.fabric, nodes=())
+    scene = replace(scene, moment=replace(scene.moment, statuses={}, fabric=nobody))
+    why = "the engine has no metrics that fabmon knows"
+    stage = Stage("pod7", Depth.NONE, nothing=lambda: why)
+    text = "\n".join(line.text for line in nodes.page(stage, scene, 80, frozenset()))
+    assert why in text
+
+
+def test_nodes_that_are_stale_alike_are_one_line() -> None:
+    scene = World(quiet=(("gpu002", 68), ("gpu003", 68))).scene(70)
+    stage = Stage("pod7", Depth.NONE)
+    stage.take(scene)
+    text = "\n".join(line.text for line in nodes.page(stage, scene, 100, frozenset()))
+    assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text

@@ -119,3 +119,11 @@ def test_a_mistake_is_named_on_stderr_with_status_2(arguments: list[str], compla
     assert complaint in done.stderr
     assert "secret" not in done.stderr
     assert done.stdout == ""
+
+
+def test_an_engine_without_anything_that_fabmon_knows_says_so(engine: VictoriaMetrics) -> None:
+    engine.tell([f'up{{instance="gpu001:9100"}} 1 {round(time.time() * 1000)}'])
+    done = fabmon("--prometheus", engine.url, "--once", "--match", '{cluster="a"}')
+    assert done.returncode == 3
+    assert 'has no metrics that fabmon knows, matching {cluster="a"}; ' in done.stderr
+    assert "nodes are found by the label 'instance'" in done.stderr
