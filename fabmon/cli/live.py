@@ -178,9 +178,16 @@ def _can_paint() -> bool:
 
     Textual reads keys from standard input and draws on standard error.
     """
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    if os.environ.get("TERM") == "dumb" or not all(each and each.isatty() for each in streams):
-        if sys.stderr is not None:
-            print("fabmon: not on a terminal: one report instead of the screen", file=sys.stderr)
-        return False
-    return True
+    streams = {
+        "standard input": sys.stdin,
+        "standard output": sys.stdout,
+        "standard error": sys.stderr,
+    }
+    others = [name for name, each in streams.items() if not (each and each.isatty())]
+    if not others and os.environ.get("TERM") != "dumb":
+        return True
+    verb = "is" if len(others) == 1 else "are"
+    why = f"{' and '.join(others)} {verb} not on a terminal" if others else "TERM=dumb"
+    if sys.stderr is not None:
+        print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
+    return False

@@ -165,6 +165,8 @@ class Engine:
                     f"{self.url}: its certificate is not trusted ({why}): name the CA's file as "
                     "ca_file under [prometheus]"
                 ) from None
+            except aiohttp.ClientSSLError:
+                raise NoAnswer(f"{self.url}: it speaks no TLS: write http://") from None
             except (TimeoutError, aiohttp.ClientError) as error:
                 raise NoAnswer(str(explain(error, self.url, self._timeout_s))) from None
         if response.status != 200:

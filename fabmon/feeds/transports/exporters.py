@@ -36,6 +36,8 @@ _MAX_PAGE = 32 * 1024 * 1024
 _ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 _OPENMETRICS = "application/openmetrics-text"
 
+_HOLDS = "secret= is a file with the bearer token"
+
 
 class ExportersTransport:
     """Fetches what `scrape` names from each host, once an interval: `[KIND:]PORT[/PATH]`.
@@ -59,7 +61,7 @@ class ExportersTransport:
         if tells_its_secret_aloud(host):
             raise BadEndpoint(f"secret= goes to {address} as clear text: say tls=yes, or tls=no")
         if host.secret is not None:
-            token = await asyncio.to_thread(token_from, host.secret)
+            token = await asyncio.to_thread(token_from, host.secret, _HOLDS)
             headers["Authorization"] = f"Bearer {token}"
         fetcher = _Fetcher(self._ready(), tls, headers)
         exporters = [

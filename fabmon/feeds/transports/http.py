@@ -142,11 +142,15 @@ async def _check(answer: aiohttp.ClientResponse, where: str, host: Host) -> None
         raise Misbehaved(f"no fabmon agent at {where}: it answers {what}", "not an agent")
 
 
+_HOLDS = "secret= is the file with the agent's token"
+
+
 def _token(host: Host, address: str) -> str:
     if host.secret is not None:
-        return token_from(host.secret)
+        return token_from(host.secret, _HOLDS)
     if is_loopback(address):
-        return token_from(agents.token_file())
+        usual = "start fabmon agent, or give secret=FILE, the file with its token"
+        return token_from(agents.token_file(), usual)
     raise BadSecret("via=http needs secret=FILE, the file with the agent's token")
 
 
