@@ -233,6 +233,6 @@ def traffic_words(moment: Moment, row: int, unit: Unit) -> str:
         if unit_of(moment.fabric.ports[row].kind, Unit.GBIT) is Unit.GBYTE
         else bits(line)
     )
-    of = f"of {said}" if line > 0 else "line rate not known: speed= in the hosts file"
+    of = f"of {said}" if line > 0 else "no line rate: set speed="
     less = scope(moment, row)
     return f"{'  '.join(parts)}  {of}" + (f"  ({less})" if less else "")

@@ -11,6 +11,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth
 from fabmon.tui.stage import Choices, Stage
 from fabmon.tui.text import findings, nodes, port
+from fabmon.tui.text.header import header
 from fabmon.tui.units import Unit
 from tests.tui.scenes import World, fabric, row_of
 from tests.tui.worlds import COLLISION, HEALTHY
@@ -93,3 +94,13 @@ def test_nodes_that_are_stale_alike_are_one_line() -> None:
     stage.take(scene)
     text = "\n".join(line.text for line in nodes.page(stage, scene, 100, frozenset()))
     assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
+
+
+def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
+    stage = Stage("every 15 s: prometheus.example.org:9090", Depth.NONE)
+    stage.take(HEALTHY.scene(70))
+    widths = range(40, 140)
+    shown = [header(stage, width).text for width in widths]
+    assert all(len(text) <= width for text, width in zip(shown, widths, strict=True))
+    assert any("every 1… " in text and "u Gb/s" in text and "m util" in text for text in shown)
+    assert not [text for text in shown if "every" in text and "m util" not in text]
