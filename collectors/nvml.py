@@ -82,7 +82,7 @@ class Gpu:
         ]
 
     def links(self) -> List[int]:
-        """The NVLinks that this GPU has, up or down, by number."""
+        """The NVLinks that this GPU has, up, down or failing, by number."""
         found: List[int] = []
         most = self.library.constant("NVML_NVLINK_MAX_LINKS", 18)
         for link in range(most):
@@ -90,6 +90,8 @@ class Gpu:
                 self.ask("nvmlDeviceGetNvLinkState", link)
             except Unsupported:
                 break
+            except Failed:
+                pass  # it is there, and cannot be asked now
             found.append(link)
         return found
 

@@ -19,7 +19,8 @@ class Metric(NamedTuple):
 
     `unit` is the unit of the value; a rate is that per second. `direction` is `tx`, `rx` or empty,
     as seen from the port. `topic` is `traffic` (bytes), `packets`, `pause`, `congestion`, `error`,
-    `drop`, `state` or `probe`. `source` says where the counter is documented.
+    `drop`, `mended` (by error correction: a good link has them too), `state` or `probe`. `source`
+    says where the counter is documented.
     """
 
     name: str

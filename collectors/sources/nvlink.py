@@ -137,6 +137,7 @@ class _Counted(_Reader):
             value * unit & _MASK64 if code == 0 else None for code, value in answers
         ]
         wholes = [self._sum(values, way) for way in range(len(_BYTES))]
+        last = list(values)
         for place, (code, _) in enumerate(answers):
             if code:
                 reason = nvml.error_of(code, "").reason
@@ -144,9 +145,10 @@ class _Counted(_Reader):
                 way = place % len(_BYTES)
                 if reason != Unsupported.reason:
                     wholes[way] = None  # a link that counts cannot be read: the sum is not known
+                    last[place] = self._last[place]  # until it can be: what it moved counts then
                 if wholes[way] is None:
                     faults[first + way] = reason
-        self._last = values
+        self._last = last
         return wholes + values
 
     def _sum(self, values: List[Optional[int]], way: int) -> Optional[int]:

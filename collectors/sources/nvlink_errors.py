@@ -6,7 +6,7 @@ it from then on. "0" and "unsupported" are different: a field that is not suppor
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple, Union
 
 from collectors import nvml
 from collectors.hostfs import HostFS
@@ -125,7 +125,7 @@ class _GpuErrors:
     def read(self, first: int, faults: Faults) -> List[Optional[int]]:
         """The values in the order of `objects`. Raises SourceError when the GPU is lost."""
         answers = self._gpu.fields(self._asks)
-        states = [int(self._gpu.ask("nvmlDeviceGetNvLinkState", link)) for link in self._links]
+        states = [self._state(link) for link in self._links]
         speeds = answers[len(answers) - len(_SPEEDS) * len(self._links) :]
         values: List[Optional[int]] = []
 
@@ -138,7 +138,7 @@ class _GpuErrors:
             up = [
                 _speed(speeds[place * len(_SPEEDS) :])
                 for place, state in enumerate(states)
-                if state
+                if not isinstance(state, SourceError) and state
             ]
             known = [value for code, value in up if code == 0]
             put(0 if known or not up else up[0][0], sum(known))
@@ -146,12 +146,24 @@ class _GpuErrors:
             put(*answer)
         at = self._own
         for place, count in enumerate(self._counts):
-            put(0, states[place])
+            state = states[place]
+            if isinstance(state, SourceError):
+                faults[first + len(values)] = state.reason
+                values.append(None)
+            else:
+                put(0, state)
             put(*_speed(speeds[place * len(_SPEEDS) :]))
             for answer in answers[at : at + count]:
                 put(*answer)
             at += count
         return values
+
+    def _state(self, link: int) -> Union[int, SourceError]:
+        """1 when a link is up, 0 when it is not; one that fails costs its own value."""
+        try:
+            return int(self._gpu.ask("nvmlDeviceGetNvLinkState", link))
+        except SourceError as error:
+            return error
 
 
 def _supported(gpu: Gpu, fields: Dict[str, int], scope: int) -> Dict[str, int]:

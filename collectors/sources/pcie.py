@@ -1,8 +1,8 @@
 """Bytes between NVIDIA GPUs and their host over PCIe.
 
 Fields 197/198 count them where they are supported. Elsewhere the library only measures, for 20 ms
-at a time, and the call blocks that long: a thread of its own asks, one GPU and direction after the
-other, and a read takes its last answers.
+at a time, and the call blocks that long: a thread a GPU asks, one direction after the other, and a
+read takes its last answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Tuple, Union
 from collectors import nvml, pcitree
 from collectors.hostfs import HostFS
 from collectors.nvml import WHOLE_GPU, Gpu, Nvml
-from collectors.source import Faults, NoData, Source, SourceError
+from collectors.source import Failed, Faults, NoData, Source, SourceError
 from collectors.sources.nvlink import gpu_object
 from collectors.wire import Object
 
@@ -25,8 +25,8 @@ _WAYS = (0, 1)
 """NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES."""
 _BPS_OF_KB = 8_000
 
-Sampled = Dict[Tuple[int, int], Union[int, SourceError]]
-"""(GPU's index, way) -> bits a second, or why there is no answer."""
+_OLD_S = 3.0
+"""An answer that is older is not of now: the driver hangs."""
 
 
 class Pcie(Source):
@@ -37,7 +37,7 @@ class Pcie(Source):
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
         self._gpus: List[Tuple[Gpu, bool]] = []
-        self._sampler: Optional[_Sampler] = None
+        self._samplers: Dict[int, _Sampler] = {}
 
     def discover(self) -> List[Object]:
         """One object a GPU that counts or measures."""
@@ -58,9 +58,7 @@ class Pcie(Source):
             self._gpus.append((gpu, counts))
         if not objects:
             raise failures[0]
-        measured = [gpu for gpu, counts in self._gpus if not counts]
-        if measured:
-            self._sampler = _Sampler(measured)
+        self._samplers = {gpu.index: _Sampler(gpu) for gpu, counts in self._gpus if not counts}
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
@@ -78,11 +76,11 @@ class Pcie(Source):
         return nvml.signature(self.host)
 
     def close(self) -> None:
-        """End the thread that measures."""
+        """End the threads that measure."""
         self._gpus = []
-        if self._sampler is not None:
-            self._sampler.stop()
-            self._sampler = None
+        for sampler in self._samplers.values():
+            sampler.stop()
+        self._samplers = {}
 
     def _counted(self, gpu: Gpu) -> List[Union[int, SourceError]]:
         try:
@@ -93,35 +91,47 @@ class Pcie(Source):
             return [error, error]
 
     def _measured(self, gpu: Gpu) -> List[Union[int, SourceError]]:
-        sampled = self._sampler.last if self._sampler is not None else {}
-        return [sampled.get((gpu.index, way), NoData("not measured yet")) for way in _WAYS]
+        sampler = self._samplers.get(gpu.index)
+        return [NoData("not measured yet")] * len(_WAYS) if sampler is None else sampler.answers()
 
 
 class _Sampler:
-    """Measures in a thread, at most once a second each; `last` has what came of it."""
+    """Measures one GPU in a thread, at most once a second each way.
+
+    A thread a GPU: a driver that does not come back from one of them stops no other.
+    """
 
     _PAUSE_S = 1.0
 
-    def __init__(self, gpus: List[Gpu]) -> None:
-        self.last: Sampled = {}
-        self._gpus = gpus
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._last: Dict[int, Tuple[float, Union[int, SourceError]]] = {}
+        self._began_s = time.monotonic()
         self._stopped = threading.Event()
-        threading.Thread(target=self._go, name="pcie", daemon=True).start()
+        threading.Thread(target=self._go, name=f"pcie {gpu.index}", daemon=True).start()
 
     def stop(self) -> None:
         """End after the measurement that is under way."""
         self._stopped.set()
 
+    def answers(self) -> List[Union[int, SourceError]]:
+        """Bits a second each way, or why not; an answer that is old is none."""
+        return [self._answer(way) for way in _WAYS]
+
+    def _answer(self, way: int) -> Union[int, SourceError]:
+        at_s, answer = self._last.get(way, (self._began_s, NoData("not measured yet")))
+        return Failed("late") if time.monotonic() - at_s > _OLD_S else answer
+
     def _go(self) -> None:
         while not self._stopped.is_set():
             began_s = time.monotonic()
-            for gpu in self._gpus:
-                for way in _WAYS:
-                    self.last[gpu.index, way] = self._measure(gpu, way)
+            for way in _WAYS:
+                self._last[way] = self._measure(way)
             self._stopped.wait(max(0.0, began_s + self._PAUSE_S - time.monotonic()))
 
-    def _measure(self, gpu: Gpu, way: int) -> Union[int, SourceError]:
+    def _measure(self, way: int) -> Tuple[float, Union[int, SourceError]]:
         try:
-            return int(gpu.ask("nvmlDeviceGetPcieThroughput", way)) * _BPS_OF_KB
+            kb = int(self._gpu.ask("nvmlDeviceGetPcieThroughput", way))
         except SourceError as error:
-            return error
+            return time.monotonic(), error
+        return time.monotonic(), kb * _BPS_OF_KB

@@ -37,7 +37,7 @@ def _port() -> Dict[str, Spellings]:
         found[f"pause_{way}_frames"] = ((f"{_PORT}PAUSE_{way.upper()}_PKTS",),)
     found["phy_rx_fec_corrected_blocks"] = ((f"{_PORT}IF_IN_FEC_CORRECTABLE_FRAMES",),)
     found["phy_rx_fec_uncorrectable_blocks"] = ((f"{_PORT}IF_IN_FEC_NOT_CORRECTABLE_FRAMES",),)
-    found["phy_rx_symbol_errors"] = ((f"{_PORT}IF_IN_FEC_SYMBOL_ERRORS",),)
+    found["phy_rx_fec_corrected_symbols"] = ((f"{_PORT}IF_IN_FEC_SYMBOL_ERRORS",),)
     found["phy_tx_ecn_marked"] = ((f"{_PORT}ECN_MARKED_PACKETS",),)
     found["phy_tx_wred_drops"] = ((f"{_PORT}WRED_DROPPED_PACKETS",),)
     for prio in PRIORITIES:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fabmon.agent.errors import AgentError
+from fabmon.fabric.names import is_loopback
 from fabmon.feeds.agents import PORT
-from fabmon.feeds.web import is_loopback
 
 
 class Place(NamedTuple):

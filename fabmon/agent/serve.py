@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from fabmon.agent.door import Door, say_once_when_out_of_files
 from fabmon.agent.latest import Latest
 from fabmon.agent.place import Place, explain
 from fabmon.agent.reader import Reader
@@ -21,6 +22,8 @@ from fabmon.feeds.bootstrap import Settings
 from fabmon.feeds.transports.local import LocalTransport
 
 _GOODBYE_S = 1.0
+_IDLE_S = 75.0
+"""Between two requests; Prometheus asks every minute or oftener."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,20 +53,22 @@ async def serve(options: Options, ready: Callable[[str], object]) -> None:
         logger=_log(),
         handler_cancellation=True,
         shutdown_timeout=_GOODBYE_S,
+        keepalive_timeout=_IDLE_S,
     )
     await runner.setup()
+    assert runner.server is not None
+    say_once_when_out_of_files(asyncio.get_running_loop())
+    door = Door(runner.server, server.asked)
     try:
-        site = web.TCPSite(
-            runner, options.place.address, options.place.port, ssl_context=options.tls
-        )
         try:
-            await site.start()
+            port = await door.open(options.place.address, options.place.port, options.tls)
         except OSError as error:
             raise explain(error, options.place) from None
         scheme = "http" if options.tls is None else "https"
-        ready(f"{scheme}://{options.place._replace(port=runner.addresses[0][1])}")
+        ready(f"{scheme}://{options.place._replace(port=port)}")
         await _until_stopped(reader)
     finally:
+        door.close()
         await runner.cleanup()
 
 

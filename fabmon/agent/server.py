@@ -7,6 +7,7 @@ import hmac
 import json
 import socket
 import time
+from weakref import WeakSet
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -29,6 +30,8 @@ _OPEN = "/healthz"
 class Server:
     """Answers from `latest`; `token` is asked for everywhere but on /healthz.
 
+    `asked` are the connections that have sent a request. Strangers keep none: those that do not
+    know the token, and those that ask for /healthz, are closed after their answer.
     `last_words_s` is how long a reader that is dropped may take to read why.
     """
 
@@ -47,6 +50,7 @@ class Server:
         self._interval_s = interval_s
         self._last_words_s = last_words_s
         self._exposition: tuple[Hello, Exposition] | None = None
+        self.asked: WeakSet[asyncio.BaseTransport] = WeakSet()
 
     def app(self) -> web.Application:
         """The application, to be run."""
@@ -60,13 +64,20 @@ class Server:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.transport is not None:
+            self.asked.add(request.transport)
         if request.path != _OPEN and not self._knows_the_token(request):
-            return web.Response(
+            refused = web.Response(
                 status=401,
                 text="the token is missing or wrong: Authorization: Bearer TOKEN\n",
                 headers={"WWW-Authenticate": 'Bearer realm="fabmon agent"'},
             )
-        return await handler(request)
+            refused.force_close()
+            return refused
+        response = await handler(request)
+        if request.path == _OPEN:
+            response.force_close()
+        return response
 
     def _knows_the_token(self, request: web.Request) -> bool:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
+import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -24,12 +27,19 @@ class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     directory: str | None = None
 
 
+Interval = Annotated[float, msgspec.Meta(ge=0.1, le=3600, description="0.1 to 3600 seconds")]
+Color = Annotated[
+    Literal["auto", "truecolor", "256", "16", "none"],
+    msgspec.Meta(description="auto, truecolor, 256, 16 or none, in quotes"),
+]
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every key of fabmon.toml; config/fabmon.example.toml explains them."""
 
     thresholds: Thresholds
-    interval_s: float = 1.0
-    color: str = "auto"
+    interval_s: Interval = 1.0
+    color: Color = "auto"
     management_ports: tuple[str, ...] = MANAGEMENT_PORTS
     ssh_config: str | None = None
     topology: Table = Table()
@@ -84,17 +94,43 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _convert(values: dict[str, Any], path: Path) -> Config:
     try:
-        return msgspec.convert(values, Config)
+        found = msgspec.convert(values, Config)
+        # A range holds no nan: every comparison with it is false.
+        for place, value in _numbers(values):
+            if math.isnan(value):
+                raise msgspec.ValidationError(f"nan is no amount - at `$.{place}`")
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}{_hint(str(error))}") from None
+    return found
+
+
+def _numbers(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{before}{key}.")
+        elif isinstance(value, float):
+            yield f"{before}{key}", value
 
 
 def _hint(message: str) -> str:
-    """Did you mean: the nearest known key to the one that was refused."""
+    """Did you mean: the nearest known key to the one that was refused; or what a value may be."""
     _, _, rest = message.partition("unknown field `")
     unknown = rest.partition("`")[0]
-    near = difflib.get_close_matches(unknown, sorted(_keys(Config)), n=1) if unknown else []
+    if not unknown:
+        return _range(message)
+    near = difflib.get_close_matches(unknown, sorted(_keys(Config)), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _range(message: str) -> str:
+    """What may stand at the place that the message is about."""
+    place = re.search(r"at `\$\.([a-z0-9_.]+)`", message)
+    kind: Any = Config
+    for key in place[1].split(".") if place else ():
+        kind = msgspec.structs.fields(kind) if isinstance(kind, type) else ()
+        kind = next((field.type for field in kind if field.name == key), None)
+    said = [meta.description for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta)]
+    return f": write {said[0]}" if said else ""
 
 
 def _keys(struct: type[msgspec.Struct]) -> set[str]:

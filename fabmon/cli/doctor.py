@@ -59,7 +59,8 @@ def doctor(
 
     For each node and source: works, absent, unsupported, not permitted (with what would help), too
     slow. And the audit before a run: dead rails, link speed, PCIe, MTU, PFC and ECN along each
-    rail, flaps, cabling, NUMA, shared ports.
+    rail, flaps, cabling, NUMA, shared ports. Nodes are asked themselves, never an engine: there is
+    no --prometheus.
     """
     from fabmon.cli import headless
     from fabmon.cli.config import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from fabmon.recording.recorder import Recorder
 
 
+Minutes = Annotated[float, msgspec.Meta(ge=0, le=1440, description="0 to 1440 minutes")]
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [prometheus] of fabmon.toml."""
 
@@ -30,7 +33,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca_file: str | None = None
     insecure: bool = False
     tenant: str | None = None
-    history_minutes: float = 15.0
+    history_minutes: Minutes = 15.0
 
 
 def feed_of(

@@ -1,6 +1,7 @@
 """What a person can do wrong, and what fabmon exits with.
 
 UsageError      a file or an option is wrong; the message says where and what to do
+OutputError     what was asked for cannot be written
 """
 
 from __future__ import annotations
@@ -22,3 +23,7 @@ class Exit(enum.IntEnum):
 
 class UsageError(Exception):
     """A file or an option is wrong."""
+
+
+class OutputError(Exception):
+    """Standard output, or a file, does not take what is written; the message says which and why."""

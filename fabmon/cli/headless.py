@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from fabmon.analysis.scene import Scene
-from fabmon.cli.errors import Exit
+from fabmon.cli.errors import Exit, OutputError
 from fabmon.fabric.model import Node
 from fabmon.fabric.tick import NodeState
 from fabmon.report.jsonl import JsonLines, nodes_up
@@ -54,7 +54,9 @@ async def once(scenes: AsyncIterator[Scene], style: str, duration_s: float | Non
     write(text)
     up = nodes_up(last)
     total = len(last.moment.fabric.nodes)
-    return Exit.OK if up == total else Exit.SOME_NODES if up else Exit.NO_NODE
+    if not up:
+        return Exit.NO_NODE
+    return Exit.OK if up == total else Exit.SOME_NODES
 
 
 async def last(scenes: AsyncIterator[Scene], style: str) -> Exit:
@@ -87,11 +89,17 @@ def log_to_stderr() -> None:
 
 
 def write(data: bytes) -> bool:
-    """Write to standard output; whether anybody still reads it."""
+    """Write to standard output; whether anybody still reads it.
+
+    Raises OutputError where it cannot be written for another reason, as on a full disk.
+    """
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        # What is left in the buffer would be tried again, and fail again, as Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
+        if isinstance(error, BrokenPipeError):
+            return False
+        raise OutputError(f"standard output: {error.strerror}") from None
     return True

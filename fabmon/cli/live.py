@@ -14,7 +14,7 @@ from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
 from fabmon.cli.options import Options
 from fabmon.cli.recording import recorded, recorder_for, ring, watch
-from fabmon.cli.showing import Look, is_screen, show
+from fabmon.cli.showing import Look, check_writable, is_screen, show
 from fabmon.cli.topology import given
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.given import Topology
@@ -29,6 +29,8 @@ def run(options: Options) -> Exit:
         raise UsageError("standard output is closed: there is nowhere to show anything")
     settings = config.load(options.config)
     topology = given(settings, options.config, options.topologies)
+    if options.picture is not None:
+        check_writable(options.picture)
     is_named = options.hosts is not None or bool(options.nodesets)
     hosts = [] if options.prometheus and not is_named else named(options.hosts, options.nodesets)
     try:
@@ -84,8 +86,8 @@ async def _watch_engine(
             return Exit.NO_NODE
         history = History(feed.hosts, feed.interval_s, settings.management_ports, topology=topology)
         analyst = Analyst(settings.thresholds, options.hints)
-        title = f"{feed.interval_s:g} s of {feed.title}"
-        look = Look(title, options.color or settings.color)
+        title = f"every {feed.interval_s:g} s: {feed.title}"
+        look = Look(title, options.color or settings.color, nothing=lambda: feed.nothing)
         with _recorder(options, settings, feed.hosts, feed.interval_s, title) as recorder:
             scenes = engine.scenes(feed, history, analyst, past_s, recorder)
             async with aclosing(scenes):

@@ -9,7 +9,7 @@ import click
 
 from fabmon import __version__
 from fabmon.cli.commands import Commands
-from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.errors import Exit, OutputError, UsageError
 from fabmon.cli.hints import hint_options, hints
 from fabmon.cli.hosts import (
     FILE,
@@ -112,6 +112,7 @@ def cli(
     them. Without hosts, this machine is shown.
     """
     if context.invoked_subcommand is not None:
+        _refuse_misplaced(context, context.invoked_subcommand)
         return
     if style in ("table", "json") and not once:
         raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
@@ -144,6 +145,23 @@ def cli(
     sys.exit(live.run(options))
 
 
+def _refuse_misplaced(context: click.Context, name: str) -> None:
+    """Raise UsageError for an option before a command: it would be ignored there."""
+    command = Commands().get_command(context, name)
+    known = {each.name for each in command.params} if command is not None else set()
+    for option in context.command.params:
+        if not isinstance(option, click.Option):
+            continue
+        source = context.get_parameter_source(option.name or "")
+        if source is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        text = option.opts[0]
+        if option.name not in known:
+            raise UsageError(f"fabmon {name} has no {text}: fabmon {name} --help says what it has")
+        value = option.make_metavar(context)
+        raise UsageError(f"{text} goes after {name}: fabmon {name} {text} {value}")
+
+
 def main() -> None:
     """Run the command line; errors go to standard error, in one place."""
     try:
@@ -151,6 +169,9 @@ def main() -> None:
     except UsageError as error:
         click.echo(f"fabmon: {error}", err=True)
         sys.exit(Exit.USAGE)
+    except OutputError as error:
+        click.echo(f"fabmon: {error}", err=True)
+        sys.exit(Exit.FAILED)
     except click.ClickException as error:
         error.show()
         sys.exit(Exit.USAGE)

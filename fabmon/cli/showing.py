@@ -6,14 +6,14 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabmon.analysis.scene import Scene
 from fabmon.cli import headless
-from fabmon.cli.errors import Exit
+from fabmon.cli.errors import Exit, OutputError, UsageError
 from fabmon.cli.options import Options
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ _PICTURE_AFTER_S = 10.0
 class Look:
     """What the screen says of the feed behind it: `mark` where nothing is real.
 
-    `ask_burst` is how ports are sampled fast, None where nobody can be asked.
+    `ask_burst` is how ports are sampled fast, None where nobody can be asked; `nothing` says why
+    there are no nodes.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Look:
     mark: str = ""
     captions: Sequence[Caption] = ()
     ask_burst: AskBurst | None = None
+    nothing: Callable[[], str] = str
 
 
 def is_screen(options: Options) -> bool:
@@ -62,27 +64,47 @@ async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Ex
         mark=look.mark,
         captions=look.captions,
         ask_burst=look.ask_burst,
+        nothing=look.nothing,
     )
     if options.picture is not None:
         return await _take_picture(app, options.picture, options.duration_s)
     if options.duration_s is not None:
         asyncio.get_running_loop().call_later(options.duration_s, app.exit)
     await app.run_async()
-    return Exit.OK
+    return Exit(app.return_code or Exit.OK)
 
 
 async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:
     """Run the screen without a terminal for a while, then keep what it shows as SVG."""
 
+    failure: OSError | None = None
+
     async def take(pilot: Pilot[None]) -> None:
+        nonlocal failure
         await asyncio.sleep(_PICTURE_AFTER_S if after_s is None else after_s)
         await pilot.pause()
         svg = _without_web_fonts(app.export_screenshot(title="fabmon"))
-        await asyncio.to_thread(path.write_text, svg, "utf-8")
+        try:
+            await asyncio.to_thread(path.write_text, svg, "utf-8")
+        except OSError as error:
+            failure = error
         app.exit()
 
     await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
+    if failure is not None:
+        raise OutputError(f"{path}: {failure.strerror}")
     return Exit.OK
+
+
+def check_writable(path: Path) -> None:
+    """Raise UsageError now rather than after the watching."""
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise UsageError(f"--picture {path}: {error.strerror}") from None
 
 
 def _without_web_fonts(svg: str) -> str:
@@ -95,9 +117,16 @@ def _can_paint() -> bool:
 
     Textual reads keys from standard input and draws on standard error.
     """
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    if os.environ.get("TERM") == "dumb" or not all(each and each.isatty() for each in streams):
-        if sys.stderr is not None:
-            print("fabmon: not on a terminal: one report instead of the screen", file=sys.stderr)
-        return False
-    return True
+    streams = {
+        "standard input": sys.stdin,
+        "standard output": sys.stdout,
+        "standard error": sys.stderr,
+    }
+    others = [name for name, each in streams.items() if not (each and each.isatty())]
+    if not others and os.environ.get("TERM") != "dumb":
+        return True
+    verb = "is" if len(others) == 1 else "are"
+    why = f"{' and '.join(others)} {verb} not on a terminal" if others else "TERM=dumb"
+    if sys.stderr is not None:
+        print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
+    return False

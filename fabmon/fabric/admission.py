@@ -78,6 +78,7 @@ class _Facts(msgspec.Struct):
     pcie_width: _Count | None = None
     pcie_max_speed_gtps: _Speed | None = None
     pcie_max_width: _Count | None = None
+    affinity: dict[str, str] | None = None
 
 
 class Admission:

@@ -36,7 +36,23 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,63}\$?")
 _PYTHON = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@,:= -]*")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:@*?\[\]/-]+")
 _SOURCE = re.compile(r"[+-]?[a-z][a-z0-9_]*")
-_SCRAPE = re.compile(r"[!-~]+")
+_SCRAPE = re.compile(r"(?:(?P<kind>[a-z_][a-z0-9_]*):)?(?P<port>[0-9]{1,5})(?:/[!-~]*)?")
+_SLOWEST_BPS = 1e6
+"""Below it a line rate is rather a number whose unit was left out."""
+
+
+SOURCES = (
+    "netdev", "netdev_link", "ib", "ib_errors", "rdma", "rdma_errors", "ethtool", "cxi",
+    "cxi_errors", "nvlink", "nvlink_errors", "pcie", "xgmi", "dcb", "sonic", "sonic_queues",
+    "ib_fabric", "routes",
+)  # fmt: skip
+"""What a probe can read; a test compares them with the probe's own."""
+
+EXPORTERS = (
+    "amd_gpu_exporter", "amd_nic_exporter", "dcgm_exporter", "fabmon", "gaudi_exporter",
+    "guilbaults_exporter", "infiniband_exporter", "moneo", "node_exporter", "omnistat",
+)  # fmt: skip
+"""Kinds that `scrape` knows; a test compares them with the tables there are."""
 
 
 class Word(NamedTuple):
@@ -137,7 +153,11 @@ def _speed(key: str, word: Word) -> Speed:
         )
     if not _PATTERN.fullmatch(pattern):
         raise Bad(word.column, f"{_show(key)} names no ports", "write speed.up*=400G")
-    return Speed(pattern, float(match[1]) * _FACTORS[match[2]])
+    bps = float(match[1]) * _FACTORS[match[2]]
+    if bps < _SLOWEST_BPS:
+        said = f"{_show(word.text)} is {bps:g} bits/s, which is no line rate"
+        raise Bad(word.column, said, f"did you mean {match[1]}G?")
+    return Speed(pattern, bps)
 
 
 def _choice(what: str, *choices: str) -> Callable[[Word], str]:
@@ -191,6 +211,37 @@ def _list(what: str, pattern: re.Pattern[str], fix: str) -> Callable[[Word], tup
     return read
 
 
+def _sources(word: Word) -> tuple[str, ...]:
+    found = _source_words(word)
+    for place, part in enumerate(found):
+        name = part.lstrip("+-")
+        if name not in SOURCES:
+            close = difflib.get_close_matches(name, SOURCES, 1, 0.5)
+            fix = f"did you mean {close[0]}?" if close else f"they are {', '.join(SOURCES)}"
+            raise Bad(_column(word, found, place), f"there is no source {_show(name)}", fix)
+    return found
+
+
+def _scrape(word: Word) -> tuple[str, ...]:
+    found = tuple(word.text.split(","))
+    for place, part in enumerate(found):
+        match = _SCRAPE.fullmatch(part)
+        column = _column(word, found, place)
+        if match is None or not 0 < int(match["port"]) < 65536:
+            fix = "write [KIND:]PORT[/PATH], with commas between, as in 9100 or 9400/metrics"
+            raise Bad(column, f"{_show(part)} is not something to scrape", fix)
+        if match["kind"] is not None and match["kind"] not in EXPORTERS:
+            close = difflib.get_close_matches(match["kind"], EXPORTERS, 1, 0.5)
+            fix = f"did you mean {close[0]}?" if close else f"they are {', '.join(EXPORTERS)}"
+            raise Bad(column, f"no exporter {_show(match['kind'])} is known", fix)
+    return found
+
+
+def _column(word: Word, parts: tuple[str, ...], place: int) -> int:
+    """Where a part of a list begins."""
+    return word.column + sum(len(part) + 1 for part in parts[:place])
+
+
 def _file(word: Word) -> str:
     if word.text.isprintable() and len(word.text) <= 4096:
         return word.text
@@ -201,6 +252,7 @@ def _show(text: str) -> str:
     return repr(clean(text[:60]))
 
 
+_source_words = _list("a source", _SOURCE, "write +name, -name or name, with commas between")
 _READERS: dict[str, Callable[[Word], object]] = {
     "user": _matching("a user name", _USER, "letters, digits and _ . - @ only"),
     "port": _port,
@@ -209,10 +261,8 @@ _READERS: dict[str, Callable[[Word], object]] = {
     "python": _matching("a path", _PYTHON, "write the interpreter's whole path, without quotes"),
     "role": _choice("role", *_ROLES),
     "group": _group,
-    "sources": _list("a source", _SOURCE, "write +name, -name or name, with commas between"),
-    "scrape": _list(
-        "something to scrape", _SCRAPE, "write [KIND:]PORT[/PATH], with commas between"
-    ),
+    "sources": _sources,
+    "scrape": _scrape,
     "secret": _file,
     "tls": _file,
 }

@@ -11,6 +11,7 @@ config/hosts.example.txt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from fabmon.fabric import hostline, hostnames
 from fabmon.fabric.hostline import Bad, Problem, Speed, Word
 from fabmon.fabric.messages import clean
 from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.names import is_loopback
 
 _MAX_BYTES = 16 * 1024 * 1024
+
+_WITH_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<place>[^:]+)):(?P<port>\d{1,5})")
 
 _SWITCHES = {
     "eapi": "a file that holds user:password",
@@ -133,10 +137,26 @@ def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, 
     if len(problems) > before:
         return []
     column = found[0].column
-    return [
+    hosts = [
         (Host(name=name, address=place or name, **values), column)
         for name, place in zip(names, places, strict=True)
     ]
+    if any(tells_its_secret_aloud(host) for host, _ in hosts):
+        note(
+            Bad(
+                column,
+                "the secret would go to other machines as clear text",
+                "add tls=yes, a file with certificates, or tls=no where nobody listens in",
+            )
+        )
+        return []
+    return hosts
+
+
+def tells_its_secret_aloud(host: Host) -> bool:
+    """Whether a token would go over the network without TLS, and nobody said that it may."""
+    is_open = host.via == "exporters" and host.secret is not None and host.tls is None
+    return is_open and not is_loopback(host.address or host.name)
 
 
 def _values(found: Iterable[Word], note: Any) -> tuple[dict[str, Any], Word | None]:
@@ -164,10 +184,23 @@ def _values(found: Iterable[Word], note: Any) -> tuple[dict[str, Any], Word | No
         except Bad as bad:
             note(bad)
     _check_together(values, columns, note)
+    if address is not None:
+        _check_address(address, values, note)
     # The most specific last: it is the one with the most letters that are not wildcards.
     speeds.sort(key=lambda speed: len(speed.pattern) - sum(map(speed.pattern.count, "*?[]")))
     values["speeds"] = tuple((speed.pattern, speed.bps) for speed in speeds)
     return values, address
+
+
+def _check_address(address: Word, values: dict[str, Any], note: Any) -> None:
+    """A port behind an address is a common slip; the other mistakes are found with the nodes."""
+    match = _WITH_PORT.fullmatch(address.text)
+    if match is None:
+        return
+    key = "scrape" if values.get("via") == "exporters" else "port"
+    place = match["v6"] or match["place"]
+    what = f"address={address.text} holds a port"
+    note(Bad(address.column, what, f"write address={place} {key}={match['port']}"))
 
 
 def _check_together(values: dict[str, Any], columns: dict[str, int], note: Any) -> None:

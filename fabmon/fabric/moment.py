@@ -50,7 +50,8 @@ class Past(Protocol):
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
         """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none.
 
-        Traffic is kept for the whole of what can be looked back at, the others for two minutes.
+        Traffic is kept for the whole of what can be looked back at; the others, and all of single
+        NVLinks, for two minutes.
         """
 
     def worst(self, ticks: int, end_seq: int) -> Floats:

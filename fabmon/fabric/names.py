@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -40,3 +41,11 @@ def mac_of(text: str) -> str | None:
     if not _MAC.fullmatch(digits):
         return None
     return ":".join(digits[at : at + 2] for at in range(0, 12, 2))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address cannot be reached from other machines; a name other than localhost can."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

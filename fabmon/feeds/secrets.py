@@ -11,8 +11,10 @@ from fabmon.feeds.errors import BadSecret
 _LONGEST = 4096
 
 
-def token_from(path: str | Path) -> str:
+def token_from(path: str | Path, holds: str = "") -> str:
     """The one line of a secret's file, `~` allowed in the path. Blocks: it reads a file.
+
+    `holds` says which key names it and what should be in it, for where it cannot be opened.
 
     Raises BadSecret, with what to do, for a file that cannot be read, that its group or others can
     read, that is no file, is empty, or holds more than one line of printable text.
@@ -22,7 +24,7 @@ def token_from(path: str | Path) -> str:
         # A pipe in the place of a file must not make anybody wait for its writer.
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise BadSecret(f"{file}: {error.strerror}") from None
+        raise BadSecret(f"{file}: {error.strerror}{holds and f'; {holds}'}") from None
     try:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):

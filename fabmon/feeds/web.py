@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import ssl
 from pathlib import Path
 
 import aiohttp
 
+from fabmon.fabric.names import is_loopback
 from fabmon.feeds.errors import BadTrust, Misbehaved, NodeError, Unreachable
 
 _CAUSES = {
@@ -19,14 +19,6 @@ _CAUSES = {
     errno.ETIMEDOUT: ("no answer to the TCP connection from", "timeout"),
     errno.EMFILE: ("too many open files (raise ulimit -n) to reach", "files"),
 }
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address cannot be reached from other machines; a name other than localhost can."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def trust(tls: str | None, address: str) -> ssl.SSLContext | None:

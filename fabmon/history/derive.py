@@ -63,6 +63,14 @@ _DAMAGE = (
 _FALLS = "phy_link_down_events"
 """A link that fell comes up again: two changes of carrier."""
 _BUS = ("pci_stalled_write_percent", "pci_stalled_read_percent")
+_PARTS: dict[str, tuple[str, ...]] = {
+    "phy_rx_errors": ("phy_rx_crc_errors", "phy_rx_symbol_errors"),
+    "rdma_rx_drops": ("rdma_rx_limit_drops",),
+    "rdma_tx_drops": ("rdma_tx_limit_drops",),
+    "phy_rx_discards": tuple(f"phy_rx_discards_prio{prio}" for prio in range(8)),
+    "phy_tx_discards": tuple(f"phy_tx_discards_prio{prio}" for prio in range(8)),
+}
+"""What counts the same packets again, by kind or priority. Some ports have the parts only."""
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
@@ -102,8 +110,8 @@ class Deriver:
             "damage": self._worst_of(values, _DAMAGE),
             "flaps": self._flaps(values),
             "bus": self._worst_of(values, _BUS) / np.float32(100),
-            "errors": _sum(values[:, self._topics["error"]]),
-            "drops": _sum(values[:, self._topics["drop"]]),
+            "errors": self._total(values, "error"),
+            "drops": self._total(values, "drop"),
         }
         return np.stack([rows[name] for name in HEAT]).astype(np.float32)
 
@@ -144,6 +152,18 @@ class Deriver:
         names += [per_priority.format(way, prio) for way in ("rx", "tx") for prio in range(8)]
         there = [self._columns[name] for name in names if name in self._columns]
         return _sum(values[:, there])
+
+    def _total(self, values: Floats, topic: str) -> Floats:
+        """The sum over a topic; of a total and its parts the greater, not both."""
+        picked = np.array(values[:, self._topics[topic]])
+        at = {int(column): place for place, column in enumerate(self._topics[topic])}
+        for name, parts in _PARTS.items():
+            places = [at[self._columns[part]] for part in parts if self._columns.get(part) in at]
+            whole = at.get(self._columns.get(name, -1))
+            if whole is not None and places:
+                picked[:, whole] = np.fmax(picked[:, whole], _sum(picked[:, places]))
+                picked[:, places] = np.nan
+        return _sum(picked)
 
     def _stall(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """Share of time in which data waited and nothing could be sent, 0 to 1."""

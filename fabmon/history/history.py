@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
 from fabmon.fabric.messages import Hello, Notice
-from fabmon.fabric.model import FABRIC, Fabric, Host
+from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
 from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -158,6 +158,7 @@ class History:
         self._picked = _joined([seat.series for seat in seats])
         self._cells = rows * len(self._columns) + _joined([seat.columns for seat in seats])
         self._cell_rows = rows
+        self._ring.place(np.array([port.role == NVLINK for port in self._fabric.ports], np.bool_))
         self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
         has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
         has.ravel()[self._cells] = True

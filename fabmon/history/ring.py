@@ -21,24 +21,42 @@ _Slots = NDArray[np.intp]
 class Ring:
     """`ticks` values of the traffic of every port, and of the busiest link of the fabric.
 
-    The other HEAT columns are kept for two minutes. Ticks are addressed by their sequence number;
-    one that was never appended, or is not kept any more, reads as NaN.
+    The other HEAT columns, and all of the `brief` ports, are kept for two minutes. Ticks
+    are addressed by their sequence number; one that was never appended, or is not kept any more,
+    reads as NaN.
     """
 
     def __init__(self, ticks: int) -> None:
         self.ticks = ticks
         self._traffic = _Table(_LONG, ticks)
+        self._brief_traffic = _Table(_LONG, min(ticks, _BRIEF_TICKS))
+        self._is_brief: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._slots: _Slots = np.empty(0, np.intp)
         self._rest = _Table(len(HEAT) - _LONG, min(ticks, _BRIEF_TICKS))
         self._worst = np.full(ticks, np.nan, np.float32)
         self._last = -1
+
+    def place(self, brief: NDArray[np.bool_]) -> None:
+        """Make places for ports that are new: [ports] whether they are kept briefly only."""
+        new = brief[len(self._is_brief) :]
+        counts = {kind: int((self._is_brief == kind).sum()) for kind in (False, True)}
+        slots = np.empty(len(new), np.intp)
+        for kind, first in counts.items():
+            slots[new == kind] = first + np.arange(int((new == kind).sum()))
+        self._is_brief = np.concatenate((self._is_brief, new))
+        self._slots = np.concatenate((self._slots, slots))
 
     def append(self, seq: int, heat: Floats, worst: float) -> None:
         """Keep [len(HEAT), ports] values of tick `seq`; sequence numbers skipped become gaps."""
         for missing in range(max(self._last + 1, seq - self.ticks + 1), seq):
             self._traffic.clear(missing)
+            self._brief_traffic.clear(missing)
             self._rest.clear(missing)
             self._worst[missing % self.ticks] = np.nan
-        self._traffic.put(seq, heat[:_LONG])
+        self.place(np.zeros(heat.shape[1], np.bool_))
+        # A port's slot is its place among those of its kind: picking by kind keeps that order.
+        self._traffic.put(seq, heat[:_LONG, ~self._is_brief])
+        self._brief_traffic.put(seq, heat[:_LONG, self._is_brief])
         self._rest.put(seq, heat[_LONG:])
         self._worst[seq % self.ticks] = worst
         self._last = seq
@@ -46,9 +64,20 @@ class Ring:
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
         """[len(rows), ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
         place = HEAT.index(column)
-        if place < _LONG:
+        if place < _LONG and not self._is_brief.any():
             return self._traffic.window(place, rows, self._seqs(ticks, end_seq), self._last)
+        if place < _LONG:
+            return self._both(place, np.asarray(rows, np.intp), self._seqs(ticks, end_seq))
         return self._rest.window(place - _LONG, rows, self._seqs(ticks, end_seq), self._last)
+
+    def _both(self, column: int, rows: _Slots, seqs: _Slots) -> Floats:
+        """A window of ports of both kinds."""
+        picked = np.full((len(rows), len(seqs)), np.nan, np.float32)
+        is_brief = self._is_brief[rows]
+        for table, wanted in ((self._traffic, ~is_brief), (self._brief_traffic, is_brief)):
+            if wanted.any():
+                picked[wanted] = table.window(column, self._slots[rows[wanted]], seqs, self._last)
+        return picked
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
         """[ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
@@ -63,7 +92,7 @@ class Ring:
 
 
 class _Table:
-    """Some columns of every port over so many ticks, [columns, ticks, ports].
+    """Some columns of some ports over so many ticks, [columns, ticks, ports].
 
     Ports lie side by side: what is judged are a few ticks of all of them.
     """
@@ -81,7 +110,7 @@ class _Table:
         self._values[:, seq % self._ticks, :rows] = values
         self._values[:, seq % self._ticks, rows:] = np.nan
 
-    def window(self, column: int, rows: Sequence[int], seqs: _Slots, last: int) -> Floats:
+    def window(self, column: int, rows: Sequence[int] | _Slots, seqs: _Slots, last: int) -> Floats:
         """[rows, ticks]; a step-one `range` of rows is copied as a whole."""
         slots = seqs % self._ticks
         if isinstance(rows, range) and rows.step == 1:

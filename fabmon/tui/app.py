@@ -49,6 +49,7 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
     Depth.EIGHT_BIT: "256",
 }
 _SILENT_TICKS = 3
+_INTERRUPTED = 130
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
@@ -76,13 +77,14 @@ class FabmonApp(App[None]):
         mark: str = "",
         captions: Sequence[Caption] = (),
         ask_burst: AskBurst | None = None,
+        nothing: Callable[[], str] = str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show these scenes under this title."""
+        """Show these scenes under this title; `nothing` says why they have no nodes."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
         super().__init__(ansi_color=not depth.rgb)
         self.console = _console(depth)
-        self.stage = Stage(title, depth, mark=mark, captions=Captions(captions))
+        self.stage = Stage(title, depth, mark=mark, captions=Captions(captions), nothing=nothing)
         self._scenes = scenes
         self._ask_burst = ask_burst
         self._clock = clock
@@ -220,6 +222,10 @@ class FabmonApp(App[None]):
         """Stop at this scene, or follow again."""
         self.stage.freeze()
         self.repaint()
+
+    def action_interrupt(self) -> None:
+        """Leave as ctrl+c leaves any program."""
+        self.exit(return_code=_INTERRUPTED)
 
     def action_units(self) -> None:
         """Gb/s, GB/s, %."""

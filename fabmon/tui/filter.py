@@ -57,6 +57,11 @@ class Matched:
     ports: Mask
     nodes: frozenset[str]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left."""
+        return not self.nodes and not self.ports.any()
+
 
 @dataclass(frozen=True, slots=True)
 class Index:

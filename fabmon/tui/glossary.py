@@ -33,6 +33,8 @@ direction
     tx leaves the port named, rx enters it.
 down ✖
     the port has no carrier. In the header: cables that are down, told once.
+downlink
+    a switch's port towards hosts, or a spine's towards leaves: dn1, dn2 …
 drops
     packets thrown away per second, for lack of room or by rule.
 ECMP
@@ -41,6 +43,8 @@ ECMP
 ECN
     explicit congestion notification: a switch marks packets when its queue grows; here, marked
     ones received per second.
+engine
+    a Prometheus, or another store of metrics, that fabmon reads instead of the nodes.
 errors
     packets or symbols damaged per second: cable, optics or connector.
 event
@@ -93,6 +97,8 @@ neighbour MAC
     the address seen at the other end of a cable; it tells who that is when both are watched.
 network-bound
     more than half of the step is communication.
+no tick for
+    nothing has come for so long: what is drawn is as old.
 node
     a machine watched: a host or a switch.
 NUMA
@@ -115,6 +121,8 @@ port
     one end of a cable, called node/device.
 probe
     the small program on the node that reads its counters; it leaves nothing behind.
+probe CPU
+    the share of one core that the probe takes on its node.
 queued
     waiting for its turn to be connected to.
 rail
@@ -130,6 +138,9 @@ rx
     received: into the port named.
 saturated ≥
     a counter stuck at its maximum, as old InfiniBand ones do: the true value is unknown.
+scale
+    to line rate: the top of a chart is that, and stays. To greatest seen: no line rate is known,
+    the top is the most that was seen, and moves.
 spine
     a switch that joins the leaves.
 stale ▒
@@ -142,6 +153,8 @@ starting
     the probe is on its way into the node's python3.
 step
     one iteration of training, and how long it takes; in brackets what it was before it changed.
+sure
+    so many % sure: the confidence in a finding.
 switch
     a node that forwards for others.
 tick

@@ -10,6 +10,7 @@ EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
+_LAST = ("help", "quit")
 ROOT = ("overview", "switches", "nodes", "findings", "matrix")
 
 
@@ -112,6 +113,7 @@ KEYS = (
     ),
     Key("command_palette", "colon,ctrl+p", ": ctrl+p", "find any of these by name"),
     Key("quit", "q,ctrl+q", "q", "quit", label="quit", title="Quit"),
+    Key("interrupt", "ctrl+c", "ctrl+c", "quit at once, with exit status 130"),
     Key("cursor('up')", "k,up", "k ↑", "up", CURSOR),
     Key("cursor('down')", "j,down", "j ↓", "down", CURSOR),
     Key("cursor('left')", "h,left", "h ←", "left", CURSOR),
@@ -157,12 +159,15 @@ def bindings(where: str) -> list[Binding]:
 
 
 def footer(view: str) -> list[Key]:
-    """The keys to remind of in a view, the most wanted first; `quit` goes last."""
+    """The keys to remind of in a view, the most wanted first; `help` and `quit` go last."""
     chosen = [key for key in KEYS if key.label and key.where in (EVERYWHERE, CURSOR, view)]
     chosen = [key for key in chosen if not key.only or view in key.only]
     if view in ROOT:
         chosen = [key for key in chosen if key.action != "back"]
-    return sorted(chosen, key=lambda key: (key.action == "quit", key.where != view))
+    return sorted(
+        chosen,
+        key=lambda key: (_LAST.index(key.action) if key.action in _LAST else -1, key.where != view),
+    )
 
 
 def scopes(view: str) -> list[tuple[str, list[Key]]]:

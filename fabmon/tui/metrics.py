@@ -189,16 +189,39 @@ def scope(moment: Moment, row: int) -> str:
         stem: not np.isnan(moment.column(f"{stem}_tx_bytes")[row])
         for stem in ("phy", "ib", "rdma", "netdev")
     }
+    if port.kind == "gpu":
+        return next((text for stem, text in _LINKS if _has_links(moment, row, stem)), "")
     if port.kind != "ethernet" or has["phy"]:
-        return "all its NVLinks" if port.kind == "gpu" else ""
+        return ""
     if has["ib"] or has["rdma"]:
         return "RDMA only"
     return "without RDMA" if has["netdev"] and port.info.get("rdma") else ""
 
 
+_LINKS = (("nvlink", "all its NVLinks"), ("xgmi", "all its xGMI links"))
+
+
+def _has_links(moment: Moment, row: int, stem: str) -> bool:
+    names = (f"{stem}_tx_bytes", f"{stem}_tx_bps", f"{stem}_both_bps")
+    return any(not np.isnan(moment.column(name)[row]) for name in names)
+
+
+def both_words(moment: Moment, row: int, unit: Unit) -> str:
+    """A port's traffic where its directions are not told apart; empty where they are."""
+    both = float(moment.column("nvlink_both_bps")[row])
+    told = any(not np.isnan(moment.column(f"{name}_bps")[row]) for name in ("tx", "rx"))
+    if told or np.isnan(both):
+        return ""
+    shown = unit_of(moment.fabric.ports[row].kind, unit if unit is not Unit.PERCENT else Unit.GBIT)
+    return f"{rate(both, float('nan'), shown)} both directions together"
+
+
 def traffic_words(moment: Moment, row: int, unit: Unit) -> str:
     """`tx 188 Gb/s 47.0 %  rx …`: a port's traffic, both ways, in the unit and as a share."""
     line = float(moment.line_rate_bps[row])
+    both = both_words(moment, row, unit)
+    if both:
+        return f"{both}  ({scope(moment, row)})"
     parts = []
     for name, util in (("tx", moment.tx_util), ("rx", moment.rx_util)):
         kind = moment.fabric.ports[row].kind
@@ -210,6 +233,6 @@ def traffic_words(moment: Moment, row: int, unit: Unit) -> str:
         if unit_of(moment.fabric.ports[row].kind, Unit.GBIT) is Unit.GBYTE
         else bits(line)
     )
-    of = f"of {said}" if line > 0 else "line rate not known: speed= in the hosts file"
+    of = f"of {said}" if line > 0 else "no line rate: set speed="
     less = scope(moment, row)
     return f"{'  '.join(parts)}  {of}" + (f"  ({less})" if less else "")

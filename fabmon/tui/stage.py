@@ -5,6 +5,7 @@ Screens read it, the app's actions change it. It knows nothing of Textual.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -40,7 +41,8 @@ class Stage:
 
     `live` is the last scene that came, `frozen` the one that the person stopped at. `silent_s` is
     how long no scene has come, where that is worth saying; `ended` that none will. `mark` is a word
-    that must always be in sight; `captions` explain what is shown.
+    that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
+    there; it is empty where nobody knows.
     """
 
     title: str
@@ -52,6 +54,7 @@ class Stage:
     ended: bool = False
     mark: str = ""
     captions: Captions = field(default_factory=Captions)
+    nothing: Callable[[], str] = str
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _cables: tuple[Fabric, int] | None = None
     _index: Index | None = None

@@ -329,8 +329,10 @@ class World:
         up[list(self.down)] = 0
         columns = {name: place for place, name in enumerate(CATALOG)}
         values = np.full((ports, len(columns)), np.nan, dtype=np.float32)
-        for name, column in (("netdev_tx_bytes", 0), ("netdev_rx_bytes", 1)):
-            values[:, columns[name]] = heat[column] / 8
+        inside = np.array([port.role in (GPU, NVLINK) for port in self.fabric.ports])
+        for here, stem in ((~inside, "netdev"), (inside, "nvlink")):
+            for column, way in enumerate(("tx", "rx")):
+                values[here, columns[f"{stem}_{way}_bytes"]] = heat[column, here] / 8
         values[:, columns["netdev_up"]] = up
         values[:, columns["netdev_tx_drops"]] = 0
         for row, share in self.paused:

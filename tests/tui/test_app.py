@@ -172,7 +172,7 @@ async def test_a_filter_works_while_it_is_typed_and_stays_on_enter() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", *"gpu002")
         assert "gpu003" not in run.text
-        assert "8 ports of 1 nodes" in run.text
+        assert "8 ports of 1 node " in run.text
         await run.press("enter")
         assert "filter: gpu002" in run.lines[1]
         assert isinstance(run.app.focused, HeatGrid)
@@ -194,6 +194,26 @@ async def test_a_wrong_filter_says_what_would_be_right_and_changes_nothing() -> 
         await run.press("slash", *"rack:3")
         assert "not one of state role" in run.text
         assert "gpu001" in run.text
+
+
+async def test_a_wrong_filter_is_said_in_full_and_not_taken() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("slash", *"foo>3", "enter")
+        assert run.app.screen.query_one(Input).has_focus
+        assert "! foo: compare one of util tx rx" in run.text
+        assert "drops" in "\n".join(run.lines[-4:])
+        await run.press("escape")
+        assert "compare one of" not in run.text
+
+
+async def test_a_filter_that_leaves_nothing_says_how_to_get_out() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("slash", *"zebra")
+        assert "no port matches; esc clears the filter" in run.lines[-3]
+        await run.press("enter")
+        assert "no port matches; esc clears the filter" in run.lines[1]
+        await run.press("escape")
+        assert "no port matches" not in run.text
 
 
 async def test_keys_that_mean_something_are_text_while_a_filter_is_typed() -> None:
@@ -312,6 +332,18 @@ async def test_q_quits() -> None:
     async with running(COLLISION) as run:
         await run.press("q")
         assert not run.app.is_running or run.app._exit
+
+
+async def test_ctrl_c_leaves_as_it_leaves_any_program() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("ctrl+c")
+        assert run.app.return_code == 130
+
+
+async def test_ctrl_c_leaves_while_a_filter_is_typed() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("slash", "ctrl+c")
+        assert run.app.return_code == 130
 
 
 async def test_the_end_of_the_scenes_is_said() -> None:

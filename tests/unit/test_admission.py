@@ -48,6 +48,8 @@ def hello_of(**body: Any) -> Hello:
         {"mac": 1},
         {"netdev": ["eth0"]},
         {"bond": {}},
+        {"affinity": {"mlx5_0": [1]}},
+        {"affinity": "PIX"},
     ],
 )
 def test_a_fact_of_the_wrong_type_is_refused_with_its_place(info: dict[str, Any]) -> None:

@@ -172,8 +172,17 @@ def test_what_a_slow_pcie_link_carries(speed: float, gbps: int) -> None:
     assert fault.text.endswith(f"it can 32 GT/s x16: at most {gbps} Gb/s")
 
 
+def test_a_gpu_is_judged_by_its_lanes_since_it_slows_down_while_idle() -> None:
+    pcie = {"pcie_max_speed_gtps": 32.0, "pcie_max_width": 16}
+    idle = Object("gpu0", "gpu", "gpu0", {**pcie, "pcie_speed_gtps": 2.5, "pcie_width": 16}, ())
+    bad = Object("gpu1", "gpu", "gpu1", {**pcie, "pcie_speed_gtps": 2.5, "pcie_width": 4}, ())
+    (fault,) = audit(survey({"n1": [nic(0), (idle, []), (bad, [])]}))
+    assert (fault.check, fault.ports) == ("pcie_downtrained", ("n1/gpu1",))
+    assert fault.text == "PCIe 32 GT/s x4, it can 32 GT/s x16: at most 126 Gb/s"
+
+
 def test_errors_that_have_added_up_are_to_know() -> None:
-    bad = nic(1, {"ib_symbol_errors": 12, "ib_link_downed": 2})
+    bad = nic(1, {"ib_symbol_errors": 12, "ib_ext_link_downed": 2})
     (fault,) = audit(survey(rack(gpu2=bad)))
     assert (fault.check, fault.severity, fault.ports) == ("errors", KNOW, ("gpu2/mlx5_1",))
     assert fault.text == "2 times down, 12 symbol errors since the counters began"

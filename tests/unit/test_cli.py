@@ -79,6 +79,23 @@ def test_closed_standard_output_is_said_and_no_crash() -> None:
     assert done.stderr == "fabmon: standard output is closed: there is nowhere to show anything\n"
 
 
+@pytest.mark.parametrize("what", ["--once", "--format jsonl --duration 1"])
+def test_a_full_disk_is_one_line_and_status_1(what: str) -> None:
+    program = Path(sys.executable).with_name("fabmon")
+    done = subprocess.run(
+        f"{program} {what} >/dev/full", shell=True, capture_output=True, text=True, timeout=40
+    )
+    assert done.returncode == 1
+    assert done.stderr == "fabmon: standard output: No space left on device\n"
+
+
+def test_a_picture_that_cannot_be_kept_is_one_line_and_status_1() -> None:
+    done = fabmon("--picture", "/dev/full", "--duration", "0.5")
+    assert done.returncode == 1
+    assert "fabmon: /dev/full: No space left on device\n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     program = Path(sys.executable).with_name("fabmon")
     done = subprocess.run(
@@ -117,6 +134,9 @@ def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
         (["--format", "table"], "add --once"),
         (["--format", "jsonl", "--once"], "use --format jsonl --duration"),
         (["--interval", "0"], "0.1<=x<=3600"),
+        (["--hosts", "f", "doctor"], "--hosts goes after doctor: fabmon doctor --hosts FILE"),
+        (["--prometheus", "http://p", "doctor"], "fabmon doctor has no --prometheus"),
+        (["--once", "--picture", "/nowhere/now.svg"], "--picture /nowhere/now.svg: No such file"),
         (["--host", "gpu[1-"], "gpu[1-"),
         (["--dp", "8"], "--dp tells of a model: add --model-params"),
         (["--model-params", "70B"], "--model-params needs --dp"),
@@ -152,6 +172,26 @@ def test_a_wrong_type_in_the_configuration_is_refused_with_its_place(tmp_path: P
     path = tmp_path / "fabmon.toml"
     path.write_text('interval_s = "fast"\n')
     with pytest.raises(UsageError, match=r"\$\.interval_s"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("interval_s = 0.0", r"\$\.interval_s`: write 0\.1 to 3600 seconds"),
+        ("interval_s = nan", r"\$\.interval_s`: write 0\.1 to 3600 seconds"),
+        ('color = "blue"', r"\$\.color`: write auto, truecolor, 256, 16 or none"),
+        ("[prometheus]\nhistory_minutes = -1", r"history_minutes`: write 0 to 1440 minutes"),
+        ("[thresholds.ecmp_collision]\nhot_util = 80", r"hot_util`: write 0 to 1, a share"),
+        ("[thresholds.node_lost]\nafter_s = -1.0", r"after_s`: write 0 to 86400 seconds"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_with_the_range(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=complaint):
         load(path)
 
 

@@ -119,3 +119,26 @@ def test_a_mistake_is_named_on_stderr_with_status_2(arguments: list[str], compla
     assert complaint in done.stderr
     assert "secret" not in done.stderr
     assert done.stdout == ""
+
+
+def test_an_engine_without_anything_that_fabmon_knows_says_so(engine: VictoriaMetrics) -> None:
+    engine.tell([f'up{{instance="gpu001:9100"}} 1 {round(time.time() * 1000)}'])
+    done = fabmon("--prometheus", engine.url, "--once", "--match", '{cluster="a"}')
+    assert done.returncode == 3
+    assert 'has no metrics that fabmon knows, matching {cluster="a"}; ' in done.stderr
+    assert "nodes are found by the label 'instance'" in done.stderr
+
+
+def test_https_to_an_engine_without_tls_says_to_write_http(engine: VictoriaMetrics) -> None:
+    done = fabmon("--prometheus", engine.url.replace("http:", "https:"), "--once")
+    assert done.returncode == 3
+    assert "it speaks no TLS: write http://" in done.stderr
+
+
+def test_a_file_that_is_not_there_is_called_by_its_key(tmp_path: Path) -> None:
+    config = tmp_path / "fabmon.toml"
+    config.write_text("[prometheus]\nca_file = '/nowhere.pem'\n")
+    done = fabmon("--prometheus", "https://p", "--config", str(config), "--once")
+    assert "/nowhere.pem: No such file or directory; ca_file is a file with certificates" in (
+        done.stderr
+    )

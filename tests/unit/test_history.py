@@ -10,8 +10,10 @@ from collectors import wire
 from collectors.wire import Object
 from fabmon.fabric.messages import Frame, Hello, MetricInfo, ObjectInfo, decode
 from fabmon.fabric.model import Host
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.moment import HEAT, Moment
+from fabmon.history.derive import Deriver
 from fabmon.history.history import History
+from fabmon.history.ring import Ring
 from tests.making import (
     GBPS,
     SECOND_NS,
@@ -221,3 +223,41 @@ def test_rows_stay_when_hardware_comes_and_goes() -> None:
     assert row_of(first, "a/eth1") == row_of(second, "a/eth1")
     assert row_of(first, "b/eth0") == row_of(third, "b/eth0")
     assert [port.name for port in third.fabric.nodes[0].ports] == ["eth0"]
+
+
+def heat(**values: float) -> dict[str, float]:
+    """Errors and drops a second of a port that has these rates."""
+    row = np.array([list(values.values())], np.float32)
+    columns = {name: place for place, name in enumerate(values)}
+    deriver = Deriver(columns, np.ones((1, len(values)), np.bool_))
+    found = deriver.heat(row, np.array([4e11], np.float32))
+    return {name: float(found[HEAT.index(name)][0]) for name in ("errors", "drops")}
+
+
+@pytest.mark.parametrize(
+    ("rates", "column", "told"),
+    [
+        ({"rdma_rx_drops": 100, "rdma_rx_limit_drops": 100}, "drops", 100),
+        ({"phy_rx_errors": 10, "phy_rx_crc_errors": 10, "phy_rx_symbol_errors": 0}, "errors", 10),
+        ({"phy_rx_discards": 50, "phy_rx_discards_prio3": 50, "phy_tx_discards": 1}, "drops", 51),
+        ({"phy_rx_discards_prio3": 50, "phy_rx_discards_prio4": 1}, "drops", 51),
+        ({"phy_rx_discards": float("nan"), "phy_rx_discards_prio3": 50}, "drops", 50),
+        ({"phy_rx_fec_corrected_blocks": 5e4, "phy_rx_crc_errors": 1}, "errors", 1),
+    ],
+)
+def test_nothing_is_counted_twice_and_what_was_mended_is_no_error(
+    rates: dict[str, float], column: str, told: float
+) -> None:
+    assert heat(**rates)[column] == told
+
+
+def test_single_links_inside_a_node_are_kept_for_two_minutes_only() -> None:
+    ring = Ring(900)
+    ring.place(np.array([False, True]))
+    ring.place(np.array([False, True, True, False]))
+    for seq in range(300):
+        values = seq + np.arange(4) / 10
+        ring.append(seq, np.tile(values.astype(np.float32), (len(HEAT), 1)), 0.0)
+    drawn = ring.window("tx_bps", [3, 1, 0, 2], 250, 299)
+    np.testing.assert_allclose(drawn[:, -1], [299.3, 299.1, 299.0, 299.2], rtol=1e-6)
+    assert (~np.isnan(drawn)).sum(axis=1).tolist() == [250, 120, 250, 120]

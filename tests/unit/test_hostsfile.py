@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabmon.fabric import hostsfile
+from collectors.registry import SOURCES
+from fabmon.fabric import hostline, hostsfile
 from fabmon.fabric.hostsfile import HostsFileError
 from fabmon.fabric.model import Host
+from fabmon.feeds.scrape.tables import tables
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "goldens"
@@ -192,3 +194,43 @@ def test_what_is_written_is_read(
     assert sorted(host.name for host in hosts) == sorted(label + number for number in numbers)
     assert all((host.user == "me") == ("user=me" in keys) for host in hosts)
     assert all((host.speeds == (("*", 1e11),)) == ("speed=100G" in keys) for host in hosts)
+
+
+def test_a_token_that_would_go_out_as_clear_text_is_refused_unless_that_was_said() -> None:
+    line = "gpu[1-2] via=exporters secret=~/token"
+    assert "the secret would go to other machines as clear text" in complaint(line)
+    for said in (f"{line} tls=no", f"{line} tls=yes", "localhost via=exporters secret=t"):
+        assert parse(said)
+    assert parse("gpu1 via=exporters secret=t address=127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "complaint"),
+    [
+        ("a address=127.0.0.1:9838", 11, "write address=127.0.0.1 port=9838"),
+        ("a address=[::1]:9838", 11, "write address=::1 port=9838"),
+        ("a[1-2] address={node}.lab:9838", 16, "write address={node}.lab port=9838"),
+        ("a address=here:9100 via=exporters", 11, "write address=here scrape=9100"),
+        ("a speed=400", 9, "did you mean 400G?"),
+        ("a speed.up*=400k", 13, "did you mean 400G?"),
+        ("a sources=ib,nope", 14, "there is no source 'nope'"),
+        ("a sources=+ib_fabrik", 11, "did you mean ib_fabric?"),
+        ("a via=exporters scrape=9100,node_exportr:9100", 29, "did you mean node_exporter?"),
+        ("a via=exporters scrape=nine", 24, "write [KIND:]PORT[/PATH]"),
+        ("a via=exporters scrape=99999", 24, "write [KIND:]PORT[/PATH]"),
+    ],
+)
+def test_slips_have_their_place_and_what_to_write(line: str, column: int, complaint: str) -> None:
+    with pytest.raises(HostsFileError) as caught:
+        parse(line)
+    assert str(caught.value).startswith(f"hosts.txt:1:{column}: ")
+    assert complaint in str(caught.value)
+
+
+def test_an_address_of_version_6_is_no_address_with_a_port() -> None:
+    assert parse("a address=fe80::1:9838")[0].address == "fe80::1:9838"
+
+
+def test_a_hosts_file_knows_the_sources_and_exporters_that_there_are() -> None:
+    assert tuple(SOURCES) == hostline.SOURCES
+    assert sorted(tables().by_name) == sorted(hostline.EXPORTERS)

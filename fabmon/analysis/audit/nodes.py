@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.fault import KNOW, MEND, Fault
 from fabmon.analysis.audit.survey import Survey
-from fabmon.fabric.model import HOST, RAIL, Node, Port
+from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 
 _FLAPS = 10
 """Changes of carrier since boot below which nobody is told: reboots of switches, cables pulled."""
@@ -64,7 +64,8 @@ def errors_added_up(survey: Survey) -> Iterator[Fault]:
     """Ports whose error counters do not stand at 0. They may be old: the count says since when."""
     for port in survey.ports():
         totals = survey.totals.get(port.id, {})
-        told = [f"{totals[name]} {words}" for name, words in _COUNTED if totals.get(name)]
+        counts = [(_total(totals, name), words) for name, words in _COUNTED]
+        told = [f"{count} {words}" for count, words in counts if count]
         if told:
             yield Fault(
                 check="errors",
@@ -75,12 +76,22 @@ def errors_added_up(survey: Survey) -> Iterator[Fault]:
             )
 
 
+def _total(totals: Mapping[str, int], name: str) -> int:
+    """A count, of an InfiniBand port that of 64 bits where it has one."""
+    wide = totals.get(name.replace("ib_", "ib_ext_", 1)) if name.startswith("ib_") else None
+    return totals.get(name, 0) if wide is None else wide
+
+
 def pcie_downtrained(survey: Survey) -> Iterator[Fault]:
     """NICs and GPUs behind fewer or slower PCIe lanes than they have."""
     for port in survey.ports():
         now, most = _pcie(port, ""), _pcie(port, "max_")
         # A GPU lowers its own link's speed while it is idle; the number of its lanes stays.
-        if port.role == RAIL and now and most and now[0] * now[1] < most[0] * most[1]:
+        if not (now and most) or port.role not in (RAIL, GPU):
+            continue
+        if port.role == GPU:
+            now = (most[0], now[1])
+        if now[0] * now[1] < most[0] * most[1]:
             yield Fault(
                 check="pcie_downtrained",
                 severity=MEND,

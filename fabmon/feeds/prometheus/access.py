@@ -17,6 +17,8 @@ from fabmon.feeds.prometheus.errors import EngineError
 from fabmon.feeds.secrets import token_from
 
 _API = "/api/v1"
+_TOKEN = "--prometheus-token-file (token_file) is a file with the bearer token"
+_PASSWORD = "password_file is a file with user:password"
 
 
 class BadAccess(EngineError):
@@ -66,9 +68,9 @@ def headers(access: Access) -> dict[str, str]:
     said = {}
     try:
         if access.token_file:
-            said["Authorization"] = f"Bearer {token_from(access.token_file)}"
+            said["Authorization"] = f"Bearer {token_from(access.token_file, _TOKEN)}"
         if access.password_file:
-            pair = token_from(access.password_file)
+            pair = token_from(access.password_file, _PASSWORD)
             if ":" not in pair:
                 raise BadAccess(f"{access.password_file}: write user:password into it")
             said["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -91,4 +93,6 @@ def trust(access: Access) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=access.ca_file)
     except (OSError, ssl.SSLError) as error:
         why = getattr(error, "strerror", None) or "no certificates in it"
-        raise BadAccess(f"{access.ca_file}: {why}") from None
+        raise BadAccess(
+            f"{access.ca_file}: {why}; ca_file is a file with certificates to trust, PEM"
+        ) from None

@@ -57,6 +57,7 @@ class _Head(msgspec.Struct):
     """What every answer has. VictoriaMetrics says `isPartial`, Thanos and Prometheus `warnings`."""
 
     status: str = ""
+    error_type: str = msgspec.field(name="errorType", default="")
     error: str = ""
     warnings: list[str] = []
     is_partial: bool = msgspec.field(name="isPartial", default=False)
@@ -132,16 +133,20 @@ def names(body: bytes) -> tuple[list[str], list[str]]:
 
 
 def labels(key: bytes) -> dict[str, str]:
-    """The labels that a series' bytes say."""
-    return _LABELS.decode(key)
-
-
-def complaint(body: bytes) -> str:
-    """What an answer that is a failure says; empty when it is not the API's JSON."""
+    """The labels that a series' bytes say. Raises NotAnEngine."""
     try:
-        return _HEAD.decode(body).error
+        return _LABELS.decode(key)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAnEngine(f"the labels of a series are not those of an engine: {error}") from None
+
+
+def complaint(body: bytes) -> tuple[str, str]:
+    """The type of error and its text that a failure says; empty when it is not the API's JSON."""
+    try:
+        head = _HEAD.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return "", ""
+    return head.error_type, head.error
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Answer], body: bytes) -> _Answer:

@@ -33,7 +33,9 @@ _FRESH = {"nocache": "1", "latency_offset": "1ms"}
 second, which it knows since 1.85.2, is for ranges. Other engines mind neither."""
 
 _REFUSED = (400, 422)
-_GATEWAY = (429, 500, 502, 503, 504)
+_OF_THE_MOMENT = ("timeout", "execution", "canceled")
+"""`errorType`s of a 422 that the same question may not meet the next time."""
+_BUSY = (429, 499, 500, 502, 503, 504)
 
 
 class Engine:
@@ -163,6 +165,8 @@ class Engine:
                     f"{self.url}: its certificate is not trusted ({why}): name the CA's file as "
                     "ca_file under [prometheus]"
                 ) from None
+            except aiohttp.ClientSSLError:
+                raise NoAnswer(f"{self.url}: it speaks no TLS: write http://") from None
             except (TimeoutError, aiohttp.ClientError) as error:
                 raise NoAnswer(str(explain(error, self.url, self._timeout_s))) from None
         if response.status != 200:
@@ -179,17 +183,20 @@ class Engine:
 
     def _fail(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         """Raise what a failed answer means."""
-        status, said = response.status, answers.complaint(body)
+        status = response.status
+        kind, said = answers.complaint(body)
         if status in (401, 403):
             how = f": {said}" if said else ""
             raise Denied(
                 f"{self.url}: it does not let us in ({status}{how}): give --prometheus-token-file, "
                 "or password_file or tenant under [prometheus]"
             )
-        if said and (status in _REFUSED or status in _GATEWAY):
-            raise QueryRefused(f"{self.url}: {said}")
-        if status in _GATEWAY:
-            raise NoAnswer(f"{self.url}: it answers {status} {response.reason}")
+        if said and status in _REFUSED:
+            refused = status != 422 or kind not in _OF_THE_MOMENT
+            raise (QueryRefused if refused else NoAnswer)(f"{self.url}: {said}")
+        if status in _BUSY:
+            how = f": {said}" if said else ""
+            raise NoAnswer(f"{self.url}: it answers {status} {response.reason}{how}")
         if 300 <= status < 400:
             to = response.headers.get("Location", "elsewhere")
             raise NotAnEngine(f"{self.url}: it sends us to {to}: give the URL that it means")

@@ -1,7 +1,7 @@
 """Why an engine cannot be read.
 
 EngineError         the message says what, and where there is something to do, what to do
-|-- NoAnswer        no route, refused, a timeout, or a gateway that says so
+|-- NoAnswer        no route, refused, a timeout, too busy now, or a gateway that says so
 |-- Denied          it wants a token, a password or a tenant, or does not take the one given
 |-- QueryRefused    it understood the question and did not take it; its own words
 `-- NotAnEngine     whatever answers there is no query API of Prometheus
@@ -25,7 +25,7 @@ class EngineError(Exception):
 
 
 class NoAnswer(EngineError):
-    """No route, refused, a timeout, or a gateway that says so."""
+    """No route, refused, a timeout, too busy now, or a gateway that says so."""
 
     cause = "no answer"
 

@@ -116,6 +116,7 @@ class PrometheusFeed:
         self.interval_s = interval_s or _DEFAULT_INTERVAL_S
         self._given_s = interval_s
         self._engine = engine
+        self._selections = tuple(selections)
         self._scope = Scope(selections, node, names)
         self._table = Table(node, Pages(exporters()), frozenset(names) if names else None)
         self._reader = Reader(engine, self._scope, self._table)
@@ -132,12 +133,26 @@ class PrometheusFeed:
         self._trouble = ""
         self._seq = 0
         self._is_live = False
+        self._has_looked = False
         self._closed = asyncio.Event()
 
     @property
     def title(self) -> str:
         """The engine, in a word."""
         return urlsplit(self._engine.url).netloc
+
+    @property
+    def nothing(self) -> str:
+        """Why nothing is there, and what would help; empty while something is, or nobody looked."""
+        if not self._has_looked or any(True for _ in self._table.targets):
+            return ""
+        asked = " or ".join(f"{{{each}}}" for each in self._selections)
+        named = f" of the {len(self.hosts)} nodes named" if self.hosts else ""
+        return (
+            f"{self._engine.url} has no metrics that fabmon knows{named}"
+            f"{f', matching {asked}' if asked else ''}; "
+            f"nodes are found by the label {self._scope.node!r} (node_label under [prometheus])"
+        )
 
     async def open(self) -> None:
         """See what the engine has. Raises EngineError."""
@@ -162,6 +177,9 @@ class PrometheusFeed:
         try:
             look = await self._reader.look(until_s)
             self._reader.leave_out_what_is_empty()
+            self._has_looked = True
+            if self.nothing:
+                _LOG.warning("%s", self.nothing)
             if seconds:
                 past = Past(self._engine, self._scope, self._table, self._reader)
                 await past.fetch(until_s, self.interval_s, seconds, within_s)

@@ -17,7 +17,7 @@ import numpy as np
 from fabmon.feeds.prometheus import questions
 from fabmon.feeds.prometheus.answers import Matrix
 from fabmon.feeds.prometheus.client import Engine
-from fabmon.feeds.prometheus.errors import QueryRefused
+from fabmon.feeds.prometheus.errors import NoAnswer, QueryRefused
 from fabmon.feeds.prometheus.reader import Clocks, Look, Reader
 from fabmon.feeds.prometheus.selector import Scope
 from fabmon.feeds.prometheus.table import Key, Table
@@ -56,7 +56,10 @@ class Past:
         self._steps = 0
 
     async def fetch(self, until_s: float, step_s: float, seconds: float, within_s: float) -> None:
-        """Fetch up to `until_s`, in steps, for at most `within_s`. Raises EngineError."""
+        """Fetch up to `until_s`, in steps, for at most `within_s`. Raises EngineError.
+
+        What was had when the engine stops to answer is kept.
+        """
         self._step_s = step_s
         wanted = int(seconds / step_s)
         senses = self._affordable(wanted)
@@ -72,6 +75,8 @@ class Past:
                     self._windows.appendleft(await self._window(senses, start_s))
         except TimeoutError:
             _LOG.info("the engine told the last %g s in time", self.seconds)
+        except NoAnswer as error:
+            _LOG.warning("%s; history of the last %g s only", error, self.seconds)
 
     @property
     def seconds(self) -> float:

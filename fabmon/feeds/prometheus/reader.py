@@ -73,6 +73,7 @@ class Reader:
         self._scope = scope
         self._table = table
         self._refused: set[str] = set()
+        self._warned: set[str] = set()
         self._jobs: set[str] = set()
         self._parsed: dict[bytes, Row] = {}
 
@@ -80,6 +81,7 @@ class Reader:
         """Ask for other things from now on, and once more for what was refused."""
         self.plan = plan
         self._refused.clear()
+        self._warned.clear()
         self._parsed.clear()
 
     def leave_out_what_is_empty(self) -> None:
@@ -120,13 +122,23 @@ class Reader:
                 _LOG.warning("%s; left out: %s", error, name)
         return Vector([], np.empty(0))
 
+    async def _standing(self, name: str, query: str, at_s: float) -> Vector:
+        """An answer that nodes stand or fall by: what is refused now is asked again next time."""
+        try:
+            return await self._engine.instant(query, at_s)
+        except QueryRefused as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                _LOG.warning("%s; without it for now: %s", error, name)
+            return Vector([], np.empty(0))
+
     async def _clocks(self, at_s: float) -> Clocks:
         asked = [
-            self.permitted(f"the time of {sense.name}", questions.stamp(sense, self._scope), at_s)
+            self._standing(f"the time of {sense.name}", questions.stamp(sense, self._scope), at_s)
             for sense in self.plan.stampers
         ]
         if self.plan.has_agents:
-            asked.append(self.permitted(_READ_AT, questions.read_at(self._scope), at_s))
+            asked.append(self._standing(_READ_AT, questions.read_at(self._scope), at_s))
         clocks: Clocks = {}
         for vector in await asyncio.gather(*asked):
             for row, stamp in self.rows(vector):
@@ -138,7 +150,7 @@ class Reader:
         jobs = self._jobs - {""}
         if not jobs:
             return {}
-        vector = await self.permitted(_SCRAPED, questions.scraped(self._scope, jobs), at_s)
+        vector = await self._standing(_SCRAPED, questions.scraped(self._scope, jobs), at_s)
         found: dict[str, set[str]] = {}
         for row, is_up in self.rows(vector):
             if not is_up:
@@ -148,7 +160,7 @@ class Reader:
     async def _lost(self, at_s: float) -> Mapping[Key, str]:
         if not self.plan.has_agents:
             return {}
-        vector = await self.permitted(_LOST, questions.lost(self._scope), at_s)
+        vector = await self._standing(_LOST, questions.lost(self._scope), at_s)
         return {row.key: row.reason for row, _ in self.rows(vector)}
 
     def rows(self, vector: Vector) -> list[tuple[Row, float]]:

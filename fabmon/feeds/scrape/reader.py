@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG, WRAP32
 from collectors.wire import Object
+from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.decoder import Decoder, Floats, Layout, Page
 from fabmon.feeds.scrape.mapping import Cell, mapped
 from fabmon.feeds.scrape.tables import Tables
 
 _TOP = 2.0**64
+_LATEST_S = 1e10
+"""In the year 2286."""
 _MASK32 = np.uint64(2**32 - 1)
 
 
@@ -50,14 +53,14 @@ class Reader:
         self._moved_ns = 0
 
     def read(self, page: bytes, *, openmetrics: bool = False) -> Reading:
-        """One page, read now. Raises BadPage."""
+        """One page, read now. Raises BadPage, BadTimestamp."""
         found = self._decoder.decode(page, openmetrics=openmetrics)
         if found.layout is not self._layout:
             self._learn(found)
         values, stamps = found.read(self._cells.wanted)
         now_ns = time.monotonic_ns()
         numbers = self._cells.numbers(values)
-        stamp_s = float(np.nanmax(stamps)) if stamps is not None else None
+        stamp_s = _newest(stamps) if stamps is not None else None
         repeated = self._is_repeated(numbers, stamp_s, now_ns)
         self._last, self._last_stamp_s = numbers, stamp_s
         clock_ns = now_ns if stamp_s is None else int(stamp_s * 1e9)
@@ -84,6 +87,21 @@ class Reader:
         self.refresh_s = found.refresh_s
         self._cells = _Cells(found.cells)
         self._layout = page.layout
+
+
+def _newest(stamps: Floats) -> float:
+    """The newest of some timestamps; NaN are values without one. Raises BadTimestamp."""
+    known = stamps[~np.isnan(stamps)]
+    if not known.size or not 0 <= float(known.max()) < _LATEST_S:
+        raise BadTimestamp
+    return float(known.max())
+
+
+class BadTimestamp(Misbehaved):
+    """An exporter says when it measured, and it is no time."""
+
+    def __init__(self) -> None:
+        super().__init__("its timestamps are no times")
 
 
 class _Cells:

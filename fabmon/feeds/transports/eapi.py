@@ -42,6 +42,8 @@ _HELD_S = 10.0
 _REBOOT_S = 120.0
 """Boot times that differ by less are the same boot, told by a clock that was adjusted."""
 
+_HOLDS = "secret= is a file with user:password"
+
 
 class _Command(NamedTuple):
     source: str
@@ -75,7 +77,7 @@ class EapiTransport:
         """A session with a switch. Raises BadSecret and BadTrust."""
         if host.secret is None:
             raise BadSecret("via=eapi needs secret=FILE, a file that holds user:password")
-        secret = await asyncio.to_thread(secrets.token_from, host.secret)
+        secret = await asyncio.to_thread(secrets.token_from, host.secret, _HOLDS)
         if ":" not in secret:
             raise BadSecret(f"{host.secret}: it must hold user:password, on one line")
         port = 80 if host.tls == "no" else PORT

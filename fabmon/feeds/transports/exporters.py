@@ -10,11 +10,12 @@ from collections.abc import Mapping
 import aiohttp
 from yarl import URL
 
+from fabmon.fabric.hostsfile import tells_its_secret_aloud
 from fabmon.fabric.model import Host
 from fabmon.feeds import web
 from fabmon.feeds.bootstrap import Settings
 from fabmon.feeds.errors import LoginRefused, Misbehaved, NodeError
-from fabmon.feeds.scrape.endpoints import Endpoint, endpoints
+from fabmon.feeds.scrape.endpoints import BadEndpoint, Endpoint, endpoints
 from fabmon.feeds.scrape.reader import Reader, Reading
 from fabmon.feeds.scrape.tables import tables
 from fabmon.feeds.secrets import token_from
@@ -34,6 +35,8 @@ _MAX_PAGE = 32 * 1024 * 1024
 
 _ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 _OPENMETRICS = "application/openmetrics-text"
+
+_HOLDS = "secret= is a file with the bearer token"
 
 
 class ExportersTransport:
@@ -55,8 +58,10 @@ class ExportersTransport:
         asked = endpoints(host.scrape, tables(), host.port)
         tls = await self._trust(host.tls or "no", address)
         headers = {"Accept": _ACCEPT}
+        if tells_its_secret_aloud(host):
+            raise BadEndpoint(f"secret= goes to {address} as clear text: say tls=yes, or tls=no")
         if host.secret is not None:
-            token = await asyncio.to_thread(token_from, host.secret)
+            token = await asyncio.to_thread(token_from, host.secret, _HOLDS)
             headers["Authorization"] = f"Bearer {token}"
         fetcher = _Fetcher(self._ready(), tls, headers)
         exporters = [

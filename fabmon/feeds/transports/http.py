@@ -10,6 +10,7 @@ from yarl import URL
 
 from fabmon.fabric.messages import Notice, WireError, decode
 from fabmon.fabric.model import Host
+from fabmon.fabric.names import is_loopback
 from fabmon.feeds import agents, web
 from fabmon.feeds.bootstrap import Settings
 from fabmon.feeds.errors import BadSecret, Ended, LoginRefused, Misbehaved, NodeError, Unreachable
@@ -78,7 +79,7 @@ class HttpTransport:
 
     async def _trust(self, tls: str | None, address: str) -> ssl.SSLContext | None:
         """One context for all hosts alike: reading the certificates takes a while."""
-        key = (tls, web.is_loopback(address))
+        key = (tls, is_loopback(address))
         if key not in self._trusted:
             self._trusted[key] = await asyncio.to_thread(web.trust, tls, address)
         return self._trusted[key]
@@ -141,11 +142,15 @@ async def _check(answer: aiohttp.ClientResponse, where: str, host: Host) -> None
         raise Misbehaved(f"no fabmon agent at {where}: it answers {what}", "not an agent")
 
 
+_HOLDS = "secret= is the file with the agent's token"
+
+
 def _token(host: Host, address: str) -> str:
     if host.secret is not None:
-        return token_from(host.secret)
-    if web.is_loopback(address):
-        return token_from(agents.token_file())
+        return token_from(host.secret, _HOLDS)
+    if is_loopback(address):
+        usual = "start fabmon agent, or give secret=FILE, the file with its token"
+        return token_from(agents.token_file(), usual)
     raise BadSecret("via=http needs secret=FILE, the file with the agent's token")
 
 

@@ -42,6 +42,8 @@ _SYS_NAME: Oid = (1, 3, 6, 1, 2, 1, 1, 5, 0)
 _SYS_DESCR: Oid = (1, 3, 6, 1, 2, 1, 1, 1, 0)
 _WRAP_CS = 1 << 32
 
+_HOLDS = "secret= is a file with the community, or v3 USER ..."
+
 
 class SnmpTransport:
     """Asks agents over UDP, with the community or the user of each one's secret."""
@@ -54,7 +56,7 @@ class SnmpTransport:
         """A session with an agent. Raises BadSecret, and Unreachable without pysnmp."""
         if host.secret is None:
             raise BadSecret("via=snmp needs secret=FILE, a file that holds the community")
-        secret = credentials(await asyncio.to_thread(secrets.token_from, host.secret))
+        secret = credentials(await asyncio.to_thread(secrets.token_from, host.secret, _HOLDS))
         address = host.address or host.name
         agent = await self._asking.agent(address, host.port or PORT, secret)
         poller = SnmpPoller(self._asking, agent, self._interval_s)

@@ -45,6 +45,8 @@ _LONGER = 1.3
 _LATE_PERIODS = 4
 _CLOCK_S = 60.0
 
+_HOLDS = "secret= is a file with a token or user:password"
+
 
 class UfmTransport:
     """Asks fabric managers. `secret` is a token, or `user:password`; it is sent to REST only."""
@@ -57,7 +59,7 @@ class UfmTransport:
         """A session with a manager. Raises BadSecret, BadTrust, and Unreachable for `scrape`."""
         rest = None
         if host.secret is not None:
-            secret = await asyncio.to_thread(secrets.token_from, host.secret)
+            secret = await asyncio.to_thread(secrets.token_from, host.secret, _HOLDS)
             # UFM's tokens are sent as if they were passwords, under a path of their own.
             by_token = ":" not in secret
             site = await site_of(host, REST_PORT, f"Basic {secret}" if by_token else basic(secret))

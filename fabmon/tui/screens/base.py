@@ -21,6 +21,8 @@ from fabmon.tui.widgets.filterbar import FilterBar
 from fabmon.tui.widgets.lineview import LineView
 from fabmon.tui.widgets.painted import Painted
 
+NO_MATCH = "no port matches; esc clears the filter"
+
 
 class StageScreen(Screen[None]):
     """Draws the stage. `VIEW` names it to keys and help."""
@@ -95,7 +97,12 @@ class StageScreen(Screen[None]):
     def filter_part(self) -> list[list[Span]]:
         """The filter, where there is one, as a part of a rule."""
         text = self.stage.choices.filter
-        return [[(f"filter: {text}", self.stage.palette.hot)]] if text else []
+        if not text:
+            return []
+        scene, hot = self.stage.scene, self.stage.palette.hot
+        matched = self.stage.matched(scene) if scene is not None else None
+        parts: list[list[Span]] = [[(f"filter: {text}", hot)]]
+        return [*parts, [(NO_MATCH, hot)]] if matched is not None and matched.is_empty else parts
 
     def on_screen_resume(self) -> None:
         """It is on top again."""
@@ -115,17 +122,21 @@ class StageScreen(Screen[None]):
     def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
         """Use it, or say what is wrong with it."""
         event.stop()
-        note = ""
+        bar, palette = self.query_one(FilterBar), self.stage.palette
+        bar.note("", palette)
         try:
             self.stage.filter(event.text)
         except FilterError as error:
-            note = str(error)
+            bar.complain(str(error), palette)
         else:
             scene = self.stage.scene
             matched = self.stage.matched(scene) if scene is not None else None
-            if matched is not None:
-                note = f"{int(matched.ports.sum())} ports of {len(matched.nodes)} nodes"
-        self.query_one(FilterBar).note(note, self.stage.palette)
+            if matched is not None and matched.is_empty:
+                bar.complain(NO_MATCH, palette)
+            elif matched is not None:
+                ports, nodes = int(matched.ports.sum()), len(matched.nodes)
+                said = f"{ports} port{'' if ports == 1 else 's'}"
+                bar.note(f"{said} of {nodes} node{'' if nodes == 1 else 's'}", palette)
         self.paint()
 
     def on_filter_bar_closed(self) -> None:

@@ -16,7 +16,7 @@ from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, PortTarget
 from fabmon.tui.text import rhythm, words
-from fabmon.tui.text.header import nodes_up
+from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import mark
 from fabmon.tui.units import per_second, percent
 
@@ -83,17 +83,34 @@ def _nothing(stage: Stage, scene: Scene, width: int) -> list[Line]:
     """Say that nothing is wrong, and only as far as that is known."""
     palette = stage.palette
     if scene.findings:
-        hidden = f"{len(scene.findings)} findings, none in the filter"
+        count = len(scene.findings)
+        hidden = f"{count} finding{'' if count == 1 else 's'}, none in the filter"
         return [line((f"   {hidden}", palette.dim))]
     up, total = nodes_up(scene)
-    lines = [
-        line((" ○ No finding", palette.key), (": no link is hot, down or lost.", palette.text))
+    if not up:
+        return [line((" ○ No finding", palette.dim), (": nothing is seen.", palette.gone))]
+    down = down_links(scene)
+    said = "." if down else ": no link is hot, down or lost."
+    lines = [line((" ○ No finding", palette.key), (said, palette.text))]
+    lines += [
+        line((f"   {part}", palette.gone)) for part in wrap(_down_already(down, scene), width - 4)
     ]
     text = ""
     if up < total:
         text = f"Seen from {up} of {total} nodes: n says what is missing."
     lines.extend(line((f"   {part}", palette.gone)) for part in wrap(text, width - 4))
     return lines
+
+
+def _down_already(down: list[int], scene: Scene) -> str:
+    """The links that are down without a finding: nobody has seen them up."""
+    if not down:
+        return ""
+    ports = scene.moment.fabric.ports
+    names = [f"{ports[row].label or ports[row].name} of {ports[row].node}" for row in down[:3]]
+    more = f" and {len(down) - 3} more" if len(down) > 3 else ""
+    count = "1 link was" if len(down) == 1 else f"{len(down)} links were"
+    return f"{count} down already when watching began: {', '.join(names)}{more}."
 
 
 def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
@@ -110,8 +127,9 @@ def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
     order = rows[np.argsort(-values[rows], kind="stable")].tolist()
     order = _one_end(order, scene, count)
     title = f"Busiest, {heat.name}"
+    order = order[: max(0, count - 1)]
     lines: list[Line] = [line((f"   {title}", palette.dim))] if order else []
-    for row in order[: max(0, count - 1)]:
+    for row in order:
         port = moment.fabric.ports[row]
         value = float(values[row])
         said = percent(value) if heat.high == 1 else per_second(value)
@@ -148,7 +166,7 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
     for event in reversed(scene.events):
         sign = mark(event)
         accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
-        text = fit(event.text, max(0, width - 15))
+        text = fit(words.event(event), max(0, width - 15))
         time = clock.hms(event.time_ns)
         lines.append(line((f" {time} ", palette.dim), (f"{sign} ", accent), (text, palette.text)))
     if not scene.events:

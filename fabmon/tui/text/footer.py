@@ -10,15 +10,19 @@ from fabmon.tui.palette import Palette
 
 
 def footer(view: str, width: int, palette: Palette) -> Line:
-    """As many keys as `width` holds, `quit` at the right."""
+    """As many keys as `width` holds, `help` and `quit` at the right as the last to go."""
     chosen = keys.footer(view)
-    last = _part(chosen[-1], palette)
+    between: Span = ("  ", palette.text)
+    help_, quit_ = (_part(key, palette) for key in chosen[-2:])
+    last = [*help_, between, *quit_]
+    if width_of(last) + 2 > width:
+        last = quit_
     spans: list[Span] = [(" ", palette.text)]
-    for key in chosen[:-1]:
+    for key in chosen[:-2]:
         part = _part(key, palette)
         if width_of(spans) + width_of(part) + width_of(last) + 3 > width:
             break
-        spans += [*part, ("  ", palette.text)]
+        spans += [*part, between]
     gap = width - width_of(spans) - width_of(last) - 1
     return Line((*spans, (" " * max(0, gap), palette.text), *last))
 

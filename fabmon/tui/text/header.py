@@ -14,22 +14,25 @@ from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
 
 _Part = tuple[int, list[Span]]
+_TITLE = 5
+_LEAST_TITLE = 6
 
 
 def header(stage: Stage, width: int) -> Line:
-    """The header in `width` cells; the least important parts go first when it is narrow."""
+    """The header in `width` cells; when it is narrow, the least important parts go first,
+    and the title is cut before it goes."""
     palette = stage.palette
     scene = stage.scene
     parts: list[_Part] = [
         (6, [("fabmon", palette.strong)]),
-        (3, [(fit(stage.title, min(len(stage.title), 24)), palette.text)]),
+        (_TITLE, [(fit(stage.title, min(len(stage.title), 24)), palette.text)]),
         *([(0, [_mark(stage)])] if stage.mark else []),
         (0, state(stage)),
     ]
     if scene is not None:
         parts += _counts(scene, stage.cables(scene.moment.fabric), palette)
-        parts.append((5, [("u ", palette.key), (str(stage.choices.unit), palette.dim)]))
-        parts.append((4, [("m ", palette.key), (stage.choices.metric, palette.dim)]))
+        parts.append((4, [("u ", palette.key), (str(stage.choices.unit), palette.dim)]))
+        parts.append((3, [("m ", palette.key), (stage.choices.metric, palette.dim)]))
     parts.append((7, [("? ", palette.key), ("help", palette.dim)]))
     while True:
         for gap in (4, 3, 2):
@@ -38,11 +41,25 @@ def header(stage: Stage, width: int) -> Line:
         least = max(importance for importance, _ in parts)
         if not least:
             return _join([_short(part) for part in parts], 1, palette.text)
+        if least == _TITLE and (shorter := _with_short_title(parts, stage.title, width)):
+            return _join(shorter, 2, palette.text)
         parts = [part for part in parts if part[0] != least]
 
 
 def _mark(stage: Stage) -> Span:
     return f" {stage.mark} ", stage.palette.paused
+
+
+def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]:
+    """The same with as much of the title as there is room for; empty where that says nothing."""
+    now = next(width_of(spans) for importance, spans in parts if importance == _TITLE)
+    room = now - (_width(parts, 2) - width)
+    if room < _LEAST_TITLE:
+        return []
+    return [
+        (importance, [(fit(title, room), spans[0][1])] if importance == _TITLE else spans)
+        for importance, spans in parts
+    ]
 
 
 def _short(part: _Part) -> _Part:

@@ -9,7 +9,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import GPU, NVLINK, Node, Port
 from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, line, right, width_of, wrap
-from fabmon.tui.metrics import unit_of
+from fabmon.tui.metrics import both_words, unit_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import PortTarget, peer
@@ -93,6 +93,10 @@ def _port(
         for what, drawn, style in zip(("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True)
     ]
     both: list[Span] = [*traffic[0], ("  ", palette.text), *traffic[1]]
+    together = both_words(scene.moment, row, stage.choices.unit)
+    if together:
+        both = [(together, palette.text)]
+        traffic = [both]
     parts = [name, *([both] if width_of(both) + _INDENT <= width else traffic)]
     parts += [
         [(f"{label} ", palette.dim), (right(said, 8), palette.text if busy else palette.dim)]
@@ -178,10 +182,13 @@ def facts(info: dict[str, Any]) -> str:
 
 def _nearest(affinity: object) -> list[str]:
     """The NICs that a GPU is nearest to, and how near in the words of `nvidia-smi topo -m`."""
-    if not isinstance(affinity, dict) or not affinity:
+    if not isinstance(affinity, dict):
         return []
-    way = min(affinity.values(), key=lambda way: _NEAREST_FIRST.get(way, len(_NEAREST_FIRST)))
-    names = [str(name) for name, its in affinity.items() if its == way]
+    ways = {str(name): way for name, way in affinity.items() if isinstance(way, str)}
+    if not ways:
+        return []
+    way = min(ways.values(), key=lambda way: _NEAREST_FIRST.get(way, len(_NEAREST_FIRST)))
+    names = [name for name, its in ways.items() if its == way]
     return [f"nearest NIC {' '.join(names)} ({way})"]
 
 

@@ -9,13 +9,14 @@ from rich.style import Style
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.tui import clock
-from fabmon.tui.line import Line, Span, fit, line, right
+from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FoldTarget, NodeTarget
 from fabmon.tui.units import percent
 
 _BAD = (NodeState.LOST, NodeState.FAILED)
+_FOLDED = (*_BAD, NodeState.STALE)
 _SIGNS = {
     NodeState.QUEUED: "·",
     NodeState.CONNECTING: "◌",
@@ -42,6 +43,9 @@ def page(stage: Stage, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
     statuses = _chosen(stage, scene)
     lines = [_bar(statuses, width, palette), _summary(statuses, palette)]
     lines.append(line(("", palette.text)))
+    if not scene.moment.statuses:
+        why = wrap(stage.nothing(), width - 2)
+        return lines + [line((f" {part}", palette.hot)) for part in why]
     name = min(max((len(status.node) for status in statuses), default=4), 24)
     head = f"   {'node':<{name}}  {'state':<10}  {'for':>9}  {'probe CPU':>9}  reason"
     lines.append(line((fit(head, width), palette.dim)))
@@ -102,10 +106,10 @@ def _style(state: NodeState, palette: Palette) -> Style:
 
 
 def _groups(statuses: list[NodeStatus]) -> list[list[NodeStatus]]:
-    """Nodes a line each, but those that failed alike together; the worst first."""
+    """Nodes a line each, but those that failed or are stale alike together; the worst first."""
     alike: dict[tuple[str, str], list[NodeStatus]] = defaultdict(list)
     for status in statuses:
-        key = status.cause if status.state in _BAD and status.cause else f"\0{status.node}"
+        key = status.cause if status.state in _FOLDED and status.cause else f"\0{status.node}"
         alike[status.state, key].append(status)
     return sorted(alike.values(), key=lambda group: _ORDER.index(group[0].state))
 
@@ -121,8 +125,16 @@ def _fold(
     head = f" {'▾' if unfolded else '▸'} {_SIGNS[first.state]} {len(group)} {first.state}"
     head = f"{head}, {first.cause}  "
     return line(
-        (head, palette.gone), (fit(text, max(0, width - len(head))), palette.text), target=fold
+        (head, _style(first.state, palette)),
+        (fit(text, max(0, width - len(head))), palette.text),
+        target=fold,
     )
+
+
+def _noticed(count: int) -> str:
+    if not count:
+        return ""
+    return f"{count} notice{'' if count == 1 else 's'}: enter"
 
 
 def _node(status: NodeStatus, scene: Scene, name: int, width: int, palette: Palette) -> Line:
@@ -130,7 +142,7 @@ def _node(status: NodeStatus, scene: Scene, name: int, width: int, palette: Pale
     cpu = scene.moment.probe_cpu.get(status.node)
     said = percent(cpu) if cpu is not None else "·"
     notices = scene.moment.notices.get(status.node, ())
-    reason = status.reason or (f"{len(notices)} notices: enter" if notices else "")
+    reason = status.reason or _noticed(len(notices))
     state = f"{_SIGNS[status.state]} {status.state}"
     used = 3 + name + 2 + 12 + 2 + 9 + 2 + 9 + 2
     return line(

@@ -37,6 +37,7 @@ _TOPICS = (
     ("congestion", "Congestion"),
     ("error", "Errors"),
     ("drop", "Drops"),
+    ("mended", "Mended by error correction; a good link has them too"),
     ("state", "State"),
     ("probe", "Probe"),
 )
@@ -105,7 +106,9 @@ def _charts(
     rows = max(3, min(10, (height - 12) // (1 if beside else 2)))
     each = (width - 3) // 2 if beside else width - 2
     styles = {"tx": palette.tx, "rx": palette.rx}
-    unit = unit_of(port.kind, stage.choices.unit)
+    # A share of a line rate that nobody knows would be a share of whatever was seen.
+    shared = stage.choices.unit is Unit.PERCENT and not rated
+    unit = unit_of(port.kind, Unit.GBIT if shared else stage.choices.unit)
     drawn = {
         name: _chart(name, values, top, rated, minutes, each, rows, styles[name], unit, stage)
         for name, values in windows.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Event
 from fabmon.fabric.model import Fabric, Port
 from fabmon.tui.target import peer
 
@@ -12,7 +13,20 @@ _GONE = ("down", "lost", "failed", "dead", "stale")
 
 def cause(finding: Finding) -> str:
     """A cause as a person says it."""
-    return _CAUSES.get(finding.cause, finding.cause.replace("_", " "))
+    return _said(finding.cause)
+
+
+def event(event_: Event) -> str:
+    """What happened, with its cause as a person says it."""
+    did, _, rest = event_.text.partition(" ")
+    name, space, about = rest.partition(" ")
+    if event_.kind != "finding":
+        return event_.text
+    return f"{did} {_said(name)}{space}{about}"
+
+
+def _said(name: str) -> str:
+    return _CAUSES.get(name, name.replace("_", " "))
 
 
 def gone(finding: Finding) -> bool:

@@ -6,19 +6,20 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from fabmon.tui.line import line
+from fabmon.tui.filter import FilterError, parse
+from fabmon.tui.line import line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.painted import Painted
 
 HINT = "word  !word  util>80  state:down  role:switch  group:leaf1"
 
 
-class FilterBar(Horizontal):
-    """One line: a slash, what is typed, and what is wrong with it."""
+class FilterBar(Vertical):
+    """A slash, what is typed, and how much is left; above it, what is wrong with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "clear", show=False)]
 
@@ -35,9 +36,11 @@ class FilterBar(Horizontal):
 
     def compose(self) -> ComposeResult:
         """The three parts."""
-        yield Painted(id="slash")
-        yield Input(placeholder=HINT, id="typed", select_on_focus=False)
-        yield Painted(id="note")
+        yield Painted(id="wrong")
+        with Horizontal():
+            yield Painted(id="slash")
+            yield Input(placeholder=HINT, id="typed", select_on_focus=False)
+            yield Painted(id="note")
 
     def open(self, text: str, palette: Palette) -> None:
         """Appear, with what the filter is."""
@@ -50,8 +53,19 @@ class FilterBar(Horizontal):
         typed.focus()
 
     def note(self, text: str, palette: Palette) -> None:
-        """Say what is wrong, or how much is left."""
+        """Say how much is left."""
+        self.complain("", palette)
         self.query_one("#note", Painted).show([line((f" {text}", palette.hot))], palette.text)
+
+    def complain(self, text: str, palette: Palette) -> None:
+        """Say what is wrong, in as many lines as it takes."""
+        parts = wrap(text, max(20, self.size.width - 3)) if text else []
+        wrong = self.query_one("#wrong", Painted)
+        wrong.display = bool(parts)
+        wrong.styles.height = len(parts)
+        wrong.show([line((f" ! {part}", palette.hot)) for part in parts], palette.text)
+        if parts:
+            self.query_one("#note", Painted).show([line(("", palette.text))], palette.text)
 
     def close(self) -> None:
         """Disappear."""
@@ -71,6 +85,10 @@ class FilterBar(Horizontal):
             self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep it."""
+        """Keep it, unless it means nothing: then it is still being typed."""
         event.stop()
+        try:
+            parse(event.value)
+        except FilterError:
+            return
         self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import socket
 import time
@@ -14,6 +15,7 @@ import pytest
 from aiohttp import web
 from blockbuster import BlockBuster
 
+from fabmon.agent.door import Door, say_once_when_out_of_files
 from fabmon.agent.latest import Latest
 from fabmon.agent.server import Server
 from fabmon.agent.streams import Streams
@@ -54,15 +56,19 @@ class Running(NamedTuple):
 
 
 @asynccontextmanager
-async def running(streams: Streams, last_words_s: float) -> AsyncIterator[Running]:
+async def running(
+    streams: Streams, last_words_s: float, most: int = 256, first_request_s: float = 20
+) -> AsyncIterator[Running]:
     latest = Latest()
     server = Server(latest, streams, "s3cret", 1.0, last_words_s)
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    assert runner.server is not None
+    door = Door(runner.server, server.asked, most, first_request_s)
     try:
-        yield Running(latest, streams, runner.addresses[0][1])
+        yield Running(latest, streams, await door.open("127.0.0.1", 0))
     finally:
+        door.close()
         await runner.cleanup()
 
 
@@ -158,3 +164,61 @@ async def test_metrics_and_health() -> None:
             writer.write(request.encode())
             assert b" 200 " in await reader.readline()
             writer.close()
+
+
+async def test_a_stranger_that_asks_nothing_is_hung_up_on() -> None:
+    async with running(Streams(), last_words_s=1, first_request_s=0.1) as agent:
+        agent.say(hello_line(WIDE))
+        reader, reading = await agent.reader()
+        assert b"200 OK" in await reader.readline()
+        silent, one = await asyncio.open_connection("127.0.0.1", agent.port)
+        slow, other = await asyncio.open_connection("127.0.0.1", agent.port)
+        other.write(b"GET /healthz HT")
+        async with asyncio.timeout(5):
+            assert await end(silent) == await end(slow) == b""
+        assert len(agent.streams) == 1
+        for writer in (reading, one, other):
+            writer.close()
+
+
+async def test_more_connections_than_there_are_places_are_closed() -> None:
+    async with running(Streams(), last_words_s=1, most=3) as agent:
+        agent.say(hello_line(WIDE))
+        strangers = [await asyncio.open_connection("127.0.0.1", agent.port) for _ in range(3)]
+        async with asyncio.timeout(5):
+            over, one = await asyncio.open_connection("127.0.0.1", agent.port)
+            assert await end(over) == b""
+            for _, writer in strangers:
+                writer.close()
+            while not (said := await health(agent.port)):  # noqa: ASYNC110 - until they are gone
+                await asyncio.sleep(0.01)
+        assert b" 503 " in said
+        one.close()
+
+
+async def end(reader: asyncio.StreamReader) -> bytes:
+    """What is left of what comes; nothing more where the connection is cut off."""
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+async def health(port: int) -> bytes:
+    """All that an agent says of its health; it closes after it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    said = await end(reader)
+    writer.close()
+    return said
+
+
+async def test_that_there_are_no_files_left_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.get_running_loop()
+    say_once_when_out_of_files(loop)
+    for _ in range(100):
+        error = OSError(errno.EMFILE, "Too many open files")
+        loop.call_exception_handler({"message": "accept", "exception": error})
+    assert [record.message for record in caplog.records] == [
+        "no more connections for now: Too many open files"
+    ]

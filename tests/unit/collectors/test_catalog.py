@@ -17,7 +17,7 @@ from collectors.sources import ib as ib_source
 from collectors.sources.ethtool_names import RULES, catalog_name
 from collectors.sources.rdma_names import SPELLINGS
 
-TOPICS = {"traffic", "packets", "pause", "congestion", "error", "drop", "state", "probe"}
+TOPICS = {"traffic", "packets", "pause", "congestion", "error", "drop", "mended", "state", "probe"}
 UNITS = {
     "bytes",
     "bits",

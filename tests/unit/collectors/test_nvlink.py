@@ -7,15 +7,21 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from collectors import pcitree
 from collectors.hostfs import HostFS
-from collectors.source import Faults, NoData, SourceError, Unsupported
+from collectors.nvml import Field, Gpu
+from collectors.source import Failed, Faults, NoData, SourceError, Unsupported
+from collectors.sources import nvlink as nvlink_source
+from collectors.sources import nvlink_errors
+from collectors.sources import pcie as pcie_source
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host, ib_host, nvlink5_host
 from tests.fixtures.reading import Answer, ask, read, source
@@ -295,3 +301,105 @@ def test_what_lies_between_two_functions(
     one: str, other: str, same_node: bool | None, between: str | None
 ) -> None:
     assert pcitree.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
+
+
+class HangingGpu:
+    """Measures once each way, then its driver does not come back."""
+
+    def __init__(self, index: int, answers: int) -> None:
+        self.index = index
+        self._left = answers
+        self.released = threading.Event()
+
+    def ask(self, function: str, way: int) -> int:
+        self._left -= 1
+        if self._left < 0:
+            self.released.wait()
+        return 1000
+
+
+def test_a_gpu_whose_driver_hangs_is_late_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pcie_source, "_OLD_S", 0.2)
+    monkeypatch.setattr(pcie_source._Sampler, "_PAUSE_S", 0.01)
+    sick, well = HangingGpu(0, 2), HangingGpu(1, 10**9)
+    samplers = [pcie_source._Sampler(cast(Gpu, gpu)) for gpu in (sick, well)]
+    try:
+        until = time.monotonic() + 10
+        while time.monotonic() < until and not isinstance(samplers[0].answers()[0], Failed):
+            time.sleep(0.05)
+        assert all(isinstance(answer, Failed) for answer in samplers[0].answers())
+        assert samplers[1].answers() == [8_000_000, 8_000_000]
+    finally:
+        sick.released.set()
+        for sampler in samplers:
+            sampler.stop()
+
+
+class GpuWithABadLink:
+    """Eighteen links; the state of one cannot be read, and its bytes not always."""
+
+    index, name = 0, "gpu0"
+
+    def __init__(self) -> None:
+        self.bad: set[int] = set()
+        self.counted = 0
+
+    def links(self) -> list[int]:
+        return list(range(18))
+
+    def link_facts(self, link: int) -> dict[str, Any]:
+        return {}
+
+    def fields(self, asks: Sequence[tuple[int, int]]) -> list[Field]:
+        return [
+            Field(999, 0) if field in (138, 139) and link in self.bad else Field(0, self.counted)
+            for field, link in asks
+        ]
+
+    def ask(self, function: str, link: int) -> int:
+        if link in self.bad:
+            raise Failed(f"link {link}")
+        return 1
+
+
+def test_a_link_whose_state_fails_costs_its_own_value() -> None:
+    gpu = GpuWithABadLink()
+    errors = nvlink_errors._GpuErrors(cast(Gpu, gpu))
+    gpu.counted = 5
+    faults: Faults = {}
+    assert None not in errors.read(0, faults)
+    gpu.bad = {3}
+    values = errors.read(0, faults)
+    assert values.count(None) == len(faults) == 1
+
+
+def test_a_link_that_fails_is_there() -> None:
+    gpu = Gpu.__new__(Gpu)
+    answers: list[type[SourceError] | None] = [None, Failed, None, Unsupported]
+
+    class Library:
+        def constant(self, name: str, default: int) -> int:
+            return default
+
+        def call(self, function: str, handle: object, link: int) -> int:
+            answer = answers[link]
+            if answer is not None:
+                raise answer("no")
+            return 1
+
+    gpu.library, gpu.handle = cast(Any, Library()), None
+    assert gpu.links() == [0, 1, 2]
+
+
+def test_what_a_link_moved_while_it_could_not_be_read_is_counted_after() -> None:
+    gpu = GpuWithABadLink()
+    counted = nvlink_source._Counted(cast(Gpu, gpu), gpu.links(), nvlink_source._FAMILIES[1], {})
+    totals = []
+    for tick in range(5):
+        gpu.counted = tick * 1000
+        gpu.bad = {0, 1, 2} if tick == 2 else set()
+        totals.append(counted.read(0, {})[0])
+    each = 18 * 1000 * 1024
+    assert totals == [0, each, None, 3 * each, 4 * each]

@@ -272,6 +272,7 @@ async def test_files_that_cannot_be_used_are_named(secret: str, tmp_path: Path) 
     assert "holds no certificate in PEM" in str(error)
     error = await failure(agent_at(1, str(tmp_path / "nowhere")))
     assert isinstance(error, BadSecret)
+    assert "secret= is the file with the agent's token" in str(error)
     beyond = Host(name="gpu1", address="192.0.2.1", via="http", tls="no")
     assert str(await failure(beyond)) == (
         "via=http needs secret=FILE, the file with the agent's token"

@@ -64,8 +64,8 @@ def test_what_is_no_secret_is_refused_and_never_quoted(
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadSecret, match="No such file"):
-        token_from(tmp_path / "nowhere")
+    with pytest.raises(BadSecret, match="No such file or directory; secret= is the token"):
+        token_from(tmp_path / "nowhere", "secret= is the token")
 
 
 def test_a_directory_and_a_pipe_are_no_files(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors.catalog import CATALOG, GAUGE
+from collectors.catalog import CATALOG, GAUGE, WRAP64
 from collectors.sources.ethtool_names import RULES, SWITCHD, catalog_name
 from fabmon.fabric.openmetrics import EXPOSED
+from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.reader import Reader, Reading
 from fabmon.feeds.scrape.tables import TableError, load, tables
 from tests.goldens import check_golden
@@ -51,6 +52,20 @@ def test_levels_stay_levels_whatever_the_exporter_calls_them() -> None:
     assert {name for name in metrics if CATALOG[name].kind == GAUGE} == {
         *("nvlink_tx_bps", "nvlink_rx_bps", "nvlink_both_bps", "pcie_tx_bps"),
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'infiniband_switch_port_transmit_wait_total{guid="0x1",port="1"}',
+        'infiniband_portxmitwait_total{component="switch",local_name="leaf1",local_port="1"}',
+    ],
+)
+def test_what_fabric_exporters_count_in_64_bits_never_sticks(line: str) -> None:
+    reading = Reader(tables()).read(f"{line} 9000000000\n".encode())
+    (metric,) = reading.objects[0].metrics
+    assert (metric, CATALOG[metric].kind) == ("ib_ext_tx_wait", WRAP64)
+    assert reading.values == [9_000_000_000]
 
 
 def test_the_agent_is_read_by_its_own_rule() -> None:
@@ -198,3 +213,10 @@ def test_the_counters_of_an_amd_nic_are_found_by_their_names() -> None:
     assert port.port == "rocep132s0"
     assert {"rdma_ecn_marked", "rdma_cnp_sent", "rdma_cnp_handled"} <= set(port.metrics)
     assert len(port.metrics) == len(tables().by_name["amd_nic_exporter"].groups[0].rows)
+
+
+@pytest.mark.parametrize("stamp", [b"Inf", b"NaN", b"1e300", b"-1"])
+def test_a_timestamp_that_is_no_time_is_refused(stamp: bytes) -> None:
+    name = b'node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"}'
+    with pytest.raises(Misbehaved):
+        Reader(tables()).read(name + b" 1 " + stamp + b"\n")

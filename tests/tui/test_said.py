@@ -1,0 +1,106 @@
+"""What is said of fabrics that are not as one wishes: nothing seen, links down, rates unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from fabmon.analysis.scene import Scene
+from fabmon.tui.palette import Depth
+from fabmon.tui.stage import Choices, Stage
+from fabmon.tui.text import findings, nodes, port
+from fabmon.tui.text.header import header
+from fabmon.tui.units import Unit
+from tests.tui.scenes import World, fabric, row_of
+from tests.tui.worlds import COLLISION, HEALTHY
+
+
+def _panel(scene: Scene, height: int = 12) -> str:
+    stage = Stage("pod7", Depth.NONE)
+    stage.take(scene)
+    return "\n".join(line.text for line in findings.panel(stage, scene, 60, height))
+
+
+def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percent() -> None:
+    scene = HEALTHY.scene(70)
+    row = row_of(HEALTHY, "gpu002/mlx5_1")
+    rates = scene.moment.line_rate_bps.copy()
+    rates[row] = np.nan
+    scene = Scene(replace(scene.moment, line_rate_bps=rates), (), (), ())
+    stage = Stage("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    stage.take(scene)
+    shown = scene.moment.fabric.ports[row]
+    text = "\n".join(line.text for line in port.page(stage, scene, shown, 5, 100, 40))
+    assert "tx, Gb/s, last 5 min, scale to greatest seen" in text
+    assert "100 %│" not in text
+    assert "Gb/s│" in text
+
+
+def test_links_that_were_down_before_are_no_finding_and_are_said() -> None:
+    world = World(down=(row_of(HEALTHY, "gpu002/mlx5_3"),))
+    scene = replace(world.scene(70), findings=())
+    text = " ".join(_panel(scene).split())
+    assert "○ No finding." in text
+    assert "1 link was down already when watching began: r3 of gpu002." in text
+    assert "no link is hot" not in text
+
+
+def test_many_links_that_were_down_before_are_counted() -> None:
+    rows = tuple(row_of(HEALTHY, f"gpu002/mlx5_{n}") for n in range(5))
+    scene = replace(World(down=rows).scene(70), findings=())
+    text = " ".join(_panel(scene).split())
+    assert "5 links were down already" in text
+    assert "r0 of gpu002, r1 of gpu002, r2 of gpu002 and 2 more." in text
+
+
+def test_nothing_seen_is_not_nothing_wrong() -> None:
+    made = fabric(leaves=1, spines=1, hosts=1)
+    names = tuple(node.name for node in made.nodes)
+    world = World(made, connecting=names)
+    assert "○ No finding: nothing is seen." in _panel(world.scene(5))
+    assert "no link is hot" not in _panel(world.scene(5))
+
+
+def test_events_call_causes_as_findings_do() -> None:
+    scene = COLLISION.scene(70)
+    stage = Stage("pod7", Depth.NONE)
+    stage.take(scene)
+    text = "\n".join(line.text for line in findings.page(stage, scene, 80))
+    assert "open ECMP collision leaf1/" in text
+    assert "ecmp_collision" not in text
+
+
+def test_no_heading_stands_alone() -> None:
+    scene = HEALTHY.scene(70)
+    shown = [_panel(scene, height).rstrip().splitlines() for height in range(3, 10)]
+    assert all("Busiest" not in lines[-1] for lines in shown)
+
+
+def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
+    scene = HEALTHY.scene(70)
+    nobody = msgspec.structs.replace(scene.moment.fabric, nodes=())
+    scene = replace(scene, moment=replace(scene.moment, statuses={}, fabric=nobody))
+    why = "the engine has no metrics that fabmon knows"
+    stage = Stage("pod7", Depth.NONE, nothing=lambda: why)
+    text = "\n".join(line.text for line in nodes.page(stage, scene, 80, frozenset()))
+    assert why in text
+
+
+def test_nodes_that_are_stale_alike_are_one_line() -> None:
+    scene = World(quiet=(("gpu002", 68), ("gpu003", 68))).scene(70)
+    stage = Stage("pod7", Depth.NONE)
+    stage.take(scene)
+    text = "\n".join(line.text for line in nodes.page(stage, scene, 100, frozenset()))
+    assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
+
+
+def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
+    stage = Stage("every 15 s: prometheus.example.org:9090", Depth.NONE)
+    stage.take(HEALTHY.scene(70))
+    widths = range(40, 140)
+    shown = [header(stage, width).text for width in widths]
+    assert all(len(text) <= width for text, width in zip(shown, widths, strict=True))
+    assert any("every 1… " in text and "u Gb/s" in text and "m util" in text for text in shown)
+    assert not [text for text in shown if "every" in text and "m util" not in text]

@@ -1,0 +1,46 @@
+"""The words for a port's traffic: what it is of, and what it leaves out."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectors.wire import Object
+from fabmon.fabric.model import Host
+from fabmon.fabric.moment import Moment
+from fabmon.history.history import History
+from fabmon.tui.metrics import both_words, scope, traffic_words
+from fabmon.tui.units import Unit
+from tests.making import frame, hello, tick
+
+
+def gpu(**levels: int) -> Moment:
+    """One GPU with these gauges or counters, all of them twice heard of."""
+    history = History([Host(name="gpu001")])
+    said = hello(Object("gpu0", "gpu", "gpu0", {}, tuple(levels)))
+    history.accept(tick(0, {"gpu001": frame(0, *levels.values())}, {"gpu001": said}))
+    return history.accept(tick(1, {"gpu001": frame(1, *levels.values())}))
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ("nvlink_tx_bytes", "all its NVLinks"),
+        ("nvlink_tx_bps", "all its NVLinks"),
+        ("xgmi_tx_bytes", "all its xGMI links"),
+        ("pcie_tx_bytes", ""),
+    ],
+)
+def test_a_gpus_traffic_is_called_by_the_links_that_it_has(metric: str, told: str) -> None:
+    assert scope(gpu(**{metric: 1}), 0) == told
+
+
+def test_directions_that_are_not_told_apart_are_told_together_and_as_neither() -> None:
+    moment = gpu(nvlink_both_bps=8 * 205 * 10**9)
+    assert traffic_words(moment, 0, Unit.GBIT) == (
+        "205 GB/s both directions together  (all its NVLinks)"
+    )
+    assert "tx" not in both_words(moment, 0, Unit.PERCENT)
+
+
+def test_where_the_directions_are_told_their_sum_is_not() -> None:
+    assert both_words(gpu(nvlink_both_bps=800, nvlink_tx_bps=400), 0, Unit.GBIT) == ""
