@@ -37,6 +37,8 @@ _PYTHON = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@,:= -]*")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:@*?\[\]/-]+")
 _SOURCE = re.compile(r"[+-]?[a-z][a-z0-9_]*")
 _SCRAPE = re.compile(r"(?:(?P<kind>[a-z_][a-z0-9_]*):)?(?P<port>[0-9]{1,5})(?:/[!-~]*)?")
+_UFM_TLS = "https"
+"""Stands for a KIND where `scrape` names the telemetry of a UFM."""
 _SLOWEST_BPS = 1e6
 """Below it a line rate is rather a number whose unit was left out."""
 
@@ -230,7 +232,7 @@ def _scrape(word: Word) -> tuple[str, ...]:
         if match is None or not 0 < int(match["port"]) < 65536:
             fix = "write [KIND:]PORT[/PATH], with commas between, as in 9100 or 9400/metrics"
             raise Bad(column, f"{_show(part)} is not something to scrape", fix)
-        if match["kind"] is not None and match["kind"] not in EXPORTERS:
+        if match["kind"] not in (None, _UFM_TLS, *EXPORTERS):
             close = difflib.get_close_matches(match["kind"], EXPORTERS, 1, 0.5)
             fix = f"did you mean {close[0]}?" if close else f"they are {', '.join(EXPORTERS)}"
             raise Bad(column, f"no exporter {_show(match['kind'])} is known", fix)

@@ -42,8 +42,11 @@ class Node:
         self.moment: Moment | None = None
         self._seq = 0
         self._hello: Hello | None = None
+        sources = [registry.load(name)(HostFS(str(tree.root))) for name in SOURCES]
+        for source in sources:
+            source.deadline_s = 30.0  # a busy machine is not what is looked at here
         self._probe = Probe(
-            [registry.load(name)(HostFS(str(tree.root))) for name in SOURCES],
+            sources,
             self._take,
             {"probe": "test", "hostname": "gpu001"},
             0.05,

@@ -231,6 +231,11 @@ def test_an_address_of_version_6_is_no_address_with_a_port() -> None:
     assert parse("a address=fe80::1:9838")[0].address == "fe80::1:9838"
 
 
+def test_the_telemetry_of_a_ufm_may_be_asked_for_over_tls() -> None:
+    host = parse("ufm via=ufm scrape=https:9002/csv/metrics")[0]
+    assert host.scrape == ("https:9002/csv/metrics",)
+
+
 def test_a_hosts_file_knows_the_sources_and_exporters_that_there_are() -> None:
     assert tuple(SOURCES) == hostline.SOURCES
     assert sorted(tables().by_name) == sorted(hostline.EXPORTERS)
