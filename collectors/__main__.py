@@ -69,7 +69,7 @@ def _sources(settings: control.Settings) -> List[Source]:
         known = ", ".join(registry.SOURCES)
         raise control.BadSettings(f"no source {error.args[0]!r}: there are {known}") from None
     host = HostFS(settings.root)
-    return [registry.load(name)(host) for name in names]
+    return [registry.make(name, host) for name in names]
 
 
 def _about(host: HostFS) -> Dict[str, Any]:

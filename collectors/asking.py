@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import List, NamedTuple, Optional
 
-from collectors.source import Failed, Faults, Source, SourceError, from_oserror
+from collectors.source import Failed, Faults, NoNews, Source, SourceError, from_oserror
 from collectors.wire import Object
 
 
@@ -18,10 +18,12 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a read brought. `values` is None when nothing could be read, and then `error` says why.
+    """What a read brought. `values` is None when nothing could be read, and then `error` says why;
+    without an error, there was nothing new to read.
 
-    `mono_ns` is the clock at the start of the read. `has_changed` says that the hardware is not
-    what `signature` was of, when that was asked.
+    `mono_ns` is the clock at the start of the read, or that at which the source says that its
+    values were true. `has_changed` says that the hardware is not what `signature` was of, when
+    that was asked.
     """
 
     mono_ns: int
@@ -50,10 +52,14 @@ def read(source: Source) -> Reading:
     start_ns = time.monotonic_ns()
     try:
         values = source.read(faults)
+    except NoNews:
+        pass
     except Exception as error:
         failure = _as_source_error(error)
-    duration_us = (time.monotonic_ns() - start_ns) // 1000
-    return Reading(start_ns, duration_us, values, faults, failure, False)
+    end_ns = time.monotonic_ns()
+    duration_us = (end_ns - start_ns) // 1000
+    at_ns = start_ns if source.values_ns is None else min(source.values_ns, end_ns)
+    return Reading(at_ns, duration_us, values, faults, failure, False)
 
 
 def look(source: Source, known: object) -> Reading:

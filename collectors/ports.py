@@ -7,7 +7,9 @@ one port (`mlx5_0`), else device and number (`mlx5_0/2`). An interface without R
 What counts as a port: hardware, once. Not the loopback, bridges, bonds (their members are ports),
 VLANs, tunnels, switchdev representors, nor a virtual function whose physical function is seen too.
 Virtual interfaces that lead elsewhere (veth, macvlan) count only on a machine without any hardware
-port, which is how a container or a network namespace looks.
+port, which is how a container or a network namespace looks. The front panel of a Linux switch
+(`swp1`, `Ethernet0`) counts as hardware: some switch drivers show none behind it. One end of a veth
+does not, whatever it is called.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ _HOLLOW = re.compile(r"(dummy|ifb|team|teql|nlmon)\d*")
 index looks the same in sysfs, so that these can only be told by their names."""
 
 _LEADS_ELSEWHERE = (None, "macvlan")
+
+_FRONT_PANEL = re.compile(r"swp\d+(s\d+)?|Ethernet\d+")
+"""Cumulus and other switchdev systems; SONiC."""
 
 
 class Port(NamedTuple):
@@ -58,30 +63,39 @@ class Port(NamedTuple):
 def find_ports(fs: HostFS) -> List[Port]:
     """The ports, by name. Raises OSError when the class directories refuse to be listed."""
     netdevs = _hardware_netdevs(fs)
+    hardware = {name: fs.exists(INFINIBAND, name, "device") for name in fs.names(INFINIBAND)}
+    if not netdevs and not any(hardware.values()):
+        netdevs = dict.fromkeys(_virtual_netdevs(fs), ETHERNET_TYPE)
     ports: List[Port] = []
     taken: Set[str] = set()
-    for device in fs.names(INFINIBAND):
+    # An interface belongs to one port: to that of the hardware, where software is set on top of it.
+    for device in sorted(hardware, key=lambda name: (not hardware[name], name)):
         if _is_spare_function(fs, f"{INFINIBAND}/{device}", "infiniband"):
             continue
         numbers = [int(name) for name in fs.names(INFINIBAND, device, "ports") if name.isdigit()]
         for number in sorted(numbers):
             name = device if numbers == [1] else f"{device}/{number}"
-            netdev, bond = _netdev_of(fs, device, number, len(numbers), netdevs)
+            free = {name: kind for name, kind in netdevs.items() if name not in taken}
+            netdev, bond = _netdev_of(fs, device, number, len(numbers), free)
             info = portfacts.rdma_facts(fs, device, number)
             kind = "infiniband" if info.get("link_layer") == "InfiniBand" else "ethernet"
             if bond is not None:
                 info["bond"] = bond
             if netdev is not None:
                 taken.add(netdev)
-                info = {**portfacts.netdev_facts(fs, netdev), **info}
+                facts = portfacts.netdev_facts(fs, netdev)
+                virtual = facts["virtual"] and info["virtual"]
+                info = {**facts, **info, "virtual": virtual}
             ports.append(Port(name, kind, netdev, device, number, info))
-    loose = [name for name in netdevs if name not in taken]
-    if not netdevs and not ports:
-        loose = _virtual_netdevs(fs)
-    for name in loose:
-        kind = "infiniband" if netdevs.get(name) == IPOIB_TYPE else "ethernet"
+    for name in netdevs.keys() - taken:
+        kind = "infiniband" if netdevs[name] == IPOIB_TYPE else "ethernet"
         ports.append(Port(name, kind, name, None, 0, portfacts.netdev_facts(fs, name)))
     return sorted(ports, key=lambda port: natural(port.name))
+
+
+def is_front_panel(name: str) -> bool:
+    """Whether an interface is called as the ports of a Linux switch are."""
+    return _FRONT_PANEL.fullmatch(name) is not None
 
 
 def signature(fs: HostFS) -> object:
@@ -104,14 +118,17 @@ def natural(name: str) -> List[Tuple[int, str]]:
 
 
 def _hardware_netdevs(fs: HostFS) -> Dict[str, int]:
-    """Interfaces that are ports and have hardware behind them, with their ARPHRD type."""
+    """Interfaces that are ports of hardware, with their ARPHRD type."""
     found: Dict[str, int] = {}
     for name in fs.names(NET):
         path = f"{NET}/{name}"
         kind = fs.number(path, "type")
-        if kind not in (ETHERNET_TYPE, IPOIB_TYPE) or not fs.exists(path, "device"):
+        if kind not in (ETHERNET_TYPE, IPOIB_TYPE):
             continue
-        if kind == IPOIB_TYPE and fs.number(path, "iflink") != fs.number(path, "ifindex"):
+        leads_elsewhere = fs.number(path, "iflink") != fs.number(path, "ifindex")
+        if not fs.exists(path, "device") and (leads_elsewhere or not is_front_panel(name)):
+            continue
+        if kind == IPOIB_TYPE and leads_elsewhere:
             continue  # a child of another partition key on the same port
         if _REPRESENTOR.fullmatch(fs.text(path, "phys_port_name") or ""):
             continue
@@ -152,13 +169,16 @@ def _netdev_of(
     names = {fs.text(ndevs, index) for index in fs.names(ndevs)} - {None, ""}
     for name in sorted(filter(None, names), key=natural):
         if name in netdevs:
-            # A name of another network namespace may mean a different interface here.
-            if portfacts.pci_address(fs, f"{NET}/{name}") == pci:
+            # A name of another network namespace may mean a different interface here. One that is
+            # made of software (rxe, siw) has no place of its own to compare.
+            if pci is None or portfacts.pci_address(fs, f"{NET}/{name}") == pci:
                 return name, None
         elif fs.exists(NET, name, "bonding"):
             bond = name
     if bond is not None:
         return None, bond
+    for name in _with_mac(fs, netdevs, _iwarp_mac(fs, f"{path}/ports/{number}")):
+        return name, None
     wanted = IPOIB_TYPE if _link_layer(fs, path, number) == "InfiniBand" else ETHERNET_TYPE
     same = [
         name
@@ -168,6 +188,24 @@ def _netdev_of(
     if ports > 1:
         same = [name for name in same if _port_index(fs, name) == number - 1]
     return (same[0] if same else None), None
+
+
+def _iwarp_mac(fs: HostFS, port: str) -> Optional[str]:
+    """The MAC that an iWARP port has in place of a GID: six octets, then zeros.
+
+    The way to the interface of devices that are a PCI function of their own (erdma).
+    """
+    octets = (fs.text(port, "gids/0") or "").replace(":", "")
+    if len(octets) != 32 or octets[12:].strip("0") or not octets[:12].strip("0"):
+        return None
+    return ":".join(octets[place : place + 2] for place in range(0, 12, 2))
+
+
+def _with_mac(fs: HostFS, netdevs: Dict[str, int], mac: Optional[str]) -> List[str]:
+    """The interfaces of that MAC."""
+    if mac is None:
+        return []
+    return [name for name in sorted(netdevs, key=natural) if fs.text(NET, name, "address") == mac]
 
 
 def _link_layer(fs: HostFS, path: str, number: int) -> Optional[str]:

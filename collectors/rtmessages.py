@@ -90,13 +90,13 @@ def parse(kind: int, payload: bytes) -> Optional[Fact]:
 
 def _link(data: bytes) -> Optional[Fact]:
     (index,) = struct.unpack_from("=i", data, 4)
-    name = _attributes(data, 16).get(3, b"").rstrip(b"\0").decode("utf-8", "replace")
+    name = parse_attributes(data, 16).get(3, b"").rstrip(b"\0").decode("utf-8", "replace")
     return Link(index, name)
 
 
 def _address(data: bytes) -> Optional[Fact]:
     family, prefix, _, _, index = struct.unpack_from("=BBBBI", data)
-    attributes = _attributes(data, 8)
+    attributes = parse_attributes(data, 8)
     # IFA_LOCAL is the own end of a point-to-point address, IFA_ADDRESS the other one.
     ip = attributes.get(2) or attributes.get(1)
     if family not in (INET, INET6) or ip is None:
@@ -106,7 +106,7 @@ def _address(data: bytes) -> Optional[Fact]:
 
 def _neighbour(data: bytes) -> Optional[Fact]:
     family, index, state = struct.unpack_from("=B3xiH", data)
-    attributes = _attributes(data, 12)
+    attributes = parse_attributes(data, 12)
     ip, mac = attributes.get(1), attributes.get(2)
     if family not in (INET, INET6) or ip is None:
         return None
@@ -119,7 +119,7 @@ def _route(data: bytes) -> Optional[Fact]:
         return None
     if family not in (INET, INET6):
         return None
-    attributes = _attributes(data, 12)
+    attributes = parse_attributes(data, 12)
     destination = attributes.get(1)
     ip = _ip(destination) if destination else ("0.0.0.0" if family == INET else "::")
     if 9 in attributes:
@@ -141,7 +141,7 @@ def _multipath(data: bytes) -> List[Hop]:
         length, flags, more_weight, index = _HOP.unpack_from(data, offset)
         if length < _HOP.size:
             break
-        own = _attributes(data[offset : offset + length], _HOP.size)
+        own = parse_attributes(data[offset : offset + length], _HOP.size)
         hops.append(_hop(index, more_weight, flags, own))
         offset += (length + 3) & ~3
     return hops
@@ -156,7 +156,7 @@ def _hop(index: int, more_weight: int, flags: int, attributes: Dict[int, bytes])
 
 def _nexthop(data: bytes) -> Optional[Fact]:
     (flags,) = struct.unpack_from("=I", data, 4)
-    attributes = _attributes(data, 8)
+    attributes = parse_attributes(data, 8)
     identity = _number(attributes.get(1))
     if 2 in attributes:
         group = tuple(
@@ -185,7 +185,8 @@ _PARSERS: Dict[int, Callable[[bytes], Optional[Fact]]] = {
 }
 
 
-def _attributes(data: bytes, offset: int) -> Dict[int, bytes]:
+def parse_attributes(data: bytes, offset: int) -> Dict[int, bytes]:
+    """The netlink attributes behind a message's fixed part, by kind; bytes that lie end them."""
     found: Dict[int, bytes] = {}
     while offset + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)

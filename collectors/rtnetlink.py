@@ -7,6 +7,7 @@ seen is the network namespace of whoever asks.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 from typing import Iterator, List, Optional, Tuple
@@ -14,6 +15,7 @@ from typing import Iterator, List, Optional, Tuple
 from collectors.rtmessages import BODY_BYTES, Fact, parse
 
 _ERROR, _DONE = 2, 3
+_REQUEST = 0x1
 _DUMP_REQUEST = 0x301
 _HEADER = struct.Struct("=IHHII")
 _RECEIVE_BYTES = 1 << 16
@@ -24,10 +26,10 @@ _NEWS = (3, 5, 7, 9, 11, 32)
 
 
 class Netlink:
-    """A socket that asks for dumps."""
+    """A socket that asks: for dumps, or for one thing. `channel` is another than the kernel's."""
 
-    def __init__(self) -> None:
-        self._socket = _open()
+    def __init__(self, channel: Optional[socket.socket] = None) -> None:
+        self._socket = channel or _open()
         self._socket.settimeout(_DUMP_TIMEOUT_S)
         self._sequence = 0
 
@@ -36,10 +38,7 @@ class Netlink:
 
         Raises OSError; EOPNOTSUPP and EINVAL when this kernel knows no such kind.
         """
-        self._sequence += 1
-        body = bytes([family]).ljust(BODY_BYTES[kind], b"\0")
-        length = _HEADER.size + len(body)
-        self._socket.send(_HEADER.pack(length, kind, _DUMP_REQUEST, self._sequence, 0) + body)
+        self._send(kind, _DUMP_REQUEST, bytes([family]).ljust(BODY_BYTES[kind], b"\0"))
         while True:
             for answer, sequence, payload in _messages(self._socket.recv(_RECEIVE_BYTES)):
                 if sequence != self._sequence:
@@ -52,9 +51,26 @@ class Netlink:
                 if fact is not None:
                     yield fact
 
+    def ask(self, kind: int, body: bytes) -> bytes:
+        """The payload of the one answer to a request. Raises OSError with what the kernel says."""
+        self._send(kind, _REQUEST, body)
+        while True:
+            for answer, sequence, payload in _messages(self._socket.recv(_RECEIVE_BYTES)):
+                if sequence != self._sequence:
+                    continue
+                if answer == _ERROR:
+                    code = -struct.unpack_from("=i", payload)[0]
+                    raise OSError(code, os.strerror(code), f"netlink request {kind}")
+                return payload
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+    def _send(self, kind: int, flags: int, body: bytes) -> None:
+        self._sequence += 1
+        length = _HEADER.size + len(body)
+        self._socket.send(_HEADER.pack(length, kind, flags, self._sequence, 0) + body)
 
 
 class News:

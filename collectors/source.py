@@ -57,6 +57,10 @@ class Failed(SourceError):
     reason = "failed"
 
 
+class NoNews(Exception):
+    """A read found nothing newer than the last one handed out: the frame has no block of it."""
+
+
 _UNSUPPORTED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT, errno.ENOTTY}
 _DENIED = {errno.EACCES, errno.EPERM}
 
@@ -85,12 +89,15 @@ class Source(ABC):
     a read that outlasts it costs this source's values until it comes back, nothing else.
     `min_period_s`, known after `discover`, is how long the kernel answers from the same snapshot:
     the probe reads no sooner, since two reads of one snapshot would look like a rate of zero.
+    `values_ns`, known after `read`, is the monotonic clock at which the values were true, where the
+    counters carry their own time or were read earlier; None says that it is when the read began.
     """
 
     name = ""
     every = 1
     min_period_s = 0.0
     deadline_s = 0.2
+    values_ns: Optional[int] = None
 
     def __init__(self, host: HostFS) -> None:
         self.host = host
@@ -107,7 +114,7 @@ class Source(ABC):
         """One integer a metric, in `discover`'s order, in the catalog's units.
 
         A value that cannot be read is None with its reason in `faults`; the others are kept. Raises
-        SourceError when nothing can be read at all.
+        NoNews when it has nothing newer, SourceError when nothing can be read at all.
         """
 
     def signature(self) -> object:

@@ -96,9 +96,11 @@ def layout_hash(blocks: Sequence[BlockLayout]) -> str:
     return hashlib.sha256(dump(shape)).hexdigest()[:16]
 
 
-def hello(blocks: Sequence[BlockLayout], about: Dict[str, Any]) -> bytes:
+def hello(
+    blocks: Sequence[BlockLayout], about: Dict[str, Any], kinds: Optional[Dict[str, str]] = None
+) -> bytes:
     """The line that says what the frames after it hold; `about` names the node, the probe
-    and, when it is not plain, the encoding."""
+    and, when it is not plain, the encoding. `kinds` are those that differ from the catalog's."""
     used = sorted({name for block in blocks for item in block.objects for name in item.metrics})
     message = {
         "wire": VERSION,
@@ -106,7 +108,8 @@ def hello(blocks: Sequence[BlockLayout], about: Dict[str, Any]) -> bytes:
         **about,
         "layout": layout_hash(blocks),
         "metrics": {
-            name: {"unit": CATALOG[name].unit, "kind": CATALOG[name].kind} for name in used
+            name: {"unit": CATALOG[name].unit, "kind": (kinds or {}).get(name, CATALOG[name].kind)}
+            for name in used
         },
         "blocks": [block.describe() for block in blocks],
     }

@@ -22,6 +22,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Dict
 
+from collectors.catalog.cxi import cxi_metrics
 from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.ib import ib_metrics
 from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
@@ -29,6 +30,7 @@ from collectors.catalog.netdev import netdev_metrics
 from collectors.catalog.phy import phy_metrics
 from collectors.catalog.probe import probe_metrics
 from collectors.catalog.rdma import rdma_metrics
+from collectors.catalog.switch import switch_metrics
 
 __all__ = ["CATALOG", "GAUGE", "WRAP32", "WRAP64", "Metric", "saturating"]
 
@@ -39,6 +41,8 @@ CATALOG: Dict[str, Metric] = {
         ib_metrics(),
         rdma_metrics(),
         phy_metrics(),
+        cxi_metrics(),
+        switch_metrics(),
         gpu_metrics(),
         probe_metrics(),
     )

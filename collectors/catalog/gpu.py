@@ -76,10 +76,21 @@ def gpu_metrics() -> Iterator[Metric]:
                 f"rate {verb} over {what}: a gauge, where nothing is counted",
                 _NVML,
             )
+    for stem, what in (("nvlink", "NVLink, by DCGM"), ("pcie", "PCIe, as the GPU's firmware says")):
+        yield Metric(
+            f"{stem}_both_bps",
+            "bps",
+            GAUGE,
+            "",
+            "traffic",
+            f"rate over {what}: both directions together, where they are not told apart",
+            "DCGM dcgm_fields.h (449); ROCm/device-metrics-exporter metricslist.md",
+        )
     for name, unit, meaning in (
         ("nvlink_state", "state", "1 when the link is up, 0 when it is not"),
         ("nvlink_speed_bps", "bps", "line rate, one direction; of a GPU: of its links that are up"),
-        ("xgmi_speed_bps", "bps", "line rate, one direction"),
+        ("xgmi_state", "state", "1 when the link is active, 0 when it is not"),
+        ("xgmi_speed_bps", "bps", "line rate, one direction; of a GPU: of its links that are up"),
     ):
         doc = _GPU_METRICS if name.startswith("xgmi") else _NVML
         yield Metric(name, unit, GAUGE, "", "state", meaning, doc)

@@ -11,6 +11,9 @@ from typing import Iterator
 from collectors.catalog.metric import GAUGE, WRAP64, Metric, saturating
 
 _DOC = "IBTA 1.6 vol. 1, 16.1.3 (PortCounters); Linux drivers/infiniband/core/sysfs.c"
+_MONEO = "Azure/Moneo src/worker/exporters/net_exporter.py"
+
+_DOC_EXT = "IBTA 1.6 vol. 1, 16.1.4.11 (PortCountersExtended, CounterSelect2)"
 
 # Name -> bits, topic, direction, meaning. The widths are those of the classic PortCounters
 # attribute, which is what the kernel reads; each sticks at its maximum.
@@ -46,7 +49,7 @@ _EVENTS = {
 
 
 def ib_metrics() -> Iterator[Metric]:
-    """The `ib_*` rows."""
+    """The `ib_*` rows; `ib_ext_*` are the same errors of devices that count them in 64 bits."""
     for name, unit, meaning in (
         ("ib_state", "state", "0 none, 1 down, 2 init, 3 armed, 4 active, 5 active-deferred"),
         ("ib_phys_state", "state", "1 sleep, 2 polling, 3 disabled, 4 training, 5 up, 6 recovery"),
@@ -61,6 +64,10 @@ def ib_metrics() -> Iterator[Metric]:
             ("multicast_packets", "packets", "packets", f"multicast packets {verb}"),
         ):
             yield Metric(f"ib_{direction}_{what}", unit, WRAP64, direction, topic, meaning, _DOC)
+        gauge = f"rate {verb}, by an exporter that keeps the counter to itself"
+        yield Metric(f"ib_{direction}_bps", "bps", GAUGE, direction, "traffic", gauge, _MONEO)
     for name, bits, direction, topic, meaning in _SATURATING:
         unit = _EVENTS.get(name, "packets")
         yield Metric(name, unit, saturating(bits), direction, topic, meaning, _DOC)
+        wide = name.replace("ib_", "ib_ext_", 1)
+        yield Metric(wide, unit, WRAP64, direction, topic, f"{meaning}, in 64 bits", _DOC_EXT)

@@ -49,6 +49,8 @@ _ROWS: Tuple[_Row, ...] = (
     ("retransmit_timeouts", "events", WRAP32, "tx", "error", "retransmissions after a timeout"),
     ("ack_timeouts", "events", WRAP32, "tx", "error", "ACK timer expired: tail loss or dead path"),
     ("rnr_nak_retries", "packets", WRAP32, "tx", "error", "the peer had no receive posted"),
+    ("rnr_naks_sent", "packets", WRAP32, "rx", "error", "told the peer: no receive posted here"),
+    ("duplicate_responses", "packets", WRAP32, "rx", "error", "responses that arrived again"),
     ("duplicate_requests", "packets", WRAP32, "rx", "error", "requests that arrived again"),
     ("icrc_errors", "packets", WRAP64, "rx", "error", "packets with a bad invariant CRC"),
     ("rx_errors", "packets", WRAP32, "rx", "error", "RDMA packets received in error"),
@@ -57,6 +59,8 @@ _ROWS: Tuple[_Row, ...] = (
     ("out_of_buffer", "packets", WRAP32, "rx", "drop", "dropped: no receive posted (slow program)"),
     ("rx_drops", "packets", WRAP32, "rx", "drop", "RDMA packets dropped on receiving"),
     ("tx_drops", "packets", WRAP32, "tx", "drop", "RDMA packets dropped on sending"),
+    ("rx_limit_drops", "packets", WRAP32, "rx", "drop", "of these, by the limits of a rented port"),
+    ("tx_limit_drops", "packets", WRAP32, "tx", "drop", "of these, by the limits of a rented port"),
     # Completions in error; an exceeded retry count ends the connection (NCCL error 12).
     ("transport_retries_exceeded", "events", WRAP32, "tx", "error", "connections given up: no ACK"),
     ("rnr_retries_exceeded", "events", WRAP32, "tx", "error", "connections given up: no receive"),
@@ -68,6 +72,8 @@ _ROWS: Tuple[_Row, ...] = (
     ("resp_cqe_flushes", "events", WRAP32, "rx", "error", "responses flushed with their queue"),
     ("resp_length_errors", "events", WRAP32, "rx", "error", "messages longer than the receive"),
     ("resp_remote_access_errors", "events", WRAP32, "rx", "error", "accesses refused to the peer"),
+    ("unresponsive_peers", "events", WRAP32, "tx", "error", "peers that stopped to answer"),
+    ("impaired_connections", "events", WRAP32, "tx", "error", "connections much slower than usual"),
     ("commands_failed", "events", WRAP32, "", "error", "commands to the device that failed"),
 )
 

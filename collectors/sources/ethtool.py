@@ -14,7 +14,7 @@ from collectors.catalog import CATALOG
 from collectors.gstats import EthtoolSocket, SocketStats, Stats, TextStats
 from collectors.hostfs import HostFS
 from collectors.source import Faults, NoData, Source, SourceError, from_oserror
-from collectors.sources.ethtool_names import RULES, catalog_name
+from collectors.sources.ethtool_names import RULES, SWITCHD, catalog_name
 from collectors.wire import Object
 
 
@@ -48,11 +48,12 @@ class Ethtool(Source):
             raise from_oserror(error) from error
         objects = []
         for port in found:
-            if port.netdev is None or port.info.get("driver") not in RULES:
+            driver = _driver(port)
+            if port.netdev is None or driver is None:
                 continue
             # One interface that went away, or refuses, costs only itself.
             with contextlib.suppress(OSError, SourceError):
-                item = self._object(port, port.netdev)
+                item = self._object(port, port.netdev, driver)
                 if item.metrics:
                     objects.append(item)
         if not objects:
@@ -102,7 +103,7 @@ class Ethtool(Source):
             self._socket.close()
             self._socket = None
 
-    def _object(self, port: ports.Port, interface: str) -> Object:
+    def _object(self, port: ports.Port, interface: str, driver: str) -> Object:
         stats: Stats
         if self._socket is not None:
             stats = SocketStats(self._socket, interface)
@@ -111,10 +112,18 @@ class Ethtool(Source):
         names = stats.names()
         chosen: Dict[str, int] = {}
         for position, name in enumerate(names):
-            metric = catalog_name(port.info["driver"], name)
+            metric = catalog_name(driver, name)
             if metric in CATALOG:
                 chosen.setdefault(metric, position)
         metrics = sorted(chosen, key=chosen.__getitem__)
         stats.choose([chosen[metric] for metric in metrics], len(names))
         self._wanted.append(_Wanted(stats, names, len(metrics)))
         return Object(interface, port.kind, port.name, {}, tuple(metrics))
+
+
+def _driver(port: ports.Port) -> Optional[str]:
+    """Whose names the port's counters have; None when that is not known."""
+    driver = port.info.get("driver")
+    if driver in RULES:
+        return str(driver)
+    return SWITCHD if ports.is_front_panel(port.name) else None

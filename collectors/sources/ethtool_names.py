@@ -126,6 +126,48 @@ _HNS3: _Rules = (
     (r"mac_rx_fcs_err_pkt_num", "phy_rx_crc_errors"),
 )
 
+# Spectrum switches. The IEEE counters are the wire; a queue is a traffic class, the first eight of
+# which carry unicast. The pause times are those of the same register as mlx5's: microseconds.
+_MLXSW: _Rules = (
+    (r"a_octets_transmitted_ok", "phy_tx_bytes"),
+    (r"a_octets_received_ok", "phy_rx_bytes"),
+    (r"a_frames_transmitted_ok", "phy_tx_packets"),
+    (r"a_frames_received_ok", "phy_rx_packets"),
+    (r"a_pause_mac_ctrl_frames_received", "pause_ctrl_rx_frames"),
+    (r"a_pause_mac_ctrl_frames_xmitted", "pause_ctrl_tx_frames"),
+    (r"a_frame_check_sequence_errors", "phy_rx_crc_errors"),
+    (r"a_symbol_error_during_carrier", "phy_rx_symbol_errors"),
+    (r"if_in_discards", "phy_rx_discards"),
+    (r"if_out_discards", "phy_tx_discards"),
+    (r"if_out_errors", "phy_tx_errors"),
+    (r"ecn_marked", "phy_tx_ecn_marked"),
+    (r"([rt]x)_octets_prio_(\d)", "phy_{0}_bytes_prio{1}"),
+    (r"([rt]x)_frames_prio_(\d)", "phy_{0}_packets_prio{1}"),
+    (r"([rt]x)_pause_prio_(\d)", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_pause_duration_prio_(\d)", "pfc_{0}_pause_us_prio{1}"),
+    (r"tc_transmit_queue_tc_(\d)", "queue{0}_occupancy_bytes"),
+    (r"tc_no_buffer_discard_uc_tc_(\d)", "queue{0}_tx_drops"),
+)
+
+# What Cumulus Linux' own switch driver lists of its front panel, on whichever chip.
+_SWITCHD: _Rules = (
+    (r"HwIfInOctets", "phy_rx_bytes"),
+    (r"HwIfOutOctets", "phy_tx_bytes"),
+    (r"HwIfInPausePkt", "pause_rx_frames"),
+    (r"HwIfOutPausePkt", "pause_tx_frames"),
+    (r"HwIfInPfc(\d)Pkt", "pfc_rx_frames_prio{0}"),
+    (r"HwIfOutPfc(\d)Pkt", "pfc_tx_frames_prio{0}"),
+    (r"HwIfInDiscards", "phy_rx_discards"),
+    (r"HwIfOutDiscards", "phy_tx_discards"),
+    (r"HwIfInErrors", "phy_rx_errors"),
+    (r"HwIfOutErrors", "phy_tx_errors"),
+    (r"HwIfOutWredDrops", "phy_tx_wred_drops"),
+    (r"HwIfOutQ(\d)WredDrops", "queue{0}_tx_wred_drops"),
+)
+
+SWITCHD = "switchd"
+"""The rules for front-panel ports whose driver is none of the others."""
+
 RULES: Dict[str, _Rules] = {
     "mlx5_core": _MLX5,
     "bnxt_en": _BNXT,
@@ -134,6 +176,11 @@ RULES: Dict[str, _Rules] = {
     "cxgb4": _CXGB4,
     "ionic": _IONIC,
     "hns3": _HNS3,
+    "mlxsw_spectrum": _MLXSW,
+    "mlxsw_spectrum2": _MLXSW,
+    "mlxsw_spectrum3": _MLXSW,
+    "mlxsw_spectrum4": _MLXSW,
+    SWITCHD: _SWITCHD,
 }
 """Driver -> its names. A driver that is not here is not asked."""
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
 from collectors import ports
-from collectors.cells import Cells, Parse
-from collectors.hostfs import HostFS
-from collectors.source import Faults, NoData, Saturated, Source, from_oserror
+from collectors.cells import Parse
+from collectors.filesource import FileSource
+from collectors.source import NoData, Saturated, from_oserror
 from collectors.wire import Object
 
 _MASK64 = 2**64 - 1
@@ -26,6 +26,19 @@ _STUCK32 = 2**32 - 1
 _OCTETS_A_WORD = 4
 _OCTETS_A_FLIT = 8
 _FLIT_DRIVERS = ("hfi1",)
+
+_CONSTANT_STATE = ("efa",)
+"""Drivers that report ACTIVE and LinkUp whatever the link does: a state that says nothing. What
+there is to know of the link is what the interface says, if the port has one."""
+
+_NEVER_COUNTED = {
+    "hfi1": {
+        *("ib_symbol_errors", "ib_vl15_dropped"),
+        *("ib_tx_unicast_packets", "ib_rx_unicast_packets"),
+        *("ib_tx_multicast_packets", "ib_rx_multicast_packets"),
+    }
+}
+"""Driver -> what has a file that always reads 0, since Omni-Path has no such counter."""
 
 # Catalog name -> its spellings below the port's directory, the best first.
 _DATA: Dict[str, Tuple[str, ...]] = {
@@ -63,12 +76,8 @@ _ERRORS: Dict[str, Tuple[str, ...]] = {
 _RATE = re.compile(rb"(\d+)(?:\.(\d))? Gb/sec")
 
 
-class _PortSource(Source):
+class _PortSource(FileSource):
     """Files of every RDMA port, read in order; subclasses say which."""
-
-    def __init__(self, host: HostFS) -> None:
-        super().__init__(host)
-        self._cells = Cells(host)
 
     def discover(self) -> List[Object]:
         """One object an RDMA port, with the metrics whose files are there."""
@@ -81,18 +90,6 @@ class _PortSource(Source):
             raise NoData("no RDMA device")
         return [self._object(port) for port in found]
 
-    def read(self, faults: Faults) -> List[Optional[int]]:
-        """The files' values; a file that fails costs its own value."""
-        return self._cells.read(faults)
-
-    def signature(self) -> object:
-        """Changes when an RDMA device or an interface comes, goes or is replaced."""
-        return ports.signature(self.host)
-
-    def close(self) -> None:
-        """Close every file."""
-        self._cells.close()
-
     @abstractmethod
     def _object(self, port: ports.Port) -> Object:
         """The object of one port, its files opened in the order of its metrics."""
@@ -102,7 +99,10 @@ class _PortSource(Source):
     ) -> List[str]:
         """Open the best spelling of each metric; the names of those that are there."""
         found = []
+        never = _NEVER_COUNTED.get(port.info.get("driver", ""), set())
         for metric, spellings in files.items():
+            if metric in never:
+                continue
             # Where the 64-bit file is there but has no number, the narrow one may have.
             there = [name for name in spellings if self.host.exists(port.rdma_path, name)]
             good = [name for name in there if self.host.number(port.rdma_path, name) is not None]
@@ -110,6 +110,11 @@ class _PortSource(Source):
                 if self._cells.add(f"{port.rdma_path}/{name}", parse):
                     found.append(metric)
         return found
+
+    def _open_state(self, port: ports.Port, files: Dict[str, Tuple[str, ...]]) -> List[str]:
+        if port.info.get("driver") in _CONSTANT_STATE:
+            return []
+        return self._open(port, files, _leading_number)
 
 
 class Traffic(_PortSource):
@@ -119,7 +124,7 @@ class Traffic(_PortSource):
 
     def _object(self, port: ports.Port) -> Object:
         octets = _OCTETS_A_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_A_WORD
-        metrics = self._open(port, {"ib_state": ("state",)}, _leading_number)
+        metrics = self._open_state(port, {"ib_state": ("state",)})
         metrics += self._open(port, _DATA, _words_of(octets))
         metrics += self._open(port, _PACKETS, _not_stuck)
         metrics += self._open(port, _WAIT)
@@ -135,7 +140,7 @@ class Errors(_PortSource):
 
     def _object(self, port: ports.Port) -> Object:
         metrics = self._open(port, {"ib_rate_bps": ("rate",)}, parse_rate)
-        metrics += self._open(port, {"ib_phys_state": ("phys_state",)}, _leading_number)
+        metrics += self._open_state(port, {"ib_phys_state": ("phys_state",)})
         metrics += self._open(port, _SLOW_PACKETS, _not_stuck)
         metrics += self._open(port, _ERRORS)
         return Object(port.name, port.kind, port.name, {}, tuple(metrics))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 from collectors import ports
-from collectors.cells import Cells, reason_of
+from collectors.cells import reason_of
+from collectors.filesource import FileSource
 from collectors.hostfs import File, HostFS
 from collectors.source import Faults, NoData, Source, Unsupported, from_oserror
 from collectors.wire import Object
@@ -99,15 +100,14 @@ class Netdev(Source):
         self._table, self._rows, self._states = None, {}, []
 
 
-class NetdevLink(Source):
-    """Line rate and MTU of every port's interface; they move rarely."""
+class NetdevLink(FileSource):
+    """Line rate and MTU of every port's interface; they move rarely.
+
+    A rate that the kernel does not know, as while the link is down, is `unsupported`.
+    """
 
     name = "netdev_link"
     every = 10
-
-    def __init__(self, host: HostFS) -> None:
-        super().__init__(host)
-        self._cells = Cells(host)
 
     def discover(self) -> List[Object]:
         """One object a port that has an interface."""
@@ -128,18 +128,6 @@ class NetdevLink(Source):
             )
             objects.append(Object(netdev, port.kind, port.name, {}, metrics))
         return objects
-
-    def read(self, faults: Faults) -> List[Optional[int]]:
-        """A rate that the kernel does not know, as while the link is down, is `unsupported`."""
-        return self._cells.read(faults)
-
-    def signature(self) -> object:
-        """Changes when an interface comes, goes or is replaced."""
-        return ports.signature(self.host)
-
-    def close(self) -> None:
-        """Close every file."""
-        self._cells.close()
 
 
 class _State:

@@ -13,9 +13,8 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from collectors import ports
 from collectors.catalog import CATALOG, WRAP32
-from collectors.cells import Cells
-from collectors.hostfs import HostFS
-from collectors.source import Faults, NoData, Source, Unsupported, from_oserror
+from collectors.filesource import FileSource
+from collectors.source import NoData, Unsupported, from_oserror
 from collectors.sources.rdma_names import EACH_TICK, RARELY
 from collectors.wire import Object
 
@@ -23,15 +22,11 @@ _MASK32 = 2**32 - 1
 _LIFESPAN = "lifespan"
 
 
-class Rdma(Source):
+class Rdma(FileSource):
     """Congestion, loss and traffic of every RDMA port, each tick or as often as it is renewed."""
 
     name = "rdma"
     spellings = EACH_TICK
-
-    def __init__(self, host: HostFS) -> None:
-        super().__init__(host)
-        self._cells = Cells(host)
 
     def discover(self) -> List[Object]:
         """One object a directory of counters with at least one that the catalog knows."""
@@ -52,17 +47,9 @@ class Rdma(Source):
             raise Unsupported("the RDMA drivers of this machine offer none of these hw_counters")
         return objects
 
-    def read(self, faults: Faults) -> List[Optional[int]]:
-        """The files' values; a file that fails costs its own value."""
-        return self._cells.read(faults)
-
-    def signature(self) -> object:
-        """Changes when an RDMA device comes, goes or is replaced."""
-        return ports.signature(self.host)
-
     def close(self) -> None:
         """Close every file."""
-        self._cells.close()
+        super().close()
         self.min_period_s = 0.0
 
     def _device_objects(self, device: str, its_ports: List[ports.Port]) -> List[Object]:

@@ -8,6 +8,7 @@ import click
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("fabmon.cli.doctor:doctor", "What can be read where, and what is set up wrongly."),
+    "agent": ("fabmon.cli.agent:agent", "Serve this machine's counters over HTTP."),
 }
 """Name -> where it is, as `module:command`, and what it does in a line."""
 

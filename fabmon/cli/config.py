@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fabmon.analysis.thresholds import Thresholds
+from fabmon.cli.engine import EngineConfig
 from fabmon.cli.errors import UsageError
 from fabmon.fabric.build import MANAGEMENT_PORTS
 
@@ -23,6 +24,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     color: str = "auto"
     management_ports: tuple[str, ...] = MANAGEMENT_PORTS
     ssh_config: str | None = None
+    prometheus: EngineConfig = EngineConfig()
 
 
 def load(path: Path | None) -> Config:

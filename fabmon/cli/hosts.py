@@ -25,6 +25,24 @@ hosts_option = click.option(
 host_option = click.option(
     "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
 )
+prometheus_option = click.option(
+    "--prometheus",
+    metavar="URL",
+    help="Read what a Prometheus-compatible engine has instead of the nodes.",
+)
+match_option = click.option(
+    "--match",
+    "matches",
+    multiple=True,
+    metavar="MATCHERS",
+    help='With --prometheus: only such series, as in {cluster="a"}; any of several.',
+)
+token_option = click.option(
+    "--prometheus-token-file",
+    "token_file",
+    type=FILE,
+    help="With --prometheus: a file with the bearer token.",
+)
 config_option = click.option(
     "--config", type=FILE, help="Configuration instead of the user's fabmon.toml."
 )

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fabmon.analysis.analyst import Analyst, watch
+from fabmon.analysis.scene import Scene
 from fabmon.cli import config, headless
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
@@ -35,6 +37,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     hosts: Path | None
     nodesets: tuple[str, ...]
+    prometheus: str | None
+    matches: tuple[str, ...]
+    token_file: Path | None
     style: str | None
     once: bool
     duration_s: float | None
@@ -50,8 +55,11 @@ def run(options: Options) -> Exit:
     if sys.stdout is None:
         raise UsageError("standard output is closed: there is nowhere to show anything")
     settings = config.load(options.config)
-    hosts = named(options.hosts, options.nodesets)
+    is_named = options.hosts is not None or bool(options.nodesets)
+    hosts = [] if options.prometheus and not is_named else named(options.hosts, options.nodesets)
     try:
+        if options.prometheus is not None:
+            return asyncio.run(_watch_engine(options, settings, hosts, options.prometheus))
         return asyncio.run(_watch(options, settings, hosts))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -66,24 +74,58 @@ async def _watch(options: Options, settings: config.Config, hosts: list[Host]) -
         aclosing(feed),
         aclosing(watch(feed, history, Analyst(settings.thresholds))) as scenes,
     ):
-        if options.style == "jsonl":
-            headless.log_to_stderr()
-            return await headless.stream(scenes, options.duration_s)
-        if options.picture is None and (options.once or not _can_paint()):
-            headless.log_to_stderr()
-            return await headless.once(scenes, options.style or "table", options.duration_s)
-        from fabmon.tui.app import FabmonApp
-
         title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
-        app = FabmonApp(
-            scenes, title=title or socket.gethostname(), color=options.color or settings.color
-        )
-        if options.picture is not None:
-            return await _take_picture(app, options.picture, options.duration_s)
-        if options.duration_s is not None:
-            asyncio.get_running_loop().call_later(options.duration_s, app.exit)
-        await app.run_async()
-        return Exit.OK
+        return await _show(scenes, options, settings, title or socket.gethostname())
+
+
+async def _watch_engine(
+    options: Options, settings: config.Config, hosts: list[Host], url: str
+) -> Exit:
+    from fabmon.cli import engine
+    from fabmon.feeds.prometheus.errors import EngineError
+
+    feed = engine.feed_of(
+        url,
+        settings.prometheus,
+        matches=options.matches,
+        token_file=options.token_file,
+        hosts=hosts,
+        interval_s=options.interval_s,
+    )
+    is_drawn = options.style is None and not options.once
+    past_s = settings.prometheus.history_minutes * 60 if is_drawn else 0.0
+    async with aclosing(feed):
+        try:
+            await feed.open()
+        except EngineError as error:
+            print(f"fabmon: {error}", file=sys.stderr)
+            return Exit.NO_NODE
+        history = History(feed.hosts, feed.interval_s, settings.management_ports)
+        analyst = Analyst(settings.thresholds)
+        async with aclosing(engine.scenes(feed, history, analyst, past_s)) as scenes:
+            title = f"{feed.interval_s:g} s of {feed.title}"
+            return await _show(scenes, options, settings, title)
+
+
+async def _show(
+    scenes: AsyncIterator[Scene], options: Options, settings: config.Config, title: str
+) -> Exit:
+    """Show scenes as the options say, under a title."""
+    if options.style == "jsonl":
+        headless.log_to_stderr()
+        return await headless.stream(scenes, options.duration_s)
+    if options.picture is None and (options.once or not _can_paint()):
+        headless.log_to_stderr()
+        return await headless.once(scenes, options.style or "table", options.duration_s)
+    from fabmon.tui.app import FabmonApp
+
+    app = FabmonApp(scenes, title=title, color=options.color or settings.color)
+    if options.picture is not None:
+        return await _take_picture(app, options.picture, options.duration_s)
+    if options.duration_s is not None:
+        asyncio.get_running_loop().call_later(options.duration_s, app.exit)
+    await app.run_async()
+    return Exit.OK
 
 
 async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:

@@ -10,7 +10,16 @@ import click
 from fabmon import __version__
 from fabmon.cli.commands import Commands
 from fabmon.cli.errors import Exit, UsageError
-from fabmon.cli.hosts import FILE, config_option, host_option, hosts_option, ssh_config_option
+from fabmon.cli.hosts import (
+    FILE,
+    config_option,
+    host_option,
+    hosts_option,
+    match_option,
+    prometheus_option,
+    ssh_config_option,
+    token_option,
+)
 
 _EPILOG = """\b
 Exit status:
@@ -33,6 +42,9 @@ Exit status:
 )
 @hosts_option
 @host_option
+@prometheus_option
+@match_option
+@token_option
 @click.option(
     "--format",
     "style",
@@ -70,6 +82,9 @@ def cli(
     context: click.Context,
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    prometheus: str | None,
+    matches: tuple[str, ...],
+    token_file: Path | None,
     style: str | None,
     once: bool,
     duration: float | None,
@@ -90,11 +105,16 @@ def cli(
         raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
     if style == "jsonl" and once:
         raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
+    if prometheus is None and (matches or token_file is not None):
+        raise UsageError("--match and --prometheus-token-file go with --prometheus URL")
     from fabmon.cli import live
 
     options = live.Options(
         hosts=hosts,
         nodesets=nodesets,
+        prometheus=prometheus,
+        matches=matches,
+        token_file=token_file,
         style=style,
         once=once,
         duration_s=duration,

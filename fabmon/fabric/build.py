@@ -6,17 +6,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fabmon.fabric import model
+from fabmon.fabric import lldp, model
 from fabmon.fabric.cables import cables
 from fabmon.fabric.messages import Hello, ObjectInfo
 from fabmon.fabric.model import EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
+from fabmon.fabric.peers import with_peers
 from fabmon.fabric.subject import spoken_for, subject
 
 _LOG = logging.getLogger("fabmon.fabric")
 
-MANAGEMENT_PORTS = ("mgmt*", "docker*", "virbr*", "cni*", "usb*")
+MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
 """Ports that carry no training traffic, by name, unless the configuration says otherwise."""
+
+_FRONT_PANEL = ("swp[0-9]*", "Ethernet[0-9]*")
+"""Ports of Linux switches; what is called eth0 beside these leads to the management network."""
 
 _PORT_KINDS = ("ethernet", "infiniband", "gpu", "nvlink", "xgmi")
 _ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
@@ -52,16 +56,19 @@ def build(
     others = spoken_for(given, hellos)
     hosts = [*hosts, *others.values()]
     facts = _facts(given, hellos)
-    peers = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
+    told = {name: (fact.ports, fact.neighbours) for name, fact in facts.items()}
+    peers = with_peers(told, lldp.with_names(told, cables(told)))
+    roles = {host.name: host.role for host in hosts}
     nodes = []
     groups: list[EcmpGroup] = []
     for host in hosts:
         fact = facts.get(host.name, _Facts())
-        uplinks = _uplink_ports(host, fact)
+        # What tells of no equal-cost groups is known by its cables.
+        uplinks = _uplink_ports(host, fact) or lldp.uplinks(host.name, peers, roles)
         ports = _ports(host, fact, uplinks, rows, peers, management)
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
         groups += _groups(host.name, fact, {port.name: port for port in ports})
-    nodes = _grouped(hosts, nodes, peers)
+    nodes = _grouped(hosts, nodes, roles, peers)
     return Fabric(version, tuple(nodes), _by_row(nodes, len(rows)), tuple(groups))
 
 
@@ -159,6 +166,8 @@ def _ports(
     management: Sequence[str],
 ) -> tuple[Port, ...]:
     """A node's ports in physical order: by PCI address, then by name."""
+    if host.role == model.SWITCH and any(matches(name, _FRONT_PANEL) for name in fact.ports):
+        management = (*management, "eth[0-9]")
     order = sorted(
         fact.ports, key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name))
     )
@@ -228,6 +237,7 @@ def _groups(node: str, fact: _Facts, ports: Mapping[str, Port]) -> list[EcmpGrou
 def _grouped(
     hosts: Sequence[Host],
     nodes: Sequence[Node],
+    roles: Mapping[str, str],
     peers: Mapping[tuple[str, str], tuple[str, str]],
 ) -> list[Node]:
     """Nodes with the group they are shown under, in the order to show.
@@ -236,7 +246,6 @@ def _grouped(
     switch with uplinks leads a group of its own, and switches without come last.
     """
     given = {host.name: host.group for host in hosts}
-    roles = {host.name: host.role for host in hosts}
     placed = []
     for node in nodes:
         group = given[node.name] or _derived_group(node, roles, peers)

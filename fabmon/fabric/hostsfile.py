@@ -18,9 +18,15 @@ from typing import Any
 from fabmon.fabric import hostline, hostnames
 from fabmon.fabric.hostline import Bad, Problem, Speed, Word
 from fabmon.fabric.messages import clean
-from fabmon.fabric.model import Host
+from fabmon.fabric.model import SWITCH, Host
 
 _MAX_BYTES = 16 * 1024 * 1024
+
+_SWITCHES = {
+    "eapi": "a file that holds user:password",
+    "snmp": "a file that holds the community, or a v3 user",
+}
+"""Ways to ask switches, and what their secrets hold."""
 
 
 class HostsFileError(Exception):
@@ -174,3 +180,13 @@ def _check_together(values: dict[str, Any], columns: dict[str, int], note: Any) 
     if "via" in columns and via == "exec" and "command" not in columns:
         fix = "add command=openssh, kubectl, srun or a command of your own with {node}"
         note(Bad(columns["via"], "via=exec needs a command", fix))
+    if via in _SWITCHES:
+        values.setdefault("role", SWITCH)
+        if "secret" not in columns:
+            note(
+                Bad(
+                    columns["via"],
+                    f"via={via} needs a secret",
+                    f"add secret=FILE, {_SWITCHES[via]}",
+                )
+            )

@@ -34,7 +34,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     line rates that the kernel does not know, the most specific last. `sources` changes what the
     probe reads: `+name` and `-name` beside the usual, or names alone for just those. `scrape` says
     what to fetch over HTTP, `secret` is a file with the token, password or community, `tls` is
-    `yes`, `no` or a file with the certificates to trust; None for what suits `via`.
+    `yes`, `no`, `insecure` or a file with the certificates to trust; None for what suits `via`.
     """
 
     name: str

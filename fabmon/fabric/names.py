@@ -22,3 +22,14 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a name fits one of the shell patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+_MAC = re.compile(r"[0-9a-f]{12}")
+
+
+def mac_of(text: str) -> str | None:
+    """A MAC address of any spelling (`444c.a8cd.337e`) with colons, None for what is none."""
+    digits = re.sub(r"[.:-]", "", text.lower())
+    if not _MAC.fullmatch(digits):
+        return None
+    return ":".join(digits[at : at + 2] for at in range(0, 12, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from fabmon.fabric.messages import Hello, ObjectInfo
 from fabmon.fabric.model import SWITCH, Host
@@ -12,11 +13,13 @@ def subject(item: ObjectInfo, speaker: Host, given: Mapping[str, Host]) -> str |
     """The node that an object is about; None where the speaker has no say in it.
 
     `given` are the nodes that are watched by themselves: nobody else speaks for those, so that a
-    node that lies costs its own row only.
+    node that lies costs its own row only. A node is the same with its domain and without.
     """
     if item.node is None or item.node == speaker.name:
         return speaker.name
-    return item.node if speaker.tells_of_others and item.node not in given else None
+    if not speaker.tells_of_others or _short(item.node) in _short_names(tuple(given)):
+        return None
+    return item.node
 
 
 def spoken_for(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, Host]:
@@ -35,6 +38,17 @@ def spoken_for(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[s
                 group=str(group) if group else None,
             )
     return found
+
+
+@lru_cache(maxsize=8)
+def _short_names(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(_short, names))
+
+
+def _short(name: str) -> str:
+    """Without the domain; an address is itself."""
+    first = name.partition(".")[0]
+    return name if first.isdigit() else first
 
 
 def _objects(

@@ -4,6 +4,8 @@ NodeError
 |-- Unreachable    no route, refused, or no answer in time
 |-- HostKeyError   unknown or changed host key; the message has the command that mends it
 |-- LoginRefused   the node answered and does not let us in
+|-- BadSecret      the file with its token or password cannot be used; the message says why
+|-- BadTrust       the file with the certificates to trust cannot be used
 |-- NoPython       no python3 >= 3.9 on the node
 |-- Misbehaved     what it sent is not the wire
 `-- Ended          the probe or the session ended; the message says how
@@ -45,6 +47,18 @@ class LoginRefused(NodeError):
     """The node answered and does not let us in."""
 
     cause = "login refused"
+
+
+class BadSecret(NodeError):
+    """The file with the node's token or password cannot be used."""
+
+    cause = "secret"
+
+
+class BadTrust(NodeError):
+    """The file with the certificates to trust cannot be used."""
+
+    cause = "tls"
 
 
 class NoPython(NodeError):

@@ -21,6 +21,8 @@ from fabmon.feeds.transports.base import Session, Transport
 _LOG = logging.getLogger("fabmon.feeds")
 
 _STALE_INTERVALS = 2.5
+_SILENT_INTERVALS = 10
+_LONGEST_INTERVAL_S = 3600.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _REFUSED_PAUSE_S = 30.0
@@ -33,9 +35,9 @@ class NodeWatch:
     """Keeps one node's frames coming into the inbox, and tells its state.
 
     QUEUED, CONNECTING (to the end of the login), STARTING (to the first frame), UP, and STALE when
-    2.5 intervals pass without a frame. When it ends: LOST if it was ever up, FAILED if not, which
-    stays until the next frame while it is tried again. `start_s` bounds STARTING, `silence_s` how
-    long a session may say nothing before it is given up.
+    2.5 intervals pass without a frame: the node's intervals, if they are longer. When it ends: LOST
+    if it was ever up, FAILED if not, which stays until the next frame while it is tried again.
+    `start_s` bounds STARTING, `silence_s` how long a session may say nothing before it is given up.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class NodeWatch:
         self._clock = clock
         self._timeline = timeline
         self._admission = Admission(host)
-        self._stale_s = _STALE_INTERVALS * interval_s
-        self._silence_s = max(silence_s, 10 * interval_s)
+        self._interval_s = interval_s
+        self._silence_s = silence_s
         self._renew_s = lease_s / 4
         self._start_s = start_s
         self._session: Session | None = None
@@ -95,9 +97,9 @@ class NodeWatch:
             self._renewed_at = now
             self._session.send(b"{}\n")
         silent_s = now - self._listener.last_frame_at
-        if self.status.state is NodeState.UP and silent_s > self._stale_s:
+        if self.status.state is NodeState.UP and silent_s > _STALE_INTERVALS * self._pace_s:
             self._set(NodeState.STALE, f"no frame for {silent_s:.1f} s", "stale")
-        if self.status.state is NodeState.STALE and silent_s > self._silence_s:
+        if self.status.state is NodeState.STALE and silent_s > self._patience_s:
             self._extend(0.0)
 
     def up(self) -> None:
@@ -115,6 +117,18 @@ class NodeWatch:
     def is_up(self) -> bool:
         """Whether the last frame is no older than 2.5 intervals."""
         return self.status.state is NodeState.UP
+
+    @property
+    def _pace_s(self) -> float:
+        """From one frame to the next: an agent has a pace of its own, which may be slower."""
+        hello = self._listener.hello if self._listener is not None else None
+        theirs_s = hello.interval_s if hello is not None else 0.0
+        return max(self._interval_s, min(theirs_s, _LONGEST_INTERVAL_S))
+
+    @property
+    def _patience_s(self) -> float:
+        """How long the session may say nothing."""
+        return max(self._silence_s, _SILENT_INTERVALS * self._pace_s)
 
     async def _once(self) -> NodeError:
         """One session from its beginning to its end; why it ended."""
@@ -160,7 +174,7 @@ class NodeWatch:
 
     def _too_late(self) -> NodeError:
         if self.status.state is NodeState.STALE:
-            return Ended(f"sent nothing for {self._silence_s:g} s", "timeout")
+            return Ended(f"sent nothing for {self._patience_s:g} s", "timeout")
         listener = self._listener
         said = listener.said if listener is not None else ""
         what = f"; it said: {said}" if said else " (does its login shell wait for something?)"

@@ -13,27 +13,37 @@ from fabmon.fabric.moment import HEAT, Floats
 from fabmon.fabric.names import matches
 
 _WIRE = (
-    "phy_{}_bytes",
-    "ib_{}_bytes",
-    "rdma_{}_bytes",
-    "netdev_{}_bytes",
-    "nvlink_{}_bytes",
-    "xgmi_{}_bytes",
+    ("phy_{}_bytes", 8),
+    ("ib_{}_bytes", 8),
+    ("ib_{}_bps", 1),
+    ("rdma_{}_bytes", 8),
+    ("netdev_{}_bytes", 8),
+    ("nvlink_{}_bytes", 8),
+    ("nvlink_{}_bps", 1),
+    ("xgmi_{}_bytes", 8),
 )
-"""Who counts a port's bytes, the best first. They overlap (on RoCE `ib_*` and `rdma_*` are RDMA
-only, while `phy_*` is the whole wire and `netdev_*` misses RDMA), so one is taken and none are
-added."""
+"""Who counts a port's bytes, the best first, and the bits in one of its units. They overlap (on
+RoCE `ib_*` and `rdma_*` are RDMA only, while `phy_*` is the whole wire and `netdev_*` misses
+RDMA), so one is taken and none are added."""
 
-_WIRE_BPS = ("nvlink_{}_bps",)
-"""Gauges of bits/s, of ports that count nothing."""
+_RATES = (
+    "ib_rate_bps",
+    "phy_speed_bps",
+    "netdev_speed_bps",
+    "nvlink_speed_bps",
+    "xgmi_speed_bps",
+)
+_STATES = ("phy_up", "netdev_up", "nvlink_state", "xgmi_state")
+"""What a switch's chip says of a port comes before what the kernel of the switch thinks."""
 
-_RATES = ("ib_rate_bps", "netdev_speed_bps", "nvlink_speed_bps", "xgmi_speed_bps")
-_STATES = ("netdev_up", "nvlink_state")
+_ECN = ("rdma_ecn_marked", "phy_tx_ecn_marked")
+"""Marks that arrived at a host's port; on a switch, those that its queues made."""
 
 _PAUSE = ("pfc_{}_pause_us_prio{}", "pause_{}_us")
 _XOFF = ("pfc_{}_transitions_prio{}", "pause_{}_transitions")
+_WAIT = ("ib_ext_tx_wait", "ib_tx_wait")
 _BITS_A_WAIT = 64
-"""One count of `ib_tx_wait` is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
+"""One count of these is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
 Assessment on InfiniBand Links", for Quantum; taken to hold for ConnectX too."""
 _DAMAGE = (
     "phy_rx_crc_errors",
@@ -80,13 +90,13 @@ class Deriver:
     def heat(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each."""
         rows = {
-            "tx_bps": self._wire_bps(values, "tx"),
-            "rx_bps": self._wire_bps(values, "rx"),
+            "tx_bps": self._bps(values, "tx"),
+            "rx_bps": self._bps(values, "rx"),
             "pause_rx": self._pause(values, "rx"),
             "pause_tx": self._pause(values, "tx"),
             "xoff": self._xoff(values),
             "stall": self._stall(values, line_rate_bps),
-            "ecn": self._one(values, "rdma_ecn_marked"),
+            "ecn": self._first(values, _ECN, ""),
             "cnp_sent": self._one(values, "rdma_cnp_sent"),
             "cnp": self._one(values, "rdma_cnp_handled"),
             "damage": self._worst_of(values, _DAMAGE),
@@ -127,11 +137,6 @@ class Deriver:
             np.copyto(best, candidate, where=np.isnan(best))
         return best
 
-    def _wire_bps(self, values: Floats, direction: str) -> Floats:
-        """Bits a second in one direction, as the best source that the port has counts them."""
-        counted = self._wire(values, direction) * 8
-        return np.where(np.isnan(counted), self._first(values, _WIRE_BPS, direction), counted)
-
     def _xoff(self, values: Floats) -> Floats:
         """Pauses begun or ended a second, both ways."""
         per_priority, whole_link = _XOFF
@@ -142,7 +147,7 @@ class Deriver:
 
     def _stall(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """Share of time in which data waited and nothing could be sent, 0 to 1."""
-        waited_bps = self._one(values, "ib_tx_wait") * np.float32(_BITS_A_WAIT)
+        waited_bps = self._first(values, _WAIT, "") * np.float32(_BITS_A_WAIT)
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
         return share
@@ -158,19 +163,20 @@ class Deriver:
         flaps: Floats = np.where(np.isnan(changes), falls, changes)
         return flaps
 
-    def _wire(self, values: Floats, direction: str) -> Floats:
-        """[ports] bytes/s: per port from the best of _WIRE that it has and that ever counted.
+    def _bps(self, values: Floats, direction: str) -> Floats:
+        """[ports] bits/s: per port from the best of _WIRE that it has and that ever counted.
 
         Once a source has counted it stays the one, silent or not: the next best counts something
         else, and a hot RoCE link would be drawn idle by the bytes of its interface.
         """
         best = np.full(len(values), np.nan, np.float32)
         chosen = np.zeros(len(values), np.bool_)
-        for name in (each.format(direction) for each in _WIRE):
+        for template, bits in _WIRE:
+            name = template.format(direction)
             column = self._columns.get(name)
             if column is None:
                 continue
-            rates = values[:, column]
+            rates = values[:, column] * np.float32(bits)
             before = self._counts.get(name, np.empty(0, np.bool_))
             counts = np.pad(before, (0, len(values) - len(before))) | ~np.isnan(rates)
             self._counts[name] = counts

@@ -42,6 +42,7 @@ def _record(moment: Moment, port: Port, names: dict[int, str], gauges: set[int])
         label=port.label,
         kind=port.kind,
         role=port.role,
+        peer=None if port.peer is None else moment.fabric.ports[port.peer].id or None,
         state=link_state(moment, port),
         speed_bps=_number(moment.line_rate_bps[row]),
         tx_bps=_number(moment.heat[HEAT.index("tx_bps"), row]),

@@ -14,6 +14,7 @@ from fabmon.fabric.tick import NodeState
 class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One port at one tick. Network rates are bits/s of one direction; null is absent, not zero.
 
+    `peer` is the port at the other end of its cable, as `node/port`; null when it is not known.
     `state` is `up`, `down`, `stale` or `unknown`; `saturated` says that some counter of the port
     sticks at its maximum, so that its true value is not known. `rates` are the port's counters by
     catalog name, in their unit per second; `levels` its gauges.
@@ -24,6 +25,7 @@ class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     kind: str
     role: str
+    peer: str | None
     state: str
     speed_bps: float | None
     tx_bps: float | None

@@ -110,6 +110,14 @@ def test_a_wire_counter_that_the_port_has_no_more_is_replaced_by_the_next_best()
     assert moment.column("tx_bps").tolist() == [8000]
 
 
+def test_a_rate_that_is_told_is_shown_where_nobody_counts_the_wire() -> None:
+    history = History([Host(name="gpu001")])
+    said = hello(port("mlx5_0", metrics=("ib_tx_bps", "netdev_tx_bytes")))
+    history.accept(tick(0, {"gpu001": frame(0, 352 * GBPS, 0)}, {"gpu001": said}))
+    moment = history.accept(tick(1, {"gpu001": frame(1, 351 * GBPS, 50)}))
+    assert moment.column("tx_bps").tolist() == pytest.approx([351 * GBPS])
+
+
 def test_the_worst_priority_is_the_pause_and_a_second_of_it_is_one() -> None:
     metrics = ("pfc_rx_pause_us_prio3", "pfc_rx_pause_us_prio4", "pause_rx_us")
     history = History([Host(name="gpu001")])

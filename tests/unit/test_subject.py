@@ -55,6 +55,14 @@ def test_nobody_speaks_for_a_node_that_is_watched_itself() -> None:
     assert moment.fabric.node("leaf9").ports == ()
 
 
+def test_a_node_that_is_watched_by_its_full_name_is_watched_itself() -> None:
+    hosts = [asked("gpu1"), Host(name="gpu2.example.com"), Host(name="10.0.0.3")]
+    told = port_of("gpu2", "mlx5_0"), port_of("10.0.0.4", "mlx5_0"), port_of("gpu5.a", "mlx5_0")
+    moment = seen(hosts, "gpu1", port("eth0"), *told)
+    names = {node.name for node in moment.fabric.nodes}
+    assert names == {"gpu1", "gpu2.example.com", "10.0.0.3", "10.0.0.4", "gpu5.a"}
+
+
 def test_when_the_speaker_is_lost_what_it_told_of_is_stale() -> None:
     history = History([asked("gpu1")])
     said = hello(port_of("leaf9", "p1"))

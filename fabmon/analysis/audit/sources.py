@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -53,22 +53,30 @@ def source_states(survey: Survey, node: str) -> list[SourceState]:
         for notice in survey.notices.get(node, ())
         if notice.event == "lost" and not notice.object
     }
-    blocks = {block.source: place for place, block in enumerate(hello.blocks)}
+    blocks: dict[str, list[int]] = {}
+    for place, block in enumerate(hello.blocks):
+        blocks.setdefault(block.source, []).append(place)
     names = [*read_us, *(n for n in (*blocks, *lost) if n not in read_us and n != _PROBE)]
     states = []
     for name in dict.fromkeys(names):
-        info = hello.blocks[blocks[name]] if name in blocks else None
-        values = frame.blocks[blocks[name]] if info is not None and frame is not None else None
-        missing = 0 if values is None else values.count(None)
+        places = blocks.get(name, [])
+        infos = [hello.blocks[place] for place in places]
+        missing = _absent(frame, places)
         notice = lost.get(name)
-        state = WORKS if info is not None else ABSENT
+        state = WORKS if infos else ABSENT
         text = _missing(survey.notices.get(node, ()), name) if missing else ""
         if notice is not None:
             state, text = _STATES.get(notice.reason, notice.reason), notice.text
         elif (read_us.get(name) or 0) > _SLOW_US:
             state, text = SLOW, "its device or driver answers slowly"
-        states.append(_state(name, state, text, info, missing, read_us.get(name)))
+        states.append(_state(name, state, text, infos, missing, read_us.get(name)))
     return states
+
+
+def _absent(frame: Frame | None, places: Sequence[int]) -> int:
+    """How many values of some blocks are absent now; a source may have several blocks."""
+    blocks = [] if frame is None else [frame.blocks[place] for place in places]
+    return sum(block.count(None) for block in blocks if block is not None)
 
 
 def _missing(notices: Iterable[Notice], source: str) -> str:
@@ -78,16 +86,21 @@ def _missing(notices: Iterable[Notice], source: str) -> str:
 
 
 def _state(
-    name: str, state: str, text: str, info: BlockInfo | None, missing: int, read_us: int | None
+    name: str,
+    state: str,
+    text: str,
+    infos: Sequence[BlockInfo],
+    missing: int,
+    read_us: int | None,
 ) -> SourceState:
     return SourceState(
         source=name,
         state=state,
         text=text,
-        objects=0 if info is None else len(info.objects),
-        values=0 if info is None else info.width() - 1,
+        objects=sum(len(info.objects) for info in infos),
+        values=sum(info.width() - 1 for info in infos),
         missing=missing,
-        read_ms=None if read_us is None or info is None else round(read_us / 1000, 2),
+        read_ms=None if read_us is None or not infos else round(read_us / 1000, 2),
     )
 
 

@@ -47,11 +47,25 @@ class Trouble(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """All that a node said at once. `about` may hold `hostname`, `boot_id`, `kernel`."""
+    """All that a node said at once. `about` may hold `hostname`, `boot_id`, `kernel`.
+
+    `kinds` are those of metrics that the node counts in another width than the catalog says.
+    """
 
     parts: Sequence[Part]
     about: Mapping[str, str]
     troubles: Mapping[str, Trouble]
+    kinds: Mapping[str, str] = {}
+
+
+def effort(took_ns: int) -> Part:
+    """A part that says how long the answer took.
+
+    It is there in every answer, so that a node whose counters move more slowly than it is asked is
+    not taken for a silent one.
+    """
+    objects = (wire.Object("node", "node", None, {}, ("probe_late_us",)),)
+    return Part("probe", objects, [took_ns // 1000], time.monotonic_ns())
 
 
 class Poller(Protocol):
@@ -130,7 +144,7 @@ class PolledSession:
     def _say_hello(self, answer: Answer) -> None:
         layouts = [wire.BlockLayout(part.source, part.every, part.objects) for part in answer.parts]
         about = {"hostname": self._node, **answer.about, "interval_s": self._interval_s}
-        hello = wire.hello(layouts, about)
+        hello = wire.hello(layouts, about, dict(answer.kinds))
         if hello != self._hello:
             self._hello = hello
             self._lines.append(hello)

@@ -191,7 +191,7 @@ def _absent(missing: list[str], there: set[str], width: int, palette: Palette) -
 
 
 def _family(name: str) -> str:
-    return name.partition("_")[0]
+    return name.partition("_")[0].rstrip("0123456789")
 
 
 def _counter(name: str, value: float, width: int, palette: Palette) -> list[Line]:

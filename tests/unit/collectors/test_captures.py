@@ -12,9 +12,13 @@ from collectors.gstats import TextStats
 from collectors.hostfs import HostFS
 from collectors.sources.ethtool_names import catalog_name
 from collectors.sources.rdma_names import SPELLINGS
+from tests.fixtures import parts
 from tests.fixtures.reading import ask
+from tests.fixtures.tree import Tree
+from tests.goldens import check_golden
 
 CAPTURES = Path(__file__).parents[4] / "shared" / "hardware"
+GOLDENS = Path(__file__).parent / "goldens" / "captures"
 H100 = CAPTURES / "sys-class-infiniband-h100"
 
 # What each driver's dump must yield, at the least.
@@ -114,21 +118,67 @@ def test_every_wanted_counter_is_found_in_a_real_dump(driver: str) -> None:
     stats.close()
 
 
-def test_the_counters_of_a_real_ionic_are_known() -> None:
-    links = json.loads((CAPTURES / "ethtool/ionic-rdma-statistic.json").read_text())
-    assert links
-    for link in links:
-        found = {
-            metric
-            for metric, spellings in SPELLINGS.items()
-            if any(set(spelling.split("+")) <= set(link) for spelling in spellings)
+@pytest.fixture
+def ainic(tmp_path: Path) -> Path:
+    """`rdma -j statistic` of a host with AINICs, as the files that the command reads."""
+    for link in json.loads((CAPTURES / "ethtool/ionic-rdma-statistic.json").read_text()):
+        name, port = link.pop("ifname"), link.pop("port")
+        where = tmp_path / f"sys/class/infiniband/{name}/ports/{port}"
+        (where / "hw_counters").mkdir(parents=True)
+        (where / "link_layer").write_text("Ethernet\n")
+        for counter, value in link.items():
+            (where / "hw_counters" / counter).write_text(f"{value}\n")
+    return tmp_path
+
+
+def test_the_counters_of_a_real_ionic_are_known(ainic: Path) -> None:
+    each_tick, rarely = ask("rdma", ainic), ask("rdma_errors", ainic)
+    assert not each_tick.faults
+    assert not rarely.faults
+    for item in each_tick.objects:
+        assert set(item.metrics) >= {
+            *(f"rdma_{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets")),
+            *("rdma_ecn_marked", "rdma_cnp_sent", "rdma_cnp_handled"),
+            *("rdma_out_of_sequence", "rdma_packet_sequence_errors", "rdma_rnr_nak_retries"),
+            "rdma_out_of_buffer",
         }
-        assert found >= {
-            "rdma_ecn_marked",
-            "rdma_cnp_sent",
-            "rdma_cnp_handled",
-            "rdma_out_of_sequence",
-            "rdma_packet_sequence_errors",
-            "rdma_rx_bytes",
-            "rdma_tx_bytes",
+    for item in rarely.objects:
+        assert set(item.metrics) >= {
+            *("rdma_transport_retries_exceeded", "rdma_duplicate_requests"),
+            *("rdma_duplicate_responses", "rdma_rnr_naks_sent", "rdma_implied_nak_errors"),
         }
+
+
+def check(golden: Path, lines: list[str]) -> None:
+    check_golden(golden, "\n".join(lines) + "\n")
+
+
+def shown(source: str, root: Path) -> list[str]:
+    """What fabmon makes of a tree: a line a value, by catalog name and in the catalog's unit."""
+    answer = ask(source, root)
+    return [
+        f"{source} {item.id} {metric} {value}"
+        for item in answer.objects
+        for metric, value in answer.of(item.id).items()
+    ]
+
+
+def test_the_h100_host_looks_as_it_did(h100: Path) -> None:
+    sources = ("ib", "ib_errors", "rdma", "rdma_errors")
+    check(GOLDENS / "h100.txt", [line for name in sources for line in shown(name, h100)])
+
+
+def test_the_ainics_look_as_they_did(ainic: Path) -> None:
+    check(
+        GOLDENS / "ainic.txt",
+        [line for name in ("rdma", "rdma_errors") for line in shown(name, ainic)],
+    )
+
+
+@pytest.mark.parametrize("driver", sorted(DUMPS))
+def test_a_dump_looks_as_it_did(tmp_path: Path, driver: str) -> None:
+    tree = Tree(tmp_path)
+    parts.netdev(tree, "eth0", 2, parts.pci(tree, "0000:18:00.0", driver))
+    (tmp_path / "ethtool").mkdir()
+    (tmp_path / "ethtool/eth0.txt").symlink_to(CAPTURES / "ethtool" / DUMPS[driver])
+    check(GOLDENS / f"{driver}.txt", shown("ethtool", tmp_path))

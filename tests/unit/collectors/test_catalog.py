@@ -4,12 +4,14 @@ import re
 
 from collectors import registry
 from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64, saturating
+from collectors.catalog.cxi import cxi_metrics
 from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.ib import ib_metrics
 from collectors.catalog.netdev import netdev_metrics
 from collectors.catalog.phy import phy_metrics
 from collectors.catalog.probe import probe_metrics
 from collectors.catalog.rdma import rdma_metrics
+from collectors.catalog.switch import switch_metrics
 from collectors.source import Source
 from collectors.sources import ib as ib_source
 from collectors.sources.ethtool_names import RULES, catalog_name
@@ -50,6 +52,8 @@ def test_every_name_is_one_row() -> None:
             ib_metrics,
             rdma_metrics,
             phy_metrics,
+            cxi_metrics,
+            switch_metrics,
             gpu_metrics,
             probe_metrics,
         )
@@ -82,12 +86,13 @@ def test_names_unit_and_direction_agree() -> None:
     assert all(CATALOG[name].kind == GAUGE for name in CATALOG if name.endswith("_bps"))
 
 
-def test_traffic_is_bytes_or_a_rate_in_one_direction() -> None:
+def test_traffic_is_bytes_or_a_rate_in_one_direction_unless_it_says_both() -> None:
     traffic = [metric for metric in CATALOG.values() if metric.topic == "traffic"]
     assert len(traffic) > 8
     for metric in traffic:
         assert (metric.unit, metric.kind) in (("bytes", WRAP64), ("bps", GAUGE)), metric.name
-        assert metric.direction in ("tx", "rx"), metric.name
+        ways = ("",) if metric.name.endswith("_both_bps") else ("tx", "rx")
+        assert metric.direction in ways, metric.name
 
 
 def test_the_promised_names_are_there() -> None:

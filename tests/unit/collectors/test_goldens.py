@@ -48,6 +48,7 @@ def seen_on(name: str, root: Path) -> dict[str, Any]:
             seen[source] = [
                 {
                     "id": item.id,
+                    **({} if item.node is None else {"node": item.node}),
                     "kind": item.kind,
                     "port": item.port,
                     "info": item.info,

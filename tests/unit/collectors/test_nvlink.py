@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -248,23 +249,26 @@ def test_the_call_that_blocks_is_not_in_the_read(root: Path) -> None:
 
 
 def test_a_library_that_hangs_costs_the_gpus_and_nothing_else(root: Path) -> None:
-    tree = hgx_host(root, hcas=1)
+    hgx_host(root, hcas=1)
     change(root, *HGX, "hang 0")
     command = [sys.executable, "-m", "collectors", "--root", str(root), "--interval", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ)) as probe:
         assert probe.stdout is not None
-        seen: list[list[object]] = []
-        until = time.monotonic() + 20
-        while sum(line[0] == "frame" for line in seen) < 4 and time.monotonic() < until:
-            assert select.select([probe.stdout], [], [], 10)[0]
+        seen: list[list[Any]] = []
+        lost: set[str] = set()
+        waiting = select.poll()
+        waiting.register(probe.stdout)
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            lost = {line[1]["source"] for line in seen if line[0] == "notice"}
+            if "nvlink" in lost and seen[-1][0] == "frame":
+                break
+            assert waiting.poll(10_000)
             seen.append(json.loads(probe.stdout.readline()))
         probe.kill()
     hello = next(line[1] for line in reversed(seen) if line[0] == "hello")
-    assert isinstance(hello, dict)
     assert "ib" in {block["source"] for block in hello["blocks"]}
-    lost = [line[1] for line in seen if line[0] == "notice"]
-    assert any(isinstance(it, dict) and it["source"] == "nvlink" for it in lost)
-    assert tree.root == root
+    assert "nvlink" in lost
 
 
 def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:

@@ -159,3 +159,53 @@ def test_names_sort_as_people_count() -> None:
         "mlx5_2/1",
         "mlx5_10",
     ]
+
+
+def test_an_iwarp_port_is_found_by_its_mac(tmp_path: Path) -> None:
+    """erdma is a function of its own; the interface that it speaks for is virtio's."""
+    ports = ports_of(hosts.HOSTS["erdma"](tmp_path))
+    assert {name: port.netdev for name, port in ports.items()} == {
+        "erdma_0": "eth1",
+        "eth0": "eth0",
+    }
+    assert ports["erdma_0"].info["pci"] == "0000:07:00.0"
+
+
+def test_ports_of_mana_are_told_apart_by_number(tmp_path: Path) -> None:
+    ports = ports_of(hosts.HOSTS["mana"](tmp_path))
+    assert {name: port.netdev for name, port in ports.items()} == {
+        "mana_0/1": "enP30832s1",
+        "mana_0/2": "enP30832s2",
+    }
+
+
+def test_soft_roce_is_one_port_with_the_nic_below(tmp_path: Path) -> None:
+    ports = ports_of(hosts.HOSTS["rxe"](tmp_path))
+    assert {name: port.netdev for name, port in ports.items()} == {"rxe0": "eno1"}
+    assert ports["rxe0"].info["virtual"] is False
+    assert ports["rxe0"].info["pci"] == "0000:02:00.0"
+
+
+def test_soft_roce_leaves_an_interface_to_the_hardware_that_has_it(tmp_path: Path) -> None:
+    tree = hosts.roce_host(tmp_path, hcas=1)
+    soft = parts.rdma(tree, "a_rxe", None)
+    parts.rdma_port(tree, soft, 1, "Ethernet", "400 Gb/sec (4X NDR)", ndevs=["ens1np0"])
+    ports = ports_of(tree)
+    assert {name: port.netdev for name, port in ports.items()} == {
+        "a_rxe": None,
+        "mlx5_0": "ens1np0",
+    }
+
+
+def test_soft_roce_in_a_container_has_the_veth(tmp_path: Path) -> None:
+    tree = hosts.container_host(tmp_path)
+    soft = parts.rdma(tree, "rxe0", None)
+    parts.rdma_port(tree, soft, 1, "Ethernet", "10 Gb/sec (1X QDR)", ndevs=["eth0"])
+    assert {name: port.netdev for name, port in ports_of(tree).items()} == {"rxe0": "eth0"}
+
+
+def test_veths_that_are_called_as_a_front_panel_are_no_hardware(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    for index, name in enumerate(("mgmt0", "swp1", "swp2"), 2):
+        parts.netdev(tree, name, index, extra={"iflink": 90 + index})
+    assert list(ports_of(tree)) == ["mgmt0", "swp1", "swp2"]

@@ -122,6 +122,17 @@ async def test_a_late_node_is_stale_and_holds_up_nobody(two: Rig) -> None:
     assert two.states("b")[-2:] == ["stale", "up"]
 
 
+async def test_a_node_with_a_slower_pace_is_not_late_for_it(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].put(hello_line(interval_s=10.0), frame_line(0))
+    await two.run(24.0)
+    assert two.state("a") == "up"
+    await two.run(2.0)
+    assert two.state("a") == "stale"
+    await two.run(60.0)
+    assert two.nodes.opened.count("a") == 1
+
+
 async def test_a_session_that_stays_silent_is_given_up_and_opened_again(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].greet()

@@ -110,3 +110,23 @@ async def test_an_answer_or_two_may_be_missed_but_not_three() -> None:
     assert replies.asked == 4 + 3
     await session.close()
     assert replies.closed
+
+
+async def test_what_is_said_of_the_node_itself_makes_a_new_hello() -> None:
+    before, after = answer(ETH, [1]), answer(ETH, [2])._replace(about={"boot_id": "c"})
+    hellos = [each for each in await said(Replies(before, after), 4) if isinstance(each, Hello)]
+    assert [each.boot_id for each in hellos] == ["b", "c"]
+
+
+async def test_a_width_that_is_not_the_catalogs_is_told() -> None:
+    objects = (Object("1", "infiniband", "1", {}, ("ib_tx_wait", "ib_tx_bytes")),)
+    wide = answer(objects, [1 << 40, 1])._replace(kinds={"ib_tx_wait": "wrap64"})
+    hello, _ = await said(Replies(wide), 2)
+    assert isinstance(hello, Hello)
+    assert {name: info.kind for name, info in hello.metrics.items()} == {
+        "ib_tx_wait": "wrap64",
+        "ib_tx_bytes": "wrap64",
+    }
+    plain, _ = await said(Replies(answer(objects, [1, 1])), 2)
+    assert isinstance(plain, Hello)
+    assert plain.metrics["ib_tx_wait"].kind == "sat32"

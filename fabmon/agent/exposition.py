@@ -1,0 +1,222 @@
+"""What a scrape gets: the last values as Prometheus' text or as OpenMetrics (docs/metrics.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from collectors.catalog import CATALOG
+from fabmon.agent.latest import Latest
+from fabmon.fabric.messages import Hello, ObjectInfo
+from fabmon.fabric.openmetrics import EXPOSED, PREFIX
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+_FACTS = (
+    "netdev",
+    "rdma",
+    "rdma_port",
+    "link_layer",
+    "driver",
+    "pci",
+    "pcie_speed_gtps",
+    "pcie_width",
+    "numa_node",
+    "mac",
+    "guid",
+    "hca_type",
+    "board_id",
+    "fw_ver",
+    "bytes_from",
+)
+"""What `fabmon_port_info` says of a port, where it is known; collectors/portfacts.py explains."""
+
+_SATURATED = f"{PREFIX}saturated"
+_SATURATED_HELP = "the counter stands at its maximum, where it sticks: its true value is not known"
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class _Family(NamedTuple):
+    """One metric: its head lines, and where its values are, with the labels of each of them.
+
+    `maximum` is where a counter that sticks does so; there its true value is not known.
+    """
+
+    heads: Mapping[str, str]
+    sample: str
+    metric: str
+    factor: float
+    maximum: int | None
+    places: list[tuple[int, int, str]]
+
+
+class Exposition:
+    """The text of the values that follow one hello. `content_type` is one of the two above."""
+
+    def __init__(self, hello: Hello) -> None:
+        self._sources = [block.source for block in hello.blocks]
+        self._families = list(_families(hello))
+        self._infos = {style: _infos(hello, style) for style in (OPENMETRICS, PROMETHEUS)}
+
+    def text(self, latest: Latest, content_type: str, now_ns: int, *, is_fresh: bool) -> str:
+        """The page, now. Without fresh frames there are no values, and every source is down."""
+        parts = [self._infos[content_type]]
+        parts += self._state(latest, content_type, now_ns, is_fresh=is_fresh)
+        if is_fresh:
+            parts += self._values(latest, content_type)
+        if content_type == OPENMETRICS:
+            parts.append("# EOF\n")
+        return "".join(parts)
+
+    def _values(self, latest: Latest, content_type: str) -> Iterator[str]:
+        blocks = latest.blocks
+        saturated = []
+        for family in self._families:
+            lines = []
+            for at, place, labels in family.places:
+                block = blocks[at]
+                value = None if block is None else block[place]
+                if value is None:
+                    continue
+                if value == family.maximum:
+                    saturated.append(f'{_SATURATED}{{metric="{family.metric}",{labels[1:]} 1\n')
+                    continue
+                shown = value if family.factor == 1 else value / family.factor
+                lines.append(f"{family.sample}{labels} {shown}\n")
+            if lines:
+                yield family.heads[content_type]
+                yield from lines
+        if saturated:
+            yield _head(content_type, _SATURATED, "gauge", "", _SATURATED_HELP)
+            yield from saturated
+
+    def _state(
+        self, latest: Latest, content_type: str, now_ns: int, *, is_fresh: bool
+    ) -> Iterator[str]:
+        yield _head(
+            content_type,
+            f"{PREFIX}source_up",
+            "gauge",
+            "",
+            "1 when the source is read; 0 with the reason when not",
+        )
+        for source in sorted({*self._sources, *latest.lost}):
+            notice = latest.lost.get(source)
+            reason = notice.reason if notice is not None else "" if is_fresh else "late"
+            labels = _labels({"source": source, "reason": reason})
+            yield f"{PREFIX}source_up{labels} {0 if reason else 1}\n"
+        ages = {
+            source: (now_ns - at) / 1e9
+            for source, at in sorted(latest.read_at_ns.items())
+            if source in self._sources
+        }
+        if ages:
+            yield _head(
+                content_type,
+                f"{PREFIX}source_age_seconds",
+                "gauge",
+                "seconds",
+                "time since the source was read",
+            )
+        for source, age_s in ages.items():
+            labels = _labels({"source": source})
+            yield f"{PREFIX}source_age_seconds{labels} {max(0.0, age_s):.3f}\n"
+
+
+def chosen(accept: str) -> str:
+    """The content type for an `Accept` header: OpenMetrics only for who likes it best."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for part in accept.split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if kind in weights:
+            weights[kind] = max(weights[kind], _weight(parameters))
+    openmetrics, plain = weights.values()
+    return OPENMETRICS if openmetrics > 0 and openmetrics >= plain else PROMETHEUS
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    for parameter in parameters:
+        match = re.fullmatch(r"q=(\d(?:\.\d{0,3})?)", parameter)
+        if match is not None:
+            return float(match[1])
+    return 1.0
+
+
+def _families(hello: Hello) -> Iterator[_Family]:
+    """The metrics of a hello in the catalog's order, which keeps the samples of one together."""
+    places: dict[str, list[tuple[int, int, str]]] = {}
+    seen: set[tuple[str, str]] = set()
+    for at, block in enumerate(hello.blocks):
+        place = 1
+        for item in block.objects:
+            labels = _labels(_names(item, block.source))
+            for metric in item.metrics:
+                if (metric, labels) in seen:
+                    labels = _labels({**_names(item, block.source), "object": item.id})
+                seen.add((metric, labels))
+                if metric in EXPOSED:
+                    places.setdefault(metric, []).append((at, place, labels))
+                place += 1
+    for name, row in CATALOG.items():
+        if name in places:
+            shown = EXPOSED[name]
+            heads = {
+                OPENMETRICS: _head(OPENMETRICS, shown.family, shown.type, shown.unit, row.meaning),
+                PROMETHEUS: _head(PROMETHEUS, shown.sample, shown.type, "", row.meaning),
+            }
+            yield _Family(heads, shown.sample, name, shown.factor, _maximum(row.kind), places[name])
+
+
+def _maximum(kind: str) -> int | None:
+    bits = kind.removeprefix("sat")
+    return 2 ** int(bits) - 1 if bits != kind else None
+
+
+def _names(item: ObjectInfo, source: str) -> dict[str, Any]:
+    """The labels that tell an object from all others."""
+    names: dict[str, Any] = {} if item.node is None else {"node": item.node}
+    if item.port is not None:
+        names["port"] = item.port
+    elif item.id != "node":
+        names["object"] = item.id
+    return {**names, "kind": item.kind, "source": source}
+
+
+def _infos(hello: Hello, style: str) -> str:
+    """What does not tick: of the node, and of each port what all sources know of it together."""
+    node = {"hostname": hello.hostname, "kernel": hello.kernel, "probe": hello.probe}
+    ports: dict[tuple[str | None, str], dict[str, Any]] = {}
+    for block in hello.blocks:
+        for item in block.objects:
+            if item.port is not None:
+                facts = ports.setdefault((item.node, item.port), {"kind": item.kind})
+                facts.update({key: item.info[key] for key in _FACTS if key in item.info})
+    lines = [_info_head(style, f"{PREFIX}node", "the node, and what reads it")]
+    lines.append(f"{PREFIX}node_info{_labels(node)} 1\n")
+    if ports:
+        lines.append(_info_head(style, f"{PREFIX}port", "a port, and what is known of it"))
+    for (other, port), facts in ports.items():
+        names = {"port": port} if other is None else {"node": other, "port": port}
+        lines.append(f"{PREFIX}port_info{_labels({**names, **facts})} 1\n")
+    return "".join(lines)
+
+
+def _info_head(style: str, family: str, help_: str) -> str:
+    if style == OPENMETRICS:
+        return _head(style, family, "info", "", help_)
+    return _head(style, f"{family}_info", "gauge", "", help_)
+
+
+def _head(style: str, name: str, type_: str, unit: str, help_: str) -> str:
+    said = f"# TYPE {name} {type_}\n"
+    if style == OPENMETRICS and unit:
+        said += f"# UNIT {name} {unit}\n"
+    return f"{said}# HELP {name} {help_}\n"
+
+
+def _labels(pairs: Mapping[str, Any]) -> str:
+    inside = ",".join(f'{key}="{str(value).translate(_ESCAPES)}"' for key, value in pairs.items())
+    return f"{{{inside}}}"

@@ -1,0 +1,96 @@
+"""`fabmon agent`: this machine's counters over HTTP, for consoles and for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from fabmon.agent.errors import AgentError
+from fabmon.agent.place import Place, parse, security
+from fabmon.agent.token import token_at
+from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.hosts import FILE
+from fabmon.feeds.agents import token_file as usual_token_file
+from fabmon.feeds.errors import NodeError
+
+
+@click.command()
+@click.option(
+    "--listen",
+    default=str(Place()),
+    show_default=True,
+    metavar="ADDR:PORT",
+    help="Where to listen. Beyond this machine it takes TLS.",
+)
+@click.option(
+    "--token-file",
+    type=FILE,
+    help="The token that readers have to know; made when there is no such file.  "
+    "[default: ~/.local/state/fabmon/agent.token]",
+)
+@click.option("--tls-cert", type=FILE, help="Certificate chain, PEM.")
+@click.option("--tls-key", type=FILE, help="Its private key, PEM, without a passphrase.")
+@click.option(
+    "--insecure", is_flag=True, help="Listen beyond this machine without TLS: the token is bare."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="From one frame to the next.",
+)
+@click.option(
+    "--sources",
+    metavar="NAMES",
+    help="What to read: names, or +NAME and -NAME beside the usual ones, with commas between.",
+)
+@click.option("--root", default="/", hidden=True)
+def agent(
+    listen: str,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    insecure: bool,
+    interval: float,
+    sources: str | None,
+    root: str,
+) -> None:
+    """Serve this machine's counters over HTTP until it is stopped.
+
+    /stream has every frame, for fabmon (`via=http` in a hosts file); /metrics has the last values,
+    for Prometheus; /healthz says whether frames come. Nothing can be changed through it. All but
+    /healthz ask for the token: `Authorization: Bearer TOKEN`.
+    """
+    from fabmon.agent.serve import Options, serve
+
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="fabmon agent: %(message)s"
+    )
+    path = token_file or usual_token_file()
+
+    def ready(url: str) -> None:
+        click.echo(f"fabmon agent: {url}, token in {path}", err=True)
+
+    try:
+        place = parse(listen)
+        tls = security(place, tls_cert, tls_key, is_insecure=insecure)
+        options = Options(
+            place=place,
+            token=token_at(path),
+            tls=tls,
+            interval_s=interval,
+            sources=tuple(sources.split(",")) if sources else None,
+            root=root,
+        )
+        asyncio.run(serve(options, ready))
+    except AgentError as error:
+        raise UsageError(str(error)) from None
+    except NodeError as error:
+        click.echo(f"fabmon agent: this machine cannot be read: {error}", err=True)
+        sys.exit(Exit.FAILED)

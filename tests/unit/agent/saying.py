@@ -1,0 +1,68 @@
+"""What a probe says of a fixture host, and an agent's memory that has heard it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from collectors import registry, wire
+from collectors.hostfs import HostFS
+from collectors.probe import Probe
+from fabmon.agent.exposition import Exposition
+from fabmon.agent.latest import Latest
+from tests.fixtures import hosts, nvml
+from tests.fixtures.tree import Tree
+
+NOW_NS = 100 * 10**9
+ABOUT = {"hostname": "gpu001", "kernel": "6.1.0", "probe": "0.1.0", "boot_id": "b"}
+
+# Two of eight equal HCAs, and two of 18 NVLinks, show everything that all do.
+SMALL: dict[str, Callable[[Path], Tree]] = {
+    "ib": lambda root: hosts.ib_host(root, hcas=2),
+    "roce": lambda root: hosts.roce_host(root, hcas=2),
+    "hgx": lambda root: _with_few_links(hosts.hgx_host(root, hcas=2)),
+}
+
+
+def _with_few_links(tree: Tree) -> Tree:
+    scenario = (tree.root / nvml.SCENARIO).read_text().replace("links 18", "links 2")
+    (tree.root / nvml.SCENARIO).write_text(scenario.replace("gpus 8", "gpus 2"))
+    return tree
+
+
+def said_by_a_probe(root: Path) -> list[bytes]:
+    """The lines of a probe's first tick, read from a tree that looks like /."""
+    fs = HostFS(str(root))
+    lines: list[bytes] = []
+    sources = [registry.load(name)(fs) for name in registry.SOURCES]
+    Probe(sources, lines.append, ABOUT).run(1)
+    return lines
+
+
+def heard(lines: Sequence[bytes]) -> Latest:
+    latest = Latest()
+    for line in lines:
+        latest.take(line, NOW_NS)
+    return latest
+
+
+def page(latest: Latest, content_type: str, *, is_fresh: bool = True) -> str:
+    """What a scrape gets half a second after every source was read."""
+    assert latest.hello is not None
+    latest.read_at_ns = dict.fromkeys(latest.read_at_ns, NOW_NS - 5 * 10**8)
+    return Exposition(latest.hello).text(latest, content_type, NOW_NS, is_fresh=is_fresh)
+
+
+def hello_line(*blocks: wire.BlockLayout, **about: object) -> bytes:
+    return wire.hello(blocks, {**ABOUT, "interval_s": 1.0, **about})
+
+
+def layout(
+    source: str, *metrics: str, port: str | None = "eth0", every: int = 1
+) -> wire.BlockLayout:
+    item = wire.Object(port or "node", "ethernet", port, {}, metrics)
+    return wire.BlockLayout(source, every, [item])
+
+
+def frame_line(seq: int, *blocks: wire.Block) -> bytes:
+    return wire.frame(seq, seq * 10**9, seq * 10**9, blocks)

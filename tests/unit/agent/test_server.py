@@ -1,0 +1,160 @@
+"""Readers that do not read, and more of them than there are places: the server itself."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import pytest
+from aiohttp import web
+from blockbuster import BlockBuster
+
+from fabmon.agent.latest import Latest
+from fabmon.agent.server import Server
+from fabmon.agent.streams import Streams
+from tests.unit.agent.saying import NOW_NS, frame_line, hello_line, layout
+
+WIDE = layout("netdev", *(["netdev_rx_bytes"] * 5000))
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks() -> Iterator[None]:
+    """A blocking call inside the event loop raises."""
+    guard = BlockBuster()
+    guard.activate()
+    yield
+    guard.deactivate()
+
+
+class Running(NamedTuple):
+    latest: Latest
+    streams: Streams
+    port: int
+
+    def say(self, raw: bytes) -> None:
+        self.streams.put(self.latest.take(raw, NOW_NS))
+
+    def frame(self, seq: int) -> None:
+        self.say(frame_line(seq, [1, *[seq] * 5000]))
+
+    async def reader(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A reader of the stream that takes little before it is asked to read."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self.port))
+        reader, writer = await asyncio.open_connection(sock=connection, limit=2048)
+        writer.write(b"GET /stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n")
+        return reader, writer
+
+
+@asynccontextmanager
+async def running(streams: Streams, last_words_s: float) -> AsyncIterator[Running]:
+    latest = Latest()
+    server = Server(latest, streams, "s3cret", 1.0, last_words_s)
+    runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield Running(latest, streams, runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+async def readers(agent: Running, count: int) -> None:
+    """Wait until so many read."""
+    async with asyncio.timeout(5):
+        while len(agent.streams) != count:  # noqa: ASYNC110 - the server is not to know of tests
+            await asyncio.sleep(0.01)
+
+
+async def dropped_while_another_reads(agent: Running) -> None:
+    """Say frames until somebody is dropped; the one who reads gets all of them."""
+    reader, writer = await agent.reader()
+    await readers(agent, 2)
+    async with asyncio.timeout(30):
+        for seq in itertools.count():
+            agent.frame(seq)
+            text = b""
+            while f'["frame",{seq},'.encode() not in text:
+                text = text[-100:] + await reader.read(65536)
+            if agent.streams.ended:
+                break
+    writer.close()
+
+
+async def test_a_reader_that_never_reads_is_hung_up_on() -> None:
+    async with running(Streams(most_lines=5), last_words_s=0.1) as agent:
+        agent.say(hello_line(WIDE))
+        _, stuck = await agent.reader()
+        await dropped_while_another_reads(agent)
+        await readers(agent, 0)
+        stuck.close()
+
+
+async def test_a_reader_that_was_too_slow_finds_out_why() -> None:
+    async with running(Streams(most_lines=5), last_words_s=20) as agent:
+        agent.say(hello_line(WIDE))
+        reader, slow = await agent.reader()
+        await dropped_while_another_reads(agent)
+        text = b""
+        async with asyncio.timeout(10):
+            while not text.endswith(b"0\r\n\r\n"):
+                more = await reader.read(65536)
+                assert more, text[-300:]
+                text = text[-2000:] + more
+        assert b'"source":"agent"' in text
+        assert b"dropped for reading too slowly; ask again" in text
+        slow.close()
+
+
+async def test_when_all_places_are_taken_the_next_one_is_told() -> None:
+    async with running(Streams(most_readers=1), last_words_s=1) as agent:
+        agent.say(hello_line(WIDE))
+        first, one = await agent.reader()
+        assert b"200 OK" in await first.readline()
+        second, other = await agent.reader()
+        assert b"503" in await second.readline()
+        async with asyncio.timeout(5):
+            while b"1 read already: no place for another reader" not in await second.readline():
+                pass
+        one.close()
+        other.close()
+
+
+async def test_a_reader_that_leaves_gives_its_place_back() -> None:
+    async with running(Streams(), last_words_s=1) as agent:
+        agent.say(hello_line(WIDE))
+        reader, writer = await agent.reader()
+        await reader.readline()
+        assert len(agent.streams) == 1
+        writer.close()
+        await readers(agent, 0)
+
+
+async def test_before_the_first_frame_there_are_no_metrics_and_no_health() -> None:
+    async with running(Streams(), last_words_s=1) as agent:
+        for path in ("/metrics", "/healthz"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
+            request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
+            writer.write(request.encode())
+            assert b" 503 " in await reader.readline()
+            writer.close()
+
+
+async def test_metrics_and_health() -> None:
+    async with running(Streams(), last_words_s=1) as agent:
+        agent.say(hello_line(WIDE))
+        agent.frame(0)
+        agent.latest.frame_at_ns = time.monotonic_ns()
+        for path in ("/metrics", "/healthz"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
+            request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
+            writer.write(request.encode())
+            assert b" 200 " in await reader.readline()
+            writer.close()

@@ -1,0 +1,74 @@
+"""Sources that wait for something to read: found on every host that has it, not imported else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectors import registry
+from collectors.hostfs import HostFS
+from collectors.source import NoData, SourceError
+from tests.fixtures import hosts, nvml
+from tests.fixtures.reading import read, source
+
+
+@pytest.mark.parametrize("name", sorted(hosts.HOSTS))
+def test_what_a_host_has_is_found_by_the_paths_that_are_waited_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    hosts.HOSTS[name](tmp_path)
+    for each in registry.NEEDS:
+        asked = source(each, tmp_path)
+        try:
+            objects = asked.discover()
+        except SourceError:
+            continue
+        finally:
+            asked.close()
+        waiting = registry.make(each, HostFS(str(tmp_path)))
+        assert waiting.discover() == objects
+        assert (waiting.every, waiting.deadline_s) == (asked.every, asked.deadline_s)
+        read(waiting, objects)
+        waiting.close()
+
+
+def test_hardware_that_comes_later_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "sys").mkdir()
+    waiting = registry.make("ib", HostFS(str(tmp_path)))
+    before = waiting.signature()
+    with pytest.raises(NoData, match="no /sys/class/infiniband"):
+        waiting.discover()
+    hosts.ib_host(tmp_path, hcas=1)
+    assert waiting.signature() != before
+    assert [item.id for item in waiting.discover()] == ["mlx5_0"]
+    waiting.close()
+
+
+def test_a_machine_without_the_hardware_imports_none_of_it(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, "collectors", "--once", "--root", str(tmp_path)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    imported = set(done.stderr.split())
+    assert "collectors.sources.netdev" in imported
+    assert not imported & {registry.SOURCES[each].partition(":")[0] for each in registry.NEEDS}
+
+
+_PROBE = """
+import os, runpy, sys
+sys.argv[:] = sys.argv[1:]
+leave = os._exit
+def tell(status):
+    print(*sys.modules, file=sys.stderr, flush=True)
+    leave(status)
+os._exit = tell
+runpy.run_module("collectors", None, "__main__", True)
+"""
+"""The probe, which tells at its end what it has imported."""

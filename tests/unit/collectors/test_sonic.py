@@ -1,0 +1,348 @@
+"""SONiC's databases in a real Redis: what is read, and how it goes when they do not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+from typing import Dict, Iterator
+
+import pytest
+
+from collectors.hostfs import HostFS
+from collectors.resp import BadReply, Redis
+from collectors.source import Denied, Failed, NoData, NoNews, Source
+from collectors.sources.sonic import Sonic
+from collectors.sources.sonic_queues import SonicQueues
+from tests import parts as needed
+from tests.fixtures.reading import ask, read
+from tests.fixtures.redisd import RedisServer
+from tests.fixtures.switches import sonic_databases, sonic_switch
+
+CAPTURE = Path(__file__).parents[4] / "shared" / "hardware" / "switch" / "sonic-counters-db.json"
+
+
+@pytest.fixture
+def root() -> Iterator[str]:
+    """Short: the path of a unix socket has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fm") as directory:
+        yield directory
+
+
+@pytest.fixture
+def server(root: str) -> Iterator[RedisServer]:
+    needed.need_command("redis-server", "redis-server")
+    started = RedisServer(root)
+    started.start()
+    yield started
+    started.stop()
+
+
+def test_redis_says_what_the_dump_says(root: str, server: RedisServer, tmp_path: Path) -> None:
+    sonic_switch(tmp_path)
+    server.fill(sonic_databases())
+    for name in ("sonic", "sonic_queues"):
+        assert ask(name, root) == ask(name, tmp_path)
+
+
+def test_counters_move(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    source = Sonic(HostFS(root))
+    objects = source.discover()
+    first = read(source, objects)
+    server.fill(sonic_databases(step=2))
+    second = read(source, objects)
+
+    def moved(metric: str) -> int:
+        after, before = (each.values["Ethernet4", metric] for each in (second, first))
+        assert after is not None
+        assert before is not None
+        return after - before
+
+    assert moved("phy_tx_bytes") == 12_000_000_000
+    assert moved("pfc_rx_pause_us_prio3") == 60_000
+    assert moved("pfc_rx_pause_us_prio4") == 0
+    assert first.of("Ethernet8")["phy_up"] == 0
+    assert first.of("Ethernet8")["phy_speed_bps"] == 400_000_000_000
+    source.close()
+
+
+def test_a_snapshot_is_handed_out_once(root: str, server: RedisServer) -> None:
+    """SONiC's second and ours drift: what it has not read anew would look like a rate of zero."""
+    server.fill(sonic_databases())
+    source = Sonic(HostFS(root))
+    source.discover()
+    first = source.read({})
+    with pytest.raises(NoNews):
+        source.read({})
+    assert source.read({}) == first, "an idle switch is idle, and not absent"
+    server.fill(sonic_databases(step=1))
+    assert source.read({}) != first
+    source.close()
+
+
+def test_queues_are_read_as_often_as_sonic_reads_them(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    source = SonicQueues(HostFS(root))
+    objects = source.discover()
+    assert source.min_period_s == 10.0
+    values = read(source, objects).of("Ethernet0")
+    assert values["queue3_tx_ecn_marked"] == 19
+    assert "queue10_tx_bytes" not in values, "a multicast queue"
+    assert values["pfc_watchdog_stormed"] == 0
+    server.ask(
+        ("SELECT", "2"),
+        ("HSET", "COUNTERS:oid:0x15000000000003", "PFC_WD_STATUS", "stormed"),
+        ("HSET", "COUNTERS:oid:0x15000000000003", "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED", "3"),
+    )
+    values = read(source, objects).of("Ethernet0")
+    assert values["pfc_watchdog_stormed"] == 1
+    assert values["pfc_watchdog_storms"] == 3
+    source.close()
+
+
+def test_the_pace_is_as_configured(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    server.ask(("SELECT", "4"), ("HSET", "FLEX_COUNTER_TABLE|PORT", "POLL_INTERVAL", "5000"))
+    source = Sonic(HostFS(root))
+    source.discover()
+    assert source.min_period_s == 5.0
+    source.close()
+
+
+def test_redis_goes_away_and_comes_back(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    source = Sonic(HostFS(root))
+    objects = source.discover()
+    before = read(source, objects)
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(Failed, match="Redis"):
+            source.read({})
+    server.start()
+    assert set(read(source, objects).faults.values()) == {"absent"}, "it is there, and empty"
+    server.fill(sonic_databases(step=1))
+    after = read(source, objects)
+    assert after.values.keys() == before.values.keys()
+    assert not after.faults
+    source.close()
+
+
+def test_a_password_is_told_of(root: str, server: RedisServer) -> None:
+    server.ask(("CONFIG", "SET", "requirepass", "secret"))
+    with pytest.raises(Denied, match="asks for a password: NOAUTH"):
+        ask("sonic", root)
+
+
+def test_a_command_that_is_not_allowed_is_denied(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    server.ask(("ACL", "SETUSER", "default", "-hgetall"))
+    with pytest.raises(Denied, match="NOPERM"):
+        ask("sonic", root)
+
+
+class Unprivileged:
+    """Files are opened as nobody, whom the group `redis` does not have."""
+
+    def __enter__(self) -> None:
+        needed.need_root()
+        os.setresgid(65534, 65534, 0)
+        os.setresuid(65534, 65534, 0)
+
+    def __exit__(self, *_: object) -> None:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+
+
+def test_the_group_that_may_is_named(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    os.chmod(root, 0o755)
+    os.chown(server.socket, 0, 4)
+    with Unprivileged(), pytest.raises(Denied, match=r"redis\.sock is for group adm: join it"):
+        ask("sonic", root)
+
+
+def test_redis_cli_is_asked_where_we_are_not_let_in(
+    root: str, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On older SONiC it is a wrapper around `docker exec`, which the group docker may use."""
+    needed.need_command("redis-cli", "redis-tools")
+    databases = sonic_databases()
+    server.fill(databases)
+    expected = ask("sonic", root), ask("sonic_queues", root)
+    hidden = f"{root}/open.sock"
+    os.rename(server.socket, hidden)
+    os.chmod(hidden, 0o777)
+    os.chmod(root, 0o755)
+    os.symlink(hidden, server.socket)
+    tools = Path(root, "bin")
+    tools.mkdir()
+    wrapper = tools / "redis-cli"
+    wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/redis-cli -s {hidden} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    os.chmod(server.directory, 0o700)
+    with Unprivileged():
+        assert (ask("sonic", root), ask("sonic_queues", root)) == expected
+    os.remove(server.socket)
+    os.rename(hidden, server.socket)
+
+
+def test_what_is_no_switch_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(NoData, match="not a SONiC switch"):
+        ask("sonic", tmp_path)
+
+
+def test_a_switch_that_has_just_started_has_no_counters_yet(root: str, server: RedisServer) -> None:
+    with pytest.raises(NoData, match="no ports yet"):
+        ask("sonic", root)
+    databases = sonic_databases()
+    del databases["COUNTERS_DB"]["COUNTERS_QUEUE_NAME_MAP"]
+    server.fill(databases)
+    assert len(ask("sonic", root).objects) == 3
+    with pytest.raises(NoData, match="no queues yet"):
+        ask("sonic_queues", root)
+
+
+def test_what_says_na_is_unsupported_and_what_is_gone_is_absent(
+    root: str, server: RedisServer
+) -> None:
+    server.fill(sonic_databases())
+    source = Sonic(HostFS(root))
+    objects = source.discover()
+    assert "phy_rx_symbol_errors" not in objects[0].metrics, "N/A from the start"
+    server.ask(
+        ("SELECT", "2"),
+        ("HSET", "COUNTERS:oid:0x1000000000010", "SAI_PORT_STAT_IF_IN_OCTETS", "N/A"),
+        ("DEL", "COUNTERS:oid:0x1000000000011"),
+        ("SELECT", "0"),
+        ("DEL", "PORT_TABLE:Ethernet8"),
+    )
+    answer = read(source, objects)
+    assert answer.faults["Ethernet0", "phy_rx_bytes"] == "unsupported"
+    assert answer.of("Ethernet0")["phy_tx_bytes"] == 9_000_000
+    assert answer.of("Ethernet4")["phy_rx_bytes"] == "absent"
+    assert answer.of("Ethernet8")["phy_up"] == "absent"
+    assert answer.of("Ethernet8")["phy_rx_bytes"] == 24_000_000
+    source.close()
+
+
+def test_a_new_port_or_neighbour_is_noticed(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    source: Source = Sonic(HostFS(root))
+    known = source.signature()
+    server.fill(sonic_databases(step=5))
+    assert source.signature() == known, "counters are not news"
+    row = ("lldp_rem_sys_name", "gpu009", "lldp_rem_port_id", "ens9")
+    server.ask(("SELECT", "0"), ("HSET", "LLDP_ENTRY_TABLE:Ethernet4", *row))
+    assert source.signature() != known
+    source.close()
+
+
+def test_databases_in_several_instances_are_found(root: str, server: RedisServer) -> None:
+    """A multi-ASIC or newer SONiC keeps them apart; the file says where."""
+    needed.need_command("redis-server", "redis-server")
+    other = RedisServer(f"{root}/2")
+    other.start()
+    databases = sonic_databases()
+    server.fill({name: rows for name, rows in databases.items() if name != "COUNTERS_DB"})
+    other.fill({"COUNTERS_DB": databases["COUNTERS_DB"]})
+    places = Path(root, "var/run/redis/sonic-db/database_config.json")
+    places.parent.mkdir()
+    instances = {
+        "redis": {"unix_socket_path": "/var/run/redis/redis.sock", "port": 6379},
+        "chassis": {"unix_socket_path": "/2/var/run/redis/redis.sock", "port": 6380},
+    }
+    where = {"COUNTERS_DB": {"id": 2, "separator": ":", "instance": "chassis"}}
+    places.write_text(json.dumps({"INSTANCES": instances, "DATABASES": where}))
+    expected = {f"Ethernet{4 * index}" for index in range(3)}
+    assert {item.port for item in ask("sonic", root).objects} == expected
+    other.stop()
+
+
+def test_nothing_but_reading_is_ever_sent(root: str, server: RedisServer) -> None:
+    server.fill(sonic_databases())
+    server.ask(("CONFIG", "RESETSTAT"))
+    for source in (Sonic(HostFS(root)), SonicQueues(HostFS(root))):
+        objects = source.discover()
+        read(source, objects)
+        source.signature()
+        source.close()
+    told = server.ask(("INFO", "commandstats"))[0].decode()
+    commands = set(re.findall(r"cmdstat_(\S+?):", told))
+    assert commands <= {"select", "hgetall", "hmget", "config|resetstat", "info"}
+
+
+def test_a_read_is_one_round_trip(
+    root: str, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.fill(sonic_databases())
+    trips = []
+    plain = Redis.ask
+
+    def counted(self: Redis, commands: object) -> object:
+        trips.append(commands)
+        return plain(self, commands)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Redis, "ask", counted)
+    source = Sonic(HostFS(root))
+    source.discover()
+    trips.clear()
+    source.read({})
+    assert len(trips) == 1
+    source.close()
+
+
+def test_what_speaks_another_protocol_is_told_of(root: str) -> None:
+    import socket
+    import threading
+
+    path = f"{root}/other.sock"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(1)
+
+    def answer() -> None:
+        peer, _ = listener.accept()
+        peer.recv(1000)
+        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        peer.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    redis = Redis(path, 5.0)
+    with pytest.raises(BadReply, match="not a reply of Redis"):
+        redis.ask([("SELECT", "2")])
+    redis.close()
+    thread.join()
+    listener.close()
+    assert stat.S_ISSOCK(os.stat(path).st_mode)
+
+
+def texts(row: Dict[str, object]) -> Dict[str, str]:
+    return {field: str(value) for field, value in row.items()}
+
+
+def test_the_capture_of_a_real_switch_is_read(root: str, server: RedisServer) -> None:
+    if not CAPTURE.exists():
+        pytest.skip("no captures of hardware beside the repository (../shared/hardware)")
+    rows = json.loads(CAPTURE.read_text())
+    server.fill({"COUNTERS_DB": {key: texts(row) for key, row in rows.items() if row}})
+    answer = ask("sonic", root)
+    assert [item.port for item in answer.objects] == ["Ethernet0", "Ethernet4", "Ethernet8"]
+    for name, oid in rows["COUNTERS_PORT_NAME_MAP"].items():
+        row, values = rows[f"COUNTERS:{oid}"], answer.of(name)
+        assert values["phy_rx_bytes"] == int(row["SAI_PORT_STAT_IF_IN_OCTETS"])
+        assert values["pfc_tx_frames_prio5"] == int(row["SAI_PORT_STAT_PFC_5_TX_PKTS"])
+        assert values["pfc_rx_pause_us_prio3"] == int(
+            row["EST_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US"]
+        )
+        assert values["phy_up"] == "absent", "the capture has no APPL_DB"
+    queues = ask("sonic_queues", root)
+    assert {item.port for item in queues.objects} == {"Ethernet0", "Ethernet4", "Ethernet8"}
+    values = queues.of("Ethernet0")
+    assert values["pfc_watchdog_stormed"] == 1
+    assert values["queue3_tx_ecn_marked"] == 19

@@ -1,0 +1,40 @@
+"""What the tests of asked nodes share: listening to a session, and reading its frames."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fabmon.fabric.messages import Frame, Hello, Notice, check, decode
+from fabmon.feeds.transports.base import Session
+
+Said = list[Hello | Frame | Notice]
+
+
+async def listen(session: Session, frames: int, patience_s: float = 15.0) -> Said:
+    """What a session says up to so many frames; each that follows a hello fits it."""
+    said: Said = []
+    latest: Hello | None = None
+    async with asyncio.timeout(patience_s):
+        while sum(isinstance(each, Frame) for each in said) < frames:
+            message = decode(await session.readline())
+            assert isinstance(message, (Hello, Frame, Notice))
+            latest = message if isinstance(message, Hello) else latest
+            if isinstance(message, Frame) and latest is not None:
+                check(message, latest)
+            said.append(message)
+    return said
+
+
+def values_of(
+    hello: Hello, frame: Frame, port: str, node: str | None = None
+) -> dict[str, int | None]:
+    """All that a frame says of a port."""
+    found: dict[str, int | None] = {}
+    for block, values in zip(hello.blocks, frame.blocks, strict=True):
+        position = 1
+        for item in block.objects:
+            width = len(item.metrics)
+            if item.port == port and item.node == node and values is not None:
+                found.update(zip(item.metrics, values[position : position + width], strict=True))
+            position += width
+    return found

@@ -1,0 +1,217 @@
+"""Real engines for tests: Prometheus and VictoriaMetrics, and what they scrape, on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.parts import need_command
+
+PASSWORD = "open sesame"
+_HASH = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
+
+_AGENT = """
+import asyncio, sys
+from fabmon.agent.place import Place
+from fabmon.agent.serve import Options, serve
+root, port, token = sys.argv[1:]
+asyncio.run(serve(
+    Options(place=Place("127.0.0.1", int(port)), token=token, interval_s=0.5, root=root), print
+))
+"""
+TOKEN = "a-token-of-the-tests"
+
+Target = tuple[str, str, int, Mapping[str, str]]
+"""Job, instance, the port on loopback where it is, more labels."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Daemon:
+    """A process that serves HTTP; `start` returns when it does."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    ready = "/"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=_env())
+        for _ in range(300):
+            try:
+                with urllib.request.urlopen(f"{self.url}{self.ready}", timeout=5):
+                    return self
+            except urllib.error.HTTPError as error:
+                if error.code in (401, 403):
+                    return self
+            except OSError:
+                pass
+            assert self._process.poll() is None, (self.directory / "log").read_text()
+            time.sleep(0.1)
+        raise AssertionError((self.directory / "log").read_text())
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class Engine(Daemon):
+    """An engine that scrapes `targets` every second."""
+
+    def __init__(self, directory: Path, targets: Iterable[Target] = (), *, secret: bool = False):
+        super().__init__(directory)
+        self._targets = list(targets)
+        self._secret = secret
+
+    def until_scraped(self, jobs: int, times: int = 3) -> None:
+        """Wait until so many targets were scraped that often."""
+        query = f"count(count_over_time(up[1m]) >= {times})"
+        url = f"{self.url}/api/v1/query?nocache=1&query={urllib.parse.quote(query)}"
+        for _ in range(200):
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                result = json.load(answer)["data"]["result"]
+            if result and int(result[0]["value"][1]) >= jobs:
+                return
+            time.sleep(0.1)
+        raise AssertionError((self.directory / "log").read_text())
+
+    def _configured(self) -> Path:
+        path = self.directory / "scrape.yml"
+        jobs = []
+        for job, instance, port, labels in self._targets:
+            said = "".join(f", {name}: '{value}'" for name, value in labels.items())
+            jobs.append(
+                f"- job_name: '{job}-{port}'\n"
+                f"  authorization: {{credentials: '{TOKEN}'}}\n"
+                f"  relabel_configs: [{{target_label: job, replacement: '{job}'}}]\n"
+                f"  static_configs:\n"
+                f"  - targets: ['127.0.0.1:{port}']\n"
+                f"    labels: {{instance: '{instance}'{said}}}\n"
+            )
+        path.write_text(
+            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+            f"scrape_configs:{'' if jobs else ' []'}\n" + "".join(jobs)
+        )
+        return path
+
+
+class Prometheus(Engine):
+    ready = "/-/ready"
+
+    def command(self) -> list[str]:
+        need_command("prometheus", "prometheus")
+        web = self.directory / "web.yml"
+        web.write_text(f"basic_auth_users: {{fabmon: '{_HASH}'}}\n" if self._secret else "")
+        return [
+            "prometheus",
+            f"--config.file={self._configured()}",
+            f"--web.config.file={web}",
+            f"--storage.tsdb.path={self.directory}/data",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]
+
+
+class VictoriaMetrics(Engine):
+    ready = "/health"
+
+    def command(self) -> list[str]:
+        need_command("victoria-metrics", "victoria-metrics")
+        login = ["-httpAuth.username=fabmon", f"-httpAuth.password={PASSWORD}"]
+        return [
+            "victoria-metrics",
+            f"-promscrape.config={self._configured()}",
+            f"-storageDataPath={self.directory}/data",
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            "-retentionPeriod=1d",
+            *(login if self._secret else []),
+        ]
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Import samples: lines of `series value milliseconds`; they can be asked for after."""
+        body = "\n".join(lines).encode() + b"\n"
+        for path, data in (("/api/v1/import/prometheus", body), ("/internal/force_flush", None)):
+            with urllib.request.urlopen(f"{self.url}{path}", data=data, timeout=30):
+                pass
+
+
+class NodeExporter(Daemon):
+    """A node_exporter that looks at a tree."""
+
+    ready = "/"
+
+    def __init__(self, directory: Path, root: Path) -> None:
+        super().__init__(directory)
+        self._root = root
+
+    def command(self) -> list[str]:
+        need_command("prometheus-node-exporter", "prometheus-node-exporter")
+        return [
+            "prometheus-node-exporter",
+            f"--path.sysfs={self._root}/sys",
+            f"--path.procfs={self._root}/proc",
+            "--collector.disable-defaults",
+            "--collector.infiniband",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]
+
+
+class Agent(Daemon):
+    """A `fabmon agent` that looks at a tree."""
+
+    ready = "/healthz"
+
+    def __init__(self, directory: Path, root: Path) -> None:
+        super().__init__(directory)
+        self._root = root
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", _AGENT, str(self._root), str(self.port), TOKEN]
+
+
+def _env() -> dict[str, str]:
+    return dict(os.environ)

@@ -1,0 +1,1 @@
+"""Exporters: the decoder, the tables, the pages of each."""

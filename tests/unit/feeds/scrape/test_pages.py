@@ -1,0 +1,200 @@
+"""What is read from a page of each exporter: ports, metrics and their values, as goldens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collectors.catalog import CATALOG, GAUGE
+from collectors.sources.ethtool_names import RULES, SWITCHD, catalog_name
+from fabmon.fabric.openmetrics import EXPOSED
+from fabmon.feeds.scrape.reader import Reader, Reading
+from fabmon.feeds.scrape.tables import TableError, load, tables
+from tests.goldens import check_golden
+
+PAGES = Path(__file__).parent / "pages"
+CAPTURES = Path(__file__).parents[5] / "shared" / "hardware"
+EXPORTERS = sorted(path.stem for path in PAGES.glob("*.prom"))
+
+
+def told(reading: Reading) -> str:
+    """A reading as a person would check it."""
+    lines = []
+    values = iter(reading.values or ())
+    for item in reading.objects:
+        where = f"{item.node} " if item.node is not None else ""
+        lines.append(f"{where}{item.port}  {item.kind}  {json.dumps(item.info, sort_keys=True)}")
+        lines += [f"    {metric} {next(values)}" for metric in item.metrics]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_page_of(exporter: str) -> None:
+    page = (PAGES / f"{exporter}.prom").read_bytes()
+    reading = Reader(tables()).read(page)
+    check_golden(PAGES / f"{exporter}.txt", told(reading))
+    # Nothing on it belongs to another exporter's table.
+    assert told(Reader(tables().of(exporter)).read(page)) == told(reading)
+
+
+def test_every_table_has_a_page() -> None:
+    assert {*EXPORTERS, "fabmon"} == set(tables().by_name)
+
+
+def test_levels_stay_levels_whatever_the_exporter_calls_them() -> None:
+    reading = Reader(tables()).read((PAGES / "dcgm_exporter.prom").read_bytes())
+    metrics = {metric for item in reading.objects for metric in item.metrics}
+    assert {name for name in metrics if CATALOG[name].kind == GAUGE} == {
+        *("nvlink_tx_bps", "nvlink_rx_bps", "nvlink_both_bps", "pcie_tx_bps"),
+    }
+
+
+def test_the_agent_is_read_by_its_own_rule() -> None:
+    page = "".join(
+        f'{shown.sample}{{port="mlx5_0",kind="infiniband",source="ib"}} 1\n'
+        for shown in EXPOSED.values()
+    )
+    page += 'fabmon_probe_cpu_seconds_total{object="node",kind="node",source="probe"} 3\n'
+    page += 'fabmon_port_info{port="mlx5_0",kind="infiniband",pci="0000:18:00.0",mac=""} 1\n'
+    reading = Reader(tables()).read(page.encode())
+    (port,) = reading.objects
+    assert (port.kind, port.port, port.info["pci"]) == ("infiniband", "mlx5_0", "0000:18:00.0")
+    assert set(port.metrics) == set(CATALOG)
+    values = dict(zip(port.metrics, reading.values or (), strict=True))
+    assert values["ib_tx_bytes"] == 1
+    assert values["pfc_rx_pause_us_prio3"] == 1_000_000
+    assert values["ib_rate_bps"] == 8
+
+
+def test_an_exporter_that_repeats_itself_is_not_a_rate_of_zero() -> None:
+    page = (PAGES / "dcgm_exporter.prom").read_bytes()
+    reader = Reader(tables())
+    assert reader.read(page).values is not None
+    assert reader.refresh_s == 30
+    again = reader.read(page)
+    assert again.values is None
+    assert reader.read(page.replace(b"} 5\n", b"} 6\n")).values is not None
+    assert again.objects is reader.objects
+
+
+def test_one_that_answers_from_the_counters_themselves_is_taken_at_its_word() -> None:
+    page = (PAGES / "node_exporter.prom").read_bytes()
+    reader = Reader(tables())
+    assert reader.read(page).values == reader.read(page).values is not None
+
+
+def test_the_clock_is_the_exporters_where_it_has_one() -> None:
+    reader = Reader(tables())
+    line = 'ib_port_xmit_discards{{ib_port="mlx5_0:1"}} 7 {}\n'
+    first = reader.read(line.format(1_700_000_000_000).encode())
+    second = reader.read(line.format(1_700_000_002_500).encode())
+    assert second.mono_ns - first.mono_ns == 2_500_000_000
+    assert reader.read(line.format(1_700_000_002_500).encode()).values is None
+
+
+def test_series_that_come_and_go_leave_the_objects_the_same() -> None:
+    page = (PAGES / "node_exporter.prom").read_bytes()
+    reader = Reader(tables())
+    before = reader.read(page)
+    after = reader.read(page + b'node_cpu_seconds_total{cpu="1",mode="idle"} 1\n')
+    assert after.objects is before.objects
+    assert after.values == before.values
+
+
+BAD = """
+name = "mine"
+about = "mine"
+[[group]]
+object = "rdma"
+kind = "infiniband"
+labels = { device = "device", port = "port" }
+[group.rows]
+sent = "ib_tx_bytes"
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("ib_tx_bytes", "ib_sent"), "mine.toml: sent: the catalog has no ib_sent"),
+        (("labels", "label"), "mine.toml: Object contains unknown field `label`"),
+        ((', port = "port"', ""), "mine.toml: sent: no label says the port"),
+        (('"rdma"', '"port of rdma"'), "mine.toml: Invalid enum value 'port of rdma'"),
+        (('"ib_tx_bytes"', '{ to = "ib_tx_bytes", times = 4 }'), "unknown field `times`"),
+        (("[group.rows]", 'match = { port = "(" }\n[group.rows]'), "missing ), unterminated"),
+        (("[group.rows]", "[group.rows"), "mine.toml: "),
+    ],
+)
+def test_a_table_is_checked_as_it_is_loaded(change: tuple[str, str], said: str) -> None:
+    assert load(BAD, "mine.toml").name == "mine"
+    with pytest.raises(TableError, match=re.escape(said)):
+        load(BAD.replace(*change), "mine.toml")
+
+
+def exporters_name(name: str) -> str:
+    """How node_exporter's ethtool collector spells a driver's name."""
+    name = re.sub(r"[^a-z0-9_]", "_", name.lower()).lstrip("_")
+    for short, whole in (("rx", "received"), ("tx", "transmitted")):
+        name = re.sub(rf"(^|_){short}(_|$)", rf"\1{whole}\2", name)
+    return f"node_ethtool_{name}"
+
+
+def of_driver(driver: str) -> Callable[[str], str | None]:
+    """A function from a metric of node_exporter to what the table makes of it for a driver."""
+
+    def find(name: str) -> str | None:
+        for use in tables().uses.get(name, ()):
+            if use.group.match.get("driver") == driver:
+                return use.rows[0].to
+        return None
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("driver", "dump"),
+    [
+        ("mlx5_core", "mlx5_core.txt"),
+        ("bnxt_en", "bnxt_en.txt"),
+        ("i40e", "i40e.txt"),
+        ("ionic", "ionic-enp132s0.txt"),
+    ],
+)
+def test_what_the_probe_reads_of_a_driver_is_read_of_the_ethtool_collector(
+    driver: str, dump: str
+) -> None:
+    path = CAPTURES / "ethtool" / dump
+    if not path.exists():
+        pytest.skip("no captures of hardware beside the repository (../shared/hardware)")
+    find = of_driver(driver)
+    names = re.findall(r"^\s*([^:\n]+): \d+\s*$", path.read_text(), re.MULTILINE)
+    wanted = {name: catalog_name(driver, name) for name in names}
+    found = {name: metric for name, metric in wanted.items() if metric in CATALOG}
+    assert len(found) > 10
+    assert {name: find(exporters_name(name)) for name in found} == found
+
+
+def test_the_table_has_every_nic_driver_of_the_probe() -> None:
+    nics = {driver for driver in RULES if not driver.startswith("mlxsw") and driver != SWITCHD}
+    groups = tables().by_name["node_exporter"].groups
+    assert {group.match["driver"] for group in groups if "driver" in group.match} == nics
+
+
+def test_the_counters_of_an_amd_nic_are_found_by_their_names() -> None:
+    path = CAPTURES / "ethtool" / "ionic-rdma-statistic.json"
+    if not path.exists():
+        pytest.skip("no captures of hardware beside the repository (../shared/hardware)")
+    (first, *_) = json.loads(path.read_text())
+    page = "".join(
+        f'rdma_{name.replace("_rdma", "")}{{rdma_if_name="{first["ifname"]}"}} {value}\n'
+        for name, value in first.items()
+        if isinstance(value, int)
+    )
+    (port,) = Reader(tables().of("amd_nic_exporter")).read(page.encode()).objects
+    assert port.port == "rocep132s0"
+    assert {"rdma_ecn_marked", "rdma_cnp_sent", "rdma_cnp_handled"} <= set(port.metrics)
+    assert len(port.metrics) == len(tables().by_name["amd_nic_exporter"].groups[0].rows)

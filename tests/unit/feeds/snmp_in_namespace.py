@@ -1,0 +1,128 @@
+"""A switch of veths in a network namespace of its own, and its real snmpd.
+
+`unshare --net --mount python -m tests.unit.feeds.snmp_in_namespace SCENE DIRECTORY` prints JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fabmon.fabric.messages import Frame, Hello
+from fabmon.fabric.model import Host
+from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.transports import snmp
+from fabmon.feeds.transports.snmp import SnmpTransport
+from tests.unit.feeds.asked import listen, values_of
+from tests.unit.feeds.snmpd import COMMUNITY, Snmpd
+
+FRAMES, SIZE = 2000, 1400
+_COUNTERS = {
+    "phy_tx_bytes": "tx_bytes",
+    "phy_rx_bytes": "rx_bytes",
+    "phy_tx_packets": "tx_packets",
+    "phy_rx_packets": "rx_packets",
+    "phy_rx_discards": "rx_dropped",
+    "phy_tx_errors": "tx_errors",
+}
+
+
+def set_up() -> None:
+    subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
+    for line in (
+        "link set lo up",
+        "link add swp1 type veth peer name far1",
+        "link add swp2 type veth peer name far2",
+        "link set swp1 addrgenmode none alias uplink",
+        "link set far1 addrgenmode none",
+        "link set swp1 up",
+        "link set far1 up",
+    ):
+        subprocess.run(["ip", *line.split()], check=True)
+
+
+def send_frames(count: int) -> None:
+    """Real frames, whose size is known, out of swp1."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        raw.bind(("swp1", 0))
+        frame = b"\xff" * 6 + b"\x02" * 6 + b"\x88\xb5" + bytes(SIZE - 14)
+        for _ in range(count):
+            raw.send(frame)
+
+
+def of_kernel(name: str) -> dict[str, int]:
+    base = Path("/sys/class/net") / name / "statistics"
+    return {metric: int((base / file).read_text()) for metric, file in _COUNTERS.items()}
+
+
+async def table(directory: Path) -> dict[str, Any]:
+    """What `fabmon --once` shows of the switch while frames go through it."""
+    agent, secret = begin(directory)
+    hosts = directory / "hosts.txt"
+    hosts.write_text(f"switch7 via=snmp address=127.0.0.1 port={agent.port} secret={secret}\n")
+    program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
+    process = await asyncio.create_subprocess_exec(
+        *program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    done = asyncio.create_task(process.communicate())
+    while not done.done():
+        send_frames(10)
+        await asyncio.sleep(0.01)
+    agent.kill()
+    out, errors = await done
+    return {"status": process.returncode, "out": out.decode(), "errors": errors.decode()}
+
+
+def begin(directory: Path) -> tuple[Snmpd, Path]:
+    """The veths, the agent, and a file with its community."""
+    set_up()
+    secret = directory / "secret"
+    secret.write_text(COMMUNITY)
+    secret.chmod(0o600)
+    agent = Snmpd(directory, "swp1")
+    agent.start()
+    return agent, secret
+
+
+async def counters(directory: Path) -> dict[str, Any]:
+    """Known frames through swp1, as the agent and as the kernel count them."""
+    agent, secret = begin(directory)
+    transport = SnmpTransport(Settings(interval_s=0.2))
+    host = Host(name="switch7", address="127.0.0.1", port=agent.port, secret=str(secret))
+    try:
+        session = await transport.open(host)
+        said = await listen(session, 1)
+        hello, first = said[0], said[-1]
+        assert isinstance(hello, Hello)
+        assert isinstance(first, Frame)
+        send_frames(FRAMES)
+        moved: dict[str, int | None] = {}
+        while moved.get("phy_tx_bytes") is None or moved.get("phy_tx_packets") is None:
+            (frame,) = await listen(session, 1)
+            assert isinstance(frame, Frame)
+            found = values_of(hello, frame, "swp1")
+            if found.get("phy_tx_packets", FRAMES) != 0:
+                moved.update(found)
+        await session.close()
+    finally:
+        await transport.close()
+        agent.kill()
+    return {
+        "ports": [item.port for block in hello.blocks for item in block.objects if item.port],
+        "info": hello.blocks[1].objects[0].info,
+        "before": values_of(hello, first, "swp1"),
+        "down": values_of(hello, first, "swp2"),
+        "after": moved,
+        "kernel": of_kernel("swp1"),
+    }
+
+
+if __name__ == "__main__":
+    snmp._DETAIL_S = 1.0
+    scenes = {"counters": counters, "table": table}
+    print(json.dumps(asyncio.run(scenes[sys.argv[1]](Path(sys.argv[2])))))

@@ -1,0 +1,378 @@
+"""Arista switches over eAPI: a server on real TLS that answers as EOS does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from blockbuster import blockbuster_ctx
+
+from collectors.wire import Object
+from fabmon.fabric.build import Rows, build
+from fabmon.fabric.hostsfile import HostsFileError, parse
+from fabmon.fabric.messages import Frame, Hello, Notice
+from fabmon.fabric.model import Host
+from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.transports import eapi_answers
+from fabmon.feeds.transports.eapi import EapiTransport
+from tests import parts
+from tests.fixtures.eos import BYTES_A_SECOND, Switch
+from tests.goldens import check_golden
+from tests.making import hello, port
+from tests.unit.feeds.asked import listen, values_of
+from tests.unit.feeds.certificates import self_made
+
+GOLDENS = Path(__file__).parent / "goldens"
+CAPTURES = Path(__file__).parents[4] / "shared" / "hardware" / "switch"
+LOGIN = "Basic " + base64.b64encode(b"fabmon:pa:ss").decode()
+
+
+class Served:
+    """A switch on a port, over TLS: its host as a hosts file has it, and what it was asked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.switch = Switch()
+        self.says: Any = self.switch.reply
+        self.status = 200
+        self.logins: set[str] = set()
+        self.secret = directory / "secret"
+        self.secret.write_text("fabmon:pa:ss\n")
+        self.secret.chmod(0o600)
+        self._context, self.trusted = self_made(directory)
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_post("/command-api", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._context)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def host(self, **more: Any) -> Host:
+        given = {"secret": str(self.secret), "tls": str(self.trusted), **more}
+        return Host(name="leaf1", address="127.0.0.1", port=self.port, via="eapi", **given)
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self.logins.add(request.headers.get("Authorization", ""))
+        if request.headers.get("Authorization") != LOGIN:
+            return web.Response(status=401)
+        if self.status != 200:
+            return web.Response(status=self.status, headers={"Location": "http://127.0.0.1:1/"})
+        return web.json_response(self.says(await request.json()))
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    made = Served(tmp_path)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EapiTransport]:
+    monkeypatch.setattr("fabmon.feeds.transports.eapi._REST", 0)
+    made = EapiTransport(Settings(interval_s=0.05))
+    yield made
+    await made.close()
+
+
+async def heard(served: Served, transport: EapiTransport) -> tuple[Hello, Frame]:
+    said = await listen(await transport.open(served.host()), 1)
+    hello, frame = said[0], said[-1]
+    assert isinstance(hello, Hello)
+    assert isinstance(frame, Frame)
+    return hello, frame
+
+
+async def test_what_a_switch_says_becomes_a_hello(served: Served, transport: EapiTransport) -> None:
+    said, _ = await heard(served, transport)
+    facts = {"hostname": said.hostname, "kernel": said.kernel, "boot_id": said.boot_id}
+    lines = [json.dumps(facts)]
+    for block in said.blocks:
+        lines.append(f"{block.source} every {block.every}")
+        for item in block.objects:
+            metrics = " ".join(item.metrics)
+            lines.append(f"  {item.id} {item.kind} {json.dumps(item.info)} {metrics}".rstrip())
+    check_golden(GOLDENS / "eapi-hello.txt", "\n".join(lines) + "\n")
+
+
+async def test_counters_are_in_the_catalogs_units(served: Served, transport: EapiTransport) -> None:
+    served.switch.second = 2
+    values = values_of(*(await heard(served, transport)), "Ethernet1/1")
+    assert values["phy_tx_bytes"] == 7_000 + 2 * BYTES_A_SECOND
+    assert values["phy_rx_packets"] == 2 * BYTES_A_SECOND // 8000 + 11
+    assert values["netdev_speed_bps"] == 400e9
+    assert values["pfc_rx_frames"] == values["pfc_rx_frames_prio3"] == 200
+    assert values["pfc_rx_frames_prio4"] == 0
+    assert values["queue3_tx_drops"] == values["phy_tx_discards"] == 24
+    assert values["queue0_tx_bytes"] == 2 * 2 * 4_000_000
+    assert values["phy_tx_ecn_marked"] == values["queue3_tx_ecn_marked"] == 1000
+    assert "queue4_tx_ecn_marked" not in values
+
+
+async def test_rates_have_the_switchs_own_clock(served: Served, transport: EapiTransport) -> None:
+    session = await transport.open(served.host())
+    said, first = await listen(session, 1)
+    assert isinstance(said, Hello)
+    assert isinstance(first, Frame)
+    position = [block.source for block in said.blocks].index("interfaces")
+    (same,) = await listen(session, 1)
+    assert isinstance(same, Frame)
+    assert same.blocks[position] is None
+    served.switch.second = 3
+    (later,) = await listen(session, 1)
+    assert isinstance(later, Frame)
+    before, after = first.blocks[position], later.blocks[position]
+    assert before is not None
+    assert after is not None
+    assert after[0] - before[0] == 3_000_000_000  # type: ignore[operator]
+
+
+async def test_a_command_that_is_not_there_costs_its_own_part(
+    served: Served, transport: EapiTransport
+) -> None:
+    ecn, pfc = (
+        "show qos interfaces ecn counters queue",
+        "show priority-flow-control counters detail",
+    )
+    served.switch.missing = {ecn}
+    served.switch.denied = {pfc}
+    said = await listen(await transport.open(served.host()), 3)
+    assert isinstance(said[0], Hello)
+    assert {block.source for block in said[0].blocks} == {
+        "interfaces", "pfc", "queues", "lldp", "probe",
+    }  # fmt: skip
+    notices = [each for each in said if isinstance(each, Notice)]
+    assert [(each.source, each.reason, each.text) for each in notices] == [
+        ("pfc_prio", "denied", f"{pfc}: Authorization denied for command"),
+        ("ecn", "unsupported", f"{ecn}: Invalid input (at token 1)"),
+    ]
+    assert all(ecn not in commands for commands in served.switch.asked[-2:])
+
+
+async def test_a_part_that_is_empty_is_absent_and_may_come(
+    served: Served, transport: EapiTransport
+) -> None:
+    real = served.switch.reply
+
+    def without_pfc(request: Any) -> dict[str, Any]:
+        reply = real(request)
+        reply["result"][1] = {"interfaceCounters": {}}
+        return reply
+
+    served.says = without_pfc
+    session = await transport.open(served.host())
+    said = await listen(session, 1)
+    assert [(n.event, n.source, n.reason) for n in said if isinstance(n, Notice)] == [
+        ("lost", "pfc", "absent")
+    ]
+    served.says = real
+    said = await listen(session, 1)
+    assert [type(each) for each in said] == [Hello, Frame]
+
+
+async def test_a_reboot_is_told_and_a_clock_that_was_adjusted_is_not(
+    served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.transports.eapi._SLOW_S", 0.0)
+    session = await transport.open(served.host())
+    first = (await listen(session, 1))[0]
+    served.switch.booted_s += 20
+    assert [type(each) for each in await listen(session, 1)] == [Frame]
+    served.switch.booted_s += 4000
+    again = (await listen(session, 1))[0]
+    assert isinstance(first, Hello)
+    assert isinstance(again, Hello)
+    assert first.boot_id != again.boot_id
+
+
+async def test_slow_facts_are_asked_for_once_a_minute(
+    served: Served, transport: EapiTransport
+) -> None:
+    await listen(await transport.open(served.host()), 3)
+    assert ["show version" in commands for commands in served.switch.asked] == [True, False, False]
+
+
+async def test_a_switch_rests_after_an_answer(
+    served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.transports.eapi._REST", 1_000_000)
+    said = await listen(await transport.open(served.host()), 3)
+    assert [type(each) for each in said] == [Hello, Frame, Frame, Frame]
+    assert len(served.switch.asked) == 1
+
+
+async def said_of(transport: EapiTransport, host: Host) -> NodeError:
+    with pytest.raises(NodeError) as caught:
+        await (await transport.open(host)).readline()
+    return caught.value
+
+
+async def test_every_trouble_has_its_reason(
+    served: Served, transport: EapiTransport, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("fabmon:guess\n")
+    wrong.chmod(0o600)
+    error = await said_of(transport, served.host(secret=str(wrong)))
+    assert isinstance(error, LoginRefused)
+    assert "check the file of secret=" in str(error)
+    assert "guess" not in str(error)
+
+    error = await said_of(transport, served.host(tls="yes"))
+    assert isinstance(error, Unreachable)
+    assert (error.cause, "tls=FILE names the certificates" in str(error)) == ("tls", True)
+
+    error = await said_of(transport, served.host(tls="/nowhere.pem"))
+    assert "/nowhere.pem: No such file or directory; tls= is yes, no, insecure or a file" in str(
+        error
+    )
+
+    served.status = 404
+    assert "management api http-commands" in str(await said_of(transport, served.host()))
+    served.status = 302
+    assert "HTTP 302" in str(await said_of(transport, served.host()))
+    served.status = 200
+    served.says = lambda request: {"jsonrpc": "2.0", "result": [1]}
+    assert "8 commands, other results" in str(await said_of(transport, served.host()))
+    served.says = lambda request: ["?"]
+    assert "not an answer of eAPI" in str(await said_of(transport, served.host()))
+
+    await served.stop()
+    error = await said_of(transport, served.host())
+    assert (type(error), error.cause) == (Unreachable, "refused")
+
+
+async def test_an_answer_without_end_is_cut_off(
+    served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.transports.sites._MAX_BODY", 1000)
+    assert isinstance(await said_of(transport, served.host()), Misbehaved)
+
+
+async def test_a_secret_that_others_can_read_is_refused(
+    served: Served, transport: EapiTransport
+) -> None:
+    served.secret.chmod(0o644)
+    with pytest.raises(BadSecret, match="chmod 600"):
+        await transport.open(served.host())
+    served.secret.chmod(0o600)
+    served.secret.write_text("just-a-token\n")
+    with pytest.raises(BadSecret, match="user:password"):
+        await transport.open(served.host())
+    assert served.logins == set()
+
+
+async def test_insecure_trusts_whoever_answers(served: Served, transport: EapiTransport) -> None:
+    said = await listen(await transport.open(served.host(tls="insecure")), 1)
+    assert isinstance(said[0], Hello)
+
+
+async def test_nothing_blocks_the_loop(served: Served, transport: EapiTransport) -> None:
+    with blockbuster_ctx("fabmon"):
+        await listen(await transport.open(served.host()), 2)
+
+
+async def test_a_switch_that_comes_back_goes_on(served: Served, transport: EapiTransport) -> None:
+    session = await transport.open(served.host())
+    await listen(session, 1)
+    await served.stop()
+    with pytest.raises(Unreachable):
+        await listen(session, 1)
+    await served.start()
+    said = await listen(await transport.open(served.host()), 1)
+    assert isinstance(said[0], Hello)
+
+
+async def test_lldp_tells_the_cables(served: Served, transport: EapiTransport) -> None:
+    said, _ = await heard(served, transport)
+    gpu = hello(port("mlx5_0", mac="b8:ce:f6:00:00:01"))
+    spine = hello(Object("Ethernet9/1", "ethernet", "Ethernet9/1", {}, ("netdev_up",)))
+    hosts = [Host(name="leaf1", role="switch"), Host(name="gpu001"), Host(name="spine1")]
+    fabric = build(hosts, {"leaf1": said, "gpu001": gpu, "spine1": spine}, Rows(), 1)
+    ends = {each.name: each.peer for each in fabric.node("leaf1").ports}
+    assert ends["Ethernet1/1"] == fabric.node("gpu001").ports[0].row
+    assert ends["Ethernet2/1"] == fabric.node("spine1").ports[0].row
+    assert ends["Ethernet3/1"] is None
+    assert {p.name: p.role for p in fabric.node("leaf1").ports}["Management1"] == "management"
+
+
+def test_a_switch_is_a_switch_and_needs_a_secret() -> None:
+    (host,) = parse("leaf1 via=eapi secret=/etc/fabmon/eos\n", "hosts.txt")
+    assert host.role == "switch"
+    with pytest.raises(HostsFileError, match="via=eapi needs a secret: add secret=FILE"):
+        parse("leaf1 via=eapi\n", "hosts.txt")
+
+
+def test_captures_of_a_real_switch_are_read() -> None:
+    parts.need_path(str(CAPTURES), "captures of real switches beside the checkout")
+    shown = json.loads((CAPTURES / "arista-show-interfaces.json").read_text())
+    read = eapi_answers.interfaces(shown)
+    assert [item.id for item in read.objects] == ["Ethernet1"]
+    assert read.objects[0].info == {
+        "netdev": "Ethernet1",
+        "driver": "eos",
+        "mac": "44:4c:a8:cd:33:7e",
+    }
+    assert dict(zip(read.objects[0].metrics, read.values, strict=True))["netdev_speed_bps"] == 10e9
+    assert read.refreshed_ns == 1478085320927135000
+    shown = json.loads((CAPTURES / "arista-show-lldp-neighbors-detail.json").read_text())
+    infos = {item.info["dev"]: item.info for item in eapi_answers.neighbours(shown).objects}
+    assert infos["Ethernet8"] == {
+        "dev": "Ethernet8", "peer_node": "78m3", "peer_port": "eth3", "mac": "00:0f:53:2e:ce:d1",
+    }  # fmt: skip
+    assert infos["Ethernet47"] == {
+        "dev": "Ethernet47", "peer_node": "ms01.bru01", "peer_port": "597",
+    }  # fmt: skip
+
+
+def test_jericho_counts_virtual_output_queues() -> None:
+    counts = {"enqueuedBytes": 1, "enqueuedPackets": 2, "droppedPackets": 3, "droppedBytes": 4}
+    shown = {"ingressVoqCounters": {"interfaces": {"Et1": {"trafficClasses": {"TC7": counts}}}}}
+    read = eapi_answers.queues(shown)
+    assert dict(zip(read.objects[0].metrics, read.values, strict=True)) == {
+        "queue7_tx_bytes": 1, "queue7_tx_packets": 2, "queue7_tx_drops": 3,
+    }  # fmt: skip
+
+
+async def test_fabmon_shows_the_switch(served: Served, tmp_path: Path) -> None:
+    """The whole way: hosts file, TLS, rates, and the table that a person reads."""
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(
+        f"leaf1 via=eapi address=127.0.0.1 port={served.port} "
+        f"secret={served.secret} tls={served.trusted}\n"
+    )
+    real = served.switch.reply
+
+    def later(request: Any) -> dict[str, Any]:
+        served.switch.second += 1
+        return real(request)
+
+    served.says = later
+    program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
+    run = asyncio.to_thread(
+        subprocess.run, program, capture_output=True, text=True, timeout=40, check=False
+    )
+    done = await run
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    check_golden(GOLDENS / "eapi-table.txt", "\n".join(lines[1:]) + "\n")
+    assert msgspec.json.decode(json.dumps(lines[0].split("  ")[1])) == "1/1 nodes up"

@@ -1,0 +1,443 @@
+"""via=exporters: real HTTP, real pages, and a real node_exporter beside the probe."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from fabmon.fabric.messages import Frame, Hello, Notice, Packed, decode
+from fabmon.fabric.model import Host
+from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.scrape.reader import Reader
+from fabmon.feeds.scrape.tables import tables
+from fabmon.feeds.transports import exporters
+from fabmon.feeds.transports.base import Session
+from fabmon.feeds.transports.exporters import ExportersTransport
+from fabmon.history.history import History
+from tests.fixtures.hosts import NDR_WORDS, ib_host
+from tests.fixtures.tree import Tree
+from tests.parts import need_command
+
+PAGES = Path(__file__).parent / "scrape" / "pages"
+H100 = Path(__file__).parents[4] / "shared" / "hardware" / "sys-class-infiniband-h100"
+INTERVAL_S = 0.2
+
+Answer = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def page(name: str) -> Answer:
+    text = (PAGES / f"{name}.prom").read_bytes()
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=text, content_type="text/plain")
+
+    return answer
+
+
+class Server:
+    """One exporter on one port of this machine; `answer` may be replaced."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.port = 0
+        self.asked: list[web.Request] = []
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> Server:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        self.asked.append(request)
+        return await self.answer(request)
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[Server]]]:
+    """Starts exporters; they are stopped at the end."""
+    running: list[Server] = []
+
+    async def start(answer: Answer) -> Server:
+        running.append(await Server(answer).start())
+        return running[-1]
+
+    yield start
+    for server in running:
+        await server.stop()
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[ExportersTransport]:
+    made = ExportersTransport(Settings(interval_s=INTERVAL_S))
+    yield made
+    await made.close()
+
+
+def host(*scrape: str, secret: str | None = None) -> Host:
+    return Host(name="gpu001", address="127.0.0.1", via="exporters", scrape=scrape, secret=secret)
+
+
+async def said(session: Session, count: int) -> list[Hello | Frame | Packed | Notice]:
+    async with asyncio.timeout(10):
+        return [decode(await session.readline()) for _ in range(count)]
+
+
+Serve = Callable[[Answer], Awaitable[Server]]
+
+
+async def test_two_exporters_are_one_node(serve: Serve, transport: ExportersTransport) -> None:
+    node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
+    scrape = (f"node_exporter:{node.port}", f"dcgm_exporter:{dcgm.port}/gpu/metrics?a=1")
+    session = await transport.open(host(*scrape))
+    hello, frame = await said(session, 2)
+    assert isinstance(hello, Hello)
+    assert isinstance(frame, Frame)
+    assert [(block.source, block.every) for block in hello.blocks] == [
+        ("node_exporter", 1),
+        ("dcgm_exporter", 150),
+    ]
+    assert {item.port for item in hello.blocks[1].objects} == {"gpu0", "gpu1", "gpu0/nv3"}
+    assert [block is None for block in frame.blocks] == [False, False]
+    assert dcgm.asked[0].path_qs == "/gpu/metrics?a=1"
+    assert node.asked[0].path_qs == "/metrics"
+    await session.close()
+
+
+async def test_an_endpoint_that_fails_costs_its_own_source(
+    serve: Serve, transport: ExportersTransport
+) -> None:
+    node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
+    session = await transport.open(host(f"{node.port}", f"dcgm_exporter:{dcgm.port}"))
+    await said(session, 2)
+    await dcgm.stop()
+    lines = await said(session, 2)
+    while not any(isinstance(line, Notice) for line in lines):
+        lines += await said(session, 1)
+    lost = next(line for line in lines if isinstance(line, Notice))
+    assert (lost.event, lost.source, lost.reason) == ("lost", "dcgm_exporter", "failed")
+    assert lost.text == f"connection refused by 127.0.0.1:{dcgm.port}"
+    (frame,) = await said(session, 1)
+    assert isinstance(frame, Frame)
+    assert [block is None for block in frame.blocks] == [False, True]
+    await dcgm.start()
+    lines = [frame]
+    while not any(isinstance(line, Notice) for line in lines):
+        lines += await said(session, 1)
+    assert not any(isinstance(line, Hello) for line in lines)
+    await session.close()
+
+
+async def test_one_that_was_never_there_is_told_and_comes_later(
+    serve: Serve, transport: ExportersTransport
+) -> None:
+    node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
+    await dcgm.stop()
+    session = await transport.open(host(f"{node.port}", f"{dcgm.port}"))
+    hello, lost, _ = await said(session, 3)
+    assert isinstance(hello, Hello)
+    assert isinstance(lost, Notice)
+    assert [block.source for block in hello.blocks] == [f"port_{node.port}"]
+    assert lost.source == f"port_{dcgm.port}"
+    await dcgm.start()
+    lines: list[Hello | Frame | Packed | Notice] = []
+    while not any(isinstance(line, Hello) for line in lines):
+        lines += await said(session, 1)
+    grown = lines[-1]
+    assert isinstance(grown, Hello)
+    assert [block.source for block in grown.blocks][1:] == [f"port_{dcgm.port}"]
+    await session.close()
+
+
+async def refused(transport: ExportersTransport, given: Host) -> NodeError:
+    with pytest.raises(NodeError) as caught:
+        await said(await transport.open(given), 1)
+    return caught.value
+
+
+async def test_when_all_fail_the_node_does(serve: Serve, transport: ExportersTransport) -> None:
+    server = await serve(page("moneo"))
+    await server.stop()
+    error = await refused(transport, host(f"{server.port}"))
+    assert isinstance(error, Unreachable)
+    assert (error.cause, str(error)) == (
+        "refused",
+        f"connection refused by 127.0.0.1:{server.port}",
+    )
+
+
+def replying(status: int = 200, **keys: object) -> Answer:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status, **keys)  # type: ignore[arg-type]
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        (replying(401), LoginRefused, "does not let us in (401): secret=FILE names a file"),
+        (replying(503), Misbehaved, "answers 503 Service Unavailable"),
+        (replying(302, headers={"Location": "http://127.0.0.9/"}), Misbehaved, "answers 302 Found"),
+        (replying(text="<html>\n"), Misbehaved, "line 1: neither a comment nor a name, labels"),
+        (replying(text="up 1\nup"), Misbehaved, "line 2: the page breaks off"),
+        (replying(text="up 1\n"), Misbehaved, "has none of the metrics that fabmon knows"),
+        (replying(text=""), Misbehaved, "has none of the metrics that fabmon knows"),
+    ],
+)
+async def test_a_bad_answer_is_told_for_what_it_is(
+    serve: Serve, transport: ExportersTransport, answer: Answer, kind: type[NodeError], text: str
+) -> None:
+    server = await serve(answer)
+    error = await refused(transport, host(f"{server.port}"))
+    assert type(error) is kind or isinstance(error, kind)
+    assert text in str(error)
+
+
+async def test_a_page_too_large_is_not_read_to_its_end(
+    serve: Serve, transport: ExportersTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporters, "_MAX_PAGE", 1 << 20)
+    bomb = gzip.compress(b"#" * (8 << 20))
+    server = await serve(replying(body=bomb, headers={"Content-Encoding": "gzip"}))
+    error = await refused(transport, host(f"{server.port}"))
+    assert "a page of more than 1 MiB" in str(error)
+
+
+async def test_one_that_does_not_answer_is_given_up_before_the_next_question(
+    serve: Serve, transport: ExportersTransport
+) -> None:
+    async def never(request: web.Request) -> web.Response:
+        await asyncio.sleep(5)
+        return web.Response()
+
+    server = await serve(never)
+    error = await refused(transport, host(f"{server.port}"))
+    assert (error.cause, str(error)) == (
+        "timeout",
+        f"no answer from 127.0.0.1:{server.port} in 0.18 s",
+    )
+
+
+async def test_one_that_walks_a_fabric_is_waited_for_and_asked_rarely(
+    serve: Serve, transport: ExportersTransport
+) -> None:
+    go_on = asyncio.Event()
+    walk = page("infiniband_exporter")
+
+    async def slow(request: web.Request) -> web.Response:
+        await go_on.wait()
+        return await walk(request)
+
+    fabric, node = await serve(slow), await serve(page("node_exporter"))
+    scrape = (f"infiniband_exporter:{fabric.port}", f"node_exporter:{node.port}")
+    session = await transport.open(host(*scrape))
+    hello, *_ = await said(session, 3)
+    assert isinstance(hello, Hello)
+    assert [block.source for block in hello.blocks] == ["node_exporter"]
+    go_on.set()
+    lines = await said(session, 2)
+    while not any(isinstance(line, Hello) for line in lines):
+        lines += await said(session, 1)
+    lines += await said(session, 4)
+    frames = [line for line in lines if isinstance(line, Frame) and len(line.blocks) == 2]
+    assert [frame.blocks[0] is None for frame in frames[:3]] == [False, True, True]
+    assert not any(isinstance(line, Notice) for line in lines)
+    assert len(fabric.asked) == 1
+    grown = next(line for line in lines if isinstance(line, Hello))
+    assert {item.node for item in grown.blocks[0].objects} >= {"ib-i1l1s01", "o0001"}
+    await session.close()
+
+
+async def test_pages_come_packed_and_with_a_token(
+    serve: Serve, transport: ExportersTransport, tmp_path: Path
+) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("s3cret\n")
+    secret.chmod(0o600)
+    body = gzip.compress((PAGES / "moneo.prom").read_bytes())
+    server = await serve(replying(body=body, headers={"Content-Encoding": "gzip"}))
+    session = await transport.open(host(f"moneo:{server.port}", secret=str(secret)))
+    hello, _ = await said(session, 2)
+    assert isinstance(hello, Hello)
+    asked = server.asked[0].headers
+    assert asked["Authorization"] == "Bearer s3cret"
+    assert "gzip" in asked["Accept-Encoding"]
+    await session.close()
+    secret.chmod(0o644)
+    with pytest.raises(BadSecret, match="chmod 600"):
+        await transport.open(host("9100", secret=str(secret)))
+
+
+@pytest.mark.parametrize(
+    ("scrape", "text"),
+    [
+        ("nodeexporter:9100", "no exporter nodeexporter: one of amd_gpu_exporter, "),
+        ("9100metrics", "scrape=9100metrics is not [KIND:]PORT[/PATH], as in 9100"),
+        ("http://a/metrics", "is not [KIND:]PORT[/PATH]"),
+        ("70000", "is not [KIND:]PORT[/PATH]"),
+    ],
+)
+async def test_what_to_scrape_is_checked(
+    transport: ExportersTransport, scrape: str, text: str
+) -> None:
+    with pytest.raises(NodeError) as caught:
+        await transport.open(host(scrape))
+    assert text in str(caught.value)
+
+
+@pytest.fixture
+def node_exporter(tmp_path: Path) -> Iterator[tuple[Tree, int]]:
+    """A real node_exporter over the tree of a host that moves, and its port."""
+    tree = ib_host(tmp_path / "host", hcas=2)
+    with real_exporter(tree.root) as port:
+        yield tree, port
+
+
+@contextlib.contextmanager
+def real_exporter(root: Path) -> Iterator[int]:
+    """A node_exporter that reads below `root`; its port."""
+    need_command("prometheus-node-exporter", "prometheus-node-exporter")
+    (root / "proc").mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        "prometheus-node-exporter",
+        f"--path.sysfs={root}/sys",
+        f"--path.procfs={root}/proc",
+        "--collector.disable-defaults",
+        "--collector.infiniband",
+        "--collector.netclass",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/metrics")
+            yield port
+        finally:
+            process.kill()
+
+
+def _wait_for(url: str) -> None:
+    """Return when something answers there."""
+    for _ in range(100):
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"nothing at {url}")
+
+
+def values_of(hello: Hello, frame: Frame, ports: set[str]) -> dict[tuple[str, str], int]:
+    """(port, metric) -> its value, of some ports."""
+    found = {}
+    for block, info in zip(frame.blocks, hello.blocks, strict=True):
+        values = iter(block[1:] if block is not None else ())
+        for item in info.objects:
+            for metric, value in zip(item.metrics, values, strict=False):
+                if item.port in ports and value is not None:
+                    found[item.port, metric] = value
+    return found
+
+
+async def test_the_real_node_exporter_tells_what_the_probe_does(
+    node_exporter: tuple[Tree, int],
+) -> None:
+    tree, port = node_exporter
+    probe = Host(name="probe", via="local", sources=("ib", "ib_errors"))
+    exporter = Host(name="exporter", address="127.0.0.1", via="exporters", scrape=(f"{port}",))
+    both = [probe, exporter]
+    history = History(both, INTERVAL_S)
+    hcas = {"mlx5_0", "mlx5_1"}
+    hellos: dict[str, Hello] = {}
+    counted: dict[str, dict[tuple[str, str], int]] = {host.name: {} for host in both}
+    rates: dict[str, dict[str, float]] = {host.name: {} for host in both}
+    grown = False
+    async with (
+        asyncio.timeout(30),
+        LiveFeed(both, interval_s=INTERVAL_S, root=str(tree.root)) as feed,
+    ):
+        async for tick in feed:
+            moment = history.accept(tick)
+            hellos.update(tick.hellos)
+            for name, frame in tick.frames:
+                counted[name].update(values_of(hellos[name], frame, hcas))
+            sent = moment.column("tx_bps")
+            for each in moment.fabric.ports:
+                if each.name in hcas and sent[each.row] > 0:
+                    rates[each.node][each.name] = float(sent[each.row])
+            # The probe reads errors at every tenth tick only.
+            same = counted["probe"] == counted["exporter"]
+            if grown and same and all(set(found) == hcas for found in rates.values()):
+                break
+            if not grown and same and len(counted["probe"]) == 2 * 24:
+                tree.grow(1)
+                grown = True
+    assert counted["exporter"]["mlx5_0", "ib_tx_bytes"] == 4 * (230 * 10**12 + NDR_WORDS)
+
+
+def test_of_a_captured_h100_host_every_port_is_read(tmp_path: Path) -> None:
+    if not H100.is_dir():
+        pytest.skip("no captures of hardware beside the repository (../shared/hardware)")
+    (tmp_path / "sys/class/net").mkdir(parents=True)
+    (tmp_path / "sys/class/infiniband").symlink_to(H100)
+    with real_exporter(tmp_path) as port:
+        reply = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
+        with reply:
+            reading = Reader(tables()).read(reply.read())
+    assert {item.port for item in reading.objects} == {path.name for path in H100.iterdir()}
+    values = iter(reading.values or ())
+    for item in reading.objects:
+        found = dict(zip(item.metrics, values, strict=False))
+        counters = H100 / str(item.port) / "ports/1/counters"
+        assert found["ib_rx_bytes"] == 4 * int((counters / "port_rcv_data").read_text())
+        assert found["ib_tx_discards"] == int((counters / "port_xmit_discards").read_text())
+        assert len(found) == 24
+
+
+def test_fabmon_shows_the_ports_of_an_exporter(
+    node_exporter: tuple[Tree, int], tmp_path: Path
+) -> None:
+    tree, port = node_exporter
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(f"gpu001 address=127.0.0.1 via=exporters scrape=node_exporter:{port}\n")
+    command = [sys.executable, "-c", "from fabmon.cli.main import main; main()"]
+    command += ["--hosts", str(hosts), "--format", "jsonl", "--duration", "5"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(json.loads(line))
+            if lines[-1]["type"] == "tick":
+                tree.grow(len(lines))
+    assert process.returncode == 0
+    links = [link for line in lines if line["type"] == "tick" for link in line["links"]]
+    assert {link["port"] for link in links} == {"mlx5_0", "mlx5_1", "ib0", "ib1", "eno1"}
+    last = [link for link in links if link["port"] == "mlx5_0"][-1]
+    assert (last["state"], last["speed_bps"], last["kind"]) == ("up", 400e9, "infiniband")
+    assert last["tx_bps"] > 0
+    assert last["levels"]["ib_state"] == 4

@@ -1,0 +1,278 @@
+"""Reading agents over HTTP: the stream, and a true reason when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from blockbuster import BlockBuster
+
+from collectors import wire
+from fabmon.fabric.messages import Frame, Hello, decode
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState
+from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.errors import (
+    BadSecret,
+    BadTrust,
+    Ended,
+    LoginRefused,
+    Misbehaved,
+    NodeError,
+    Unreachable,
+)
+from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.transports.http import HttpTransport
+from tests.unit.agent.certificates import pair
+from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    path = tmp_path / "token"
+    path.touch(0o600)
+    path.write_text("s3cret\n")
+    return str(path)
+
+
+class Sham:
+    """A server that answers /stream as the test wishes, and remembers who asked."""
+
+    def __init__(
+        self, *lines: bytes, status: int = 200, kind: str = "application/x-ndjson"
+    ) -> None:
+        self.lines = lines
+        self.status = status
+        self.kind = kind
+        self.headers: dict[str, str] = {}
+        self.requests: list[web.Request] = []
+        self.ends = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        response = web.StreamResponse(
+            status=self.status, headers={"Content-Type": self.kind, **self.headers}
+        )
+        await response.prepare(request)
+        for line in self.lines:
+            await response.write(line)
+        if self.status == 200:
+            await self.ends.wait()
+        return response
+
+
+@asynccontextmanager
+async def served(sham: Sham, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """The port that it answers on."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", sham.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def raw(answer: bytes) -> AsyncIterator[int]:
+    """The port of a server that is no web server."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+def agent_at(port: int, secret: str | None, tls: str | None = None) -> Host:
+    address = "127.0.0.1"
+    return Host(name="gpu1", address=address, via="http", port=port, secret=secret, tls=tls)
+
+
+async def failure(host: Host, timeout_s: float = 10.0) -> NodeError:
+    """Why a host's stream cannot be opened."""
+    transport = HttpTransport(Settings(), timeout_s)
+    try:
+        with pytest.raises(NodeError) as caught:
+            await transport.open(host)
+        return caught.value
+    finally:
+        await transport.close()
+
+
+async def test_lines_come_as_they_are_said_without_blocking_the_loop(secret: str) -> None:
+    sham = Sham(hello_line(), frame_line(0), frame_line(1)[:20], frame_line(1)[20:])
+    async with served(sham) as port:
+        transport = HttpTransport(Settings())
+        guard = BlockBuster()
+        guard.activate()
+        try:
+            session = await transport.open(agent_at(port, secret))
+            messages = [decode(await session.readline()) for _ in range(3)]
+            await session.close()
+        finally:
+            guard.deactivate()
+        await transport.close()
+    assert [type(message) for message in messages] == [Hello, Frame, Frame]
+    (request,) = sham.requests
+    assert request.headers["Authorization"] == "Bearer s3cret"
+    assert request.query.getall("encoding") == ["delta-deflate"]
+
+
+async def test_a_stream_that_ends_says_so(secret: str) -> None:
+    sham = Sham(hello_line())
+    sham.ends.set()
+    async with served(sham) as port:
+        transport = HttpTransport(Settings())
+        session = await transport.open(agent_at(port, secret))
+        await session.readline()
+        with pytest.raises(Ended, match=f"127.0.0.1:{port} ended the stream"):
+            await session.readline()
+        await session.close()
+        await transport.close()
+
+
+async def test_an_agents_last_words_are_the_reason(secret: str) -> None:
+    last = wire.notice("lost", "agent", "dropped for reading too slowly; ask again", reason="late")
+    async with served(Sham(hello_line(), last)) as port:
+        transport = HttpTransport(Settings())
+        session = await transport.open(agent_at(port, secret))
+        await session.readline()
+        with pytest.raises(Ended, match="the agent ended the stream: dropped for reading too"):
+            await session.readline()
+        await session.close()
+        await transport.close()
+
+
+async def test_an_agent_that_goes_away_is_asked_again(secret: str) -> None:
+    sham = Sham(hello_line(), frame_line(0))
+    async with served(sham) as port:
+        feed = LiveFeed([agent_at(port, secret)], interval_s=0.2)
+        await watch(feed, are(NodeState.UP, "gpu1"))
+        sham.ends.set()
+        latest, _ = await watch(feed, are(NodeState.LOST, "gpu1"))
+        assert "ended the stream" in latest["gpu1"].reason
+        sham.ends.clear()
+        sham.lines = (hello_line(), frame_line(7))
+        _, ticks = await watch(feed, are(NodeState.UP, "gpu1"))
+        assert frames_of(ticks, "gpu1") == [7]
+        await feed.aclose()
+
+
+async def test_a_refused_token_is_a_refused_login(secret: str) -> None:
+    async with served(Sham(status=401)) as port:
+        error = await failure(agent_at(port, secret))
+    assert isinstance(error, LoginRefused)
+    assert str(error) == f"the token is refused by 127.0.0.1:{port}: is {secret} its token?"
+
+
+async def test_a_busy_agent_says_why(secret: str) -> None:
+    async with served(Sham(b"64 read already\n", status=503)) as port:
+        error = await failure(agent_at(port, secret))
+    assert isinstance(error, Unreachable)
+    assert str(error) == f"the agent at 127.0.0.1:{port} is busy: 64 read already"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "what"),
+    [
+        (404, "text/plain", "404 Not Found"),
+        (200, "text/html", "text/html for /stream"),
+        (302, "text/plain", "302 Found"),
+    ],
+)
+async def test_another_server_is_not_an_agent(
+    secret: str, status: int, kind: str, what: str
+) -> None:
+    sham = Sham(status=status, kind=kind)
+    sham.headers["Location"] = "/elsewhere"
+    async with served(sham) as port:
+        error = await failure(agent_at(port, secret))
+        assert isinstance(error, Misbehaved)
+        assert str(error) == f"no fabmon agent at 127.0.0.1:{port}: it answers {what}"
+        assert len(sham.requests) == 1, "the token goes nowhere else"
+
+
+async def test_what_is_no_web_server_is_told(secret: str) -> None:
+    async with raw(b"SSH-2.0-OpenSSH_9.2\r\n") as port:
+        error = await failure(agent_at(port, secret))
+        assert isinstance(error, Misbehaved)
+        assert f"127.0.0.1:{port} does not answer in HTTP" in str(error)
+    async with raw(b"") as port:
+        assert "hung up without an answer" in str(await failure(agent_at(port, secret)))
+
+
+async def test_nobody_there(secret: str) -> None:
+    async with raw(b"") as port:
+        pass
+    error = await failure(agent_at(port, secret))
+    assert str(error) == f"connection refused by 127.0.0.1:{port}"
+    assert error.cause == "refused"
+    nowhere = Host(name="gpu1", address="gpu1.invalid", via="http", secret=secret)
+    error = await failure(nowhere)
+    assert "no address for gpu1.invalid" in str(error)
+    assert error.cause == "unknown name"
+
+
+async def test_no_answer_in_time(secret: str) -> None:
+    never = asyncio.Event()
+
+    async def wait(request: web.Request) -> web.StreamResponse:
+        await never.wait()
+        return web.Response()
+
+    sham = Sham()
+    sham.answer = wait  # type: ignore[method-assign]
+    async with served(sham) as port:
+        error = await failure(agent_at(port, secret), timeout_s=0.2)
+    assert str(error) == f"no answer from 127.0.0.1:{port} in 0.2 s"
+    assert error.cause == "timeout"
+
+
+async def test_tls_is_checked_unless_it_is_said_not_to_be(secret: str, tmp_path: Path) -> None:
+    ours, other = pair(tmp_path), pair(tmp_path, "other")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(ours.certificate, ours.key)
+    async with served(Sham(hello_line()), context) as port:
+        for tls in (str(ours.certificate), "insecure"):
+            transport = HttpTransport(Settings())
+            session = await transport.open(agent_at(port, secret, tls))
+            assert isinstance(decode(await session.readline()), Hello)
+            await session.close()
+            await transport.close()
+        for tls in ("yes", str(other.certificate)):
+            error = await failure(agent_at(port, secret, tls))
+            assert error.cause == "tls"
+            assert f"the certificate of 127.0.0.1:{port} is not trusted" in str(error)
+            assert "tls=FILE names the certificates to trust" in str(error)
+        assert "hung up" in str(await failure(agent_at(port, secret, "no")))
+    async with served(Sham(hello_line())) as port:
+        assert str(await failure(agent_at(port, secret, "yes"))) == (
+            f"no TLS at 127.0.0.1:{port}; tls=no goes without it"
+        )
+
+
+async def test_files_that_cannot_be_used_are_named(secret: str, tmp_path: Path) -> None:
+    error = await failure(agent_at(1, secret, "/nowhere.pem"))
+    assert isinstance(error, BadTrust)
+    assert str(error).startswith("/nowhere.pem: No such file or directory; tls= is yes, no,")
+    error = await failure(agent_at(1, secret, secret))
+    assert "holds no certificate in PEM" in str(error)
+    error = await failure(agent_at(1, str(tmp_path / "nowhere")))
+    assert isinstance(error, BadSecret)
+    beyond = Host(name="gpu1", address="192.0.2.1", via="http", tls="no")
+    assert str(await failure(beyond)) == (
+        "via=http needs secret=FILE, the file with the agent's token"
+    )

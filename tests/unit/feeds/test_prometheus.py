@@ -1,0 +1,315 @@
+"""An engine as a feed: real engines that scrape real agents and exporters, or were told samples."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.moment import HEAT, Moment
+from fabmon.fabric.tick import NodeState, Tick
+from fabmon.feeds.prometheus.access import Access
+from fabmon.feeds.prometheus.client import Engine as Client
+from fabmon.feeds.prometheus.errors import Denied, NoAnswer, NotAnEngine, QueryRefused
+from fabmon.feeds.prometheus.feed import PrometheusFeed
+from fabmon.feeds.prometheus.selector import matchers
+from fabmon.history.history import History
+from tests.fixtures.hosts import HOSTS
+from tests.unit.feeds.engines import (
+    PASSWORD,
+    Agent,
+    Engine,
+    NodeExporter,
+    Prometheus,
+    Target,
+    VictoriaMetrics,
+    free_port,
+)
+
+GBPS = 1e9
+
+
+class Watching:
+    """A feed and the history behind it."""
+
+    def __init__(self, feed: PrometheusFeed) -> None:
+        self.feed = feed
+        self.history = History(feed.hosts, feed.interval_s)
+        self.ticks: list[Tick] = []
+
+    async def until(self, is_so: Callable[[Moment], bool], within_s: float = 30) -> Moment:
+        """The first moment for which it is so."""
+        async with asyncio.timeout(within_s):
+            async for tick in self.feed:
+                moment = self.take(tick)
+                if is_so(moment):
+                    return moment
+        raise AssertionError("the feed ended")
+
+    def take(self, tick: Tick) -> Moment:
+        self.ticks.append(tick)
+        return self.history.accept(tick)
+
+
+def rates(moment: Moment, what: str = "tx_bps") -> dict[str, float]:
+    """Rates of a HEAT column by port, of those that have one."""
+    column = moment.heat[HEAT.index(what)]
+    ports = [port for port in moment.fabric.ports if port.node]
+    return {port.id: float(column[port.row]) for port in ports if not np.isnan(column[port.row])}
+
+
+def state(moment: Moment, node: str) -> NodeState | None:
+    status = moment.statuses.get(node)
+    return None if status is None else status.state
+
+
+def sample(
+    name: str, age_s: float, values: dict[str, float], at_s: float, **more: str
+) -> list[str]:
+    """What an engine has of an agent's scrape: the source was read `age_s` before."""
+    labels = "".join(f',{key}="{value}"' for key, value in more.items())
+    target = f'instance="{name}:9838",job="fabmon",source="ib"{labels}'
+    stamp = round(at_s * 1000)
+    lines = [
+        f"fabmon_source_age_seconds{{{target}}} {age_s} {stamp}",
+        f'up{{instance="{name}:9838",job="fabmon"}} 1 {stamp}',
+    ]
+    lines += [
+        f'{metric}{{{target},port="mlx5_0",kind="infiniband"}} {value:.0f} {stamp}'
+        for metric, value in values.items()
+    ]
+    return lines
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def told(tmp_path: Path, stack: ExitStack) -> VictoriaMetrics:
+    """An engine that scrapes nothing, and is told samples."""
+    return stack.enter_context(VictoriaMetrics(tmp_path / "engine"))
+
+
+@pytest.fixture(params=[Prometheus, VictoriaMetrics])
+def kind(request: pytest.FixtureRequest) -> type[Engine]:
+    found: type[Engine] = request.param
+    return found
+
+
+async def test_agents_and_exporters_become_nodes_with_their_ports(
+    tmp_path: Path, stack: ExitStack, kind: type[Engine]
+) -> None:
+    HOSTS["roce"](tmp_path / "roce")
+    HOSTS["ib"](tmp_path / "ib")
+    agent = stack.enter_context(Agent(tmp_path / "agent", tmp_path / "roce"))
+    exporter = stack.enter_context(NodeExporter(tmp_path / "exporter", tmp_path / "ib"))
+    targets: list[Target] = [
+        ("fabmon", "gpu001:9838", agent.port, {}),
+        ("node", "gpu002:9100", exporter.port, {"rack": "r1"}),
+        ("node", "gpu003:9100", free_port(), {}),
+    ]
+    engine = stack.enter_context(kind(tmp_path / "engine", targets))
+    engine.until_scraped(3)
+    async with PrometheusFeed(Client(Access(url=engine.url))) as feed:
+        await feed.open()
+        assert feed.interval_s == pytest.approx(1, abs=0.3)
+        watching = Watching(feed)
+        moment = await watching.until(
+            lambda moment: (
+                {"gpu001", "gpu002"} <= {each.partition("/")[0] for each in rates(moment)}
+            )
+        )
+        names = {node.name: [port.name for port in node.ports] for node in moment.fabric.nodes}
+        assert names["gpu001"] == [f"mlx5_{rail}" for rail in range(8)]
+        assert names["gpu002"] == [f"mlx5_{rail}" for rail in range(8)]
+        # An agent tells the node's facts, too.
+        assert moment.fabric.node("gpu001").ports[7].info["pcie_width"] == 8
+        assert moment.fabric.node("gpu002").ports[0].kind == "infiniband"
+        assert moment.line_rate_bps[moment.fabric.node("gpu002").ports[0].row] == 400 * GBPS
+        # These trees stand still: known to send nothing, which is not the same as unknown.
+        assert set(rates(moment).values()) == {0.0}
+        assert state(moment, "gpu001") is state(moment, "gpu002") is NodeState.UP
+        assert state(moment, "gpu003") is NodeState.FAILED
+        assert moment.statuses["gpu003"].reason == "the engine cannot scrape it (node)"
+
+        exporter.stop()
+        moment = await watching.until(lambda moment: state(moment, "gpu002") is NodeState.LOST)
+        assert moment.statuses["gpu002"].reason == "the engine cannot scrape it (node)"
+        assert state(moment, "gpu001") is NodeState.UP
+        exporter.start()
+        await watching.until(lambda moment: state(moment, "gpu002") is NodeState.UP)
+
+
+async def test_an_engine_that_is_away_for_a_while_is_no_node_that_is_lost(
+    tmp_path: Path, stack: ExitStack, kind: type[Engine]
+) -> None:
+    HOSTS["bnxt"](tmp_path / "tree")
+    agent = stack.enter_context(Agent(tmp_path / "agent", tmp_path / "tree"))
+    engine = stack.enter_context(
+        kind(tmp_path / "engine", [("fabmon", "gpu001:9838", agent.port, {})])
+    )
+    engine.until_scraped(1)
+    async with PrometheusFeed(Client(Access(url=engine.url))) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        await watching.until(lambda moment: state(moment, "gpu001") is NodeState.UP)
+        engine.stop()
+        moment = await watching.until(lambda moment: state(moment, "gpu001") is not NodeState.UP)
+        status = moment.statuses["gpu001"]
+        assert (status.state, status.cause) == (NodeState.STALE, "engine")
+        assert "refused" in status.reason
+        engine.start()
+        moment = await watching.until(lambda moment: bool(rates(moment)))
+        assert state(moment, "gpu001") is NodeState.UP
+
+
+async def test_rates_are_by_the_clock_of_the_read_not_of_the_scrape(
+    told: VictoriaMetrics,
+) -> None:
+    # Scrapes of a second and of three after the reads: by the scrapes' clock the rate would be off
+    # by a fifth.
+    now_s = time.time() - 2
+    for at_s, age_s, sent in ((20, 0.5, 0), (10, 1.0, 95e9), (0, 3.0, 175e9)):
+        metrics = {"fabmon_ib_tx_bytes_total": sent, "fabmon_ib_rate_bytes_per_second": 50e9}
+        told.tell(sample("gpu001", age_s, metrics, now_s - at_s))
+    async with PrometheusFeed(Client(Access(url=told.url))) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        assert feed.interval_s == pytest.approx(8.8, abs=0.2)
+        past = [watching.take(tick) async for tick in feed.past(0)]
+        assert [state(moment, "gpu001") for moment in past] == [NodeState.STARTING]
+        moment = await watching.until(lambda moment: state(moment, "gpu001") is NodeState.UP)
+        assert rates(moment) == {"gpu001/mlx5_0": pytest.approx(80 * GBPS, rel=1e-3)}
+
+
+async def test_a_look_without_a_new_sample_makes_no_frame(told: VictoriaMetrics) -> None:
+    now_s = time.time() - 1
+    told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s - 10))
+    told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 2}, now_s))
+    async with PrometheusFeed(Client(Access(url=told.url)), interval_s=0.5) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        for _ in range(3):
+            await watching.until(lambda _: True)
+        assert [len(tick.frames) for tick in watching.ticks] == [1, 0, 0]
+
+
+async def test_the_last_minutes_are_there_before_the_first_live_tick(
+    told: VictoriaMetrics,
+) -> None:
+    now_s = time.time() - 1
+    for step in range(60, -1, -1):
+        sent = {"fabmon_ib_tx_bytes_total": (60 - step) * 1e9}
+        told.tell(sample("gpu001", 0, sent, now_s - step * 5))
+    async with PrometheusFeed(Client(Access(url=told.url))) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        async for tick in feed.past(240):
+            watching.take(tick)
+        moment = await watching.until(lambda moment: bool(rates(moment)))
+        row = moment.fabric.node("gpu001").ports[0].row
+        drawn = moment.window("tx_bps", [row], len(watching.ticks))[0]
+        assert len(drawn) >= 45
+        # Before 1.85.2, VictoriaMetrics keeps the last 30 s out of a range; the rest is told here.
+        known = ~np.isnan(drawn)
+        assert known[2:-8].all()
+        assert known[-2:].all()
+        assert drawn[known] == pytest.approx(8e9 / 5, rel=1e-3)
+        times = [tick.time_ns for tick in watching.ticks]
+        assert times == sorted(times)
+        assert [tick.seq for tick in watching.ticks] == list(range(len(times)))
+
+
+async def test_only_what_is_selected_is_watched(told: VictoriaMetrics) -> None:
+    now_s = time.time() - 1
+    for node, cluster in (("a1", "a"), ("b1", "b"), ("c1", "c")):
+        told.tell(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s, cluster=cluster))
+    selections = [matchers('{cluster="a"}'), matchers("cluster=~'c.*'")]
+    async with PrometheusFeed(Client(Access(url=told.url)), selections=selections) as feed:
+        await feed.open()
+        moment = await Watching(feed).until(lambda moment: state(moment, "a1") is NodeState.UP)
+        assert [node.name for node in moment.fabric.nodes] == ["a1", "c1"]
+
+
+async def test_named_hosts_are_found_behind_their_domain_and_others_left_out(
+    told: VictoriaMetrics,
+) -> None:
+    now_s = time.time() - 1
+    for node in ("gpu001.cluster.example", "gpu002.cluster.example"):
+        told.tell(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s))
+    hosts = [Host(name="gpu001", group="rack1"), Host(name="gpu009")]
+    async with PrometheusFeed(Client(Access(url=told.url)), hosts=hosts) as feed:
+        await feed.open()
+        moment = await Watching(feed).until(lambda moment: state(moment, "gpu001") is NodeState.UP)
+        assert [node.name for node in moment.fabric.nodes] == ["gpu001", "gpu009"]
+        assert moment.fabric.node("gpu001").group == "rack1"
+        assert len(moment.fabric.node("gpu001").ports) == 1
+        assert moment.statuses["gpu009"].state is NodeState.FAILED
+        assert moment.statuses["gpu009"].cause == "no target"
+
+
+async def test_an_agents_word_of_another_node_is_told_from_a_label_of_the_target(
+    told: VictoriaMetrics,
+) -> None:
+    now_s = time.time() - 1
+    told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s))
+    told.tell(sample("gpu001", 0, {"fabmon_ib_rx_bytes_total": 1}, now_s, node="ibsw1"))
+    # This one's engine gives every target a label `node`.
+    told.tell(sample("gpu002", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s, node="gpu002-x"))
+    info = 'instance="gpu002:9838",node="gpu002-x",hostname="gpu002"'
+    other = 'instance="gpu001:9838",hostname="gpu001"'
+    told.tell([f"fabmon_node_info{{{each}}} 1 {round(now_s * 1000)}" for each in (info, other)])
+    async with PrometheusFeed(Client(Access(url=told.url))) as feed:
+        await feed.open()
+        moment = await Watching(feed).until(lambda moment: state(moment, "gpu002") is NodeState.UP)
+        assert sorted(node.name for node in moment.fabric.nodes) == ["gpu001", "gpu002", "ibsw1"]
+        assert moment.fabric.node("ibsw1").ports[0].name == "mlx5_0"
+
+
+@pytest.mark.parametrize("engine", [Prometheus, VictoriaMetrics])
+async def test_who_has_not_the_password_is_told_so(
+    tmp_path: Path, stack: ExitStack, engine: type[Engine]
+) -> None:
+    running = stack.enter_context(engine(tmp_path / "engine", secret=True))
+    secret = tmp_path / "secret"
+    secret.write_text("fabmon:not this\n")
+    secret.chmod(0o600)
+    with pytest.raises(Denied, match="does not let us in"):
+        await meet(Access(url=running.url))
+    with pytest.raises(Denied):
+        await meet(Access(url=running.url, password_file=str(secret)))
+    secret.write_text(f"fabmon:{PASSWORD}\n")
+    await meet(Access(url=running.url, password_file=str(secret)))
+
+
+async def test_what_is_no_engine_is_named(told: VictoriaMetrics) -> None:
+    with pytest.raises(NotAnEngine, match="is a path missing, as in /select/0/prometheus"):
+        await meet(Access(url=f"{told.url}/nowhere"))
+    with pytest.raises(NoAnswer, match="refused"):
+        await meet(Access(url=f"http://127.0.0.1:{free_port()}"))
+    # A path before the API is fine: as of a VictoriaMetrics cluster, or with the API's own path.
+    await meet(Access(url=f"{told.url}/prometheus/"))
+    await meet(Access(url=f"{told.url}/api/v1/query"))
+
+
+async def test_the_engines_own_words_are_passed_on(
+    tmp_path: Path, stack: ExitStack, kind: type[Engine]
+) -> None:
+    running = stack.enter_context(kind(tmp_path / "engine"))
+    async with Client(Access(url=running.url)) as client:
+        with pytest.raises(QueryRefused, match=r"(?i)pars"):
+            await client.instant("max by (", time.time())
+
+
+async def meet(access: Access) -> None:
+    async with Client(access) as client:
+        await client.meet()

@@ -1,0 +1,75 @@
+"""Files with secrets: read when they are the reader's own, refused with what to do when not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fabmon.feeds.errors import BadSecret
+from fabmon.feeds.secrets import token_from
+
+
+def secret(path: Path, data: bytes, mode: int = 0o600) -> Path:
+    path.write_bytes(data)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("data", [b"s3cret", b"s3cret\n", b"s3cret\r\n"])
+def test_a_secret_is_the_one_line_of_its_file(tmp_path: Path, data: bytes) -> None:
+    assert token_from(secret(tmp_path / "token", data)) == "s3cret"
+    assert token_from(str(secret(tmp_path / "token", data, 0o400))) == "s3cret"
+
+
+def test_spaces_belong_to_a_secret(tmp_path: Path) -> None:
+    assert token_from(secret(tmp_path / "token", b" a b \n")) == " a b "
+
+
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    secret(tmp_path / "token", b"s3cret\n")
+    assert token_from("~/token") == "s3cret"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
+def test_a_file_that_others_can_reach_is_refused_with_what_mends_it(
+    tmp_path: Path, mode: int
+) -> None:
+    path = secret(tmp_path / "token", b"s3cret\n", mode)
+    with pytest.raises(BadSecret, match=f"others can read it: chmod 600 {path}"):
+        token_from(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"one\ntwo\n", "one line"),
+        (b"\xff\xfe", "one line"),
+        (b"x" * 5000, "one line"),
+        (b"a\x1b[2J", "one line"),
+    ],
+)
+def test_what_is_no_secret_is_refused_and_never_quoted(
+    tmp_path: Path, data: bytes, complaint: str
+) -> None:
+    path = secret(tmp_path / "token", data)
+    with pytest.raises(BadSecret) as caught:
+        token_from(path)
+    assert complaint in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadSecret, match="No such file"):
+        token_from(tmp_path / "nowhere")
+
+
+def test_a_directory_and_a_pipe_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(BadSecret, match="not a file"):
+            token_from(path)

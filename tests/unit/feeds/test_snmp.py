@@ -1,0 +1,351 @@
+"""Switches over SNMP: a real snmpd, versions 2c and 3, its counters beside the kernel's."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blockbuster import blockbuster_ctx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabmon.fabric.build import Rows, build
+from fabmon.fabric.hostsfile import parse
+from fabmon.fabric.messages import Hello, Notice
+from fabmon.fabric.model import Host
+from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.errors import BadSecret, LoginRefused, NodeError, Unreachable
+from fabmon.feeds.transports import snmp_tables as tables
+from fabmon.feeds.transports.sampleclock import SampleClock
+from fabmon.feeds.transports.snmp import SnmpPoller, SnmpTransport
+from fabmon.feeds.transports.snmp_agent import Agent, Asking, Oid, Table
+from fabmon.feeds.transports.snmp_secret import Credentials, credentials
+from fabmon.feeds.transports.snmp_tables import Widener
+from tests.fixtures.in_namespace import ROOT, can_have_one
+from tests.goldens import check_golden
+from tests.making import hello, port
+from tests.parts import need
+from tests.unit.feeds.asked import listen
+from tests.unit.feeds.snmp_in_namespace import FRAMES, SIZE
+from tests.unit.feeds.snmpd import COMMUNITY, USER, Snmpd
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Snmpd]:
+    made = Snmpd(tmp_path)
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[SnmpTransport]:
+    made = SnmpTransport(Settings(interval_s=0.1))
+    yield made
+    await made.close()
+
+
+def host(agent: Snmpd, directory: Path, secret: str = COMMUNITY) -> Host:
+    file = directory / "secret"
+    file.write_text(f"{secret}\n")
+    file.chmod(0o600)
+    return Host(name="switch7", address="127.0.0.1", port=agent.port, via="snmp", secret=str(file))
+
+
+async def trouble_with(transport: SnmpTransport, host: Host) -> NodeError:
+    with pytest.raises(NodeError) as caught:
+        await (await transport.open(host)).readline()
+    return caught.value
+
+
+@pytest.mark.parametrize("secret", [COMMUNITY, USER])
+async def test_an_agent_names_itself(
+    agent: Snmpd, transport: SnmpTransport, tmp_path: Path, secret: str
+) -> None:
+    said = (await listen(await transport.open(host(agent, tmp_path, secret)), 1))[0]
+    assert isinstance(said, Hello)
+    assert (said.hostname, said.kernel.split()[0]) == ("switch7", "Linux")
+    assert said.boot_id
+
+
+def in_namespace(scene: str, directory: Path) -> dict[str, Any]:
+    need("a network namespace with a veth", can_have_one(), "run as root")
+    program = [sys.executable, "-W", "error", "-m", "tests.unit.feeds.snmp_in_namespace"]
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", *program, scene, str(directory)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def test_the_counters_are_the_kernels(tmp_path: Path) -> None:
+    seen = in_namespace("counters", tmp_path)
+    assert sorted(set(seen["ports"])) == ["far1", "far2", "swp1", "swp2"]
+    before, after, kernel = seen["before"], seen["after"], seen["kernel"]
+    assert after["phy_tx_bytes"] - before["phy_tx_bytes"] == FRAMES * SIZE
+    assert {metric: after[metric] for metric in kernel} == kernel
+    assert (before["netdev_up"], seen["down"]["netdev_up"]) == (1, 0)
+    assert before["netdev_speed_bps"] == 10e9
+
+
+async def test_a_wrong_secret_is_told_as_what_it_is(
+    agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.transports.snmp_agent._TIMEOUT_S", 0.2)
+    error = await trouble_with(transport, host(agent, tmp_path, "guess"))
+    assert (type(error), error.cause) == (Unreachable, "timeout")
+    assert "a wrong community is not answered either" in str(error)
+    for wrong in ("authpassword AES otherpassword", "otherpassword AES privpassword"):
+        error = await trouble_with(transport, host(agent, tmp_path, f"v3 fabmon SHA256 {wrong}"))
+        assert isinstance(error, (LoginRefused, Unreachable))
+        assert "password" not in str(error)
+    error = await trouble_with(transport, host(agent, tmp_path, "v3 nobody SHA authpassword"))
+    assert isinstance(error, LoginRefused)
+    error = await trouble_with(transport, host(agent, tmp_path, "v3 fabmon SHA256 authpassword"))
+    assert isinstance(error, LoginRefused)
+
+
+async def test_an_account_that_may_see_nothing_is_told_so(
+    agent: Snmpd, transport: SnmpTransport, tmp_path: Path
+) -> None:
+    said = await listen(await transport.open(host(agent, tmp_path, "system")), 1)
+    assert [(each.source, each.reason) for each in said if isinstance(each, Notice)] == [
+        ("snmp", "absent")
+    ]
+
+
+async def test_an_agent_that_restarts_is_a_new_boot(
+    agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.transports.snmp_agent._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("fabmon.feeds.transports.snmp._REBOOT_S", 0.5)
+    session = await transport.open(host(agent, tmp_path))
+    first = (await listen(session, 3))[0]
+    await asyncio.sleep(1.2)
+    await asyncio.to_thread(agent.kill)
+    await asyncio.to_thread(agent.start)
+    again: Hello | None = None
+    while again is None:
+        again = next((e for e in await listen(session, 1) if isinstance(e, Hello)), None)
+    assert isinstance(first, Hello)
+    assert again.boot_id != first.boot_id
+    await asyncio.to_thread(agent.kill)
+    # While it rests it is not asked.
+    with pytest.raises(Unreachable):
+        await listen(session, 100)
+
+
+async def test_lldp_tells_the_cables(transport: SnmpTransport, tmp_path: Path) -> None:
+    names = sorted(name for _, name in socket.if_nameindex() if name != "lo")
+    need("a network interface", bool(names), "run where there is one")
+    agent = Snmpd(tmp_path, names[0])
+    agent.start()
+    try:
+        said = (await listen(await transport.open(host(agent, tmp_path)), 1))[0]
+    finally:
+        agent.kill()
+    assert isinstance(said, Hello)
+    infos = [item.info for item in said.blocks[0].objects]
+    assert infos == [
+        {"dev": names[0], "peer_node": "spine1", "peer_port": "Ethernet49"},
+        {
+            "dev": names[0],
+            "peer_node": "gpu001",
+            "peer_port": "ens1np0",
+            "mac": "b8:ce:f6:00:00:01",
+        },
+    ]
+    # Two neighbours on one port: which of them is at the end of the cable is not sure.
+    hellos = {"switch7": said, "spine1": hello(port("Ethernet49")), "gpu001": hello(port("eth0"))}
+    hosts = [Host(name="switch7", role="switch"), Host(name="spine1"), Host(name="gpu001")]
+    fabric = build(hosts, {**hellos}, Rows(), 1)
+    assert {p.name: p.peer for p in fabric.node("switch7").ports}[names[0]] is not None
+
+
+async def test_nothing_blocks_the_loop(
+    agent: Snmpd, transport: SnmpTransport, tmp_path: Path
+) -> None:
+    where = host(agent, tmp_path)
+    # The thread that asks has a loop of its own, which may.
+    with blockbuster_ctx("fabmon", excluded_modules=["fabmon.feeds.transports.snmp_agent"]):
+        await listen(await transport.open(where), 2)
+
+
+async def test_without_pysnmp_the_install_line_is_told(
+    agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Unreachable, match=r'pip install "fabmon\[snmp\]"'):
+        await transport.open(host(agent, tmp_path))
+
+
+class Scripted(Agent):
+    """An agent of one port whose tables are given; each asking for traffic takes the next."""
+
+    def __init__(self, *steps: tuple[int, int]) -> None:
+        self.steps = list(steps)
+        self.asked = 0
+
+    async def get(self, oids: Any) -> list[int | bytes | None]:
+        return [b"switch7", None]
+
+    async def table(self, columns: Any) -> Table:
+        found: dict[Oid, dict[Oid, int | bytes]] = {column: {} for column in columns}
+        if tables.IN_OCTETS in found:
+            self.asked += 1
+        uptime_cs, octets = self.steps[min(max(self.asked, 1), len(self.steps)) - 1]
+        rows: dict[Oid, int | bytes] = {
+            tables.IF_TYPE: 6,
+            tables.IF_NAME: b"swp1",
+            tables.IF_OPER: 1,
+            tables.IN_OCTETS: octets,
+            tables.OUT_OCTETS: 0,
+        }
+        for column, value in rows.items():
+            if column in found:
+                found[column][(1,)] = value
+        return Table(uptime_cs, found)
+
+
+class Circling(Agent):
+    """An agent whose rows never end: after the second comes the first."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def _ask(self, command: Any, numbers: Any, oids: Any) -> Any:
+        self.asked += 1
+        column = tables.IN_OCTETS
+        rows = [((*column, 1), 10), ((*column, 2), 20), ((*column, 1), 30)]
+        return [(oids[0], 100), *rows]
+
+
+async def test_a_table_that_goes_in_circles_ends() -> None:
+    agent = Circling()
+    table = await agent.table([tables.IN_OCTETS])
+    assert table.columns[tables.IN_OCTETS] == {(1,): 10, (2,): 20}
+    assert agent.asked == 1
+
+
+async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
+    """The blocks of the counters, poll after poll, with the clock counted from the first."""
+    asking = Asking()
+    poller = SnmpPoller(asking, Scripted(*steps), 1.0)
+    blocks: list[list[int | None] | None] = []
+    start_ns: int | None = None
+    for _ in steps:
+        poller._rest_until_s = 0.0
+        part = next(part for part in (await poller.poll()).parts if part.source == "snmp")
+        start_ns = part.mono_ns if start_ns is None else start_ns
+        block = None if part.values is None else [part.mono_ns - start_ns, *part.values]
+        blocks.append(block)
+    await asking.close()
+    return blocks
+
+
+async def test_the_same_counters_again_are_no_sample() -> None:
+    blocks = await samples((100, 5), (200, 5), (400, 9))
+    assert blocks == [[0, 1, 5, 0], None, [3_000_000_000, 1, 9, 0]]
+
+
+async def test_an_agent_rests_three_times_as_long_as_it_took() -> None:
+    asking = Asking()
+    agent = Scripted((100, 5), (200, 6))
+    poller = SnmpPoller(asking, agent, 1.0)
+    await poller.poll()
+    poller._rest_until_s += 60
+    quiet = await poller.poll()
+    assert agent.asked == 1
+    assert [part.values for part in quiet.parts if part.source == "snmp"] == [None]
+    await asking.close()
+
+
+def test_a_clock_that_jumps_is_not_followed() -> None:
+    clock = SampleClock(5.0)
+    second = 1_000_000_000
+    assert clock.at(100 * second, 7 * second) == 7 * second
+    assert clock.at(100 * second, 8 * second) is None
+    assert clock.at(103 * second, 9 * second) == 10 * second
+    assert clock.at(9000 * second, 10 * second) == 11 * second
+    assert clock.at(50 * second, 12 * second) == 13 * second
+    assert clock.at(51 * second, 13 * second) == 14 * second
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=20))
+def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
+    wide, true = Widener(), start
+    assert wide.of(("swp1", "x"), start) == start
+    for step in steps:
+        true += step
+        assert wide.of(("swp1", "x"), true % 2**32) == true
+
+
+def test_a_counter_that_fell_back_is_a_reset_and_an_absent_one_is_none() -> None:
+    wide = Widener()
+    assert wide.of(("swp1", "x"), 1000) == 1000
+    assert wide.of(("swp1", "x"), None) is None
+    assert wide.of(("swp1", "x"), 10) == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("public", Credentials("public")),
+        ("two words: here", Credentials("two words: here")),
+        ("v3 me SHA-1 12345678", Credentials("", "me", "SHA", "12345678")),
+        (
+            "v3 me sha-256 'a b c d e' aes-128 12345678",
+            Credentials("", "me", "SHA256", "a b c d e", "AES", "12345678"),
+        ),
+    ],
+)
+def test_secrets(line: str, meant: Credentials) -> None:
+    assert credentials(line) == meant
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("v3 me", "v3 USER AUTH PASSWORD"),
+        ("v3 me ROT13 hunter2hunter2", "no authentication of that name: one of MD5, SHA"),
+        ("v3 me SHA hunter2hunter2 ROT13 hunter2hunter2", "no encryption of that name"),
+        ("v3 me SHA hunter2", "8 characters or more"),
+        ("v3 me SHA 'hunter2", "a quote that is never closed"),
+    ],
+)
+def test_bad_secrets_are_explained_and_not_repeated(line: str, complaint: str) -> None:
+    with pytest.raises(BadSecret, match=complaint) as caught:
+        credentials(line)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_switch_is_a_switch() -> None:
+    (found,) = parse("leaf1 via=snmp secret=/etc/fabmon/snmp\n", "hosts.txt")
+    assert found.role == "switch"
+
+
+def test_fabmon_shows_the_switch(tmp_path: Path) -> None:
+    """The whole way: hosts file, snmpd, rates, and the table that a person reads."""
+    seen = in_namespace("table", tmp_path)
+    assert seen["status"] == 0, seen["errors"]
+    text = "\n".join(seen["out"].splitlines()[1:])
+    # The traffic is what this machine could send just then.
+    text = re.sub(r" {2,}", "  ", re.sub(r"[0-9.]+ [kM]b/s", "some Mb/s", text))
+    check_golden(GOLDENS / "snmp-table.txt", text + "\n")

@@ -1,0 +1,307 @@
+"""A fabric manager: telemetry in CSV, REST over TLS, and a fabric of switches that nobody asked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from blockbuster import blockbuster_ctx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabmon.fabric.build import Rows, build
+from fabmon.fabric.messages import Frame, Hello, Notice
+from fabmon.fabric.model import Host
+from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds.errors import Misbehaved, NodeError, Unreachable
+from fabmon.feeds.transports import ufm_telemetry
+from fabmon.feeds.transports.ufm import UfmTransport
+from fabmon.feeds.transports.ufm_fabric import Name, described
+from tests.fixtures.ufm import BYTES_A_PERIOD, LEAF1, PERIOD_S, SPINE, Manager, rest
+from tests.goldens import check_golden
+from tests.unit.feeds.asked import listen, values_of
+from tests.unit.feeds.certificates import self_made
+
+GOLDENS = Path(__file__).parent / "goldens"
+TOKEN = "OGUY7TwLvTmFkXyTkcsEWD9KKNvq6f"
+LOGINS = {
+    f"Basic {TOKEN}": "ufmRestV3",
+    "Basic " + base64.b64encode(b"admin:123456").decode(): "ufmRest",
+}
+
+
+class Served:
+    """A manager on two ports: telemetry without TLS, REST with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.manager = Manager()
+        self.says: Any = self.manager.csv
+        self.asked: list[str] = []
+        self.telemetry_logins: set[str] = set()
+        self.secret = directory / "secret"
+        self.secret.write_text(f"{TOKEN}\n")
+        self.secret.chmod(0o600)
+        self._context, self.trusted = self_made(directory)
+        self._runners: list[web.AppRunner] = []
+        self.port = self.rest_port = 0
+
+    async def start(self) -> None:
+        telemetry, api = web.Application(), web.Application()
+        telemetry.router.add_get("/csv/metrics", self._telemetry)
+        api.router.add_get("/{version}/resources/{what}", self._rest)
+        for app, context in ((telemetry, None), (api, self._context)):
+            runner = web.AppRunner(app, access_log=None)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            self._runners.append(runner)
+        self.port, self.rest_port = (runner.addresses[0][1] for runner in self._runners)
+
+    async def stop(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+
+    def host(self, **more: Any) -> Host:
+        given = {
+            "port": self.rest_port,
+            "scrape": (str(self.port),),
+            "secret": str(self.secret),
+            "tls": str(self.trusted),
+            **more,
+        }
+        return Host(name="ufm", address="127.0.0.1", via="ufm", **given)
+
+    async def _telemetry(self, request: web.Request) -> web.Response:
+        self.telemetry_logins.add(request.headers.get("Authorization", ""))
+        return web.Response(text=self.says())
+
+    async def _rest(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        version = LOGINS.get(request.headers.get("Authorization", ""))
+        if version != request.match_info["version"]:
+            return web.Response(status=401)
+        return web.json_response(rest(request.match_info["what"]))
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    made = Served(tmp_path)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[UfmTransport]:
+    monkeypatch.setattr("fabmon.feeds.transports.ufm._ASK_EVERY_S", 0.0)
+    monkeypatch.setattr("fabmon.feeds.transports.ufm._CLOCK_S", 1e9)
+    made = UfmTransport(Settings(interval_s=0.05))
+    yield made
+    await made.close()
+
+
+async def first(transport: UfmTransport, host: Host) -> tuple[Hello, Frame, list[Notice]]:
+    said = await listen(await transport.open(host), 1)
+    hello, frame = said[0], said[-1]
+    assert isinstance(hello, Hello)
+    assert isinstance(frame, Frame)
+    return hello, frame, [each for each in said if isinstance(each, Notice)]
+
+
+async def test_the_fabric_is_named_and_cabled(served: Served, transport: UfmTransport) -> None:
+    hello, _, notices = await first(transport, served.host())
+    assert notices == []
+    fabric = build([Host(name="ufm", via="ufm")], {"ufm": hello}, Rows(), 1)
+    lines = []
+    for node in fabric.nodes:
+        lines.append(f"{node.name} {node.role} under {node.group or '-'}")
+        for port in node.ports:
+            peer = fabric.ports[port.peer].id if port.peer is not None else "-"
+            lines.append(f"  {port.name} {port.label} {port.role} -> {peer}")
+    check_golden(GOLDENS / "ufm-fabric.txt", "\n".join(lines) + "\n")
+
+
+async def test_words_are_bytes_and_wide_counters_do_not_stick(
+    served: Served, transport: UfmTransport
+) -> None:
+    served.manager.sample = 1
+    hello, frame, _ = await first(transport, served.host())
+    values = values_of(hello, frame, "31", "ib-leaf1")
+    assert values["ib_tx_bytes"] == 4 * 10**12 + BYTES_A_PERIOD
+    assert values["ib_tx_wait"] == 5 * 10**9 + 1000
+    assert hello.metrics["ib_tx_wait"].kind == "wrap64"
+    assert (values["ib_state"], values["ib_rate_bps"]) == (4, 400e9)
+    down = values_of(hello, frame, "2", "ib-spine1")
+    assert (down["ib_state"], down["ib_phys_state"]) == (1, 2)
+    assert values_of(hello, frame, "mlx5_0", "gpu001")["ib_rx_bytes"] is not None
+
+
+async def test_each_node_has_the_clock_of_its_samples(
+    served: Served, transport: UfmTransport
+) -> None:
+    session = await transport.open(served.host())
+    hello, before = await listen(session, 1)
+    (same,) = await listen(session, 1)
+    served.manager.behind = {SPINE}
+    served.manager.sample = 1
+    (after,) = await listen(session, 1)
+    assert isinstance(hello, Hello)
+    assert isinstance(before, Frame)
+    assert isinstance(same, Frame)
+    assert isinstance(after, Frame)
+    steps: dict[str | None, int | None] = {}
+    for block, old, now in zip(hello.blocks, before.blocks, after.blocks, strict=True):
+        if block.source.startswith("ufm ") and old is not None:
+            there = now is not None and now[0] is not None and old[0] is not None
+            steps[block.objects[0].node] = now[0] - old[0] if there else None  # type: ignore
+    assert steps["ib-leaf1"] == PERIOD_S * 1_000_000_000
+    assert steps["ib-spine1"] is None
+    telemetry = [n for n, b in enumerate(hello.blocks) if b.source.startswith("ufm ")]
+    assert all(same.blocks[number] is None for number in telemetry)
+
+
+async def test_a_port_that_was_not_sampled_anew_has_no_value(
+    served: Served, transport: UfmTransport
+) -> None:
+    session = await transport.open(served.host())
+    hello = (await listen(session, 1))[0]
+    lines = served.manager.csv().splitlines()
+    old = next(line for line in lines if f",0x{LEAF1},31," in line)
+    served.manager.sample = 1
+    new = served.manager.csv().splitlines()
+    new[lines.index(old)] = old
+    served.says = lambda: "\n".join(new)
+    (after,) = await listen(session, 1)
+    assert isinstance(hello, Hello)
+    assert isinstance(after, Frame)
+    assert values_of(hello, after, "31", "ib-leaf1")["ib_tx_bytes"] is None
+    assert values_of(hello, after, "1", "ib-leaf1")["ib_tx_bytes"] is not None
+
+
+async def test_a_user_and_a_password_have_another_path(
+    served: Served, transport: UfmTransport
+) -> None:
+    served.secret.write_text("admin:123456\n")
+    assert (await first(transport, served.host()))[2] == []
+    assert set(served.asked) == {f"/ufmRest/resources/{w}" for w in ("ports", "systems", "links")}
+    assert served.telemetry_logins == {""}
+
+
+async def test_without_rest_the_descriptions_are_the_names(
+    served: Served, transport: UfmTransport
+) -> None:
+    served.manager.described = True
+    hello, _, _ = await first(transport, served.host(secret=None))
+    nodes = {item.node for block in hello.blocks for item in block.objects if item.node}
+    assert nodes == {"ib-spine1", "ib-leaf1", "ib-leaf2", "gpu001", "gpu002"}
+    assert served.asked == []
+
+
+async def test_a_refused_login_costs_the_names_only(
+    served: Served, transport: UfmTransport
+) -> None:
+    served.secret.write_text("wrong\n")
+    session = await transport.open(served.host())
+    said = await listen(session, 3)
+    notices = [each for each in said if isinstance(each, Notice)]
+    assert [(each.source, each.reason) for each in notices] == [("ufm_rest", "denied")]
+    assert "wrong" not in notices[0].text
+    assert isinstance(said[0], Hello)
+    nodes = {item.node for block in said[0].blocks for item in block.objects if item.node}
+    assert LEAF1 in nodes
+    assert len(served.asked) == 1
+
+
+async def trouble_with(transport: UfmTransport, host: Host) -> NodeError:
+    with pytest.raises(NodeError) as caught:
+        await (await transport.open(host)).readline()
+    return caught.value
+
+
+async def test_every_trouble_has_its_reason(served: Served, transport: UfmTransport) -> None:
+    error = await trouble_with(transport, served.host(scrape=("nine",)))
+    assert "write [https:]PORT/PATH" in str(error)
+    error = await trouble_with(transport, served.host(scrape=(f"{served.port}/csv/other",)))
+    assert "HTTP 404" in str(error)
+    served.says = lambda: "<html>"
+    error = await trouble_with(transport, served.host())
+    assert isinstance(error, Misbehaved)
+    assert "not telemetry in CSV: no column timestamp" in str(error)
+    await served.stop()
+    error = await trouble_with(transport, served.host(secret=None))
+    assert (type(error), error.cause) == (Unreachable, "refused")
+
+
+async def test_one_endpoint_of_two_may_fail(served: Served, transport: UfmTransport) -> None:
+    both = (f"{served.port}", f"{served.port}/csv/xcset/low_freq_debug")
+    _, _, notices = await first(transport, served.host(scrape=both))
+    assert [(each.source, each.reason) for each in notices] == [(f"ufm {both[1]}", "failed")]
+
+
+async def test_telemetry_that_stands_still_is_late(
+    served: Served, transport: UfmTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await transport.open(served.host())
+    await listen(session, 1)
+    monkeypatch.setattr("fabmon.feeds.transports.ufm._LATE_PERIODS", 0)
+    notices = [each for each in await listen(session, 1) if isinstance(each, Notice)]
+    assert [each.reason for each in notices] == ["late"]
+    assert re.search(r"nothing new for \d+ s, usual are 30 s", notices[0].text)
+
+
+async def test_nothing_blocks_the_loop(served: Served, transport: UfmTransport) -> None:
+    with blockbuster_ctx("fabmon"):
+        await first(transport, served.host())
+
+
+@pytest.mark.parametrize(
+    ("description", "name"),
+    [
+        ("MF0;ib-leaf1:MQM9700/U1", Name("ib-leaf1", "7", "switch")),
+        ("gpu001 mlx5_3", Name("gpu001", "mlx5_3", "host")),
+        ("gpu001 HCA-1", Name("f00d", "7", "switch")),
+        ("Quantum Mellanox Technologies", Name("f00d", "7", "switch")),
+        ("", Name("f00d", "7", "switch")),
+    ],
+)
+def test_descriptions_of_nodes(description: str, name: Name) -> None:
+    assert described(description, "f00d", "7") == name
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_no_answer_of_telemetry_breaks_it(junk: bytes, headed: bool) -> None:
+    head = b"timestamp,port_num,node_guid,PortXmitDataExtended\n" if headed else b""
+    try:
+        said = ufm_telemetry.read(head + junk, "here")
+    except Misbehaved:
+        return
+    assert all(len(row.values) == len(said.metrics) for row in said.rows)
+
+
+async def test_fabmon_shows_the_fabric(served: Served, tmp_path: Path) -> None:
+    """The whole way: hosts file, telemetry and REST, and the table that a person reads."""
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(
+        f"ufm via=ufm address=127.0.0.1 port={served.rest_port} scrape={served.port} "
+        f"secret={served.secret} tls={served.trusted}\n"
+    )
+
+    def moving() -> str:
+        served.manager.sample += 1
+        return Manager.csv(served.manager)
+
+    served.says = moving
+    program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
+    done = await asyncio.to_thread(
+        subprocess.run, program, capture_output=True, text=True, timeout=40, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert "6/6 nodes up" in lines[0], done.stderr
+    check_golden(GOLDENS / "ufm-table.txt", "\n".join(lines[1:]) + "\n")

@@ -1,0 +1,121 @@
+"""`fabmon --prometheus` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.unit.feeds.engines import PASSWORD, VictoriaMetrics, free_port
+
+
+def fabmon(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from fabmon.cli.main import main; sys.argv[0] = 'fabmon'; main()"
+    program = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(program, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[VictoriaMetrics]:
+    with VictoriaMetrics(tmp_path / "engine") as engine:
+        yield engine
+
+
+def tell(engine: VictoriaMetrics, nodes: int) -> None:
+    """Three scrapes of some agents, each of one port at 80 Gb/s of 400."""
+    now_s = time.time() - 1
+    for step in range(3):
+        stamp = round((now_s - 10 * (2 - step)) * 1000)
+        for node in range(nodes):
+            target = f'instance="gpu{node + 1:03}:9838",job="fabmon",source="ib"'
+            port = f'{{{target},port="mlx5_0",kind="infiniband"}}'
+            engine.tell(
+                [
+                    f"fabmon_source_age_seconds{{{target}}} 0 {stamp}",
+                    f"fabmon_ib_tx_bytes_total{port} {step * 100_000_000_000} {stamp}",
+                    f"fabmon_ib_rate_bytes_per_second{port} 50000000000 {stamp}",
+                    f"fabmon_ib_state{port} 4 {stamp}",
+                ]
+            )
+
+
+def test_one_report_has_rates_at_once(engine: VictoriaMetrics) -> None:
+    tell(engine, 3)
+    done = fabmon("--prometheus", engine.url, "--once", "--match", '{instance!~"gpu003.*"}')
+    assert done.returncode == 0, done.stderr
+    assert "2/2 nodes up" in done.stdout
+    assert "rates over 10 s" in done.stdout
+    assert done.stdout.count("80.0 Gb/s") == 2
+    assert done.stderr == ""
+
+
+def test_lines_are_of_now_not_of_the_past(engine: VictoriaMetrics) -> None:
+    tell(engine, 1)
+    start_s = time.time()
+    done = fabmon("--prometheus", engine.url, "--format", "jsonl", "--duration", "1")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    ticks = [line for line in lines if line["type"] == "tick"]
+    assert ticks
+    assert ticks[0]["interval_s"] == 10
+    times = [datetime.fromisoformat(line["time"]).timestamp() for line in ticks]
+    assert all(each >= start_s - 1 for each in times)
+
+
+def test_a_hosts_file_says_which_nodes_and_what_they_are(
+    engine: VictoriaMetrics, tmp_path: Path
+) -> None:
+    tell(engine, 3)
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu002 speed=100G\ngpu007\n")
+    done = fabmon("--prometheus", engine.url, "--once", "--hosts", str(hosts))
+    assert done.returncode == 4, done.stderr
+    assert "1/2 nodes up" in done.stdout
+    assert "80 %" in done.stdout
+    assert "x gpu007 failed" in done.stdout
+    assert "gpu001" not in done.stdout
+
+
+def test_a_password_is_read_from_the_file_that_the_configuration_names(tmp_path: Path) -> None:
+    with VictoriaMetrics(tmp_path / "engine", secret=True) as engine:
+        done = fabmon("--prometheus", engine.url, "--once")
+        assert done.returncode == 3
+        assert "does not let us in (401" in done.stderr
+        secret = tmp_path / "password"
+        secret.write_text(f"fabmon:{PASSWORD}\n")
+        secret.chmod(0o600)
+        config = tmp_path / "fabmon.toml"
+        config.write_text(f"[prometheus]\npassword_file = '{secret}'\n")
+        done = fabmon("--prometheus", engine.url, "--once", "--config", str(config))
+        assert "does not let us in" not in done.stderr
+
+
+def test_an_engine_that_is_not_there_is_status_3() -> None:
+    done = fabmon("--prometheus", f"http://127.0.0.1:{free_port()}", "--once")
+    assert done.returncode == 3
+    assert "connection refused" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--match", '{a="b"}'], "go with --prometheus URL"),
+        (["--prometheus", "prometheus:9090"], "as in http://prometheus:9090"),
+        (["--prometheus", "http://ops:secret@p:9090"], "password_file under [prometheus]"),
+        (["--prometheus", "http://p:9090", "--match", "up"], "--match 'up': write matchers"),
+        (["--prometheus", "http://p", "--prometheus-token-file", "/nowhere"], "/nowhere: No such"),
+    ],
+)
+def test_a_mistake_is_named_on_stderr_with_status_2(arguments: list[str], complaint: str) -> None:
+    done = fabmon(*arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "secret" not in done.stderr
+    assert done.stdout == ""

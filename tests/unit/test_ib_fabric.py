@@ -1,0 +1,178 @@
+"""Switches of InfiniBand on the console: one node is asked, and tells of them and their cables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.wire import Object
+from fabmon.fabric.build import Rows, build
+from fabmon.fabric.cables import cables
+from fabmon.fabric.model import Fabric, Host
+from fabmon.fabric.peers import Facts, with_peers
+from tests import parts as needed
+from tests.fixtures.ibsim import LIBRARY
+from tests.fixtures.ibsim import Fabric as Simulated
+from tests.making import hello
+
+LEAF, SPINE, GPU1, GPU2 = "a0", "b0", "c1", "c2"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator's library leaves a directory for every process where it runs."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+
+
+def told(node: str, port: str, guid: str, peer: tuple[str, str, str], role: str) -> Object:
+    there = dict(zip(("node", "port", "guid"), peer, strict=True))
+    info = {"node_role": role, "guid": guid, "peer": there}
+    return Object(f"{node}/{port}", "infiniband", port, info, ("ib_state",), node)
+
+
+def own(guid: str) -> Object:
+    info = {"guid": f"0000:0000:0000:00{guid}", "rdma": "mlx5_0"}
+    return Object("mlx5_0", "infiniband", "mlx5_0", info, ("ib_state",))
+
+
+def fabric_told_by(speaker: Host, *others: Host) -> Fabric:
+    switches = (
+        told("leaf1", "p1", LEAF, ("gpu1", "mlx5_0", GPU1), "switch"),
+        told("leaf1", "p2", LEAF, ("gpu2", "HCA-1", GPU2), "switch"),
+        told("leaf1", "p31", LEAF, ("spine1", "p1", SPINE), "switch"),
+        told("spine1", "p1", SPINE, ("leaf1", "p31", LEAF), "switch"),
+    )
+    hellos = {speaker.name: hello(own(GPU1), *switches)}
+    hellos |= {host.name: hello(own(GPU2)) for host in others}
+    return build([speaker, *others], hellos, Rows(), 1)
+
+
+def peers(fabric: Fabric) -> dict[str, str]:
+    return {p.id: fabric.ports[p.peer].id for p in fabric.ports if p.peer is not None}
+
+
+ASKED = Host(name="gpu1", sources=("+ib_fabric",))
+
+
+def test_cables_of_switches_lead_to_the_ports_of_watched_hosts() -> None:
+    """By their GUIDs: a host may be called otherwise than its HCA says."""
+    found = peers(fabric_told_by(ASKED, Host(name="node-b.example.com")))
+    assert found["leaf1/p1"] == "gpu1/mlx5_0"
+    assert found["node-b.example.com/mlx5_0"] == "leaf1/p2"
+    assert found["spine1/p1"] == "leaf1/p31"
+    assert all(found[other] == one for one, other in found.items())
+
+
+def test_a_leaf_has_uplinks_where_no_routes_tell() -> None:
+    fabric = fabric_told_by(ASKED)
+    roles = {port.id: port.role for port in fabric.ports}
+    assert roles["leaf1/p31"] == "uplink"
+    assert roles["leaf1/p1"] == roles["spine1/p1"] == "downlink"
+    assert {node.name: node.group for node in fabric.nodes} == {
+        **{"gpu1": "leaf1", "leaf1": "leaf1", "spine1": "spines"},
+    }
+
+
+def test_a_node_that_was_not_asked_tells_of_no_cables_of_others() -> None:
+    fabric = fabric_told_by(Host(name="gpu1"))
+    assert [port.id for port in fabric.ports] == ["gpu1/mlx5_0"]
+
+
+def claim(node: str, port: str) -> dict[str, Any]:
+    return {"peer": {"node": node, "port": port}}
+
+
+def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name() -> None:
+    ports: dict[str, dict[str, dict[str, Any]]] = {
+        "leaf": {
+            "Ethernet0": claim("gpu1.example.com", "02:00:00:00:00:0A"),
+            "Ethernet4": {"peer": {"node": "gpu2", "port": "?", "port_name": "ens1"}},
+            "Ethernet8": claim("elsewhere", "eth0"),
+            "Ethernet12": {"peer": "nonsense"},
+        },
+        "gpu1": {"mlx5_0": {"netdev": "ens1", "mac": "02:00:00:00:00:0a"}},
+        "gpu2": {"mlx5_0": {"netdev": "ens1"}},
+    }
+    found = with_peers({node: (each, []) for node, each in ports.items()}, {})
+    assert found == {
+        ("leaf", "Ethernet0"): ("gpu1", "mlx5_0"),
+        ("gpu1", "mlx5_0"): ("leaf", "Ethernet0"),
+        ("leaf", "Ethernet4"): ("gpu2", "mlx5_0"),
+        ("gpu2", "mlx5_0"): ("leaf", "Ethernet4"),
+    }
+
+
+def test_what_an_end_was_told_comes_before_its_neighbours_mac() -> None:
+    facts: Facts = {
+        "leaf": ({"p1": {"mac": "s", **claim("a", "eth1")}}, [{"dev": "p1", "mac": "a0"}]),
+        "a": ({"eth0": {"mac": "a0"}, "eth1": {"mac": "a1"}}, [{"dev": "eth0", "mac": "s"}]),
+    }
+    assert with_peers(facts, cables(facts)) == {
+        ("leaf", "p1"): ("a", "eth1"),
+        ("a", "eth1"): ("leaf", "p1"),
+    }
+
+
+def test_two_that_claim_one_port_are_both_not_believed() -> None:
+    ports: dict[str, dict[str, dict[str, Any]]] = {
+        "a": {"p": claim("c", "p")},
+        "b": {"p": claim("c", "p")},
+        "c": {"p": {}},
+    }
+    assert with_peers({node: (each, []) for node, each in ports.items()}, {}) == {}
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Iterator[Simulated]:
+    needed.need_command("ibsim", "ibsim-utils")
+    needed.need_command("opensm", "opensm")
+    needed.need_path("/usr/sbin/iblinkinfo", "apt-get install infiniband-diags")
+    needed.need_path(LIBRARY, "apt-get install libumad2sim0")
+    started = Simulated(str(tmp_path / "fabric"))
+    started.start()
+    yield started
+    started.stop()
+
+
+def test_end_to_end(simulated: Simulated, tmp_path: Path) -> None:
+    """Real tools, the real probe, the real program: switches, cables and what crosses them."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("login via=local sources=+ib_fabric\n")
+    program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts)]
+    process = subprocess.Popen(
+        [*program, "--format", "jsonl", "--duration", "60"],
+        env={**os.environ, "PATH": f"{simulated.bin}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    links: dict[str, Any] = {}
+    sent = 0
+    for line in process.stdout:
+        record = json.loads(line)
+        if record["type"] != "tick":
+            continue
+        links = {f"{each['node']}/{each['port']}": each for each in record["links"]}
+        if "leaf1/p5" in links:
+            sent += 250_000_000
+            simulated.count('"leaf1"[5]', PortXmitData=sent)
+            if (links["leaf1/p5"]["tx_bps"] or 0) > 10**9:
+                break
+    process.terminate()
+    process.communicate(timeout=30)
+    switches = {name: each for name, each in links.items() if not name.startswith(("login", "gpu"))}
+    assert len(switches) == 12
+    assert {each["state"] for each in switches.values()} == {"up"}
+    assert links["leaf1/p5"]["peer"] == "spine1/p1"
+    assert links["leaf1/p5"]["role"] == "uplink"
+    assert links["leaf2/p2"]["peer"] == "gpu4/mlx5_0"
+    assert links["leaf1/p5"]["speed_bps"] == 10e9
+    assert links["leaf1/p5"]["tx_bps"] > 10**9

@@ -1,0 +1,82 @@
+"""Linux switches on the console: the probe on a tree, what it says, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collectors import registry
+from collectors.hostfs import HostFS
+from collectors.probe import Probe
+from fabmon.fabric.messages import Frame, Hello, decode
+from fabmon.fabric.model import MANAGEMENT, SWITCH, UPLINK, Host, Port
+from fabmon.fabric.moment import Moment
+from fabmon.history.history import History
+from tests.fixtures.switches import cumulus_switch, sonic_databases, sonic_switch
+from tests.fixtures.tree import Tree
+from tests.making import tick, up
+
+SOURCES = ("netdev", "netdev_link", "ethtool", "sonic", "sonic_queues", "routes")
+
+
+class Watched:
+    """A switch whose counters a test moves, and the console's picture of it."""
+
+    def __init__(self, tree: Tree, move: Callable[[int], None]) -> None:
+        self._move = move
+        self._lines: list[bytes] = []
+        host = HostFS(str(tree.root))
+        sources = [registry.load(name)(host) for name in SOURCES]
+        self._probe = Probe(sources, self._lines.append, {}, 1.0)
+        self._history = History([Host(name="leaf1", role=SWITCH)])
+
+    def look(self) -> Moment:
+        """Two frames with a second's worth of traffic in between."""
+        moments = []
+        for step in (0, 1):
+            self._move(step)
+            self._probe.run(step + 1)
+            said = [decode(line) for line in self._lines]
+            self._lines.clear()
+            hellos = dict([("leaf1", each) for each in said if isinstance(each, Hello)][-1:])
+            (frame,) = [each for each in said if isinstance(each, Frame)]
+            # The clock of a fake switch goes by steps.
+            blocks = [block and [(step + 1) * 10**9, *block[1:]] for block in frame.blocks]
+            made = Frame(step, 0, (step + 1) * 10**9, blocks)
+            moments.append(self._history.accept(tick(step, {"leaf1": made}, hellos, up("leaf1"))))
+        return moments[-1]
+
+
+def port_of(moment: Moment, name: str) -> Port:
+    return next(port for port in moment.fabric.node("leaf1").ports if port.name == name)
+
+
+def test_a_sonic_leaf(tmp_path: Path) -> None:
+    tree = sonic_switch(tmp_path)
+
+    def move(step: int) -> None:
+        tree.write("sonic.json", json.dumps(sonic_databases(step)))
+
+    moment = Watched(tree, move).look()
+    row = port_of(moment, "Ethernet0").row
+    assert moment.line_rate_bps[row] == pytest.approx(400e9), "the kernel does not know it"
+    assert moment.column("tx_bps")[row] == pytest.approx(48e9)
+    assert moment.column("pause_rx")[row] == pytest.approx(0.03)
+    assert moment.up[row] == 1
+    assert moment.up[port_of(moment, "Ethernet8").row] == 0
+    assert port_of(moment, "Ethernet0").info["pfc_priorities"] == [3, 4]
+
+
+def test_a_cumulus_leaf(tmp_path: Path) -> None:
+    tree = cumulus_switch(tmp_path)
+    moment = Watched(tree, tree.grow).look()
+    assert port_of(moment, "swp2").role == UPLINK
+    assert port_of(moment, "eth0").role == MANAGEMENT
+    row = port_of(moment, "swp2").row
+    assert moment.column("tx_bps")[row] == pytest.approx(64e9)
+    assert moment.column("ecn")[row] == pytest.approx(4_000)
+    assert moment.column("pause_rx")[row] == pytest.approx(0.03)
+    assert moment.column("tx_bps")[port_of(moment, "swp4").row] == pytest.approx(8e9)
