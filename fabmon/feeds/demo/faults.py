@@ -6,7 +6,6 @@ the scenario leaves open is drawn by lot once, so that the truth is known before
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +14,12 @@ import numpy as np
 from fabmon.feeds.demo.conditions import Conditions
 from fabmon.feeds.demo.flows import Flows, background
 from fabmon.feeds.demo.plant import Plant
-from fabmon.feeds.demo.routing import Indices
+from fabmon.feeds.demo.routing import Floats, Indices
 from fabmon.feeds.demo.scenario import Fault, Job, ScenarioError
 from fabmon.feeds.demo.truth import Truth
+
+_COLLIDES, _COLLIDES_AT_LEAST = 1.5, 1.1
+"""What is sent over one uplink in a collision, over what it carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +76,18 @@ class Ground:
         leaves = [leaf for leaf in range(self.plant.leaves) if len(self.senders(leaf)[0])]
         return self.any_of(leaves or range(self.plant.leaves))
 
-    def senders(self, leaf: int) -> tuple[Indices, float]:
-        """The NICs of a leaf that send to other leaves, and what the hungriest wants, bytes/s."""
+    def senders(self, leaf: int) -> tuple[Indices, Floats]:
+        """The NICs of a leaf that send to other leaves, and how much each wants to, bytes/s."""
         plant, peer = self.plant, self.plant.cabling
-        found, most = [], 0.0
+        wants = np.zeros(plant.nics)
         for job, flows in zip(self.jobs, self.flows, strict=True):
             here = plant.leaf_of(peer[flows.src]) == leaf
-            away = plant.leaf_of(peer[flows.dst]) != leaf
-            nics = np.unique(flows.src[here & away])
-            if len(nics):
-                found.append(nics)
-                most = max(most, job.demand * float(plant.speed[nics[0]]))
-        return (np.concatenate(found) if found else np.empty(0, np.intp)), most
+            away = here & (plant.leaf_of(peer[flows.dst]) != leaf)
+            busiest = np.bincount(flows.src, flows.weight, plant.nics).max()
+            share = np.bincount(flows.src[away], flows.weight[away], plant.nics) / busiest
+            wants += share * job.demand * plant.speed[: plant.nics]
+        nics = np.flatnonzero(wants)
+        return nics, wants[nics]
 
     def peers(self, nic: int, count: int) -> Indices:
         """NICs of the same rail on other hosts, by lot."""
@@ -143,15 +145,17 @@ def _collision(fault: Fault, ground: Ground) -> Planned:
     """`flows` NICs of a leaf send all they have over one uplink; so many that it is too small."""
     leaf = ground.leaf(fault)
     target = ground.port(fault) if "/" in fault.where else ground.any_of(ground.plant.uplinks(leaf))
-    senders, wanted = ground.senders(leaf)
-    enough = math.ceil(1.5 * ground.plant.speed[target] / wanted) if wanted else 2
-    count = fault.flows or max(2, enough)
-    if len(senders) < count:
+    senders, wants = ground.senders(leaf)
+    order = ground.rng.permutation(len(senders))
+    reached = np.cumsum(wants[order]) / ground.plant.speed[target]
+    count = fault.flows or int(np.searchsorted(reached, _COLLIDES)) + 1
+    count = min(count, len(senders))
+    if count < 2 or reached[count - 1] < _COLLIDES_AT_LEAST:
         raise ScenarioError(
-            f"collision: {len(senders)} NICs below {ground.plant.leaf_names[leaf]} send to other"
-            f" leaves, it takes {count}; place the job scattered, or raise its demand"
+            f"collision: what {ground.plant.leaf_names[leaf]} sends to other leaves does not fill"
+            " one uplink; place the job scattered, or raise its demand"
         )
-    nics = ground.rng.permutation(senders)[:count]
+    nics = senders[order[:count]]
 
     def apply(conditions: Conditions, _: float) -> None:
         conditions.rules.pins.append((nics, target))
@@ -174,17 +178,22 @@ def _polarization(fault: Fault, ground: Ground) -> Planned:
 
 
 def _oversubscription(fault: Fault, ground: Ground) -> Planned:
-    """A job asks for `share` of line rate, which is more than the uplinks of its leaves carry."""
-    plant, number = ground.plant, ground.job(fault.job)
+    """A job, or all, ask for `share` of line rate: more than the uplinks of their leaves carry."""
+    plant = ground.plant
     share = 0.95 if fault.share is None else fault.share
-    flows, peer = ground.flows[number], plant.cabling
-    src, dst = plant.leaf_of(peer[flows.src]), plant.leaf_of(peer[flows.dst])
-    crossing = np.bincount(src[src != dst], flows.weight[src != dst], plant.leaves)
+    chosen = [ground.job(fault.job)] if fault.job else list(range(len(ground.jobs)))
+    crossing = np.zeros(plant.leaves)
+    for number, (job, flows) in enumerate(zip(ground.jobs, ground.flows, strict=True)):
+        src, dst = (plant.leaf_of(plant.cabling[ends]) for ends in (flows.src, flows.dst))
+        away = src != dst
+        busiest = np.bincount(flows.src, flows.weight, plant.nics).max()
+        asked = share if number in chosen else job.demand
+        crossing += np.bincount(src[away], flows.weight[away], plant.leaves) * asked / busiest
     room = plant.speed[plant.leaf_port(np.arange(plant.leaves), plant.down)] * plant.up
-    full = np.flatnonzero(crossing * share * plant.speed[0] > 1.05 * room)
+    full = np.flatnonzero(crossing * plant.speed[0] > 1.05 * room)
     if not len(full):
         raise ScenarioError(
-            "oversubscription: the uplinks carry all that the job can send;"
+            "oversubscription: the uplinks carry all that the jobs can send;"
             " set topology.oversubscription to 2 or more"
         )
     truths = tuple(
@@ -199,7 +208,7 @@ def _oversubscription(fault: Fault, ground: Ground) -> Planned:
     )
 
     def apply(conditions: Conditions, _: float) -> None:
-        conditions.demand[number] = share
+        conditions.demand.update(dict.fromkeys(chosen, share))
 
     return Planned(fault, truths, apply)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
+import numpy as np
+
 from fabmon.fabric.messages import Frame, Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -55,6 +57,7 @@ class DemoFeed:
         self._silent_since: dict[int, int] = {}
         self._boots: dict[str, int] = {}
         self._crashed: set[int] = set()
+        self._queued_s = np.zeros(plant.ports)
 
     @property
     def hosts(self) -> list[Host]:
@@ -65,6 +68,18 @@ class DemoFeed:
     def truth(self) -> tuple[Truth, ...]:
         """All that is, was or will be wrong."""
         return self.world.truth
+
+    @property
+    def queued(self) -> dict[str, float]:
+        """Ports to which more was offered than they can send, and for what share of the last tick.
+
+        Scripted or not: flows that collide by chance make queues too, of which `truth` is silent.
+        """
+        plant = self.world.plant
+        return {
+            plant.port_id(port): float(self._queued_s[port]) / self._interval_s
+            for port in self._queued_s.nonzero()[0].tolist()
+        }
 
     @property
     def now_s(self) -> float:
@@ -102,6 +117,7 @@ class DemoFeed:
         """The next tick, now."""
         seconds = self._interval_s if self._seq else 0.0
         moved = self.world.advance(seconds)
+        self._queued_s = moved.queued_s
         conditions = self.world.conditions
         for host in self._crashed - conditions.crashed:
             name = self.world.plant.host_names[host]

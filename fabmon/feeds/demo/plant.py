@@ -127,14 +127,16 @@ class Plant:
         return f"{self.node_of(port)}/{self.port_name(port)}"
 
     def find_node(self, name: str) -> tuple[str, int]:
-        """(`host`, `leaf` or `spine`, its number). Raises ScenarioError."""
-        for kind, names in (
-            ("host", self.host_names),
-            ("leaf", self.leaf_names),
-            ("spine", self.spine_names),
+        """(`host`, `leaf` or `spine`, its number); `gpu7` is `gpu007`. Raises ScenarioError."""
+        word = name.rstrip("0123456789")
+        number = int(name[len(word) :] or 0)
+        for kind, prefix, count in (
+            ("host", "gpu", self.hosts),
+            ("leaf", "leaf", self.leaves),
+            ("spine", "spine", self.spines),
         ):
-            if name in names:
-                return kind, names.index(name)
+            if word == prefix and 1 <= number <= count:
+                return kind, number - 1
         raise ScenarioError(
             f"where: no node {name!r}; there are {self.host_names[0]} to {self.host_names[-1]},"
             f" leaf1 to {self.leaf_names[-1]}, spine1 to {self.spine_names[-1]}"

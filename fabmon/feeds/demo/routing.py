@@ -75,11 +75,14 @@ class Router:
         spray = self._plant.routing == "spray"
         sprayed = np.flatnonzero((lanes < 0) & spray & (tables.count[tables.pair] > 0))
         whole = np.setdiff1d(np.arange(len(cross)), sprayed)
+        parts = self._plant.parallel if spray else 1
+        whole = np.repeat(whole, parts)
+        lane = np.where(lanes[whole] >= 0, lanes[whole] + np.arange(len(whole)) % parts, -1)
         flow = [stay, cross[whole]]
-        weight = [flows.weight[stay], flows.weight[cross[whole]]]
+        weight = [flows.weight[stay], flows.weight[cross[whole]] / parts]
         rows = [
             links[stay],
-            self._over(links, cross, whole, picks[whole], tables, salted, rules, lanes),
+            self._over(links, cross, whole, picks[whole], tables, salted, rules, lane),
         ]
         if len(sprayed):
             counts = tables.count[tables.pair[sprayed]]
@@ -87,7 +90,7 @@ class Router:
             pick = np.arange(len(item)) - np.repeat(np.cumsum(counts) - counts, counts)
             flow.append(cross[item])
             weight.append(flows.weight[cross[item]] / np.repeat(counts, counts))
-            rows.append(self._over(links, cross, item, pick, tables, salted, rules, lanes))
+            rows.append(self._over(links, cross, item, pick, tables, salted, rules, None))
         return Ways(np.concatenate(flow), np.concatenate(weight), np.concatenate(rows))
 
     def _picks(
@@ -133,9 +136,12 @@ class Router:
         tables: _Tables,
         salted: Hashes,
         rules: Rules,
-        lanes: Indices,
+        fixed: Indices | None,
     ) -> Indices:
-        """The ways of the crossing flows `item`, each over the uplink `pick` of its pair."""
+        """The ways of the crossing flows `item`, each over the uplink `pick` of its pair.
+
+        `fixed` is the cable down from the spine, where it is 0 or more.
+        """
         pair = tables.pair[item]
         found = links[cross[item]]
         uplink = tables.port[pair, pick]
@@ -146,7 +152,8 @@ class Router:
         if self._plant.routing == "hash":
             again = _mix(salted[item] ^ self._salts[self._plant.leaves + spine])
             lane = (again % choices.astype(np.uint64)).astype(np.intp)
-        lane = np.where(lanes[item] >= 0, lanes[item], lane)
+        if fixed is not None:
+            lane = np.where(fixed >= 0, fixed, lane)
         down = tables.down[spine, tables.dst[pair], lane % choices]
         lost = (tables.count[pair] == 0) | (down < 0)
         found[:, 1] = np.where(lost, self.dead, uplink)

@@ -168,6 +168,35 @@ def tour(kind: str) -> Scenario:
     return parse(text, f"{kind}.toml")
 
 
+def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario:
+    """The same with another number of hosts or another seed.
+
+    With another number of hosts, jobs keep their share of them. A fault of a node that is not there
+    any more strikes another one. Raises ScenarioError.
+    """
+    if seed is not None:
+        scenario = msgspec.structs.replace(scenario, seed=seed)
+    if hosts is None or hosts == scenario.topology.hosts:
+        return scenario
+    if hosts % 4:
+        raise ScenarioError(f"{hosts} hosts: take a multiple of 4, so that leaves can be filled")
+    before = scenario.topology.hosts
+    return msgspec.structs.replace(
+        scenario,
+        topology=msgspec.structs.replace(scenario.topology, hosts=hosts),
+        job=tuple(
+            msgspec.structs.replace(job, hosts=max(2, job.hosts * hosts // before))
+            if job.hosts
+            else job
+            for job in scenario.job
+        ),
+        fault=tuple(
+            msgspec.structs.replace(fault, where="") if hosts < before else fault
+            for fault in scenario.fault
+        ),
+    )
+
+
 def _hint(message: str) -> str:
     _, _, rest = message.partition("unknown field `")
     unknown = rest.partition("`")[0]
