@@ -182,7 +182,7 @@ def test_a_wrong_type_in_the_configuration_is_refused_with_its_place(tmp_path: P
         ("interval_s = nan", r"\$\.interval_s`: write 0\.1 to 3600 seconds"),
         ('color = "blue"', r"\$\.color`: write auto, truecolor, 256, 16 or none"),
         ("[prometheus]\nhistory_minutes = -1", r"history_minutes`: write 0 to 1440 minutes"),
-        ("[thresholds.ecmp_collision]\nhot_util = 80", r"hot_util`: write 0 to 1, a share"),
+        ("[thresholds.ecmp_groups]\nhot_util = 80", r"hot_util`: write 0 to 1, a share"),
         ("[thresholds.node_lost]\nafter_s = -1.0", r"after_s`: write 0 to 86400 seconds"),
     ],
 )
