@@ -35,6 +35,8 @@ def said_by_a_probe(root: Path) -> list[bytes]:
     fs = HostFS(str(root))
     lines: list[bytes] = []
     sources = [registry.load(name)(fs) for name in registry.SOURCES]
+    for source in sources:
+        source.deadline_s = 30.0  # a busy machine is not what is looked at here
     Probe(sources, lines.append, ABOUT).run(1)
     return lines
 
