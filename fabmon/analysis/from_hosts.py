@@ -159,7 +159,7 @@ class FromHosts:
 
     def _confidence(self, queue: _Queue, active: int) -> float:
         """Few senders, sums that agree and marks that nothing else explains say it more surely."""
-        sure = 0.8 if queue.by == "marks" else 0.7
+        sure = 0.75 if queue.by == "marks" else 0.7
         if len(queue.senders) <= 0.25 * active:
             sure += 0.05
         if queue.inside >= 0.95 and queue.by == "marks":

@@ -171,15 +171,18 @@ class Loads:
             counts: Mask = np.logical_and(queued, top >= t.used_util)
             if not counts.any():
                 return None
+            # Pause goes where marks do not: its root gets a second more to show itself.
+            more = 1 if kind == "pause" else 0
             leads = counts & (known >= _LEADS * top) & ~passes_on
             hot_ticks = leads.sum(axis=1)
             full_ticks = (counts & (known >= t.full_util) & ~passes_on).sum(axis=1)
             level = _level(own, alive, counts)
             with np.errstate(invalid="ignore"):
                 alike = level >= _ALIKE * np.nanmax(level)
-            was_full = bool((alike & (full_ticks >= t.full_ticks)).any())
+            full = full_ticks >= t.full_ticks + more
+            was_full = bool((alike & full).any())
             always = hot_ticks == counts.sum()
-            hot = alike & ((always & (hot_ticks >= t.hot_ticks)) | (full_ticks >= t.full_ticks))
+            hot = alike & ((always & (hot_ticks >= t.hot_ticks + more)) | full)
         else:
             hot_ticks = (known >= t.hot_util).sum(axis=1)
             hot = hot_ticks >= t.hot_ticks

@@ -153,12 +153,15 @@ class LinkHealth:
             named = self._named(sight, row)
             lossy = self._is_lossy(sight, row)
             cause = "degraded_link" if lossy else "error_burst"
+            filled = not errors[row].any()
             often = "loses much of what it carries to" if lossy else "receives"
             yield self._condition(
                 sight,
                 row,
                 cause,
-                f"{often} damaged data, up to {worst:,.0f} errors/s{named}",
+                f"{often} damaged data: an error counter ran into its maximum"
+                if filled
+                else f"{often} damaged data, up to {worst:,.0f} errors/s{named}",
                 (
                     Evidence("errors, at most", round(worst), "/s"),
                     Evidence("ticks with errors", int((errors[row] > 0).sum()), "of 10"),

@@ -31,7 +31,7 @@ class Oversubscription:
             if load.group.is_inward or load.lost >= self._t.lost_min or load.is_lone:
                 continue
             more = _below_to_above(sight, load) > _MORE
-            seen = load.queue and (load.is_full or more)
+            seen = load.queue and (more or load.mean >= _FULL)
             if seen or (more and load.mean >= _FULL):
                 yield _condition(sight, load)
 

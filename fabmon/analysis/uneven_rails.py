@@ -19,6 +19,7 @@ from fabmon.analysis.words import percent
 from fabmon.fabric.moment import Floats
 
 _IDLE = 0.05
+_ALONE_TICKS = 10
 _HINT = 0.4
 """Share of `lost_min` over the whole window that makes a host worth a look."""
 
@@ -56,7 +57,9 @@ class UnevenRails:
     def _level(self, sent: Floats) -> Floats | None:
         """[rails] mean utilisation, where some rail is low in each of the last active ticks."""
         top = sent.max(axis=0)
-        active = sent[:, top > self._t.busy_util][:, -self._t.of_ticks :]
+        active = sent[:, top > self._t.busy_util]
+        active_ticks = active.shape[1]
+        active = active[:, -self._t.of_ticks :]
         if active.shape[1] < self._t.of_ticks:
             return None
         level: Floats = active.mean(axis=1)
@@ -68,6 +71,9 @@ class UnevenRails:
         usual = np.median(active, axis=0)
         beside = (~low).sum() == 1 and (usual > _IDLE * active.max(axis=0)).any()
         beside &= len(level) > 2
+        # One rail alone may be something else's while the job computes.
+        if (~low).sum() == 1 and len(level) > 2 and active_ticks < _ALONE_TICKS:
+            return None
         steady = (active[low] < self._t.low * active.max(axis=0)).all()
         return level if steady and not beside else None
 

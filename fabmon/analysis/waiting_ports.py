@@ -16,6 +16,7 @@ from fabmon.fabric.model import SWITCH
 _STUCK = 0.9
 _STORM = 0.5
 _HOT = 0.8
+_HOSTS = ("host_pcie_limit", "oversubscription")
 
 
 def waiting_ports(sight: Sight) -> Iterator[Condition]:
@@ -93,6 +94,7 @@ def _storming_switches(sight: Sight) -> Iterator[Condition]:
             lost=round(share, 3),
             victims=tuple(structure.fabric.ports[row].id for row in victims),
             unseen="which of its ports is congested",
+            unless=("ecmp_collision", "incast", "pause_deadlock", "slow_receiver", *_HOSTS),
         )
 
 

@@ -34,6 +34,8 @@ class Said:
     confidence: float
     until: int | None = None
     victims: set[str] = field(default_factory=set)
+    later: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """The ports that it lights, by second, where no switch is watched."""
 
 
 @dataclass
@@ -98,6 +100,9 @@ def play(scenario: Scenario, seconds: int) -> Played:
                 open_now.pop(finding.key).until = now
         for finding in scene.findings:
             open_now[finding.key].victims.update(finding.victims)
+            if scenario.topology.visible == "hosts":
+                lit = tuple(fabric.ports[row].id for row in finding.rows)
+                open_now[finding.key].later[now] = lit
         played.plain += [(now, fabric.ports[row].id) for row in plain.flags(scene.moment)]
     played.truths = feed.truth
     name = plant.port_id

@@ -59,7 +59,8 @@ queues, those of healthy hashing included (tests/score/congestion.py).
   twice. Left out are collisions of links that have a queue for too short a time to be demanded, and
   those on the way to a polarization that is recognised some seconds later.
 - *Recall*: of what lasted 8 s or more, how much was found. A link that is as full as the one that
-  feeds it counts as found when that one's finding names it.
+  feeds it counts as found when that one's finding names it; from hosts alone, a finding that is
+  open and comes to name the senders of one more link has found it.
 - *Time* is from the first second in which the fault made a difference to any counter, at one sample
   a second.
 - The *plain rule* (any link above 90 % of line rate for 5 s) knows no causes: it is right when

@@ -1,0 +1,50 @@
+"""The scorer itself, and that what it measures does not rot: a few seeds of `make score`."""
+
+from __future__ import annotations
+
+import pytest
+
+from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
+from tests.score import draw
+from tests.score.match import Expected, score
+from tests.score.play import Said, play
+from tests.score.table import report
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5, 7])
+def test_a_drawn_fabric_is_judged_right(seed: int) -> None:
+    result = score(play(draw.scenario(seed), draw.SECONDS))
+    assert [said.text for said in result.wrong] == []
+    assert [each.cause for each in result.expected if each.must and not each.found] == []
+
+
+def test_a_drawn_fabric_is_the_same_every_time() -> None:
+    assert draw.scenario(17) == draw.scenario(17)
+
+
+def test_a_finding_in_the_wrong_place_is_wrong_and_does_not_find() -> None:
+    fault = Fault(kind="degraded_link", at=5.0, where="leaf1/up1")
+    topology = Topology(hosts=8, rails=2, routing="spray")
+    played = play(Scenario(topology=topology, job=(Job(demand=0.5),), fault=(fault,)), 20)
+    (said,) = played.said
+    elsewhere = Said(said.second, said.cause, "leaf2/swp9", ("leaf2/swp9",), "", 1.0)
+    played.said = [elsewhere]
+    result = score(played)
+    assert result.wrong == [elsewhere]
+    assert found(result.expected) == []
+    played.said = [said, Said(said.second + 1, said.cause, said.subject, said.ports, "", 1.0)]
+    result = score(played)
+    assert len(result.wrong) == 1, "what is told twice is wrong once"
+    assert found(result.expected) == ["degraded_link"]
+
+
+def test_collisions_of_healthy_hashing_are_read_from_the_queues() -> None:
+    topology = Topology(hosts=16, rails=2, routing="hash")
+    played = play(Scenario(topology=topology, job=(Job(demand=0.8, payload_gb=80.0),)), 30)
+    result = score(played)
+    assert {each.cause for each in result.expected if each.must} == {"ecmp_collision"}
+    assert "| ecmp_collision |" in report([result], [], [])
+
+
+def found(expected: list[Expected]) -> list[str]:
+    return [each.cause for each in expected if each.found]
