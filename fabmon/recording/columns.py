@@ -35,7 +35,7 @@ _LEVEL = 1
 """zstd's: the higher ones take twice the time for 2 %."""
 _ZSTD_SINGLE_SEGMENT = b"\x28\xb5\x2f\xfd\xa0"
 _ZSTD_BLOCK = 1 << 17
-_SAMPLED_ROWS = 16
+_SAMPLED_ROWS = 24
 _EXACT = 2.0**52
 """Beyond this a double does not hold every integer: such a column predicts nothing."""
 _BIAS = 1022
