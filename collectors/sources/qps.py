@@ -37,6 +37,8 @@ _PATH = "/usr/sbin:/sbin:/usr/local/sbin:/opt/mellanox/iproute2/sbin"
 _PATIENCE_S = 10.0
 _MOST_ROWS = 4096
 _CONNECTED = ("RC", "UC")
+_BITS = 0xFFFFFF
+"""Queue pair and packet sequence numbers have 24 bits. iWARP connections have no remote number."""
 _JOB = re.compile(r"/job_(\d{1,18})(?:/|$)", re.MULTILINE)
 _NOT_THERE = ("NETLINK_RDMA", "Unknown argument", "not supported")
 
@@ -125,15 +127,15 @@ def pairs(text: str) -> List[Pair]:
                 str(row["type"]),
                 int(row.get("pid", 0)),
                 str(row.get("comm", "")),
-                int(row.get("sq-psn", 0)),
-                int(row.get("rq-psn", 0)),
+                int(row.get("sq-psn", 0)) & _BITS,
+                int(row.get("rq-psn", 0)) & _BITS,
             )
             for row in rows
-            if row.get("type") in _CONNECTED and row.get("state") == "RTS" and "rqpn" in row
+            if row.get("type") in _CONNECTED and row.get("state") == "RTS" and row.get("rqpn")
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failed(f"rdma printed something else than queue pairs: {error!r}") from error
-    return sorted(found)
+    return sorted(pair for pair in found if 0 <= pair.lqpn <= _BITS and 0 < pair.rqpn <= _BITS)
 
 
 def _info(port: str, told: List[Pair], most: int, jobs: Dict[int, str]) -> Dict[str, Any]:
