@@ -10,47 +10,20 @@ from rich.cells import cell_len
 
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.moment import Floats
-from fabmon.fabric.queue_pairs import QueuePairs, queue_pairs_of
 from fabmon.tui.palette import Depth
 from fabmon.tui.stage import Stage
 from fabmon.tui.text import flows
-from tests.connections import Wires
-from tests.making import hello
+from tests.connections import ring, told
 from tests.tui import golden
 from tests.tui.running import running
 from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION
 
 SEQ = 70
-HOSTS = [f"gpu{n:03d}" for n in range(1, 9)]
+HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
 
 
-def told(wires: Wires, *silent: str) -> tuple[tuple[str, QueuePairs], ...]:
-    """What hosts of eight NICs tell."""
-    found = []
-    for host in HOSTS:
-        said = hello(*(wires.told(f"{host}/mlx5_{rail}") for rail in range(8)))
-        pairs = queue_pairs_of(said)
-        if host not in silent and pairs is not None:
-            found.append((host, pairs))
-    return tuple(found)
-
-
-def ring() -> Wires:
-    """A ring over the hosts on every rail, two queue pairs a connection."""
-    wires = Wires()
-    for rail in range(8):
-        for place, host in enumerate(HOSTS):
-            after = HOSTS[(place + 1) % len(HOSTS)]
-            for qp in range(2):
-                own = 1000 * rail + 100 * place + 7 * qp + 64
-                wires.connect(
-                    f"{host}/mlx5_{rail}", f"{after}/mlx5_{rail}", own, own + 50, job="8812"
-                )
-    return wires
-
-
-TALKING = replace(COLLISION, told=told(ring()))
+TALKING = replace(COLLISION, told=told(ring(HOSTS), HOSTS))
 
 
 def page(world: World, width: int, row: int | None = None) -> str:
@@ -88,11 +61,11 @@ def test_a_nic_has_its_own_flows_and_no_doubt() -> None:
 
 
 def test_where_a_host_does_not_tell_what_is_open_is_said() -> None:
-    wires = ring().end("gpu001/mlx5_0", 5, 6, job="8812")
+    wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6, job="8812")
     alike = wires.connect("gpu002/mlx5_7", "gpu005/mlx5_7", 9, 8).connect(
         "gpu003/mlx5_7", "gpu006/mlx5_7", 9, 8
     )
-    said = page(replace(COLLISION, told=told(alike, "gpu004")), 79)
+    said = page(replace(COLLISION, told=told(alike, HOSTS, "gpu004")), 79)
     golden.check("flows-partly-known-80", said)
     assert "one of 2" in said
     assert "unknown" in said
