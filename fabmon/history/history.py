@@ -135,7 +135,7 @@ class History:
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._wire_up()
         self._series.advance(now_s)
-        self._bursts.accept(tick.bursts, tick.time_ns)
+        self._bursts.accept(tick.answers, tick.time_ns)
         return self._moment(tick, now_s)
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
