@@ -19,6 +19,9 @@ from fabmon.fabric.messages import TracedPath
 from fabmon.fabric.model import Fabric, Port
 
 
+_MOST_HOPS = 64
+
+
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
     """Who answered at a TTL: `addresses`, none where nobody did, several where packets of one flow
     go several ways. `rtt_ms` is of the quickest answer.
@@ -66,8 +69,9 @@ def name_path(
     """A path with the names of what it crosses. Hops behind the last answer are left out."""
     hops: list[Hop] = []
     before, leaving = src.node, _port(fabric, src.node, src.port)
-    answered = max((ttl for ttl, hop in enumerate(path.hops, 1) if hop), default=0)
-    for ttl, answers in enumerate(path.hops[:answered], 1):
+    told = [[each for each in hop if parsed(each[0])] for hop in path.hops[:_MOST_HOPS]]
+    answered = max((ttl for ttl, hop in enumerate(told, 1) if hop), default=0)
+    for ttl, answers in enumerate(told[:answered], 1):
         who = tuple(dict.fromkeys(address for address, _ in answers))
         node = _node(addresses, dst, before, leaving, who)
         if hops:

@@ -28,6 +28,7 @@ _SWITCHES_S = 5.0
 _FLOW_S = 3.0
 _LEAST_S, _MOST_S = 30.0, 120.0
 _ROOM_S = 5.0
+_MOST_NOTES = 4
 
 
 class Wanted(NamedTuple):
@@ -56,6 +57,7 @@ class _Heard:
         self.fabric = Fabric(0, (), (), ())
         self.hellos: dict[str, Hello] = {}
         self.states = {host.name: (NodeState.QUEUED, "") for host in hosts}
+        self.asked: frozenset[int] = frozenset()
         self.paths: dict[int, TracedPath] = {}
         self.notes: list[str] = []
         self.error = ""
@@ -70,9 +72,9 @@ class _Heard:
             self.states[status.node] = (status.state, status.reason)
         for _, part in tick.answers:
             if isinstance(part, Trace):
-                if part.path is not None:
+                if part.path is not None and part.path.sport in self.asked:
                     self.paths[part.path.sport] = part.path
-                if part.note and part.note not in self.notes:
+                if part.note and len(self.notes) < _MOST_NOTES:
                     self.notes.append(part.note)
                 self.error = self.error or part.error
                 self.is_done = self.is_done or part.done
@@ -109,6 +111,7 @@ async def follow(
                 raise NotTraced(heard.why(name))
         src, dst = await _endpoints(feed, heard, wanted)
         sports = wanted.sports or DEFAULT_SPORTS
+        heard.asked = frozenset(sports)
         seconds = min(_MOST_S, max(_LEAST_S, _FLOW_S * len(sports) * wanted.probes))
         refused = feed.trace(
             wanted.src,

@@ -69,7 +69,7 @@ def _head(record: TraceRecord) -> Iterator[str]:
             "default": f"no queue pairs between them are known: {count} source ports from 49152 on",
         }
         yield whose[record.sports_from]
-    yield "hop, time to its answer, node, its ports in → out, the address that it answers from"
+    yield "hop, time of its answer, node, ports in → out, address of the answer"
 
 
 def _paths(paths: Sequence[Path]) -> Iterator[str]:

@@ -174,6 +174,12 @@ def test_a_destination_that_is_silent_is_told_with_the_port_that_it_is_behind() 
     assert net.path("", "", "", end="silent").text == "no hop answers"
 
 
+def test_what_is_no_address_and_hops_without_end_are_left_out() -> None:
+    path = Net().path("10.1.1.0", "\x1b[31m", *["10.2.3.1"] * 200)
+    assert path.hops[1].addresses == ()
+    assert len(path.hops) == 64
+
+
 def test_an_address_that_several_nodes_have_is_nobodys() -> None:
     net = Net()
     hellos = {**net.hellos, "gpu2": hello(port("eth0"), addresses_of("eth0", "10.0.0.1/32"))}
