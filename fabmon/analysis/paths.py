@@ -18,7 +18,6 @@ from fabmon.fabric.endpoints import Endpoint
 from fabmon.fabric.messages import TracedPath
 from fabmon.fabric.model import Fabric, Port
 
-
 _MOST_HOPS = 64
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
@@ -28,6 +29,7 @@ _SWITCHES_S = 5.0
 _FLOW_S = 3.0
 _LEAST_S, _MOST_S = 30.0, 120.0
 _ROOM_S = 5.0
+_USUAL_S = 5
 _MOST_NOTES = 4
 
 
@@ -126,6 +128,10 @@ async def follow(
         )
         if refused:
             raise NotTraced(refused)
+        if sys.stderr.isatty():
+            patience_s = max(_USUAL_S, len(sports) * wanted.probes)
+            said = f"fabmon: following {len(sports)} source ports, some {patience_s:g} s"
+            print(said, file=sys.stderr)
 
         def is_over() -> bool:
             return heard.is_done or heard.has_failed(wanted.src)
