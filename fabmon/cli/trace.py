@@ -18,8 +18,6 @@ from fabmon.cli.topology import given, topology_option
 if TYPE_CHECKING:
     from fabmon.fabric.model import Host
 
-_MOST_SPORTS = 32
-
 
 @click.command()
 @click.argument("src", metavar="A")
@@ -32,7 +30,8 @@ _MOST_SPORTS = 32
     type=click.IntRange(1, 65535),
     multiple=True,
     metavar="PORT",
-    help="UDP source port of a flow, as often as wanted.  [default: 49152 to 49159]",
+    help="UDP source port of a flow, as often as wanted.  [default: those of the queue pairs"
+    " between A and B, else 49152 to 49159]",
 )
 @click.option("--from-port", metavar="PORT", help="Port of A, as in mlx5_0, eth2 or r0.")
 @click.option("--to-port", metavar="PORT", help="Port of B.  [default: of the same rail]")
@@ -97,15 +96,15 @@ def trace(
     """
     from fabmon.cli import headless
     from fabmon.cli.config import load
-    from fabmon.cli.tracing import NotTraced, Wanted, follow
+    from fabmon.cli.tracing import MOST_SPORTS, NotTraced, Wanted, follow
     from fabmon.history.history import History
     from fabmon.report.trace import trace_json, trace_table
 
     settings = load(config)
     headless.log_to_stderr()
     watched = _watched(named(hosts, nodesets), src, dst)
-    if len(set(sports)) > _MOST_SPORTS:
-        raise UsageError(f"--sport: {len(set(sports))} source ports, {_MOST_SPORTS} at most")
+    if len(set(sports)) > MOST_SPORTS:
+        raise UsageError(f"--sport: {len(set(sports))} source ports, {MOST_SPORTS} at most")
     topology = given(settings, config, topologies)
     path = str(ssh_config) if ssh_config else settings.ssh_config
     history = History(watched, 1.0, settings.management_ports, topology=topology)

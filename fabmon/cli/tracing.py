@@ -11,9 +11,12 @@ from typing import NamedTuple
 from fabmon.analysis.paths import name_path, parallel, spreads
 from fabmon.cli.errors import UsageError
 from fabmon.fabric.addresses import Addresses
+from fabmon.fabric.between import Between, between
 from fabmon.fabric.endpoints import Endpoint, NoEndpoint, endpoints
+from fabmon.fabric.flows import NO_CONNECTIONS
 from fabmon.fabric.messages import Hello, Trace, TracedPath
 from fabmon.fabric.model import Fabric, Host
+from fabmon.fabric.queue_pairs import SOURCE
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
@@ -22,9 +25,11 @@ from fabmon.report.trace import TraceRecord
 
 DPORT = 4791
 DEFAULT_SPORTS = tuple(range(0xC000, 0xC008))
+MOST_SPORTS = 32
 
 _HOSTS_S = 30.0
 _ADDRESSES_S = 3.0
+_PAIRS_S = 3.0
 _SWITCHES_S = 5.0
 _FLOW_S = 3.0
 _LEAST_S, _MOST_S = 30.0, 120.0
@@ -57,6 +62,8 @@ class _Heard:
         self._history = history
         self.time_ns = 0
         self.fabric = Fabric(0, (), (), ())
+        self.connections = NO_CONNECTIONS
+        self.told_pairs: set[str] = set()
         self.hellos: dict[str, Hello] = {}
         self.states = {host.name: (NodeState.QUEUED, "") for host in hosts}
         self.asked: frozenset[int] = frozenset()
@@ -68,7 +75,10 @@ class _Heard:
     def accept(self, tick: Tick) -> None:
         """Take a tick."""
         self.time_ns = tick.time_ns
-        self.fabric = self._history.accept(tick).fabric
+        moment = self._history.accept(tick)
+        self.fabric, self.connections = moment.fabric, moment.connections
+        self.told_pairs |= self.connections.flows.told
+        self.told_pairs |= {node for node, each in tick.notices if each.source == SOURCE}
         self.hellos.update(tick.hellos)
         for status in tick.statuses:
             self.states[status.node] = (status.state, status.reason)
@@ -111,8 +121,16 @@ async def follow(
         for name in ends:
             if not heard.is_up(name):
                 raise NotTraced(heard.why(name))
+        known = None if wanted.sports else await _queue_pairs(feed, heard, wanted)
+        if known is not None:
+            wanted = wanted._replace(from_port=known.src, to_port=known.dst)
         src, dst = await _endpoints(feed, heard, wanted)
-        sports = wanted.sports or DEFAULT_SPORTS
+        theirs = known.sports if known is not None else DEFAULT_SPORTS
+        sports = wanted.sports or theirs[:MOST_SPORTS]
+        if len(theirs) > len(sports) and not wanted.sports:
+            heard.notes.append(
+                f"the first {len(sports)} of {len(theirs)} source ports: --sport names others"
+            )
         heard.asked = frozenset(sports)
         seconds = min(_MOST_S, max(_LEAST_S, _FLOW_S * len(sports) * wanted.probes))
         refused = feed.trace(
@@ -144,7 +162,9 @@ async def follow(
             raise NotTraced(heard.why(wanted.src) if heard.has_failed(wanted.src) else silent)
         switches = [host.name for host in hosts if host.name not in ends]
         await _until(feed, heard, lambda: _are_known(heard, switches), _SWITCHES_S)
-    return _record(heard, wanted, src, dst, switches)
+    sports_from = "default" if known is None else "queue pairs"
+    sports_from = "option" if wanted.sports else sports_from
+    return _record(heard, wanted, src, dst, switches, sports_from)
 
 
 def _are_known(heard: _Heard, names: Sequence[str]) -> bool:
@@ -161,6 +181,19 @@ async def _until(
                 heard.accept(await anext(feed))
     except TimeoutError:
         return
+
+
+async def _queue_pairs(feed: LiveFeed, heard: _Heard, wanted: Wanted) -> Between | None:
+    """Those between the hosts, once both have said what they have, or that they cannot say."""
+    await _until(feed, heard, lambda: {wanted.src, wanted.dst} <= heard.told_pairs, _PAIRS_S)
+    return between(
+        heard.fabric,
+        heard.connections.flows,
+        wanted.src,
+        wanted.dst,
+        wanted.from_port,
+        wanted.to_port,
+    )
 
 
 async def _endpoints(feed: LiveFeed, heard: _Heard, wanted: Wanted) -> tuple[Endpoint, Endpoint]:
@@ -193,7 +226,12 @@ def _find_endpoints(heard: _Heard, wanted: Wanted) -> tuple[Endpoint, Endpoint]:
 
 
 def _record(
-    heard: _Heard, wanted: Wanted, src: Endpoint, dst: Endpoint, switches: Sequence[str]
+    heard: _Heard,
+    wanted: Wanted,
+    src: Endpoint,
+    dst: Endpoint,
+    switches: Sequence[str],
+    sports_from: str,
 ) -> TraceRecord:
     addresses = Addresses(heard.fabric, heard.hellos)
     paths = [
@@ -216,7 +254,7 @@ def _record(
         dst=dst,
         dport=DPORT,
         dscp=wanted.dscp,
-        sports_from="option" if wanted.sports else "default",
+        sports_from=sports_from,
         paths=paths,
         spreads=spreads(heard.fabric, paths),
         notes=notes,

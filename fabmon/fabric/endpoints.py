@@ -62,7 +62,7 @@ def _candidates(
 ) -> list[tuple[Port, Own]]:
     ports = [port for port in node.ports if port.role == RAIL]
     if name is not None:
-        ports = [port for port in node.ports if name in _names(port)]
+        ports = [port for port in node.ports if name in names_of(port)]
         if not ports:
             known = ", ".join(port.name for port in node.ports) or "none"
             raise NoEndpoint(f"{option}: {node.name} has no port {name}; it has: {known}")
@@ -89,7 +89,8 @@ def _candidates(
     )
 
 
-def _names(port: Port) -> set[str]:
+def names_of(port: Port) -> set[str]:
+    """What a person may call a port: its name, its column, its interface, its RDMA device."""
     facts = {str(port.info[key]) for key in ("netdev", "rdma", "bond") if key in port.info}
     return {port.name, port.label, port.id, *facts}
 
