@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from collectors.wire import Object
+from fabmon.fabric.queue_pairs import QueuePairs, queue_pairs_of
+from tests.making import hello
 
 Pair = dict[str, Any]
 
@@ -44,3 +47,31 @@ class Wires:
         info = {key: [pair[key] for pair in pairs] for key in keys}
         about = {"port": name, "count": len(pairs), "processes": self._processes[port]}
         return Object(f"qps/{name}", "queue_pairs", None, {**info, **about}, ())
+
+
+RAILS = 8
+
+
+def ring(hosts: Sequence[str]) -> Wires:
+    """A ring over the hosts on every rail, two queue pairs a connection."""
+    wires = Wires()
+    for rail in range(RAILS):
+        for place, host in enumerate(hosts):
+            after = hosts[(place + 1) % len(hosts)]
+            for qp in range(2):
+                own = 1000 * rail + 100 * place + 7 * qp + 64
+                wires.connect(
+                    f"{host}/mlx5_{rail}", f"{after}/mlx5_{rail}", own, own + 50, job="8812"
+                )
+    return wires
+
+
+def told(wires: Wires, hosts: Sequence[str], *silent: str) -> tuple[tuple[str, QueuePairs], ...]:
+    """What those hosts tell of their NICs; the silent ones do not."""
+    found = []
+    for host in hosts:
+        said = hello(*(wires.told(f"{host}/mlx5_{rail}") for rail in range(RAILS)))
+        pairs = queue_pairs_of(said)
+        if host not in silent and pairs is not None:
+            found.append((host, pairs))
+    return tuple(found)

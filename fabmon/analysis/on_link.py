@@ -43,20 +43,25 @@ class OnLink:
     `flows` are places in the moment's flow table, those of the port that sends most first. They are
     on the link where it `is_exact`, else they may be. `unsure` are flows of those who can send into
     it whose other end is not known. `sports` are their distinct UDP source ports, 0 when they
-    cannot be worked out. Of the `senders`, the hosts that can send into it, `told` tell their queue
-    pairs. Where none does, `moving` are NICs that were seen to move with the link over `ticks`
-    ticks; it sends in `way`.
+    cannot be worked out. Of the `senders`, the hosts that can send into it, the `silent` do not
+    tell their queue pairs. Where none does, `moving` are NICs that were seen to move with the link
+    over `ticks` ticks; they do so in `way`.
     """
 
     flows: Rows
     is_exact: bool
     unsure: int
     sports: int
-    senders: int
-    told: int
+    senders: frozenset[str]
+    silent: frozenset[str]
     moving: tuple[Moving, ...] = ()
     way: str = "tx"
     ticks: int = 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether anybody who can send into it tells queue pairs."""
+        return self.silent != self.senders
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +90,12 @@ def who(moment: Moment, rows: Sequence[int], way: str = "tx") -> OnLink | None:
     picked, unsure = _picked(moment, ends)
     names = moment.fabric.ports
     can_send = np.flatnonzero(np.any([each.src for each in ends], axis=0)).tolist()
-    senders = {names[row].node for row in can_send}
-    told = senders & table.told
+    senders = frozenset(names[row].node for row in can_send)
+    silent = senders - table.told
     is_exact = all(each.is_exact for each in ends)
     moving: tuple[Moving, ...] = ()
     seen_way, ticks = "tx", 0
-    if not told and not is_exact:
+    if silent == senders and not is_exact:
         seen_way = "tx" if ends[0].leaves else "rx"
         near = np.flatnonzero(ends[0].src if ends[0].leaves else ends[0].dst)
         moving, ticks = moving_with(moment, rows[0], way, near, seen_way)
@@ -99,8 +104,8 @@ def who(moment: Moment, rows: Sequence[int], way: str = "tx") -> OnLink | None:
         is_exact,
         unsure,
         table.distinct_sports(picked),
-        len(senders),
-        len(told),
+        senders,
+        silent,
         moving,
         seen_way,
         ticks,

@@ -106,10 +106,6 @@ class Connections:
         return sorted(pairs, key=lambda pair: -pair.flows)
 
 
-NO_CONNECTIONS = Connections(Fabric(0, (), (), ()), {})
-"""Of a fabric that nobody has told of."""
-
-
 def join(fabric: Fabric, told: Mapping[str, QueuePairs]) -> FlowTable:
     """All queue pairs of all nodes, joined. Those of ports that are not there are left out."""
     rows = {(port.node, port.name): port.row for port in fabric.ports if port.node}

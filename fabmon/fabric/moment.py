@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.bursts import BurstSamples
-from fabmon.fabric.flows import NO_CONNECTIONS, Connections
+from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import NodeStatus
@@ -92,9 +92,9 @@ class Moment:
     age_s: Floats
     saturated: NDArray[np.bool_]
     past: Past
+    connections: Connections
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
-    connections: Connections = NO_CONNECTIONS
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric sticks at its maximum: nobody knows its rate."""
