@@ -13,7 +13,7 @@ from fabmon.cli.errors import UsageError
 from fabmon.fabric.addresses import Addresses
 from fabmon.fabric.between import Between, between
 from fabmon.fabric.endpoints import Endpoint, NoEndpoint, endpoints
-from fabmon.fabric.flows import NO_CONNECTIONS
+from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Hello, Trace, TracedPath
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.queue_pairs import SOURCE
@@ -62,7 +62,7 @@ class _Heard:
         self._history = history
         self.time_ns = 0
         self.fabric = Fabric(0, (), (), ())
-        self.connections = NO_CONNECTIONS
+        self.connections = Connections(self.fabric, {})
         self.told_pairs: set[str] = set()
         self.hellos: dict[str, Hello] = {}
         self.states = {host.name: (NodeState.QUEUED, "") for host in hosts}
