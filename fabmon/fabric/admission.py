@@ -70,6 +70,7 @@ class _Facts(msgspec.Struct):
     members: Annotated[list[_Member], Meta(max_length=_MOST_HOPS)] | None = None
     destinations_count: _Count | None = None
     addresses: list[str] | None = None
+    over: list[str] | None = None
     default_route: bool | None = None
     pfc: str | None = None
     pfc_priorities: _Priorities | None = None

@@ -145,7 +145,7 @@ class History:
         if tick.hellos or is_other_fabric:
             self._connections = Connections(self._fabric, self._queue_pairs)
         self._series.advance(now_s)
-        self._bursts.accept(tick.bursts, tick.time_ns)
+        self._bursts.accept(tick.answers, tick.time_ns)
         return self._moment(tick, now_s)
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
