@@ -42,6 +42,7 @@ def test_only_connections_that_are_ready_to_send_are_told(tmp_path: Path) -> Non
             parts.queue_pair("mlx5_0", 10, 20, type="UD"),
             parts.queue_pair("mlx5_0", 11, 21, state="INIT"),
             parts.queue_pair("mlx5_0", 12, 22, state="ERR"),
+            parts.queue_pair("mlx5_0", 15, 0),
             parts.queue_pair("mlx5_0", 13, 23, type="UC"),
             {**parts.queue_pair("mlx5_0", 14, 24, comm="nvme_rdma"), "pid": 0},
         ]
@@ -66,8 +67,8 @@ def test_nobody_connected_is_a_count_of_zero_and_no_answer_is_none(tmp_path: Pat
 
 def test_a_node_of_many_queue_pairs_tells_4096_and_how_many_there_are(tmp_path: Path) -> None:
     tree = hosts.roce_host(tmp_path, hcas=3)
-    few = [parts.queue_pair("mlx5_0", n, n) for n in range(10)]
-    many = [parts.queue_pair(f"mlx5_{i}", n, n) for i in (1, 2) for n in range(5_000)]
+    few = [parts.queue_pair("mlx5_0", n, n + 1) for n in range(10)]
+    many = [parts.queue_pair(f"mlx5_{i}", n, n + 1) for i in (1, 2) for n in range(5_000)]
     tree.queue_pairs([*few, *many])
     infos = [item.info for item in ask("qps", tmp_path).objects]
     assert [info["count"] for info in infos] == [10, 5_000, 5_000]
