@@ -118,7 +118,7 @@ def effective_flows(moment: Moment, row: int, flows: float) -> tuple[Evidence, .
     picked = _picked(moment, [ends])[0] if ends is not None else np.empty(0, np.intp)
     if not len(picked):
         return (Evidence("effective flows", flows, "flows"),)
-    of = f"of {len(picked)} queue pairs"
+    of = f"of {len(picked)} QPs"
     sports = moment.connections.flows.distinct_sports(picked)
     told = Evidence("distinct UDP source ports", sports, of)
     return (Evidence("effective flows", flows, of), *((told,) if sports else ()))

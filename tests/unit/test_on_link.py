@@ -112,7 +112,7 @@ def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
 
 
 def test_effective_flows_stand_beside_the_queue_pairs_and_ports_where_they_are_known() -> None:
-    of = "of 32 queue pairs"
+    of = "of 32 QPs"
     assert effective_flows(MOMENT, row("leaf1/up5"), 3.6) == (
         Evidence("effective flows", 3.6, of),
         Evidence("distinct UDP source ports", found("leaf1/up5").sports, of),
