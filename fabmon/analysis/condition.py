@@ -11,6 +11,8 @@ from fabmon.analysis.sight import Sight
 NOTE = "note"
 WARNING = "warning"
 CRITICAL = "critical"
+SEVERITIES = (CRITICAL, WARNING, NOTE)
+"""The gravest first."""
 
 
 class Evidence(msgspec.Struct, frozen=True):

@@ -42,7 +42,13 @@ KEYS = (
         CURSOR,
         "open",
     ),
-    Key("back", "escape", "esc", "go back; at the top, clear the filter", label="back"),
+    Key(
+        "back",
+        "escape",
+        "esc",
+        "go back; at the top, let go of the finding, then clear the filter",
+        label="back",
+    ),
     Key("view('overview')", "1", "1", "overview: the heatmap of every link", title="Overview"),
     Key(
         "view('switches')",

@@ -8,6 +8,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
+from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
@@ -100,8 +101,14 @@ class Overview(StageScreen):
             self._draw_findings(scene)
         time = self.query_one("#time", Painted)
         if time.display:
+            chosen = self.stage.chosen(scene)
             lines = timeline(
-                scene, self.size.width, time.size.height, self.stage.palette, self.stage.paused
+                scene,
+                self.size.width,
+                time.size.height,
+                self.stage.palette,
+                self.stage.paused,
+                chosen.finding if chosen is not None else None,
             )
             time.show(lines, self.stage.palette.text)
         stroke, style = (
@@ -151,6 +158,7 @@ class Overview(StageScreen):
         stage = self.stage
         tone, digits = stage.palette, stage.choices.digits
         parts: list[list[Span]] = [[("Fabric", tone.strong)], *self.filter_part()]
+        parts += self.chosen_part()
         parts.append(legend(stage.heat, digits, tone))
         what = stage.heat.title
         if width < 84:
@@ -175,7 +183,7 @@ class Overview(StageScreen):
             [("Findings", tone.strong), (f" {count}" if count else "", tone.hot)]
         ]
         if not self.query_one("#left").display:
-            title += self.filter_part()
+            title += [*self.filter_part(), *self.chosen_part()]
         rule = self.title_rule(title, width)
         self.query_one("#findings-title", Painted).show([rule], tone.text)
         view.show(findings.panel(self.stage, scene, width - 1, height), tone.text, tone.cursor)
@@ -200,6 +208,24 @@ class Overview(StageScreen):
             self.call_after_refresh(self.paint)
 
     # What the person does.
+
+    def focus_next(self, selector: str | type[Widget] = "*") -> Widget | None:
+        """The next panel; the findings' cursor then points."""
+        return self._focused(super().focus_next(selector))
+
+    def focus_previous(self, selector: str | type[Widget] = "*") -> Widget | None:
+        """The panel before; the findings' cursor then points."""
+        return self._focused(super().focus_previous(selector))
+
+    def _focused(self, panel: Widget | None) -> Widget | None:
+        if isinstance(panel, LineView):
+            panel.point()
+        return panel
+
+    def on_screen_resume(self) -> None:
+        """The cursor of the findings is where it was left, in whichever view."""
+        self.query_one("#findings", LineView).selected = self.chosen_target()
+        super().on_screen_resume()
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
         """The cursor is on another port."""
