@@ -20,7 +20,7 @@ def test_the_page_about_keys_is_made_from_the_keys() -> None:
 
 
 def test_no_key_means_two_things_in_one_place() -> None:
-    for where in (keys.OVERVIEW, keys.CHART):
+    for where in (keys.OVERVIEW, keys.CHART, keys.FINDING, keys.WATERFALL):
         scopes = {where, keys.CURSOR, keys.EVERYWHERE}
         used = Counter(
             part for key in keys.KEYS if key.where in scopes for part in key.keys.split(",")
@@ -34,7 +34,16 @@ def test_keys_that_terminals_and_tmux_take_are_left_alone() -> None:
 
 
 def test_help_of_every_view() -> None:
-    for view in ("overview", "switches", "nodes", "findings", "node", "port", "finding"):
+    for view in (
+        "overview",
+        "switches",
+        "nodes",
+        "findings",
+        "node",
+        "port",
+        "finding",
+        "waterfall",
+    ):
         lines = text.page(view, 78, palette(Depth.NONE))
         assert all(len(line.text) <= 78 for line in lines)
         golden.check(f"help-page-{view}", "\n".join(line.text for line in lines))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
-from rich.cells import cell_len
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
@@ -113,19 +112,9 @@ def entry(
     for text in wrap(finding.text, width - 4):
         lines.append(line((f"   {text}", palette.text), target=target))
     if finding.victims:
-        text = "→ " + several(finding.victims, width - 6)
+        text = "→ " + words.several(finding.victims, width - 6)
         lines.append(line((f"   {fit(text, width - 4)}", palette.dim), target=target))
     return lines
-
-
-def several(names: Sequence[str], width: int) -> str:
-    """As many names as `width` cells hold, and how many more there are."""
-    for count in range(len(names), 1, -1):
-        left = len(names) - count
-        said = ", ".join(names[:count]) + (f" and {left} more" if left else "")
-        if cell_len(said) <= width:
-            return said
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _nothing(stage: Stage, scene: Scene, width: int) -> list[Line]:
