@@ -183,9 +183,12 @@ class FabmonApp(App[None]):
 
     def on_pointed(self, event: Pointed) -> None:
         """Mark the links of a finding while it is the one pointed at last."""
-        if isinstance(event.target, FindingTarget) and event.target.key != self.stage.chosen_key:
-            self.stage.choose(event.target.key)
-            self.repaint()
+        if not isinstance(event.target, FindingTarget):
+            return
+        self.stage.choose(event.target.key)
+        self.repaint()
+        if isinstance(self.screen, Overview):
+            self.screen.reveal_chosen()
 
     def on_burst_wanted(self, event: BurstWanted) -> None:
         """Ask the node for fast samples, and say that, or why not."""

@@ -10,7 +10,7 @@ burst
     fast samples of one port, 50 a second for 5 s, by its own node: `B` on the port's page.
 busiest
     the ports with the most of the metric in use, now.
-chosen ◆
+chosen ◉
     one of the links, hosts or switches of the finding that the cursor was on last in a list of
     findings, and on the strip the time it lasts; esc lets go. Where a cell is too small for two
     marks, the other one is reversed.

@@ -125,7 +125,7 @@ class Palette:
     @property
     def chosen_mark(self) -> str:
         """What marks the links of the chosen finding, one cell wide."""
-        return "*" if self.depth is Depth.NONE else "◆"
+        return "*" if self.depth is Depth.NONE else "◉"
 
 
 @lru_cache

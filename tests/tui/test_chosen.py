@@ -19,6 +19,7 @@ from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, HEALTHY, big, troubled
 
 SIZES = ((60, 18), (80, 24), (120, 40))
+BIG = big()
 VIEWS = {"overview": "1", "switches": "2", "nodes": "3", "findings": "4", "matrix": "5"}
 
 
@@ -26,7 +27,7 @@ async def test_nothing_is_marked_before_a_finding_is_pointed_at() -> None:
     async with running(COLLISION) as run:
         for key in VIEWS.values():
             await run.press(key)
-            assert "◆" not in run.text
+            assert "◉" not in run.text
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -35,7 +36,7 @@ async def test_its_links_are_marked_in_every_view(view: str, size: tuple[int, in
     async with running(COLLISION, size=size) as run:
         await _choose_the_first(run)
         await run.press(VIEWS[view])
-        assert "◆" in run.text
+        assert "◉" in run.text
         golden.check(f"chosen-{view}-{size[0]}x{size[1]}", run.text)
 
 
@@ -43,16 +44,16 @@ async def test_its_links_are_marked_in_every_view(view: str, size: tuple[int, in
 async def test_the_mark_works_in_every_colour_mode(color: str) -> None:
     async with running(COLLISION, size=(120, 40), color=color) as run:
         await _choose_the_first(run)
-        assert ("*" if color == "none" else "◆") in run.lines[3]
+        assert ("*" if color == "none" else "◉") in run.lines[3]
         golden.check(f"chosen-{color}", run.text)
 
 
 async def test_escape_lets_go_and_then_clears_the_filter() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", *"leaf1", "enter", "tab")
-        assert "◆" in run.text
+        assert "◉" in run.text
         await run.press("escape")
-        assert "◆" not in run.text
+        assert "◉" not in run.text
         assert "filter: leaf1" in run.text
         await run.press("escape")
         assert "filter" not in run.lines[1]
@@ -76,7 +77,7 @@ async def test_a_finding_that_closes_marks_nothing() -> None:
     async with running(COLLISION) as run:
         await _choose_the_first(run)
         await run.send(HEALTHY.scene(71))
-        assert "◆" not in run.text
+        assert "◉" not in run.text
 
 
 async def test_the_strip_shows_since_when() -> None:
@@ -84,14 +85,20 @@ async def test_the_strip_shows_since_when() -> None:
         await _choose_the_first(run)
         strip = next(line for line in run.lines if "Last 10 min" in line)
         # 37 of the last 600 s, in 240 columns.
-        assert strip[-15:] == "◆" + "━" * 14
+        assert strip[-15:] == "◉" + "━" * 14
+
+
+async def test_the_heatmap_scrolls_to_what_is_chosen() -> None:
+    async with running(BIG, size=(80, 24)) as run:
+        await run.press("G")
+        assert not run.lines[2].startswith(" leaf1 ")
+        await run.press("tab")
+        assert run.lines[2].startswith(" leaf1 ")
+        assert "▲" in run.lines[3]
 
 
 async def _choose_the_first(run: Running) -> None:
     await run.press("4", "j", "g", "1")
-
-
-BIG = big()
 
 
 def test_choosing_and_marking_cost_little_at_8192_rails() -> None:

@@ -14,6 +14,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
+from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.layout import Grid, build
 from fabmon.tui.line import Line, Span
 from fabmon.tui.messages import Opened
@@ -26,7 +27,8 @@ from fabmon.tui.text import findings, rhythm
 from fabmon.tui.text.gridrows import rows, spread
 from fabmon.tui.text.inspect import inspect
 from fabmon.tui.text.rule import legend, marks
-from fabmon.tui.text.timeline import timeline
+from fabmon.tui.text.span import with_span
+from fabmon.tui.text.timeline import MINUTES, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lineview import LineView
 from fabmon.tui.widgets.painted import Painted
@@ -34,6 +36,8 @@ from fabmon.tui.widgets.painted import Painted
 NARROW = 112
 TINY = (72, 20)
 TALL = 40
+_LABEL = 8
+"""Cells beside the strip of time on each side, where it is one row high."""
 _RHYTHM_FROM = 14
 _RHYTHM_LINES = 10
 """Lines of the right column from which on the rhythm is shown, and how many it takes at most."""
@@ -101,16 +105,17 @@ class Overview(StageScreen):
             self._draw_findings(scene)
         time = self.query_one("#time", Painted)
         if time.display:
+            width, height, tone = self.size.width, time.size.height, self.stage.palette
+            lines = timeline(scene, width, height, tone, self.stage.paused)
             chosen = self.stage.chosen(scene)
-            lines = timeline(
-                scene,
-                self.size.width,
-                time.size.height,
-                self.stage.palette,
-                self.stage.paused,
-                chosen.finding if chosen is not None else None,
-            )
-            time.show(lines, self.stage.palette.text)
+            if chosen is not None:
+                until_ns = scene.moment.time_ns
+                window = (until_ns - MINUTES * 60 * SECOND_NS, until_ns)
+                places = (0, width) if height > 1 else (_LABEL, width - 2 * _LABEL)
+                lines[0] = with_span(
+                    lines[0], chosen.finding, window, places, tone, is_alone=height <= 1
+                )
+            time.show(lines, tone.text)
         stroke, style = (
             ("║", self.stage.palette.hot)
             if self.stage.paused
@@ -226,6 +231,18 @@ class Overview(StageScreen):
         """The cursor of the findings is where it was left, in whichever view."""
         self.query_one("#findings", LineView).selected = self.chosen_target()
         super().on_screen_resume()
+
+    def reveal_chosen(self) -> None:
+        """Bring the guilty port of the chosen finding in sight."""
+        scene = self.stage.scene
+        marked = self.stage.chosen(scene) if scene is not None else None
+        if marked is None or self._grid is None or not self.query_one("#left").display:
+            return
+        for row in marked.finding.rows:
+            place = self._grid.place(row)
+            if place is not None:
+                self.query_one("#heat", HeatGrid).reveal(place)
+                return
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
         """The cursor is on another port."""
