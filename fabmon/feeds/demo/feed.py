@@ -201,12 +201,14 @@ class DemoFeed:
         def add(names: list[str], banks: list[Bank], quiet: set[int]) -> None:
             blocks = [bank.rows(seq, mono_ns) for bank in banks]
             probe: list[int | None] = [mono_ns, _PROBE_US * seq, _PROBE_BYTES, 120]
+            facts: list[None] = [None] if plant.topology.lldp else []
             for number, name in enumerate(names):
                 if number in quiet:
                     continue
                 said = [None if rows is None else rows[number] for rows in blocks]
                 routes: list[int | None] | None = None
-                frames.append((name, Frame(seq, time_ns, mono_ns, [*said, routes, probe])))
+                told = [*said, routes, probe, *facts]
+                frames.append((name, Frame(seq, time_ns, mono_ns, told)))
 
         add(plant.host_names, counters.hosts, silent)
         if plant.topology.visible == "all":
