@@ -34,8 +34,6 @@ QUEUE_ELSEWHERE = (
 )
 """What makes queues and pause of its own: a link that is not full is not blamed for them."""
 _CRITICAL_LOST = 0.5
-_MOST_HOT = 0.5
-"""Share of a group that chance makes alike hot; more of it alike was chosen so, by routes."""
 _SAME = 0.01
 """Two links whose levels differ by less than this share may well carry the same."""
 _QUEUES = {
@@ -59,9 +57,7 @@ class EcmpCollisions:
         uneven = [
             load
             for load in loads(sight, self._t)
-            if not load.is_lone
-            and load.lost >= self._t.lost_min
-            and (load.hot.sum() == 1 or load.hot.sum() < _MOST_HOT * load.links)
+            if not load.is_lone and load.lost >= self._t.lost_min
         ]
         polarized = {load.group.node for load in uneven if is_polarized(sight, load)}
         carried_on = _carried_on(sight, uneven)

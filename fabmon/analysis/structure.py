@@ -45,8 +45,9 @@ class Structure:
     `is_carrier` all ports that training traffic crosses between nodes. `rails` are the rows
     of the hosts' ports by rail index: they carry the same in a collective. `rails_of_hosts` are
     those of each host that has any; `rail_tables` are the same as [hosts, rails] for each number of
-    rails, with the hosts' places in `rails_of_hosts`. `pcie_bps` is what a NIC's PCIe link carries
-    one way; NaN unknown.
+    rails, with the hosts' places in `rails_of_hosts`. `leaf` is the place in `leaves` of the switch
+    that a rail is cabled to, watched or not; NONE where nobody tells. `pcie_bps` is what a NIC's
+    PCIe link carries one way; NaN unknown.
     """
 
     fabric: Fabric
@@ -62,6 +63,8 @@ class Structure:
     rails: dict[int, Rows]
     rails_of_hosts: list[Rows]
     rail_tables: list[tuple[Rows, Rows]]
+    leaf: Rows
+    leaves: tuple[str, ...]
     pcie_bps: Floats
 
     def label(self, row: int) -> str:
@@ -98,6 +101,9 @@ def structure(fabric: Fabric) -> Structure:
         if of_host
     }
     of_hosts = _by_node(np.flatnonzero(is_rail), node)
+    behind = [port.cable.node if port.cable and port.role == RAIL else "" for port in ports]
+    leaves = tuple(sorted(set(behind) - {""}))
+    number = {name: place for place, name in enumerate(leaves)}
     is_uplink = there & (role == UPLINK) if len(ports) else np.zeros(0, np.bool_)
     is_downlink = there & (role == DOWNLINK) if len(ports) else np.zeros(0, np.bool_)
     return Structure(
@@ -118,6 +124,8 @@ def structure(fabric: Fabric) -> Structure:
             for width in sorted({len(each) for each in of_hosts})
             for hosts in [[n for n, each in enumerate(of_hosts) if len(each) == width]]
         ],
+        leaf=np.array([number.get(name, NONE) for name in behind], np.intp),
+        leaves=leaves,
         pcie_bps=np.array([pcie_bps(port.info) for port in ports], np.float32),
     )
 
