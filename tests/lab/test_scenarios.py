@@ -1,0 +1,19 @@
+"""What is wrong on the kernel's own fabric is told, with its cause and subject, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab import play, scenario
+
+pytestmark = pytest.mark.usefixtures("lab_parts")
+
+
+@pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)
+def test_scenario(path: Path) -> None:
+    outcome = play.play(scenario.read(path))
+    assert outcome.happened, f"by the kernel's counters: {sorted(map(str, outcome.truth))}"
+    assert {each.what for each in outcome.told} == outcome.truth, outcome.told
+    assert outcome.is_right, f"told more than once: {outcome.told}"
