@@ -12,6 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from tests.lab.netns import LabError
+
 FIVE_TUPLE, SOURCE_PORT = "5-tuple", "source-port"
 
 
@@ -110,5 +112,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def read(path: Path) -> Scenario:
-    """The scenario in a file."""
-    return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Scenario)
+    """The scenario in a file. Raises LabError with the file and what is wrong in it."""
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Scenario)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise LabError(f"{path}: {error}") from None

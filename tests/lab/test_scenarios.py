@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.lab import play, scenario
+from tests.parts import need_command, need_path
 
 pytestmark = pytest.mark.usefixtures("lab_parts")
+
+
+@pytest.fixture(autouse=True)
+def _wire_parts() -> None:
+    need_command("ethtool", "ethtool")
+    need_path("/dev/net/tun", "a Linux kernel with CONFIG_TUN and CONFIG_MACVLAN")
 
 
 @pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)

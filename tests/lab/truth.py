@@ -121,7 +121,7 @@ def _carrier_changes(ns: str) -> dict[str, int]:
 
 
 class Truth:
-    """Judges the samples from `from_s` on."""
+    """Judges traffic by the samples from `from_s` on, and links by all of them."""
 
     def __init__(
         self, layout: Layout, mbps: float, samples: Sequence[Sample], from_s: float
@@ -136,6 +136,7 @@ class Truth:
         self._sent_bps: dict[tuple[str, str], Floats] = dict(zip(ports, bps.T, strict=True))
         self._line_bps = mbps * 1e6
         self._seen = seen
+        self._changes = samples[0].changes, samples[-1].changes
         self._nics = [
             ((cable.lower.node, cable.lower.port), (cable.upper.node, cable.upper.port))
             for cable in layout.cables
@@ -190,7 +191,7 @@ class Truth:
 
     def _flapping(self) -> set[Wrong]:
         found: set[Wrong] = set()
-        first, last = self._seen[0].changes, self._seen[-1].changes
+        first, last = self._changes
         for cable in self._layout.cables:
             ends = [
                 (e.node, e.port) for e in (cable.lower, cable.upper) if (e.node, e.port) in last
