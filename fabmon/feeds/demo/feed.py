@@ -215,14 +215,14 @@ class DemoFeed:
         def add(names: list[str], banks: list[Bank], quiet: set[int], facts: int) -> None:
             blocks = [bank.rows(seq, mono_ns) for bank in banks]
             probe: list[int | None] = [mono_ns, _PROBE_US * seq, _PROBE_BYTES, 120]
+            still: list[list[int | None] | None] = [None] * (facts + plant.topology.lldp)
             for number, name in enumerate(names):
                 if number in quiet:
                     continue
                 said = [None if rows is None else rows[number] for rows in blocks]
-                still: list[list[int | None] | None] = [None] * facts
                 frames.append((name, Frame(seq, time_ns, mono_ns, [*said, *still, probe])))
 
-        # Routes do not tick, nor do the queue pairs of hosts.
+        # Routes, neighbours and the queue pairs of hosts do not tick.
         add(plant.host_names, counters.hosts, silent, 2)
         if plant.topology.visible == "all":
             add(plant.leaf_names, counters.leaves, set(), 1)

@@ -73,6 +73,9 @@ class Introductions:
             *self._addresses(ports),
         ]
         blocks.append(BlockInfo("routes", 10, tuple(routes)))
+        if plant.topology.lldp:
+            heard = tuple(self._lldp(ports, conditions.rules.peer))
+            blocks.append(BlockInfo("lldp", 10, heard))
         blocks.append(BlockInfo("probe", 1, (ObjectInfo("probe", "node", None, {}, PROBE),)))
         used = sorted({metric for bank in banks for metric in bank.metrics} | set(PROBE))
         return Hello(
@@ -157,6 +160,15 @@ class Introductions:
             other, dev = int(peer[port]), self._netdev(port)
             info = {"dev": dev, "ip": _ip(other), "mac": _mac(other)}
             yield ObjectInfo(f"neighbour/{dev}/{_ip(other)}", "neighbour", None, info, ())
+
+    def _lldp(self, ports: Sequence[int], peer: NDArray[np.intp]) -> Iterator[ObjectInfo]:
+        for port in ports:
+            dev, other = self._netdev(port), int(peer[port])
+            far = {
+                "peer_node": self._plant.node_of(other),
+                "peer_port": self._plant.port_name(other),
+            }
+            yield ObjectInfo(f"lldp/{dev}/1", "neighbour", None, {"dev": dev, **far}, ())
 
     def _addresses(self, ports: Sequence[int]) -> Iterator[ObjectInfo]:
         for port in ports:
