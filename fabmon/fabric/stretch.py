@@ -18,11 +18,12 @@ them are known, [rows, places] each. Where a block was not read, a value means n
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """One node's frames: `time_ns` [rows] are those of the ticks; `there` [rows, blocks] says which
-    blocks were read. Several rows may be of one tick.
+    """One node's frames of one layout, as `hello` tells it: `time_ns` [rows] are those of the
+    ticks; `there` [rows, blocks] says which blocks were read. Several rows may be of one tick.
     """
 
     node: str
+    hello: Hello
     time_ns: NDArray[np.int64]
     there: NDArray[np.bool_]
     read: Read
@@ -30,7 +31,9 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Ticks from one time up to and with another: who was watched, what each said, its counters."""
+    """Ticks from one time up to and with another: who was watched, what each had said at its end,
+    and its counters, by time for each node.
+    """
 
     start_ns: int
     until_ns: int

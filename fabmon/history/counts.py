@@ -69,6 +69,7 @@ class Counts:
         blocks = range(len(layout.clocks))
         self._of_block = [np.flatnonzero(layout.block == number) for number in blocks]
         self._counted = np.zeros(count, np.bool_)
+        self._last: dict[int, tuple[int, NDArray[np.float64]]] = {}
         self._chosen: tuple[NDArray[np.bool_], NDArray[np.intp]] | None = None
         self._now = np.zeros(count, np.uint64)
         self._known = np.zeros(count, np.bool_)
@@ -80,28 +81,49 @@ class Counts:
     ) -> tuple[NDArray[np.int64], dict[int, tuple[NDArray[np.intp], Floats]]]:
         """Times of the run's ticks, and by kind of value rows [n] and values [ticks, n]."""
         own = self._layout
-        # Of several frames at one tick the last one tells; the rate is over all of them.
-        last = np.flatnonzero(np.append(run.time_ns[1:] != run.time_ns[:-1], True))
-        times = run.time_ns[last]
+        times, tick_of = run.time_ns, np.arange(len(run.time_ns))
+        if not (times[1:] > times[:-1]).all():
+            times, tick_of = np.unique(times, return_inverse=True)
         rates = np.full((len(times), len(own.positions)), np.nan)
         for number, clock in enumerate(own.clocks):
             ours = self._of_block[number]
             if not len(ours):
                 continue
             values, known = run.read([clock, *(own.positions[each] for each in ours.tolist())])
-            read = np.flatnonzero(run.there[last, number] & known[last, 0])
-            if not len(read):
+            # Of several reads at one tick the last one tells; the rate is over all of them.
+            rows = np.flatnonzero(run.there[:, number] & known[:, 0])
+            rows = rows[np.append(tick_of[rows][1:] != tick_of[rows][:-1], len(rows) > 0)]
+            if not len(rows):
                 continue
-            if len(read) != len(values):
-                values, known = values[last[read]], known[last[read]]
+            if len(rows) != len(values):
+                values, known = values[rows], known[rows]
+            read = tick_of[rows]
             made = self._rates(number, ours, values[:, 0], values[:, 1:], known[:, 1:])
             if len(read) != len(times):
-                hold = int(STALE_READS * own.every[number] * own.interval_s / interval_s)
-                made = _held(made, read, len(times), hold)
+                longest_ns = int(STALE_READS * own.every[number] * own.interval_s * 1e9)
+                made = self._held(number, made, times, times[read], longest_ns)
+            self._last[number] = (int(times[read[-1]]), made[-1])
             rates[:, ours] = made
         rates *= own.bits
         self._counted |= ~np.isnan(np.fmax.reduce(rates, axis=0, initial=np.nan))
         return times, self._best(rates)
+
+    def _held(
+        self,
+        number: int,
+        made: NDArray[np.float64],
+        times: NDArray[np.int64],
+        read_ns: NDArray[np.int64],
+        longest_ns: int,
+    ) -> NDArray[np.float64]:
+        """[ticks, n]: rates of ticks without a read are those of the last one, for so long."""
+        last_ns, last = self._last.get(number, (-longest_ns - 1, made[0]))
+        made = np.concatenate([last[None], made])
+        read_ns = np.concatenate([[last_ns], read_ns])
+        at = np.searchsorted(read_ns, times, side="right") - 1
+        held: NDArray[np.float64] = made[np.maximum(at, 0)]
+        held[(at < 0) | (times - read_ns[np.maximum(at, 0)] > longest_ns)] = np.nan
+        return held
 
     def _rates(
         self,
@@ -141,15 +163,3 @@ class Counts:
             ours = chosen[own.what[chosen] == what]
             found[what] = (own.row[ours], rates[:, ours].astype(np.float32))
         return found
-
-
-def _held(
-    made: NDArray[np.float64], read: NDArray[np.intp], ticks: int, hold: int
-) -> NDArray[np.float64]:
-    """[ticks, n]: rates of ticks without a read are those of the last one, for so many ticks."""
-    since = np.full(ticks, -1, np.intp)
-    since[read] = np.arange(len(read))
-    since = np.maximum.accumulate(since)
-    held: NDArray[np.float64] = made[np.maximum(since, 0)]
-    held[(since < 0) | (np.arange(ticks) - read[np.maximum(since, 0)] > hold)] = np.nan
-    return held

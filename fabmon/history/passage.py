@@ -12,7 +12,7 @@ from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.moment import Floats
-from fabmon.fabric.stretch import Stretch
+from fabmon.fabric.stretch import NodeRun, Stretch
 from fabmon.fabric.subject import subject
 from fabmon.history.counts import Counts, Layout, Place
 from fabmon.history.derive import RATES, WIRE, overrides
@@ -65,7 +65,7 @@ class Passages:
         self._rows = Rows()
         self._hosts: dict[str, Host] = {}
         self._told: dict[str, Hello] = {}
-        self._counts: dict[str, Counts] = {}
+        self._counts: dict[str, tuple[Hello, Counts]] = {}
         self._open: dict[tuple[int, float], _Open] = {}
         self._line_rate: dict[int, float] = {}
         self.fabric: Fabric = build([], {}, self._rows, 0, management)
@@ -78,7 +78,7 @@ class Passages:
             yield from self._done(stretch.start_ns)
             self._learn(stretch)
             for run in stretch.runs:
-                times, found = self._counts[run.node].accept(run, stretch.interval_s)
+                times, found = self._of_layout(run).accept(run, stretch.interval_s)
                 inside = (times >= from_ns) & (times <= until_ns)
                 self._put(stretch.interval_s, times[inside], inside, found)
         yield from self._done((1 << 63) - 1)
@@ -90,15 +90,18 @@ class Passages:
         if not changed and hosts.keys() <= self._hosts.keys():
             return
         self._hosts |= hosts
-        for node in changed:
-            hello, old = stretch.hellos[node], self._told.get(node)
-            self._told[node] = hello
-            if old is None or not hello.counts_like(old):
-                places = _places(self._hosts[node], self._hosts, hello, self._rows)
-                self._counts[node] = Counts(Layout(hello, places))
+        self._told |= {node: stretch.hellos[node] for node in changed}
         version = self.fabric.version + 1
         hosts_now = list(self._hosts.values())
         self.fabric = build(hosts_now, self._told, self._rows, version, self._management)
+
+    def _of_layout(self, run: NodeRun) -> Counts:
+        """What turns a run's counters into rates: the same as before, unless its layout changed."""
+        known = self._counts.get(run.node)
+        if known is None or (known[0] is not run.hello and not run.hello.counts_like(known[0])):
+            places = _places(self._hosts[run.node], self._hosts, run.hello, self._rows)
+            known = self._counts[run.node] = (run.hello, Counts(Layout(run.hello, places)))
+        return known[1]
 
     def _put(
         self,

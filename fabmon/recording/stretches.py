@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,8 +24,7 @@ _LATEST = (1 << 63) - 1
 def stretches(timeline: Timeline, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Stretch]:
     """All of a timeline between two times, by the time at which each stretch begins.
 
-    Ten times faster than its ticks. The first and the last may reach beyond the times. A node that
-    told another layout within a stretch is there with the last one only.
+    Ten times faster than its ticks. The first and the last may reach beyond the times.
     """
     each = [_of(file, from_ns, until_ns) for file in timeline.files]
     yield from heapq.merge(*each, key=lambda stretch: stretch.start_ns)
@@ -37,31 +37,33 @@ def _of(file: Recording, from_ns: int, until_ns: int) -> Iterator[Stretch]:
     for start_ns, end_ns, blocks in file.blocks(from_ns, until_ns):
         if hellos is None:
             hellos, told_ns = dict(file.state(start_ns).hellos), start_ns
+        layouts = {node: [hello] for node, hello in hellos.items()}
         for event in file.events(told_ns + 1, end_ns):
             hosts |= {host.name: host for host in event.hosts}
             hellos |= dict(event.hellos)
+            for node, hello in event.hellos:
+                known = layouts.setdefault(node, [])
+                if not known or not hello.counts_like(known[-1]):
+                    known.append(hello)
         told_ns = end_ns
-        runs = {run.node: run for block in blocks for run in _runs(block, hellos)}
-        yield Stretch(
-            start_ns,
-            end_ns,
-            file.interval_s,
-            tuple(hosts.values()),
-            dict(hellos),
-            tuple(runs.values()),
-        )
+        runs = tuple(run for block in blocks for run in _runs(block, layouts))
+        yield Stretch(start_ns, end_ns, file.interval_s, tuple(hosts.values()), dict(hellos), runs)
 
 
-def _runs(block: Block, hellos: dict[str, Hello]) -> Iterator[NodeRun]:
+def _runs(block: Block, layouts: Mapping[str, Sequence[Hello]]) -> Iterator[NodeRun]:
+    """A run for every seat. A node has one for each of its last layouts, in their order."""
+    seats = Counter(seat.node for seat in block.seats)
     column = number = 0
     for seat in block.seats:
-        hello = hellos.get(seat.node)
+        known = layouts.get(seat.node, ())
+        hello = known[-seats[seat.node]] if seats[seat.node] <= len(known) else None
+        seats[seat.node] -= 1
         if hello is not None and seat.widths == tuple(info.width() for info in hello.blocks):
             there = block.there[:, number + 1 : number + seat.blocks]
             rows = np.flatnonzero(there.any(axis=1))
             if len(rows):
                 read = partial(_read, block, rows, column + HEAD)
-                yield NodeRun(seat.node, block.ticks.time_ns[rows], there[rows], read)
+                yield NodeRun(seat.node, hello, block.ticks.time_ns[rows], there[rows], read)
         column += seat.columns
         number += seat.blocks
 

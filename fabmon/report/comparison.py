@@ -67,13 +67,15 @@ def _sentence(each: Difference) -> str:
     more = each.change > 0
     way = ("higher" if more else "lower") if is_rate else ("longer" if more else "shorter")
     size = f"{abs(each.change) * 100:.1f} % {way} in B"
+    if size.startswith("0.0 %"):
+        size = "the same in B to 0.1 %"
     ranged = f"95 % sure: {each.low * 100:+.1f} to {each.high * 100:+.1f} %, {_chance(each.p)}"
     if each.real:
         return f"Yes, {what} is {size}: {values} ({ranged})."
     reach = max(abs(each.low), abs(each.high)) * 100
     return (
-        f"No, {what} is {size}, which is within the noise: {values} ({ranged}); more than "
-        f"{reach:.1f} % is ruled out."
+        f"No, {what} is {size}, within the noise: {values} ({ranged}); more than {reach:.1f} % is "
+        "ruled out."
     )
 
 

@@ -11,7 +11,7 @@ CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
 _LAST = ("help", "quit")
-ROOT = ("overview", "switches", "nodes", "findings", "matrix")
+ROOT = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,13 @@ KEYS = (
         "5",
         "matrix: leaves by spines, every pair's links up and down",
         title="Matrix of leaves and spines",
+    ),
+    Key(
+        "view('fluctuation')",
+        "6",
+        "6",
+        "fluctuation: how steady the last minutes were, by job, rail, pair and link",
+        title="Fluctuation of bandwidth",
     ),
     Key(
         "filter",

@@ -42,10 +42,7 @@ class Run:
     @classmethod
     def of(cls, name: str, study: Study) -> Run:
         """Of a finished study."""
-        lengths = {
-            job.name: np.concatenate(job.lengths_s) for job in study.jobs.found if job.lengths_s
-        }
-        return cls(name, study.result(), study.series(), lengths)
+        return cls(name, study.result(), study.series(), study.lengths_s())
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,13 +1,14 @@
 """Whether two series of measurements differ by more than they vary, though neighbours are alike.
 
-Neighbouring values of one run are no independent measurements. So the means of
-batches are compared: some 32 of them, fewer and longer until neighbours are not alike any more
-(batch means: Law and Kelton, Simulation Modeling and Analysis; autocorrelation below 0.1); what is
-left of it widens the variance, (1 + r) / (1 - r). Batches of two runs are compared by ranks (Mann
-and Whitney, Annals of Mathematical Statistics 18, 1947, ties corrected); the size of the difference
-is the median of all pairs' differences (Hodges and Lehmann, Annals of Mathematical Statistics 34,
-1963), its 95 % interval those that the same test would not reject. Many links at once: Benjamini and Hochberg,
-JRSS B 57, 1995. No shape of the noise is assumed, but that it is steady within a run.
+Neighbouring values of one run are no independent measurements. So the means of batches are
+compared: some 32 of them, fewer and longer until neighbours are not alike any more (batch means:
+Law and Kelton, Simulation Modeling and Analysis; the autocorrelation of ranks is below its standard
+error); what is left of it widens the variance, (1 + r) / (1 - r). Batches of two runs are compared
+by ranks (Mann and Whitney, Annals of Mathematical Statistics 18, 1947, ties corrected); the size of
+the difference is the median of all pairs' differences (Hodges and Lehmann, Annals of Mathematical
+Statistics 34, 1963), its 95 % interval those that the same test would not reject. Many links at
+once: Benjamini and Hochberg, JRSS B 57, 1995. No shape of the noise is assumed, but that it is
+steady within a run.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ Values = NDArray[np.float64]
 LEAST_BATCHES = 8
 """Of each run: fewer cannot tell anything."""
 
-_FEW, _MANY = 16, 32
+_FEW, _MANY = 16, 36
 """Batches of the shorter run: with fewer, what is alike is not told; more would have no shape."""
-_ALIKE = 0.1
+_MOST_ALIKE = 0.9
 _Z95 = 1.959964
 
 
@@ -52,13 +53,15 @@ def shift(a: Values, b: Values) -> Shift | None:
     size = max(1, min(len(a), len(b)) // _MANY)
     while True:
         one, other = _batches(a, size), _batches(b, size)
-        if min(len(one), len(other)) < LEAST_BATCHES:
+        fewer = min(len(one), len(other))
+        if fewer < LEAST_BATCHES:
             return None
         r = max(_alike(one), _alike(other))
-        if r <= _ALIKE or min(len(one), len(other)) < _FEW:
+        is_clear = r > 1 / math.sqrt(fewer)
+        if not is_clear or fewer < 2 * _FEW:
             break
         size *= 2
-    r = min(max(r, 0.0), 0.9)
+    r = min(r, _MOST_ALIKE) if is_clear else 0.0
     return _compared(np.log(one), np.log(other), (1 + r) / (1 - r), size)
 
 
