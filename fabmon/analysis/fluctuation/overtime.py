@@ -80,11 +80,14 @@ def slots(which: NDArray[np.int64], values: Values) -> tuple[Slot, ...]:
     return tuple(found)
 
 
-def strip(own: Series, span: tuple[int, int]) -> tuple[float | None, ...]:
-    """Medians of 48 equal parts of a span of time, ns; None where there is nothing."""
-    width = max(1, (span[1] - span[0]) // _STRIP + 1)
-    part = np.clip((own.at_ns - span[0]) // width, 0, _STRIP - 1)
+def strip(own: Series, span: tuple[int, int], cell_s: float) -> tuple[float | None, ...]:
+    """Medians of equal parts of a span of time, ns: 48, or one a cell where there are fewer.
+
+    None where there is nothing.
+    """
+    count = int(np.clip((span[1] - span[0]) / (cell_s * 1e9), 1, _STRIP))
+    width = max(1, (span[1] - span[0]) // count + 1)
+    part = np.clip((own.at_ns - span[0]) // width, 0, count - 1)
     return tuple(
-        float(np.median(own.values[part == n])) if (part == n).any() else None
-        for n in range(_STRIP)
+        float(np.median(own.values[part == n])) if (part == n).any() else None for n in range(count)
     )

@@ -31,10 +31,11 @@ def busy(signal: Floats, line_rate_bps: Floats) -> Bools:
 
 
 def whole(phases: Bools) -> Bools:
-    """[ticks, n]: those of a phase that begin and end in it."""
+    """[ticks, n]: those of a phase that begin and end in it; not the first and the last of all."""
     inner = phases.copy()
     inner[1:] &= phases[:-1]
     inner[:-1] &= phases[1:]
+    inner[:1] = inner[-1:] = False
     return inner
 
 

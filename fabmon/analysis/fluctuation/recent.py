@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.fluctuation.records import Fluctuation
+from fabmon.analysis.fluctuation.records import ALL, JOB, PAIR, RAIL, Fluctuation
 from fabmon.analysis.fluctuation.study import Study
 from fabmon.fabric.model import FABRIC
 from fabmon.fabric.moment import Floats, Moment
@@ -40,7 +40,7 @@ class Recent:
             tx, rx = (self._wide(each[:, begin:end]) for each in (self.tx_bps, self.rx_bps))
             rate = moment.line_rate_bps
             study.accept(Passage(start_ns, moment.interval_s, moment.fabric, tx, rx, rate))
-        told = study.result()
+        told = study.result(stepped=(ALL, JOB, RAIL, PAIR))
         if not self.left_out:
             return told
         note = f"{self.left_out} of {self.left_out + len(self.rows)} ports: a filter chooses which"

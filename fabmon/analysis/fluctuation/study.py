@@ -16,6 +16,7 @@ from fabmon.analysis.fluctuation.phases import Bools
 from fabmon.analysis.fluctuation.records import (
     ALL,
     JOB,
+    KINDS,
     LINK,
     PAIR,
     RAIL,
@@ -48,6 +49,7 @@ class Study:
     ) -> None:
         self._all = Gathering(wanted, mine)
         self._offset_s = offset_s
+        self._stepped = frozenset(KINDS)
 
     def accept(self, passage: Passage) -> None:
         """Take a passage."""
@@ -63,8 +65,12 @@ class Study:
         jobs = self._all.jobs.found
         return {job.name: np.concatenate(job.lengths_s) for job in jobs if job.lengths_s}
 
-    def result(self) -> Fluctuation:
-        """All that there is to tell of what was accepted."""
+    def result(self, stepped: Collection[str] = KINDS) -> Fluctuation:
+        """All that there is to tell of what was accepted.
+
+        Steps and drift are looked for in the kinds of `stepped`: 10 ms of work for each subject.
+        """
+        self._stepped = frozenset(stepped)
         at_ns = np.concatenate(self._all.times) if self._all.times else np.empty(0, np.int64)
         kept, wholly = self._cells()
         told = [self._told(kind, name, places, at_ns, kept, wholly)
@@ -190,7 +196,8 @@ class Study:
             return subject
         own = overtime.series(at_ns, values)
         step_s = (at_ns[1] - at_ns[0]) / 1e9 if len(at_ns) > 1 else self._all.interval_s
-        found, slope = overtime.over_time(own, step_s)
+        is_wanted = subject.kind in self._stepped
+        found, slope = overtime.over_time(own, step_s) if is_wanted else ((), None)
         seconds = own.at_ns // 1_000_000_000 + self._offset_s
         days = seconds // (24 * HOUR_S)
         return msgspec.structs.replace(
@@ -200,7 +207,7 @@ class Study:
             hours=overtime.slots(seconds // HOUR_S % 24, own.values),
             # Day 0 of Unix time was a Thursday.
             weekdays=overtime.slots((days + 3) % 7, own.values),
-            strip=overtime.strip(own, self._all.span or (0, 1)),
+            strip=overtime.strip(own, self._all.span or (0, 1), step_s),
         )
 
     def _notes(self, wholly: Bools) -> Iterable[str]:

@@ -132,10 +132,10 @@ def _name(subject: Subject) -> str:
 
 
 def _steps(found: Fluctuation, palette: Palette, stage: Stage) -> list[Line]:
-    """The largest steps of what is made of many links; without such, of single ones."""
-    many = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
-    few = [(s, each) for each in found.subjects if each.kind == LINK for s in each.steps]
-    largest = sorted(many or few, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
+    """The largest steps of jobs, else of rails and pairs."""
+    told = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
+    told = told or [(s, each) for each in found.subjects for s in each.steps]
+    largest = sorted(told, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
     told = sorted(largest, key=lambda each: each[0].at_ns)
     return [line((f" {_step(*each, stage)}", palette.hot)) for each in told]
 

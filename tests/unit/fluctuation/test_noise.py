@@ -80,6 +80,16 @@ def test_runs_by_students_t() -> None:
     assert p == pytest.approx(0.0213, abs=2e-4)
 
 
+@pytest.mark.parametrize(("many", "few"), [(3, 3), (6, 3), (10, 10)])
+def test_false_alarms_between_runs_are_as_rare_too(many: int, few: int) -> None:
+    rng = np.random.default_rng(13)
+    ps = [
+        noise.welch(*(np.exp(0.1 * rng.standard_normal(n)) for n in (many, few)))[3]
+        for _ in range(TRIALS)
+    ]
+    assert sum(p < 0.05 for p in ps) <= 27
+
+
 def test_false_discoveries_by_benjamini_and_hochberg() -> None:
     """The example of their paper, q = 0.05: four of fifteen."""
     ps = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459,
