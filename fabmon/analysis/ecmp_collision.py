@@ -13,6 +13,7 @@ import numpy as np
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.group_load import Load, loads
 from fabmon.analysis.nullmodel import peak_to_average_p95
+from fabmon.analysis.on_link import effective_flows
 from fabmon.analysis.polarization import is_polarized
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE
@@ -115,7 +116,7 @@ class EcmpCollisions:
                 Evidence("idle links", len(idle), "links"),
                 Evidence("hot ticks", int(load.hot_ticks[member]), f"of {self._t.of_ticks}"),
                 Evidence("max/mean", round(float(level[member]) / load.mean, 2)),
-                Evidence("effective flows", flows, "flows"),
+                *effective_flows(sight.moment, row, flows),
                 Evidence("max/mean of random hashing, p95", round(usual, 2)),
                 Evidence("queue", _QUEUES[load.queue]),
             ),

@@ -15,6 +15,7 @@ import numpy as np
 from fabmon.analysis.condition import CRITICAL, Condition, Evidence
 from fabmon.analysis.group_load import Load, loads
 from fabmon.analysis.nullmodel import occupied_at_most
+from fabmon.analysis.on_link import effective_flows
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
@@ -77,7 +78,7 @@ def _condition(sight: Sight, load: Load) -> Condition:
             Evidence("flows, at least", flows, "flows"),
             Evidence("links used", load.used, f"of {load.links}"),
             Evidence("chance", round(chance * 100, 4), "%"),
-            Evidence("effective flows", round(load.effective_flows, 1), "flows"),
+            *effective_flows(sight.moment, int(rows[0]), round(load.effective_flows, 1)),
             Evidence("lost bandwidth", round(lost * 100, 1), "%"),
         ),
         advice=(

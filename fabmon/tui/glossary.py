@@ -128,8 +128,13 @@ probe
     the small program on the node that reads its counters; it leaves nothing behind.
 probe CPU
     the share of one core that the probe takes on its node.
+QP
+    queue pair: one end of an RDMA connection. `may be on it`: which link of a group it takes is a
+    secret of the switch's hash.
 queued
     waiting for its turn to be connected to.
+r
+    correlation of what a NIC sends with what a link carries, to 1: a hint at who is on it.
 rail
     the NIC of the same index in every host: r0, r1 … Collectives run along rails.
 RDMA only
@@ -148,6 +153,8 @@ scale
     the top is the most that was seen, and moves.
 spine
     a switch that joins the leaves.
+sport
+    UDP source port of an RDMA connection, from its two QP numbers: what hashes tell it apart by.
 stale ▒
     the last sample is older than three ticks: the last colour, dimmed, with its age in the row.
     `?` without colours.

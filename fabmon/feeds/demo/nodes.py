@@ -18,6 +18,7 @@ from fabmon.feeds.demo.bank import Bank, kind_of
 from fabmon.feeds.demo.conditions import Conditions
 from fabmon.feeds.demo.counters import PRIORITY, Counters
 from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.talk import Talk
 
 PROBE = ("probe_cpu_us", "probe_rss_bytes", "probe_late_us")
 _PCIE = {"pcie_speed_gtps": 32.0, "pcie_max_speed_gtps": 32.0, "pcie_max_width": 16}
@@ -45,7 +46,7 @@ class Introductions:
             for number, name in enumerate(self.names)
         ]
 
-    def hello(self, name: str, conditions: Conditions, boot: int) -> Hello:
+    def hello(self, name: str, conditions: Conditions, boot: int, talk: Talk) -> Hello:
         """What a node says; `boot` counts how often it has started."""
         plant = self._plant
         kind, number = plant.find_node(name)
@@ -64,6 +65,8 @@ class Introductions:
         }[kind]
         ports = range(first, first + count)
         blocks = [self._block(bank, ports, conditions) for bank in banks]
+        if kind == "host":
+            blocks.append(talk.block(number))
         routes = [
             *self._groups(kind, number),
             *self._neighbours(ports, conditions.rules.peer),

@@ -10,7 +10,7 @@ from fabmon.tui.line import Hit, Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import NodeTarget, PortTarget
-from fabmon.tui.text import chart, words
+from fabmon.tui.text import chart, flows, words
 from fabmon.tui.text.inspect import state
 from fabmon.tui.text.node import troubles
 from fabmon.tui.units import RATE, Unit, evidence, percent, rate
@@ -27,6 +27,7 @@ def page(stage: Stage, scene: Scene, finding: Finding, open_now: bool, width: in
     if rows:
         lines += _ports(finding, rows, stage, scene, width)
     lines += _evidence(finding, width, palette)
+    lines += flows.of_finding(stage, scene, finding, width)
     nodes = {node.name for node in scene.moment.fabric.nodes}
     if finding.victims:
         lines.append(line((" Suffers under it", palette.strong)))
