@@ -15,6 +15,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("fabmon.cli.replay:replay", "Play recordings, on the screen or printed."),
     "info": ("fabmon.cli.recordings:info", "What a recording holds."),
     "verify": ("fabmon.cli.recordings:verify", "Read all of a recording; say what is damaged."),
+    "fluctuate": ("fabmon.cli.fluctuate:fluctuate", "How steady bandwidth was in a recording."),
+    "compare": ("fabmon.cli.compare:compare", "Whether one run was really slower than another."),
     "cut": ("fabmon.cli.recordings:cut", "A part of a recording as one of its own."),
     "agent": ("fabmon.cli.agent:agent", "Serve this machine's counters over HTTP."),
 }

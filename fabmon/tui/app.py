@@ -31,6 +31,7 @@ from fabmon.tui.palette import Depth, detect
 from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.findings import Findings
+from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.help import HelpScreen
 from fabmon.tui.screens.matrix import Matrix, PairScreen
 from fabmon.tui.screens.node import NodeScreen
@@ -97,7 +98,7 @@ class FabmonApp(App[None]):
         """Set up the views, and listen."""
         self.register_theme(theme(self.stage.depth))
         self.theme = f"fabmon-{self.stage.depth}"
-        views = (Overview, Switches, Nodes, Findings, Matrix)
+        views = (Overview, Switches, Nodes, Findings, Matrix, FluctuationScreen)
         for view in views:
             self.install_screen(view(self.stage), view.VIEW)
         self.push_screen(Nodes.VIEW)

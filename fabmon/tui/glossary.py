@@ -33,6 +33,9 @@ connecting
     on the way to the node, nothing from it yet.
 counter
     a number that a device only ever counts up; the screen shows its rate.
+CoV
+    coefficient of variation: standard deviation over mean of the samples in communication; 0 is
+    perfectly steady.
 direction
     tx leaves the port named, rx enters it.
 down ✖
@@ -115,6 +118,8 @@ NUMA
 NVLink
     the links between the GPUs of a node. g0, g1 … are GPUs, with all their NVLinks together, in
     GB/s, one direction.
+p5 to p95
+    nine samples of ten lie between: the 5th and the 95th percentile.
 pause
     share of time that a port was told to hold (paused, rx), or told its neighbour to (pausing,
     tx).

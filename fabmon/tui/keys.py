@@ -13,7 +13,7 @@ CHART = "port"
 FINDING = "finding"
 WATERFALL = "waterfall"
 _LAST = ("help", "quit")
-ROOT = ("overview", "switches", "nodes", "findings", "matrix")
+ROOT = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,13 @@ KEYS = (
         "5",
         "matrix: leaves by spines, every pair's links up and down",
         title="Matrix of leaves and spines",
+    ),
+    Key(
+        "view('fluctuation')",
+        "6",
+        "6",
+        "fluctuation: how steady the last minutes were, by job, rail, pair and link",
+        title="Fluctuation of bandwidth",
     ),
     Key(
         "filter",

@@ -50,7 +50,14 @@ async def test_who_has_gone_elsewhere_is_not_called_back() -> None:
 
 @pytest.mark.parametrize(
     ("key", "view"),
-    [("1", "overview"), ("2", "switches"), ("3", "nodes"), ("n", "nodes"), ("4", "findings")],
+    [
+        ("1", "overview"),
+        ("2", "switches"),
+        ("3", "nodes"),
+        ("n", "nodes"),
+        ("4", "findings"),
+        ("6", "fluctuation"),
+    ],
 )
 @pytest.mark.parametrize("size", [(60, 18), (120, 40)])
 async def test_views_are_one_key_away_from_anywhere(
