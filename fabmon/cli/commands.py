@@ -14,6 +14,11 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("fabmon.cli.recordings:info", "What a recording holds."),
     "verify": ("fabmon.cli.recordings:verify", "Read all of a recording; say what is damaged."),
     "cut": ("fabmon.cli.recordings:cut", "A part of a recording as one of its own."),
+    "export": (
+        "fabmon.cli.export:export",
+        "A recording for other tools.",
+    ),
+    "report": ("fabmon.cli.report:report", "A recording as one page to send around."),
     "agent": ("fabmon.cli.agent:agent", "Serve this machine's counters over HTTP."),
 }
 """Name -> where it is, as `module:command`, and what it does in a line."""

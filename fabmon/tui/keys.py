@@ -10,6 +10,7 @@ EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
+SAVE = "save"
 _LAST = ("help", "quit")
 ROOT = ("overview", "switches", "nodes", "findings", "matrix")
 
@@ -104,6 +105,13 @@ KEYS = (
         title="Maximise the panel",
     ),
     Key(
+        "save",
+        "x",
+        "x",
+        "save: the screen as a picture, its links as CSV, what was recorded",
+        title="Save",
+    ),
+    Key(
         "help",
         "question_mark,f1",
         "? F1",
@@ -134,6 +142,10 @@ KEYS = (
     ),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
+    Key("choose('picture')", "p", "p", "picture: the screen as it is, SVG", SAVE),
+    Key("choose('table')", "t", "t", "table: every link the filter leaves, now, CSV", SAVE),
+    Key("choose('cut')", "c", "c", "cut: the minutes of the timeline, a recording", SAVE),
+    Key("choose('')", "escape,x,q", "esc", "nothing", SAVE),
 )
 MOUSE = (
     ("click", "select a cell or a line; again, open it"),
@@ -146,6 +158,7 @@ _TITLES = {
     CURSOR: "In the heatmap and in lists",
     OVERVIEW: "Overview",
     CHART: "Port",
+    SAVE: "Saving",
 }
 
 
