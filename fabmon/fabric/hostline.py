@@ -45,7 +45,7 @@ _SLOWEST_BPS = 1e6
 
 SOURCES = (
     "netdev", "netdev_link", "ib", "ib_errors", "rdma", "rdma_errors", "ethtool", "cxi",
-    "cxi_errors", "nvlink", "nvlink_errors", "pcie", "xgmi", "dcb", "sonic", "sonic_queues",
+    "cxi_errors", "nvlink", "nvlink_errors", "pcie", "xgmi", "dcb", "lldp", "sonic", "sonic_queues",
     "ib_fabric", "routes",
 )  # fmt: skip
 """What a probe can read; a test compares them with the probe's own."""

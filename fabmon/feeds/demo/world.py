@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from fabmon.feeds.demo.conditions import Conditions
 from fabmon.feeds.demo.congestion import Regime, Traffic
-from fabmon.feeds.demo.faults import Ground, Planned, plan
+from fabmon.feeds.demo.faults import plan
 from fabmon.feeds.demo.flows import Flows, flows_of, placed
+from fabmon.feeds.demo.ground import Ground, Planned
 from fabmon.feeds.demo.plant import Plant
 from fabmon.feeds.demo.routing import Router
 from fabmon.feeds.demo.scenario import Scenario
