@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -90,7 +91,7 @@ def export(
         with output(path) as stream, progress("exporting", (end - begin) / 1e9, "s") as tell:
 
             def reached(at_ns: int) -> None:
-                tell((at_ns - begin) / 1e9)
+                tell(max(0, at_ns - begin) / 1e9)
 
             played = Played(timeline, begin, end, redactor, reached)
             if style == "openmetrics":
@@ -105,6 +106,8 @@ def export(
                 for moment in played.moments(settings.management_ports):
                     table.accept(moment, links.of(moment))
                 table.close()
+        if not links.has_matched:
+            print(f"fabmon: no link matched --links {' --links '.join(filters)}", file=sys.stderr)
         warn_of_losses(timeline)
 
 

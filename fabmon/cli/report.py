@@ -62,7 +62,7 @@ def report(
         with output(path) as stream, progress("reporting", (end - begin) / 1e9, "s") as tell:
 
             def reached(at_ns: int) -> None:
-                tell((at_ns - begin) / 1e9)
+                tell(max(0, at_ns - begin) / 1e9)
 
             played = Played(timeline, begin, end, redactor, reached, _LEAD_S)
             scenes = played.scenes(settings.management_ports, settings.thresholds)
@@ -74,6 +74,9 @@ def report(
 def _sources(timeline: Timeline, redact: bool) -> list[Source]:
     from fabmon.report.page.facts import Source
 
+    losses = [
+        (path, f"bytes {loss.at} to {loss.end}: {loss.text}") for path, loss in timeline.losses
+    ]
     return [
         Source(
             name=f"recording {number}" if redact else file.path.name,
@@ -81,7 +84,7 @@ def _sources(timeline: Timeline, redact: bool) -> list[Source]:
             tool=file.sessions[-1].tool,
             recorder="" if redact else file.sessions[-1].recorder,
             title="" if redact else file.sessions[-1].title,
-            losses=tuple(f"bytes {loss.at} to {loss.end}: {loss.text}" for loss in file.all_losses),
+            losses=tuple(text for path, text in losses if path == file.path),
         )
         for number, file in enumerate(timeline.files, 1)
     ]

@@ -20,12 +20,16 @@ _STILL = ("role", "group", "node", "port", "rail")
 
 
 class Links:
-    """The ports that any of some filters leaves; all of them without filters."""
+    """The ports that any of some filters leaves; all of them without filters.
+
+    `has_matched` says whether there was any so far.
+    """
 
     def __init__(self, filters: Sequence[str]) -> None:
         """Raises FilterError."""
         self._filters = [parse(text) for text in filters]
         self._index: Index | None = None
+        self.has_matched = not self._filters
 
     def __bool__(self) -> bool:
         return bool(self._filters)
@@ -40,6 +44,7 @@ class Links:
         mask: Mask = masks[0]
         for each in masks[1:]:
             mask = mask | each
+        self.has_matched = self.has_matched or bool(mask.any())
         return mask
 
     def check_still(self) -> None:

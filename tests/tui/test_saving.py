@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -29,8 +31,10 @@ def names_in(directory: Path) -> list[str]:
 
 async def said(run: Running) -> str:
     """The line that tells where it is, or why not; it may take a thread a while."""
-    for _ in range(400):
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
         await run.settle()
+        await asyncio.sleep(0.01)
         for notification in run.app._notifications:
             if "saved" in notification.message:
                 return notification.message

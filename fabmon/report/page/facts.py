@@ -113,7 +113,7 @@ def jobs(digest: Digest) -> Markup | None:
         (
             fold(rhythm.hosts),
             f"{rhythm.step_s:.2f} s",
-            f"{rhythm.comm_low * 100:.0f} to {rhythm.comm_high * 100:.0f} %",
+            _between(rhythm.comm_low, rhythm.comm_high),
             rhythm.bound or "-",
         )
         for rhythm in digest.rhythms
@@ -122,9 +122,15 @@ def jobs(digest: Digest) -> Markup | None:
         [
             tag("h2", "Jobs"),
             tag("p", "Hosts whose traffic moves together, as they were seen last.", class_="muted"),
-            table(("hosts", "step", "in communication", ""), rows),
+            table(("hosts", "step", "in communication", "bound by"), rows),
         ]
     )
+
+
+def _between(low: float, high: float) -> str:
+    """`75 %`, `70 to 80 %`."""
+    first, last = (f"{share * 100:.0f}" for share in (low, high))
+    return f"{first} %" if first == last else f"{first} to {last} %"
 
 
 def topology(digest: Digest) -> Markup:

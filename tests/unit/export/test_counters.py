@@ -145,6 +145,7 @@ def test_nobody_is_left_by_a_filter(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", eventful_ticks())
     done = fabmon("export", str(tmp_path / "a.fabrec"), "--format", "openmetrics", "--links", "xy")
     assert (done.returncode, done.stdout) == (0, "# EOF\n")
+    assert done.stderr == "fabmon: no link matched --links xy\n"
 
 
 def expected_bps(pod7: Path, tmp_path: Path) -> float:
