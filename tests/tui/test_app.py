@@ -11,6 +11,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
+from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lineview import LineView
 from tests.tui.running import running
@@ -398,7 +399,7 @@ async def test_new_findings_are_toasted_in_one_line() -> None:
 async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")
-        targets = (run.app, run.app.screen, run.app.screen.query_one(LineView))
+        targets = (run.app, run.app.screen, run.app.screen.query_one(LineView), SaveMenu)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
             assert any(hasattr(target, f"action_{name}") for target in targets), key
