@@ -10,6 +10,8 @@ EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
+FINDING = "finding"
+WATERFALL = "waterfall"
 SAVE = "save"
 _LAST = ("help", "quit")
 ROOT = ("overview", "switches", "nodes", "findings", "matrix")
@@ -43,7 +45,13 @@ KEYS = (
         CURSOR,
         "open",
     ),
-    Key("back", "escape", "esc", "go back; at the top, clear the filter", label="back"),
+    Key(
+        "back",
+        "escape",
+        "esc",
+        "go back; at the top, let go of the finding, then clear the filter",
+        label="back",
+    ),
     Key("view('overview')", "1", "1", "overview: the heatmap of every link", title="Overview"),
     Key(
         "view('switches')",
@@ -75,7 +83,7 @@ KEYS = (
         "m",
         "metric of the cells: traffic, pause, XOFF, stall, ECN, CNPs, errors, drops",
         label="metric",
-        only=("overview",),
+        only=("overview", "waterfall"),
         title="Next metric",
     ),
     Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
@@ -93,7 +101,7 @@ KEYS = (
         "C",
         "digits in the cells",
         label="digits",
-        only=("overview", "matrix"),
+        only=("overview", "matrix", "waterfall"),
         title="Digits in the cells",
     ),
     Key("ramp", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
@@ -142,6 +150,16 @@ KEYS = (
     ),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
+    Key(
+        "waterfall",
+        "w",
+        "w",
+        "waterfall: its links over the last minutes, a row a link",
+        FINDING,
+        "waterfall",
+    ),
+    Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes across", WATERFALL, "closer"),
+    Key("zoom(1)", "minus", "-", "more minutes across", WATERFALL, "wider"),
     Key("choose('picture')", "p", "p", "picture: the screen as it is, SVG", SAVE),
     Key("choose('table')", "t", "t", "table: every link the filter leaves, now, CSV", SAVE),
     Key("choose('cut')", "c", "c", "cut: the minutes of the timeline, a recording", SAVE),
@@ -158,6 +176,8 @@ _TITLES = {
     CURSOR: "In the heatmap and in lists",
     OVERVIEW: "Overview",
     CHART: "Port",
+    FINDING: "Finding",
+    WATERFALL: "Waterfall",
     SAVE: "Saving",
 }
 
