@@ -27,11 +27,24 @@ _NAME_KEYS = {"node": "device", "peer_node": "device", "hostname": "host", "node
 _PORT_KEYS = frozenset({"port", "peer_port", "peer_port_name", "port_name", "alias"})
 """Facts that name a port, or describe it in somebody's own words."""
 
+_PEOPLE_KEYS = frozenset({"comm", "job"})
+"""Facts that say what somebody runs; of these a number is left."""
+
 _PLAIN_KEYS = frozenset(
     {
         *("admin_status", "bond", "board_id", "bytes_from", "default_route", "dev", "driver"),
         *("exporter", "fec", "fw_ver", "hca_type", "iflink", "kind", "lanes", "link_layer"),
-        *("master", "netdev", "node_role", "numa_node", "pci", "peer_role", "pfc", "pcie_width"),
+        *(
+            "master",
+            "netdev",
+            "node_role",
+            "numa_node",
+            "over",
+            "pci",
+            "peer_role",
+            "pfc",
+            "pcie_width",
+        ),
         *("product_name", "rdma", "role", "switch_os", "type"),
     }
 )
@@ -175,7 +188,9 @@ class Redactor:
             return value
         if key in _NAME_KEYS:
             return self._name(value, _NAME_KEYS[key])
-        if _ADDRESS.fullmatch(value) or key in _PLAIN_KEYS:
+        if key in _PEOPLE_KEYS:
+            return self._alike(key, value).rpartition("-")[2]
+        if _ADDRESS.fullmatch(value.partition("/")[0]) or key in _PLAIN_KEYS:
             return self.text(value)
         if key in _PORT_KEYS and _PORT.fullmatch(value):
             return value
@@ -234,15 +249,26 @@ class Redactor:
                     )
         return word
 
+    def _ip(self, text: str) -> str:
+        """An address of those that are set aside for tests and for documents; others use none."""
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return text
+        if address.is_loopback or address.is_unspecified:
+            return text
+        number = int(self._alike("address", str(address)).rpartition("-")[2])
+        if address.version == 4:
+            return str(ipaddress.IPv4Address("198.18.0.0") + number)
+        return str(
+            ipaddress.IPv6Address("fe80::" if address.is_link_local else "2001:db8::") + number
+        )
+
     def _address(self, match: re.Match[str]) -> str:
         """Another address of the same kind, written in the same way."""
         text = match[0]
         if match["ip"] is not None:
-            try:
-                ipaddress.ip_address(text)
-            except ValueError:
-                return text
-            return self._known.get(text.lower()) or self._alike("address", text.lower())
+            return self._known.get(text.lower()) or self._ip(text)
         if match["uuid"] is not None:
             return self._alike("id", text.lower())
         digits = re.sub(r"^0x|[^0-9a-f]", "", text.lower())

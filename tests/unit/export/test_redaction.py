@@ -48,6 +48,13 @@ def recording(path: Path) -> Path:
         "serial": "7F3A9C",
         "peer": {"node": "VEGA-LEAF1.acme.example", "port": "swp1", "port_name": "to aurora-gpu10"},
     }
+    pairs = Object(
+        "queue_pairs/eth0",
+        "queue_pairs",
+        None,
+        {"port": "eth0", "processes": [{"comm": "project-x", "pid": 7, "job": "alice-17"}]},
+        (),
+    )
     lldp = Object(
         "lldp/eth0/1",
         "neighbour",
@@ -58,6 +65,7 @@ def recording(path: Path) -> Path:
     first = hello(
         port("eth0", "aa:bb:cc:00:00:01", **facts),
         lldp,
+        pairs,
         hostname="aurora-gpu10",
         boot_id="7f3a9c00-0000-4000-8000-000000000001",
         kernel="6.1.0-18-acme",
@@ -214,7 +222,8 @@ def test_the_same_name_is_the_same_everywhere() -> None:
 def test_addresses_keep_their_kind() -> None:
     redactor = Redactor()
     text = redactor.text("00:11:22:33:44:55 fe80::1 10.0.0.1 0x506b4b0300a1b2c3")
-    assert text == "00:00:00:00:00:01 address-1 address-2 0x0000000000000002"
+    assert text == "00:00:00:00:00:01 fe80::1 198.18.0.2 0x0000000000000002"
+    assert redactor.text("2600:1::9, 10.0.0.1/24, ::1") == "2001:db8::3, 198.18.0.2/24, ::1"
     assert redactor.text("0000:3b:00.0 28.39.1002") == "0000:3b:00.0 28.39.1002"
     assert redactor.text("00-11-22-33-44-55") == "00-00-00-00-00-01"
     assert redactor.text("see /home/alice/.ssh/id_rsa: denied") == "see path-1: denied"
