@@ -18,6 +18,11 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "fluctuate": ("fabmon.cli.fluctuate:fluctuate", "How steady bandwidth was in a recording."),
     "compare": ("fabmon.cli.compare:compare", "Whether one run was really slower than another."),
     "cut": ("fabmon.cli.recordings:cut", "A part of a recording as one of its own."),
+    "export": (
+        "fabmon.cli.export:export",
+        "A recording for other tools.",
+    ),
+    "report": ("fabmon.cli.report:report", "A recording as one page to send around."),
     "agent": ("fabmon.cli.agent:agent", "Serve this machine's counters over HTTP."),
 }
 """Name -> where it is, as `module:command`, and what it does in a line."""

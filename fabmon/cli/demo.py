@@ -126,6 +126,7 @@ def demo(
 async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     from fabmon.analysis.analyst import Analyst, watch
     from fabmon.cli.config import load
+    from fabmon.cli.saves import saves
     from fabmon.cli.showing import Look, show
     from fabmon.history.history import History
     from fabmon.tui.captions import Caption
@@ -136,6 +137,7 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     settings = load(options.config)
     history = History(feed.hosts, options.interval_s or 1.0, settings.management_ports)
     analyst = Analyst(settings.thresholds, options.hints)
-    look = Look(scenario.title, options.color or settings.color, MARK, captions)
+    color = options.color or settings.color
+    look = Look(scenario.title, color, MARK, captions, saves=saves(lambda: ()))
     async with aclosing(feed), aclosing(watch(feed, history, analyst)) as scenes:
         return await show(scenes, options, look)

@@ -45,6 +45,10 @@ catalog's topics; `damage` are the errors of the link itself, without what conge
 """
 
 
+STALE_TICKS = 3
+"""Samples older than this many ticks are stale, whatever the node's state."""
+
+
 class Past(Protocol):
     """The last minutes, as the history keeps them."""
 
@@ -123,3 +127,9 @@ class Moment:
     def worst(self, ticks: int) -> Floats:
         """[ticks] utilisation of the busiest link, oldest first."""
         return self.past.worst(ticks, self.seq)
+
+
+def stale_ports(moment: Moment) -> NDArray[np.bool_]:
+    """[ports]: whether the last sample is too old to be called now."""
+    late: NDArray[np.bool_] = moment.age_s > STALE_TICKS * moment.interval_s
+    return late & np.isfinite(moment.age_s)

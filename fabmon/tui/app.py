@@ -28,6 +28,7 @@ from fabmon.tui.captions import Caption, Captions
 from fabmon.tui.line import fit
 from fabmon.tui.messages import BurstWanted, Opened, Pointed
 from fabmon.tui.palette import Depth, detect
+from fabmon.tui.saving import Saves, keep, without_web_fonts
 from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.findings import Findings
@@ -38,6 +39,7 @@ from fabmon.tui.screens.node import NodeScreen
 from fabmon.tui.screens.nodes import Nodes
 from fabmon.tui.screens.overview import Overview
 from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
@@ -62,7 +64,8 @@ class FabmonApp(App[None]):
     `color` is `auto`, `truecolor`, `256`, `16` or `none`. `mark` is a word that stays in the header
     whatever else there is no room for. `captions` explain what is shown, from the first scene on.
     `ask_burst` has ports sampled fast; without it there is nobody to ask.
-    `clock` is only used to notice that no scene comes any more.
+    `saves` is how to keep what is not drawn. `clock` is only used to notice that no scene comes any
+    more.
     """
 
     CSS_PATH = "screen.tcss"
@@ -79,6 +82,7 @@ class FabmonApp(App[None]):
         captions: Sequence[Caption] = (),
         ask_burst: AskBurst | None = None,
         nothing: Callable[[], str] = str,
+        saves: Saves | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Show these scenes under this title; `nothing` says why they have no nodes."""
@@ -88,6 +92,7 @@ class FabmonApp(App[None]):
         self.stage = Stage(title, depth, mark=mark, captions=Captions(captions), nothing=nothing)
         self._scenes = scenes
         self._ask_burst = ask_burst
+        self._saves = saves or Saves()
         self._clock = clock
         self._heard = clock()
         self._toasts = Toasts()
@@ -270,6 +275,26 @@ class FabmonApp(App[None]):
         """Give the focused panel the whole screen, or give it back."""
         if isinstance(self.screen, StageScreen):
             self.screen.maximise()
+
+    def action_save(self) -> None:
+        """Ask what to save, and save it."""
+        if isinstance(self.screen, StageScreen):
+            self.push_screen(SaveMenu(self.stage.palette), self._save)
+
+    def _save(self, what: str | None) -> None:
+        """Once the menu is gone: it is no part of the picture."""
+        if what is not None:
+            self.call_after_refresh(self.run_worker, self._kept(what), group="save")
+
+    async def _kept(self, what: str) -> None:
+        """Save it, and say where it is, or why not."""
+        view = str(getattr(self.screen, "VIEW", "screen"))
+        said = await keep(what, self.stage, view, self.picture, self._saves)
+        self.notify(fit(said, max(1, self.size.width - 4)).rstrip(), timeout=6, markup=False)
+
+    def picture(self) -> str:
+        """What the screen shows, as SVG."""
+        return without_web_fonts(self.export_screenshot(title="fabmon"))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette offers what the keys do."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.style import Style
 
-from fabmon.fabric.moment import Floats, Moment
+from fabmon.fabric.moment import Floats, Moment, stale_ports
 from fabmon.tui.metrics import Heat
 from fabmon.tui.palette import STEPS, Depth, Palette
 
@@ -36,9 +36,6 @@ STUCK = 0x204
 
 CHOSEN = 0x400
 """One of the links of the finding that the person has chosen; a flag, also on the specials."""
-
-STALE_TICKS = 3
-"""Samples older than this many ticks are stale, whatever the node's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +91,6 @@ def encode(
     codes[moment.up == 0] = DOWN
     codes[stale & ((codes & ABSENT) > 0)] |= STALE
     return codes
-
-
-def stale_ports(moment: Moment) -> NDArray[np.bool_]:
-    """[ports]: whether the last sample is too old to be called now."""
-    late: NDArray[np.bool_] = moment.age_s > STALE_TICKS * moment.interval_s
-    return late & np.isfinite(moment.age_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ OVERVIEW = "overview"
 CHART = "port"
 FINDING = "finding"
 WATERFALL = "waterfall"
+SAVE = "save"
 _LAST = ("help", "quit")
 ROOT = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 
@@ -119,6 +120,13 @@ KEYS = (
         title="Maximise the panel",
     ),
     Key(
+        "save",
+        "x",
+        "x",
+        "save: the screen as a picture, its links as CSV, what was recorded",
+        title="Save",
+    ),
+    Key(
         "help",
         "question_mark,f1",
         "? F1",
@@ -159,6 +167,10 @@ KEYS = (
     ),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes across", WATERFALL, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes across", WATERFALL, "wider"),
+    Key("choose('picture')", "p", "p", "picture: the screen as it is, SVG", SAVE),
+    Key("choose('table')", "t", "t", "table: every link the filter leaves, now, CSV", SAVE),
+    Key("choose('cut')", "c", "c", "cut: the minutes of the timeline, a recording", SAVE),
+    Key("choose('')", "escape,x,q", "esc", "nothing", SAVE),
 )
 MOUSE = (
     ("click", "select a cell or a line; again, open it"),
@@ -173,6 +185,7 @@ _TITLES = {
     CHART: "Port",
     FINDING: "Finding",
     WATERFALL: "Waterfall",
+    SAVE: "Saving",
 }
 
 

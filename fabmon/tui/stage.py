@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
 from fabmon.fabric.model import FABRIC, Fabric
-from fabmon.fabric.moment import Floats
+from fabmon.fabric.moment import Floats, stale_ports
 from fabmon.tui.captions import Captions
-from fabmon.tui.cells import CHOSEN, Codes, Scale, encode, stale_ports
+from fabmon.tui.cells import CHOSEN, Codes, Scale, encode
 from fabmon.tui.chosen import Chosen, chosen
 from fabmon.tui.clock import SECOND_NS
-from fabmon.tui.filter import Index, Matched, Term, index, match, parse
 from fabmon.tui.metrics import Heat, following, heat
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
 from fabmon.tui.target import peer

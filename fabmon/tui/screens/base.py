@@ -10,8 +10,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.filter import FilterError
 from fabmon.tui import keys
-from fabmon.tui.filter import FilterError
 from fabmon.tui.line import Line, Span, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage

@@ -10,8 +10,8 @@ import numpy as np
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
+from fabmon.fabric.moment import stale_ports
 from fabmon.tui import clock
-from fabmon.tui.cells import stale_ports
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage

@@ -8,9 +8,10 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.moment import STALE_TICKS
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import clock
-from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, STALE_TICKS, Codes
+from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, Codes
 from fabmon.tui.layout import Grid, Part
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette

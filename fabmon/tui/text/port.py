@@ -10,11 +10,11 @@ from rich.style import Style
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.filter import Term
 from fabmon.fabric.model import GPU, Fabric, Port
 from fabmon.fabric.moment import Floats
 from fabmon.tui import units
 from fabmon.tui.clock import MINUS
-from fabmon.tui.filter import Term
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.metrics import traffic_words, unit_of
 from fabmon.tui.palette import Palette

@@ -6,7 +6,7 @@ import numpy as np
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, SWITCH, UPLINK, Node, Port
-from fabmon.tui.cells import stale_ports
+from fabmon.fabric.moment import stale_ports
 from fabmon.tui.line import Hit, Line, Span, fit, line, right
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.section import shown

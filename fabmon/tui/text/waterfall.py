@@ -9,6 +9,7 @@ import numpy as np
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Port
 from fabmon.fabric.moment import HEAT, Floats
 from fabmon.tui import clock
@@ -133,7 +134,7 @@ class Waterfall:
             with np.errstate(divide="ignore", invalid="ignore"):
                 seen[:, :known] = np.fmax(seen[:, :known], window / rates)
         starts = np.arange(self.columns) * self._each
-        parts = np.fmax.reduceat(seen, starts, axis=1) / self.metric.per
+        parts = np.fmax.reduceat(seen, starts, axis=1) / measure(self.metric.name).per
         return parts.astype(np.float32)
 
     @property
