@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from collectors.catalog import CATALOG
 from fabmon.agent.latest import Latest
-from fabmon.fabric.messages import Hello, ObjectInfo
-from fabmon.fabric.openmetrics import EXPOSED, PREFIX
+from fabmon.fabric.messages import Hello
+from fabmon.fabric.openmetrics import EXPOSED, PREFIX, Place, head, labels, maximum, places_of
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -36,11 +36,9 @@ _FACTS = (
 _SATURATED = f"{PREFIX}saturated"
 _SATURATED_HELP = "the counter stands at its maximum, where it sticks: its true value is not known"
 
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
 
 class _Family(NamedTuple):
-    """One metric: its head lines, and where its values are, with the labels of each of them.
+    """One metric: its head lines, and where its values are.
 
     `maximum` is where a counter that sticks does so; there its true value is not known.
     """
@@ -50,7 +48,7 @@ class _Family(NamedTuple):
     metric: str
     factor: float
     maximum: int | None
-    places: list[tuple[int, int, str]]
+    places: list[Place]
 
 
 class Exposition:
@@ -76,16 +74,18 @@ class Exposition:
         saturated = []
         for family in self._families:
             lines = []
-            for at, place, labels in family.places:
-                block = blocks[at]
-                value = None if block is None else block[place]
+            for place in family.places:
+                block = blocks[place.block]
+                value = None if block is None else block[place.position]
                 if value is None:
                     continue
                 if value == family.maximum:
-                    saturated.append(f'{_SATURATED}{{metric="{family.metric}",{labels[1:]} 1\n')
+                    saturated.append(
+                        f'{_SATURATED}{{metric="{family.metric}",{place.labels[1:]} 1\n'
+                    )
                     continue
                 shown = value if family.factor == 1 else value / family.factor
-                lines.append(f"{family.sample}{labels} {shown}\n")
+                lines.append(f"{family.sample}{place.labels} {shown}\n")
             if lines:
                 yield family.heads[content_type]
                 yield from lines
@@ -106,8 +106,8 @@ class Exposition:
         for source in sorted({*self._sources, *latest.lost}):
             notice = latest.lost.get(source)
             reason = notice.reason if notice is not None else "" if is_fresh else "late"
-            labels = _labels({"source": source, "reason": reason})
-            yield f"{PREFIX}source_up{labels} {0 if reason else 1}\n"
+            said = labels({"source": source, "reason": reason})
+            yield f"{PREFIX}source_up{said} {0 if reason else 1}\n"
         ages = {
             source: (now_ns - at) / 1e9
             for source, at in sorted(latest.read_at_ns.items())
@@ -122,8 +122,8 @@ class Exposition:
                 "time since the source was read",
             )
         for source, age_s in ages.items():
-            labels = _labels({"source": source})
-            yield f"{PREFIX}source_age_seconds{labels} {max(0.0, age_s):.3f}\n"
+            said = labels({"source": source})
+            yield f"{PREFIX}source_age_seconds{said} {max(0.0, age_s):.3f}\n"
 
 
 def chosen(accept: str) -> str:
@@ -147,19 +147,7 @@ def _weight(parameters: Iterable[str]) -> float:
 
 def _families(hello: Hello) -> Iterator[_Family]:
     """The metrics of a hello in the catalog's order, which keeps the samples of one together."""
-    places: dict[str, list[tuple[int, int, str]]] = {}
-    seen: set[tuple[str, str]] = set()
-    for at, block in enumerate(hello.blocks):
-        place = 1
-        for item in block.objects:
-            labels = _labels(_names(item, block.source))
-            for metric in item.metrics:
-                if (metric, labels) in seen:
-                    labels = _labels({**_names(item, block.source), "object": item.id})
-                seen.add((metric, labels))
-                if metric in EXPOSED:
-                    places.setdefault(metric, []).append((at, place, labels))
-                place += 1
+    places = places_of(hello)
     for name, row in CATALOG.items():
         if name in places:
             shown = EXPOSED[name]
@@ -167,22 +155,7 @@ def _families(hello: Hello) -> Iterator[_Family]:
                 OPENMETRICS: _head(OPENMETRICS, shown.family, shown.type, shown.unit, row.meaning),
                 PROMETHEUS: _head(PROMETHEUS, shown.sample, shown.type, "", row.meaning),
             }
-            yield _Family(heads, shown.sample, name, shown.factor, _maximum(row.kind), places[name])
-
-
-def _maximum(kind: str) -> int | None:
-    bits = kind.removeprefix("sat")
-    return 2 ** int(bits) - 1 if bits != kind else None
-
-
-def _names(item: ObjectInfo, source: str) -> dict[str, Any]:
-    """The labels that tell an object from all others."""
-    names: dict[str, Any] = {} if item.node is None else {"node": item.node}
-    if item.port is not None:
-        names["port"] = item.port
-    elif item.id != "node":
-        names["object"] = item.id
-    return {**names, "kind": item.kind, "source": source}
+            yield _Family(heads, shown.sample, name, shown.factor, maximum(row.kind), places[name])
 
 
 def _infos(hello: Hello, style: str) -> str:
@@ -195,12 +168,12 @@ def _infos(hello: Hello, style: str) -> str:
                 facts = ports.setdefault((item.node, item.port), {"kind": item.kind})
                 facts.update({key: item.info[key] for key in _FACTS if key in item.info})
     lines = [_info_head(style, f"{PREFIX}node", "the node, and what reads it")]
-    lines.append(f"{PREFIX}node_info{_labels(node)} 1\n")
+    lines.append(f"{PREFIX}node_info{labels(node)} 1\n")
     if ports:
         lines.append(_info_head(style, f"{PREFIX}port", "a port, and what is known of it"))
     for (other, port), facts in ports.items():
         names = {"port": port} if other is None else {"node": other, "port": port}
-        lines.append(f"{PREFIX}port_info{_labels({**names, **facts})} 1\n")
+        lines.append(f"{PREFIX}port_info{labels({**names, **facts})} 1\n")
     return "".join(lines)
 
 
@@ -211,12 +184,4 @@ def _info_head(style: str, family: str, help_: str) -> str:
 
 
 def _head(style: str, name: str, type_: str, unit: str, help_: str) -> str:
-    said = f"# TYPE {name} {type_}\n"
-    if style == OPENMETRICS and unit:
-        said += f"# UNIT {name} {unit}\n"
-    return f"{said}# HELP {name} {help_}\n"
-
-
-def _labels(pairs: Mapping[str, Any]) -> str:
-    inside = ",".join(f'{key}="{str(value).translate(_ESCAPES)}"' for key, value in pairs.items())
-    return f"{{{inside}}}"
+    return head(name, type_, unit if style == OPENMETRICS else "", help_)

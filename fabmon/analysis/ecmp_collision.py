@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fabmon.analysis import chance
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.group_load import Load, loads
-from fabmon.analysis.nullmodel import peak_to_average_p95
+from fabmon.analysis.on_link import effective_flows
 from fabmon.analysis.polarization import is_polarized
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE
@@ -89,7 +90,7 @@ class EcmpCollisions:
         peer = int(structure.peer[row])
         towards = f" to {structure.fabric.ports[peer].node}" if peer >= 0 else ""
         flows = round(load.effective_flows)
-        usual = peak_to_average_p95(max(1, min(flows, 4096)), load.links)
+        seen, usual = chance.evidence(float(level[member]) / load.mean, flows, load.links)
         own = f"the {load.links} links into {load.group.node} are"
         group = own if load.group.is_inward else f"its group of {load.links} is"
         lost = 1.0 - load.mean / float(level[member])
@@ -110,9 +111,9 @@ class EcmpCollisions:
                 Evidence("group links", load.links, "links"),
                 Evidence("idle links", len(idle), "links"),
                 Evidence("hot ticks", int(load.hot_ticks[member]), f"of {self._t.of_ticks}"),
-                Evidence("max/mean", round(float(level[member]) / load.mean, 2)),
-                Evidence("effective flows", flows, "flows"),
-                Evidence("max/mean of random hashing, p95", round(usual, 2)),
+                seen,
+                *effective_flows(sight.moment, row, flows),
+                usual,
                 Evidence("queue", _QUEUES[load.queue]),
             ),
             advice=(

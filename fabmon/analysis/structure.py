@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.pcie import pcie_bps
-from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, EcmpGroup, Fabric
+from fabmon.fabric.model import (
+    DOWNLINK,
+    HOST,
+    MANAGEMENT,
+    RAIL,
+    SWITCH,
+    UPLINK,
+    EcmpGroup,
+    Fabric,
+)
 from fabmon.fabric.moment import Floats
 
 Rows = NDArray[np.intp]
@@ -24,7 +33,8 @@ class Group:
     """Parallel links out of a switch, or into one.
 
     `node` is the switch that they leave or enter, `rows` the ports that send into them. `edges` are
-    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those.
+    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those; what
+    comes in for the switch itself, by its management port, they do not carry.
     `is_inward` groups are the far ends of an ECMP group: what the hash of other switches, and the
     spines' own, makes of the way down.
     """
@@ -116,7 +126,7 @@ def structure(fabric: Fabric) -> Structure:
         is_edge=is_switch & peer_is_rail,
         is_switch=is_switch,
         is_carrier=is_rail | is_uplink | is_downlink,
-        groups=tuple(_groups(fabric.groups, node, peer, is_rail, place)),
+        groups=tuple(_groups(fabric.groups, _carriers(node, role), peer, is_rail, place)),
         rails=rails,
         rails_of_hosts=of_hosts,
         rail_tables=[
@@ -128,6 +138,11 @@ def structure(fabric: Fabric) -> Structure:
         leaves=leaves,
         pcie_bps=np.array([pcie_bps(port.info) for port in ports], np.float32),
     )
+
+
+def _carriers(node: Rows, role: NDArray[np.object_]) -> Rows:
+    """[ports] the node of each port that forwards; NONE for those of the management network."""
+    return np.where(role == MANAGEMENT, NONE, node) if len(node) else node
 
 
 def _by_node(rows: Rows, node: Rows) -> list[Rows]:

@@ -9,11 +9,20 @@ import click
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("fabmon.cli.demo:demo", "A simulated fabric to try it on, with a guided minute."),
     "doctor": ("fabmon.cli.doctor:doctor", "What can be read where, and what is set up wrongly."),
+    "trace": ("fabmon.cli.trace:trace", "The way of RoCE flows between two hosts, link by link."),
+    "flows": ("fabmon.cli.flows:flows", "Who talks to whom over RDMA, by the hosts' queue pairs."),
     "record": ("fabmon.cli.record:record", "Watch without a screen, and keep all of it."),
     "replay": ("fabmon.cli.replay:replay", "Play recordings, on the screen or printed."),
     "info": ("fabmon.cli.recordings:info", "What a recording holds."),
     "verify": ("fabmon.cli.recordings:verify", "Read all of a recording; say what is damaged."),
+    "fluctuate": ("fabmon.cli.fluctuate:fluctuate", "How steady bandwidth was in a recording."),
+    "compare": ("fabmon.cli.compare:compare", "Whether one run was really slower than another."),
     "cut": ("fabmon.cli.recordings:cut", "A part of a recording as one of its own."),
+    "export": (
+        "fabmon.cli.export:export",
+        "A recording for other tools.",
+    ),
+    "report": ("fabmon.cli.report:report", "A recording as one page to send around."),
     "agent": ("fabmon.cli.agent:agent", "Serve this machine's counters over HTTP."),
 }
 """Name -> where it is, as `module:command`, and what it does in a line."""

@@ -7,6 +7,8 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.cli import config
@@ -14,6 +16,7 @@ from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
 from fabmon.cli.options import Options
 from fabmon.cli.recording import recorded, recorder_for, ring, watch
+from fabmon.cli.saves import saves
 from fabmon.cli.showing import Look, check_writable, is_screen, show
 from fabmon.cli.topology import given
 from fabmon.fabric.model import Host
@@ -55,7 +58,7 @@ async def _watch(
     look = Look(title, options.color or settings.color, ask_burst=feed.burst)
     with _recorder(options, settings, hosts, interval_s, title) as recorder:
         async with aclosing(feed), aclosing(watch(feed, history, analyst, recorder)) as scenes:
-            return await show(scenes, options, look)
+            return await show(scenes, options, _with_saves(look, recorder, options))
 
 
 async def _watch_engine(
@@ -91,7 +94,19 @@ async def _watch_engine(
         with _recorder(options, settings, feed.hosts, feed.interval_s, title) as recorder:
             scenes = engine.scenes(feed, history, analyst, past_s, recorder)
             async with aclosing(scenes):
-                return await show(scenes, options, look)
+                return await show(scenes, options, _with_saves(look, recorder, options))
+
+
+def _with_saves(look: Look, recorder: Recorder | None, options: Options) -> Look:
+    """What is recorded meanwhile can be cut out of."""
+
+    def files() -> list[Path]:
+        if recorder is None:
+            return []
+        path = recorder.status.path
+        return [path if options.record is not None else path.parent]
+
+    return replace(look, saves=saves(files))
 
 
 @contextmanager

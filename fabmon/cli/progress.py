@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 import time
 from collections.abc import Iterator
@@ -15,14 +16,15 @@ class Progress(Protocol):
     """Told how far the work is."""
 
     def __call__(self, done: float) -> None:
-        """So many bytes are done, of all that there are."""
+        """So much is done, of all that there is."""
 
 
 @contextmanager
-def progress(what: str, total: float) -> Iterator[Progress]:
-    """Show on standard error how far some bytes are, once it takes longer than a second.
+def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]:
+    """Show on standard error how far some work is, once it takes longer than a second.
 
-    Nothing is shown where standard error is no terminal.
+    `unit` is `bytes`, or `s` for seconds of a recording. Nothing is shown where standard error is
+    no terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done: None
@@ -32,16 +34,34 @@ def progress(what: str, total: float) -> Iterator[Progress]:
         BarColumn,
         DownloadColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.text import Text
 
+    class Span(ProgressColumn):
+        """How much of the recorded time is done."""
+
+        def render(self, task: Task) -> Text:
+            """As `0:04:10 of 0:30:00`."""
+            parts = (datetime.timedelta(seconds=round(each)) for each in (task.completed, total))
+            return Text(" of ".join(str(part) for part in parts))
+
+    class Pace(ProgressColumn):
+        """How fast it goes."""
+
+        def render(self, task: Task) -> Text:
+            """In recorded seconds a second."""
+            return Text(f"{task.speed:.0f} x real time" if task.speed else "")
+
+    sized = (DownloadColumn(), TransferSpeedColumn())
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        *(sized if unit == "bytes" else (Span(), Pace())),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -11,7 +11,16 @@ import click
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import FILE
 from fabmon.cli.progress import progress
-from fabmon.cli.replay import FROM, RECORDINGS, TO, opened, span_of, warn_of_losses
+from fabmon.cli.replay import (
+    FROM,
+    RECORDINGS,
+    REDACT,
+    TO,
+    opened,
+    some,
+    warn_of_losses,
+    whole_span,
+)
 
 if TYPE_CHECKING:
     from fabmon.recording.reader import Recording
@@ -26,7 +35,7 @@ def info(files: tuple[Path, ...], style: str) -> None:
 
     from fabmon.recording.summary import summary
 
-    with opened(_some(files)) as timeline:
+    with opened(some(files)) as timeline:
         found = [summary(each) for each in timeline.files]
     if style == "json":
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -41,7 +50,7 @@ def verify(files: tuple[Path, ...]) -> None:
 
     The exit status is 5 when something is.
     """
-    with opened(_some(files)) as timeline:
+    with opened(some(files)) as timeline:
         for each in timeline.files:
             with progress(f"verifying {each.path.name}", each.size) as tell:
                 for done in each.verify():
@@ -56,21 +65,24 @@ def verify(files: tuple[Path, ...]) -> None:
 @RECORDINGS
 @FROM
 @TO
+@REDACT
 @click.option("-o", "--output", type=FILE, required=True, help="The file to make.")
-def cut(files: tuple[Path, ...], from_: str | None, to: str | None, output: Path) -> None:
+def cut(
+    files: tuple[Path, ...], from_: str | None, to: str | None, redact: bool, output: Path
+) -> None:
     """A part of some recordings as a recording of its own."""
+    from fabmon.fabric.redaction import Redactor
     from fabmon.history.history import History
-    from fabmon.recording.cut import copy
+    from fabmon.recording.cut import copy, hosts_of
 
-    with opened(_some(files)) as timeline:
-        begin, end = span_of(timeline, from_, to)
-        begin = timeline.start_ns if begin is None else begin
-        end = timeline.until_ns if end is None else end
-        history = History(timeline.hosts, timeline.interval_s)
+    with opened(some(files)) as timeline:
+        begin, end = whole_span(timeline, from_, to)
+        redactor = Redactor(timeline.hosts) if redact else None
+        history = History(hosts_of(timeline, redactor), timeline.interval_s)
         try:
-            with progress(f"writing {output.name}", end - begin) as tell:
-                for at_ns in copy(timeline, output, begin, end, history.accept):
-                    tell(at_ns - begin)
+            with progress(f"writing {output.name}", (end - begin) / 1e9, "s") as tell:
+                for at_ns in copy(timeline, output, begin, end, history.accept, redactor):
+                    tell((at_ns - begin) / 1e9)
         except FileExistsError:
             raise UsageError(f"{output}: there is such a file already") from None
         except OSError as error:
@@ -83,9 +95,3 @@ def _verdict(recording: Recording) -> str:
     if lost:
         return f"{lost} of {recording.size} bytes are lost, in {len(recording.losses)} places"
     return "sound" if recording.is_closed else "sound, and still open or not closed"
-
-
-def _some(files: tuple[Path, ...]) -> tuple[Path, ...]:
-    if not files:
-        raise UsageError("name a recording")
-    return files

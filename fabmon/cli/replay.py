@@ -24,6 +24,9 @@ RECORDINGS = click.argument(
 )
 FROM = click.option("--from", "from_", metavar="TIME", help="Begin here: 14:03, -10m, event 3.")
 TO = click.option("--to", metavar="TIME", help="End here.")
+REDACT = click.option(
+    "--redact", is_flag=True, help="Replace names of nodes and users, addresses and paths."
+)
 
 
 @click.command()
@@ -50,6 +53,7 @@ TO = click.option("--to", metavar="TIME", help="End here.")
     type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
     help="Colours of the screen.  [default: auto]",
 )
+@REDACT
 @config_option
 def replay(
     files: tuple[Path, ...],
@@ -60,6 +64,7 @@ def replay(
     follow: bool,
     style: str | None,
     color: str | None,
+    redact: bool,
     config: Path | None,
 ) -> None:
     """Play recordings: several files, or a directory of them, are one timeline.
@@ -78,7 +83,9 @@ def replay(
         if style is not None:
             headless.log_to_stderr()
         try:
-            code = asyncio.run(_play(timeline, settings, begin, end, pace, follow, style, color))
+            code = asyncio.run(
+                _play(timeline, settings, begin, end, pace, follow, style, color, redact)
+            )
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED
         warn_of_losses(timeline)
@@ -94,25 +101,35 @@ async def _play(
     follow: bool,
     style: str | None,
     color: str | None,
+    redact: bool,
 ) -> Exit:
     from fabmon.analysis.analyst import Analyst, watch
     from fabmon.cli import headless
+    from fabmon.cli.saves import saves
+    from fabmon.fabric.redaction import Redactor, redacted
     from fabmon.feeds.replay import ReplayFeed
     from fabmon.history.history import History
+    from fabmon.recording.cut import hosts_of
 
     pace = speed if style in (None, "jsonl") else None
     feed = ReplayFeed(timeline, from_ns=begin, until_ns=end, speed=pace, follow=follow)
-    history = History(feed.hosts, feed.interval_s, settings.management_ports)
+    redactor = Redactor(timeline.hosts) if redact else None
+    hosts = hosts_of(timeline, redactor)
+    history = History(hosts, feed.interval_s, settings.management_ports)
     analyst = Analyst(settings.thresholds)
-    async with aclosing(feed), aclosing(watch(feed, history, analyst)) as scenes:
+    async with (
+        aclosing(feed),
+        aclosing(watch(redacted(feed, redactor), history, analyst)) as scenes,
+    ):
         if style == "jsonl":
             return await headless.stream(scenes, None)
         if style is not None:
             return await headless.last(scenes, style)
         from fabmon.tui.app import FabmonApp
 
-        title = f"replay of {timeline.files[0].path.name}"
-        await FabmonApp(scenes, title=title, color=color or settings.color).run_async()
+        title = "replay" if redact else f"replay of {timeline.files[0].path.name}"
+        kept = saves(lambda: [each.path for each in timeline.files], redactor)
+        await FabmonApp(scenes, title=title, color=color or settings.color, saves=kept).run_async()
     return Exit.OK
 
 
@@ -144,6 +161,22 @@ def span_of(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int 
     if end is not None and end < (begin or timeline.start_ns):
         raise UsageError(f"--to {to} is before the start")
     return begin, end
+
+
+def whole_span(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int, int]:
+    """The same, from the first tick to the last where nothing is said."""
+    begin, end = span_of(timeline, from_, to)
+    return (
+        timeline.start_ns if begin is None else begin,
+        timeline.until_ns if end is None else min(end, timeline.until_ns),
+    )
+
+
+def some(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The files that were named. Raises UsageError where there is none."""
+    if not files:
+        raise UsageError("name a recording")
+    return files
 
 
 def warn_of_losses(timeline: Timeline) -> None:

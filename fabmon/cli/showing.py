@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from fabmon.tui.app import AskBurst, FabmonApp
     from fabmon.tui.captions import Caption
+    from fabmon.tui.saving import Saves
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_AFTER_S = 10.0
@@ -31,7 +31,7 @@ class Look:
     """What the screen says of the feed behind it: `mark` where nothing is real.
 
     `ask_burst` is how ports are sampled fast, None where nobody can be asked; `nothing` says why
-    there are no nodes.
+    there are no nodes. `saves` is how the screen keeps what it does not draw.
     """
 
     title: str
@@ -40,6 +40,7 @@ class Look:
     captions: Sequence[Caption] = ()
     ask_burst: AskBurst | None = None
     nothing: Callable[[], str] = str
+    saves: Saves | None = None
 
 
 def is_screen(options: Options) -> bool:
@@ -65,6 +66,7 @@ async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Ex
         captions=look.captions,
         ask_burst=look.ask_burst,
         nothing=look.nothing,
+        saves=look.saves,
     )
     if options.picture is not None:
         return await _take_picture(app, options.picture, options.duration_s)
@@ -83,9 +85,8 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
         nonlocal failure
         await asyncio.sleep(_PICTURE_AFTER_S if after_s is None else after_s)
         await pilot.pause()
-        svg = _without_web_fonts(app.export_screenshot(title="fabmon"))
         try:
-            await asyncio.to_thread(path.write_text, svg, "utf-8")
+            await asyncio.to_thread(path.write_text, app.picture(), "utf-8")
         except OSError as error:
             failure = error
         app.exit()
@@ -105,11 +106,6 @@ def check_writable(path: Path) -> None:
             path.unlink()
     except OSError as error:
         raise UsageError(f"--picture {path}: {error.strerror}") from None
-
-
-def _without_web_fonts(svg: str) -> str:
-    """A picture must not make its reader fetch anything: any monospaced font will do."""
-    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 def _can_paint() -> bool:

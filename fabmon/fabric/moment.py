@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.bursts import BurstSamples
+from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import NodeStatus
@@ -44,6 +45,10 @@ catalog's topics; `damage` are the errors of the link itself, without what conge
 """
 
 
+STALE_TICKS = 3
+"""Samples older than this many ticks are stale, whatever the node's state."""
+
+
 class Past(Protocol):
     """The last minutes, as the history keeps them."""
 
@@ -69,7 +74,7 @@ class Moment:
     is True where the port has been up since the start. `age_s` is the time since the port's last
     sample. `saturated` is True where some counter of the port sticks at its maximum; `stuck` are
     the places of those counters in `values`, counted through its rows. `bursts` are the last fast
-    samples of a port, by node and port.
+    samples of a port, by node and port. `connections` is who talks to whom, as far as hosts tell.
     """
 
     seq: int
@@ -91,6 +96,7 @@ class Moment:
     age_s: Floats
     saturated: NDArray[np.bool_]
     past: Past
+    connections: Connections
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
 
@@ -121,3 +127,9 @@ class Moment:
     def worst(self, ticks: int) -> Floats:
         """[ticks] utilisation of the busiest link, oldest first."""
         return self.past.worst(ticks, self.seq)
+
+
+def stale_ports(moment: Moment) -> NDArray[np.bool_]:
+    """[ports]: whether the last sample is too old to be called now."""
+    late: NDArray[np.bool_] = moment.age_s > STALE_TICKS * moment.interval_s
+    return late & np.isfinite(moment.age_s)

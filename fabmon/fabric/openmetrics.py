@@ -20,9 +20,11 @@ warns of any other unit of data. Bits that FEC mended are events and no amount o
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from collectors.catalog import CATALOG, GAUGE, Metric
+from fabmon.fabric.messages import Hello, ObjectInfo
 
 PREFIX = "fabmon_"
 
@@ -37,6 +39,8 @@ _UNITS: dict[str, tuple[str, float]] = {
 
 _OWN_WORD = {"seconds": "events", "bits": "bits"}
 """The last word of a name that says the unit in another way than the unit itself."""
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 _PRIORITY = re.compile(r"_prio\d$")
 
@@ -90,3 +94,64 @@ _MEANT = {shown.sample: Meant(name, shown.factor) for name, shown in EXPOSED.ite
 def meant(sample: str) -> Meant | None:
     """The metric that a sample's name stands for; None when it is none of ours."""
     return _MEANT.get(sample)
+
+
+def head(family: str, type_: str, unit: str, help_: str) -> str:
+    """The lines before a family's samples; no UNIT where `unit` is empty."""
+    said = f"# TYPE {family} {type_}\n"
+    if unit:
+        said += f"# UNIT {family} {unit}\n"
+    return f"{said}# HELP {family} {help_}\n"
+
+
+class Place(NamedTuple):
+    """Where one series of a node's frames is: value `position` of block `block`.
+
+    `labels` tell it from all others of its metric, `item` is the object that it belongs to.
+    """
+
+    block: int
+    position: int
+    item: ObjectInfo
+    labels: str
+
+
+def places_of(hello: Hello, common: Mapping[str, Any] | None = None) -> dict[str, list[Place]]:
+    """Metric of the catalog -> where its values are; `common` are labels to have in front."""
+    places: dict[str, list[Place]] = {}
+    seen: set[tuple[str, str]] = set()
+    for at, block in enumerate(hello.blocks):
+        position = 1
+        for item in block.objects:
+            names = {**(common or {}), **_naming(item, block.source)}
+            said = labels(names)
+            for metric in item.metrics:
+                if (metric, said) in seen:
+                    said = labels({**names, "object": item.id})
+                seen.add((metric, said))
+                if metric in EXPOSED:
+                    places.setdefault(metric, []).append(Place(at, position, item, said))
+                position += 1
+    return places
+
+
+def _naming(item: ObjectInfo, source: str) -> dict[str, Any]:
+    """The labels that tell an object from all others of its node."""
+    names: dict[str, Any] = {} if item.node is None else {"node": item.node}
+    if item.port is not None:
+        names["port"] = item.port
+    elif item.id != "node":
+        names["object"] = item.id
+    return {**names, "kind": item.kind, "source": source}
+
+
+def labels(pairs: Mapping[str, Any]) -> str:
+    """Labels as they stand behind a name, in braces, escaped."""
+    inside = ",".join(f'{key}="{str(value).translate(_ESCAPES)}"' for key, value in pairs.items())
+    return f"{{{inside}}}"
+
+
+def maximum(kind: str) -> int | None:
+    """Where a counter of a kind of the catalog sticks: its true value is not known there."""
+    bits = kind.removeprefix("sat")
+    return 2 ** int(bits) - 1 if bits != kind else None

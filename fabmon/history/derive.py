@@ -12,7 +12,7 @@ from fabmon.fabric.model import Host, Port
 from fabmon.fabric.moment import HEAT, Floats
 from fabmon.fabric.names import matches
 
-_WIRE = (
+WIRE = (
     ("phy_{}_bytes", 8),
     ("ib_{}_bytes", 8),
     ("ib_{}_bps", 1),
@@ -26,7 +26,7 @@ _WIRE = (
 RoCE `ib_*` and `rdma_*` are RDMA only, while `phy_*` is the whole wire and `netdev_*` misses
 RDMA), so one is taken and none are added."""
 
-_RATES = (
+RATES = (
     "ib_rate_bps",
     "phy_speed_bps",
     "netdev_speed_bps",
@@ -117,7 +117,7 @@ class Deriver:
 
     def line_rate_bps(self, values: Floats, overrides: Floats) -> Floats:
         """[ports] line rate of one direction: what the hosts file says, else what the port says."""
-        told = self._first(values, _RATES, "")
+        told = self._first(values, RATES, "")
         told[told <= 0] = np.nan
         return np.where(np.isnan(overrides), told, overrides).astype(np.float32)
 
@@ -184,14 +184,14 @@ class Deriver:
         return flaps
 
     def _bps(self, values: Floats, direction: str) -> Floats:
-        """[ports] bits/s: per port from the best of _WIRE that it has and that ever counted.
+        """[ports] bits/s: per port from the best of WIRE that it has and that ever counted.
 
         Once a source has counted it stays the one, silent or not: the next best counts something
         else, and a hot RoCE link would be drawn idle by the bytes of its interface.
         """
         best = np.full(len(values), np.nan, np.float32)
         chosen = np.zeros(len(values), np.bool_)
-        for template, bits in _WIRE:
+        for template, bits in WIRE:
             name = template.format(direction)
             column = self._columns.get(name)
             if column is None:

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
+from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Hello, Notice
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
 from fabmon.fabric.moment import HEAT, Floats, Moment
+from fabmon.fabric.queue_pairs import QueuePairs, only_queue_pairs_moved, queue_pairs_of
 from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.given import Topology
@@ -104,7 +106,9 @@ class History:
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
+        self._queue_pairs: dict[str, QueuePairs] = {}
         self._fabric = self._built({}, 0)
+        self._connections = Connections(self._fabric, {})
         self._wire_up()
 
     def accept(self, tick: Tick) -> Moment:
@@ -113,8 +117,12 @@ class History:
         for host in tick.hosts:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
+        is_other_fabric = bool(tick.hosts)
         for node, hello in tick.hellos:
             old = self._nodes.get(node)
+            # Queue pairs come and go with every job: what is cabled to what stays as it is.
+            is_other_fabric |= old is None or not only_queue_pairs_moved(old.hello, hello)
+            self._note_queue_pairs(node, hello)
             if old is not None and hello.counts_like(old.hello):
                 place = old.place
             else:
@@ -130,17 +138,27 @@ class History:
         for node, frame in tick.frames:
             if node in self._nodes:
                 self._series.accept(self._nodes[node].place, frame, now_s)
-        if tick.hellos or tick.hosts:
+        if is_other_fabric:
             hellos = {name: node.hello for name, node in self._nodes.items()}
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._wire_up()
+        if tick.hellos or is_other_fabric:
+            self._connections = Connections(self._fabric, self._queue_pairs)
         self._series.advance(now_s)
-        self._bursts.accept(tick.bursts, tick.time_ns)
+        self._bursts.accept(tick.answers, tick.time_ns)
         return self._moment(tick, now_s)
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
         return build(hosts, hellos, self._rows, version, self._management, self._topology)
+
+    def _note_queue_pairs(self, node: str, hello: Hello) -> None:
+        """Keep what a node tells of its connections; nothing is another state than none."""
+        told = queue_pairs_of(hello)
+        if told is None:
+            self._queue_pairs.pop(node, None)
+        else:
+            self._queue_pairs[node] = told
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep what is wrong on a node now; a recovery takes its trouble away."""
@@ -213,6 +231,7 @@ class History:
             past=self._ring,
             stuck=self._cells[full],
             bursts=dict(self._bursts.of_ports),
+            connections=self._connections,
         )
 
     def _remember(self, heat: Floats, up: Floats) -> None:

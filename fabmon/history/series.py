@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from collectors.catalog import WRAP32, WRAP64
 from fabmon.fabric.messages import BlockInfo, Frame, Hello
 
-_CLOCK, _WRAP64, _WRAP32, _SATURATING, _GAUGE = range(5)
+_CLOCK, _WRAP64, _WRAP32, _SATURATING, GAUGE = range(5)
 _WRAP32_MASK = np.uint64(0xFFFFFFFF)
 _HALF_WRAP32 = np.uint64(1 << 31)
 """A 32-bit counter that seems to move by more between two reads was reset, not wrapped."""
@@ -24,7 +24,7 @@ _FASTEST_WRAP32 = 500e6
 
 _WIDTHS = {str(bits): bits for bits in range(1, 65)}
 
-_STALE_READS = 2.5
+STALE_READS = 2.5
 """A rate is held for this many periods of its source, then it is absent."""
 
 
@@ -76,7 +76,7 @@ class _Arrays:
             fresh=np.zeros(size, np.bool_),
             rate=np.full(size, np.nan, np.float32),
             saturated=np.zeros(size, np.bool_),
-            kind=np.full(size, _GAUGE, np.uint8),
+            kind=np.full(size, GAUGE, np.uint8),
             top=np.zeros(size, np.uint64),
             clock=np.arange(size, dtype=np.intp),
             arrived_s=np.full(size, -np.inf),
@@ -154,22 +154,17 @@ class Series:
         if not self.size:
             return
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            delta = s.now - s.before
-            fell = s.now < s.before
-            dt_ns = delta[s.clock]
-            clock_ok = ((dt_ns > 0) & ~fell[s.clock]) & s.known[s.clock]
-            wrap32 = s.kind == _WRAP32
-            delta[wrap32] &= _WRAP32_MASK
-            pace = delta / dt_ns * 1e9
-            reset = fell & (~wrap32 | (delta >= _HALF_WRAP32) | (pace > _FASTEST_WRAP32))
-            full = (s.kind == _SATURATING) & s.known & (s.now >= s.top)
-            sure = s.known & s.known_before & clock_ok & ~reset & ~full
-            rate = np.where(sure, pace, np.nan)
-        gauge = s.kind == _GAUGE
+            fell = (s.now < s.before)[s.clock]
+            dt_ns = (s.now - s.before)[s.clock]
+            clock_ok = (dt_ns > 0) & ~fell & s.known[s.clock]
+            full = s.known & saturates(s.now, s.kind, s.top)
+            sure = s.known & s.known_before & clock_ok & ~full
+            rate = np.where(sure, pace(s.now, s.before, dt_ns, s.kind), np.nan)
+        gauge = s.kind == GAUGE
         rate[gauge] = np.where(s.known[gauge], s.now[gauge], np.nan)
         np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
         np.copyto(s.saturated, full, where=s.fresh)
-        stale = (now_s - s.arrived_s)[s.clock] > s.period_s * _STALE_READS
+        stale = (now_s - s.arrived_s)[s.clock] > s.period_s * STALE_READS
         s.rate[stale] = np.nan
         np.copyto(s.before, s.now, where=s.fresh)
         np.copyto(s.known_before, s.known, where=s.fresh)
@@ -192,7 +187,9 @@ class Series:
     def _lay_out(self, start: int, block: BlockInfo, hello: Hello) -> int:
         """Describe one block's series; where the next one starts."""
         names = [name for item in block.objects for name in item.metrics]
-        kinds = [_kind(hello.metrics[name].kind if name in hello.metrics else "") for name in names]
+        kinds = [
+            kind_of(hello.metrics[name].kind if name in hello.metrics else "") for name in names
+        ]
         stop = start + 1 + len(names)
         s = self._all
         s.kind[start] = _CLOCK
@@ -203,6 +200,29 @@ class Series:
         return stop
 
 
+def pace(
+    now: NDArray[np.uint64],
+    before: NDArray[np.uint64],
+    dt_ns: NDArray[np.uint64],
+    kind: NDArray[np.uint8],
+) -> NDArray[np.float64]:
+    """Per second between two reads of counters; NaN where the counter was reset."""
+    delta, fell = now - before, now < before
+    wrap32 = np.broadcast_to(kind == _WRAP32, delta.shape)
+    delta[wrap32] &= _WRAP32_MASK
+    rate: NDArray[np.float64] = delta / dt_ns * 1e9
+    rate[fell & (~wrap32 | (delta >= _HALF_WRAP32) | (rate > _FASTEST_WRAP32))] = np.nan
+    return rate
+
+
+def saturates(
+    now: NDArray[np.uint64], kind: NDArray[np.uint8], top: NDArray[np.uint64]
+) -> NDArray[np.bool_]:
+    """Whether a counter sticks at its maximum."""
+    full: NDArray[np.bool_] = (kind == _SATURATING) & (now >= top)
+    return full
+
+
 def _with_gaps(block: list[int | None]) -> tuple[list[int], list[bool]]:
     """A block's values, 0 where absent or out of range, and which of them are known."""
     top = (1 << 64) - 1
@@ -211,7 +231,7 @@ def _with_gaps(block: list[int | None]) -> tuple[list[int], list[bool]]:
     return [value if ok and value is not None else 0 for value, ok in pairs], known
 
 
-def _kind(name: str) -> tuple[int, int]:
+def kind_of(name: str) -> tuple[int, int]:
     """A catalog kind as a code, and the value at which a saturating counter sticks."""
     if name == WRAP64:
         return _WRAP64, 0
@@ -220,4 +240,4 @@ def _kind(name: str) -> tuple[int, int]:
     bits = _WIDTHS.get(name.removeprefix("sat")) if name.startswith("sat") else None
     if bits is not None:
         return _SATURATING, (1 << bits) - 1
-    return _GAUGE, 0
+    return GAUGE, 0

@@ -116,6 +116,15 @@ class Table:
             values[self._moving] += self._more[:, number - 1].view(np.uint64)
         return values
 
+    def columns(self, places: Places) -> Words:
+        """[rows, places]: some columns only."""
+        values = np.repeat(self._first[None, places], self._more.shape[1] + 1, axis=0)
+        at = np.searchsorted(self._moving, places)
+        moves = at < len(self._moving)
+        moves[moves] = self._moving[at[moves]] == places[moves]
+        values[1:, moves] += self._more[at[moves]].view(np.uint64).T
+        return values
+
     def matrix(self) -> Words:
         """[rows, columns]"""
         return np.stack([self.row(number) for number in range(self._more.shape[1] + 1)])

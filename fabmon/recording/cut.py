@@ -7,8 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
+from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
 
@@ -19,26 +22,59 @@ def copy(
     from_ns: int,
     until_ns: int,
     moment_of: Callable[[Tick], Moment],
+    redactor: Redactor | None = None,
 ) -> Iterator[int]:
     """Write what lies between two times; the time that has been reached, tick by tick.
 
-    It begins with what was known then. `moment_of` works out what is drawn of each tick. Raises
-    FileExistsError, OSError.
+    It begins with what was known then. `moment_of` works out what is drawn of each tick. With a
+    `redactor` no name is in it. Raises FileExistsError, OSError.
     """
-    hosts = timeline.hosts
     before = timeline.files[0].sessions[-1]
     session = msgspec.structs.replace(
-        before, started_ns=from_ns, interval_s=timeline.interval_s, hosts=tuple(hosts)
+        before,
+        started_ns=from_ns,
+        interval_s=timeline.interval_s,
+        hosts=tuple(hosts_of(timeline, redactor)),
     )
     notes = timeline.notes(from_ns, until_ns)
+    if redactor is not None:
+        session = msgspec.structs.replace(session, recorder="", title="")
+        notes = [redacted(note, redactor) for note in notes]
+    change: Callable[[Tick], Tick] = redactor.tick if redactor is not None else _same
     writer = Writer.create(output, session)
     try:
-        for tick in timeline.prime(from_ns):
+        for tick in map(change, timeline.prime(from_ns)):
             writer.write(tick, moment_of(tick))
-        for tick in timeline.ticks(from_ns, until_ns):
+        for tick in map(change, timeline.ticks(from_ns, until_ns)):
             due = [note for note in notes if note.time_ns <= tick.time_ns]
             notes = notes[len(due) :]
             writer.write(tick, moment_of(tick), due)
             yield tick.time_ns
     finally:
         writer.close()
+
+
+def hosts_of(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
+    """The nodes that were watched, by the names that are to be told."""
+    hosts = timeline.hosts
+    return hosts if redactor is None else [redactor.host(host) for host in hosts]
+
+
+def redacted(note: Note, redactor: Redactor) -> Note:
+    """A note without names: of a finding its cause, subject and numbers, of a bookmark its time."""
+    finding = {
+        key: redactor.text(value) if isinstance(value, str) else value
+        for key, value in note.finding.items()
+        if key in ("cause", "severity", "subject", "since_ns", "until_ns", "lost", "confidence")
+    }
+    text = f"{finding.get('cause', '')} {finding.get('subject', '')}".strip()
+    return msgspec.structs.replace(
+        note,
+        text=text or "bookmark",
+        ports=tuple(redactor.text(port) for port in note.ports),
+        finding=finding,
+    )
+
+
+def _same(tick: Tick) -> Tick:
+    return tick

@@ -15,6 +15,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Floats
 from fabmon.fabric.tick import Tick
 from fabmon.recording import block, minutes
+from fabmon.recording.block import Block
 from fabmon.recording.blocks import Blocks
 from fabmon.recording.collection import without_collection
 from fabmon.recording.contents import Contents
@@ -143,6 +144,22 @@ class Recording:
                 yield span.session, _tick(told, frames_of(blocks, at))
         for session, event_ in events:
             yield session, _tick(event_, ())
+
+    def blocks(
+        self, from_ns: int = 0, until_ns: int = _LATEST
+    ) -> Iterator[tuple[int, int, list[Block]]]:
+        """Runs of ticks as they are kept, the first and the last perhaps longer than asked for:
+        times of the first and the last tick, and the blocks of all nodes.
+        """
+        for span in self._spans_in(from_ns, until_ns):
+            blocks = self._blocks.of(span)
+            if blocks:
+                yield span.time_ns, span.until_ns, blocks
+
+    def events(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[EventsRecord]:
+        """What happened from a time up to and with another."""
+        for _, _, event in self._events.between(self._frames, from_ns, until_ns):
+            yield event
 
     def prime(self, at_ns: int) -> list[Tick]:
         """What brings a history to where it was before the first tick at or after a time.

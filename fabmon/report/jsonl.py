@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.filter import Mask
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import NodeState
 from fabmon.report.links import link_records
@@ -25,12 +26,12 @@ class JsonLines:
         self._rhythms = RhythmLines()
         self._told: dict[str, tuple[NodeState, str]] = {}
 
-    def lines(self, scene: Scene) -> Iterator[bytes]:
-        """The lines of one scene, each with its newline."""
-        for record in self._records(scene):
+    def lines(self, scene: Scene, links: Mask | None = None) -> Iterator[bytes]:
+        """The lines of one scene, each with its newline; `links` are the ports to tell of."""
+        for record in self._records(scene, links):
             yield self._encoder.encode(record) + b"\n"
 
-    def _records(self, scene: Scene) -> Iterator[Record]:
+    def _records(self, scene: Scene, links: Mask | None) -> Iterator[Record]:
         moment = scene.moment
         for record in node_records(moment):
             if self._told.get(record.node) != (record.state, record.cause):
@@ -40,10 +41,10 @@ class JsonLines:
             ports = [moment.fabric.ports[row].id for row in finding.rows]
             yield finding_record(change, finding, ports, moment.time_ns)
         yield from self._rhythms.records(scene)
-        yield tick_record(scene)
+        yield tick_record(scene, links)
 
 
-def tick_record(scene: Scene) -> TickRecord:
+def tick_record(scene: Scene, links: Mask | None = None) -> TickRecord:
     """The fabric at a scene's tick."""
     moment = scene.moment
     return TickRecord(
@@ -52,7 +53,7 @@ def tick_record(scene: Scene) -> TickRecord:
         interval_s=moment.interval_s,
         nodes_up=nodes_up(scene),
         nodes_total=len(moment.fabric.nodes),
-        links=link_records(moment),
+        links=link_records(moment, links),
     )
 
 

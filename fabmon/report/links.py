@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
+from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port
 from fabmon.fabric.moment import HEAT, Moment
 from fabmon.report.records import LinkRecord
@@ -15,12 +16,15 @@ _STALE_INTERVALS = 2.5
 _DIGITS = 6
 
 
-def link_records(moment: Moment) -> list[LinkRecord]:
-    """One record a port of every node that has said what it has."""
+def link_records(moment: Moment, wanted: Mask | None = None) -> list[LinkRecord]:
+    """One record a port of every node that has said what it has; of the `wanted` ones, if told."""
     gauges = {position for name, position in moment.columns.items() if _is_gauge(name)}
     names = {position: name for name, position in moment.columns.items()}
     return [
-        _record(moment, port, names, gauges) for node in moment.fabric.nodes for port in node.ports
+        _record(moment, port, names, gauges)
+        for node in moment.fabric.nodes
+        for port in node.ports
+        if wanted is None or wanted[port.row]
     ]
 
 
@@ -44,12 +48,12 @@ def _record(moment: Moment, port: Port, names: dict[int, str], gauges: set[int])
         role=port.role,
         peer=None if port.peer is None else moment.fabric.ports[port.peer].id or None,
         state=link_state(moment, port),
-        speed_bps=_number(moment.line_rate_bps[row]),
-        tx_bps=_number(moment.heat[HEAT.index("tx_bps"), row]),
-        rx_bps=_number(moment.heat[HEAT.index("rx_bps"), row]),
-        tx_util=_number(moment.tx_util[row]),
-        rx_util=_number(moment.rx_util[row]),
-        age_s=_number(moment.age_s[row]),
+        speed_bps=number(moment.line_rate_bps[row]),
+        tx_bps=number(moment.heat[HEAT.index("tx_bps"), row]),
+        rx_bps=number(moment.heat[HEAT.index("rx_bps"), row]),
+        tx_util=number(moment.tx_util[row]),
+        rx_util=number(moment.rx_util[row]),
+        age_s=number(moment.age_s[row]),
         saturated=bool(moment.saturated[row]),
         rates={names[p]: value for p, value in values.items() if p not in gauges},
         levels={names[p]: value for p, value in values.items() if p in gauges},
@@ -60,9 +64,10 @@ def _is_gauge(name: str) -> bool:
     return name in CATALOG and CATALOG[name].kind == GAUGE
 
 
-def _number(value: np.float32) -> float | None:
-    number = float(value)
-    return _round(number) if math.isfinite(number) else None
+def number(value: np.float32) -> float | None:
+    """As it is told; None is absent."""
+    told = float(value)
+    return _round(told) if math.isfinite(told) else None
 
 
 def _round(value: float) -> float:

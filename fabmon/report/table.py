@@ -52,7 +52,7 @@ def _links(scene: Scene) -> Iterator[str]:
     ]
     if lines:
         yield ""
-        yield from _aligned([_HEAD, *lines])
+        yield from aligned([_HEAD, *lines], _LEFT)
 
 
 def _cells(moment: Moment, link: LinkRecord, row: int) -> Sequence[str]:
@@ -72,11 +72,12 @@ def _cells(moment: Moment, link: LinkRecord, row: int) -> Sequence[str]:
     )
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """Rows of cells as lines; the first `left` columns stand left, the others right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [
-            cell.ljust(width) if column < _LEFT else cell.rjust(width)
+            cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()

@@ -26,17 +26,20 @@ from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
 from fabmon.tui.captions import Caption, Captions
 from fabmon.tui.line import fit
-from fabmon.tui.messages import BurstWanted, Opened
+from fabmon.tui.messages import BurstWanted, Opened, Pointed
 from fabmon.tui.palette import Depth, detect
+from fabmon.tui.saving import Saves, keep, without_web_fonts
 from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.findings import Findings
+from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.help import HelpScreen
 from fabmon.tui.screens.matrix import Matrix, PairScreen
 from fabmon.tui.screens.node import NodeScreen
 from fabmon.tui.screens.nodes import Nodes
 from fabmon.tui.screens.overview import Overview
 from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
@@ -61,7 +64,8 @@ class FabmonApp(App[None]):
     `color` is `auto`, `truecolor`, `256`, `16` or `none`. `mark` is a word that stays in the header
     whatever else there is no room for. `captions` explain what is shown, from the first scene on.
     `ask_burst` has ports sampled fast; without it there is nobody to ask.
-    `clock` is only used to notice that no scene comes any more.
+    `saves` is how to keep what is not drawn. `clock` is only used to notice that no scene comes any
+    more.
     """
 
     CSS_PATH = "screen.tcss"
@@ -78,6 +82,7 @@ class FabmonApp(App[None]):
         captions: Sequence[Caption] = (),
         ask_burst: AskBurst | None = None,
         nothing: Callable[[], str] = str,
+        saves: Saves | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Show these scenes under this title; `nothing` says why they have no nodes."""
@@ -87,6 +92,7 @@ class FabmonApp(App[None]):
         self.stage = Stage(title, depth, mark=mark, captions=Captions(captions), nothing=nothing)
         self._scenes = scenes
         self._ask_burst = ask_burst
+        self._saves = saves or Saves()
         self._clock = clock
         self._heard = clock()
         self._toasts = Toasts()
@@ -97,7 +103,7 @@ class FabmonApp(App[None]):
         """Set up the views, and listen."""
         self.register_theme(theme(self.stage.depth))
         self.theme = f"fabmon-{self.stage.depth}"
-        views = (Overview, Switches, Nodes, Findings, Matrix)
+        views = (Overview, Switches, Nodes, Findings, Matrix, FluctuationScreen)
         for view in views:
             self.install_screen(view(self.stage), view.VIEW)
         self.push_screen(Nodes.VIEW)
@@ -178,7 +184,17 @@ class FabmonApp(App[None]):
         elif isinstance(target, FindingTarget):
             found = _finding(scene, target.key)
             if found is not None:
+                self.stage.choose(target.key)
                 await self.push_screen(FindingScreen(self.stage, found))
+
+    def on_pointed(self, event: Pointed) -> None:
+        """Mark the links of a finding while it is the one pointed at last."""
+        if not isinstance(event.target, FindingTarget):
+            return
+        self.stage.choose(event.target.key)
+        self.repaint()
+        if isinstance(self.screen, Overview):
+            self.screen.reveal_chosen()
 
     def on_burst_wanted(self, event: BurstWanted) -> None:
         """Ask the node for fast samples, and say that, or why not."""
@@ -200,9 +216,12 @@ class FabmonApp(App[None]):
             await self.switch_screen(name)
 
     async def action_back(self) -> None:
-        """Up one level; at the top, clear the filter, then the captions."""
+        """Up one level; at the top, let go of the finding, then of the filter and the captions."""
         if len(self.screen_stack) > 2:
             await self.pop_screen()
+        elif self.stage.chosen_key:
+            self.stage.choose("")
+            self.repaint()
         elif self.stage.choices.filter:
             self.stage.filter("")
             self.repaint()
@@ -256,6 +275,26 @@ class FabmonApp(App[None]):
         """Give the focused panel the whole screen, or give it back."""
         if isinstance(self.screen, StageScreen):
             self.screen.maximise()
+
+    def action_save(self) -> None:
+        """Ask what to save, and save it."""
+        if isinstance(self.screen, StageScreen):
+            self.push_screen(SaveMenu(self.stage.palette), self._save)
+
+    def _save(self, what: str | None) -> None:
+        """Once the menu is gone: it is no part of the picture."""
+        if what is not None:
+            self.call_after_refresh(self.run_worker, self._kept(what), group="save")
+
+    async def _kept(self, what: str) -> None:
+        """Save it, and say where it is, or why not."""
+        view = str(getattr(self.screen, "VIEW", "screen"))
+        said = await keep(what, self.stage, view, self.picture, self._saves)
+        self.notify(fit(said, max(1, self.size.width - 4)).rstrip(), timeout=6, markup=False)
+
+    def picture(self) -> str:
+        """What the screen shows, as SVG."""
+        return without_web_fonts(self.export_screenshot(title="fabmon"))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette offers what the keys do."""

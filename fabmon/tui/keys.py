@@ -10,8 +10,11 @@ EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
+FINDING = "finding"
+WATERFALL = "waterfall"
+SAVE = "save"
 _LAST = ("help", "quit")
-ROOT = ("overview", "switches", "nodes", "findings", "matrix")
+ROOT = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,13 @@ KEYS = (
         CURSOR,
         "open",
     ),
-    Key("back", "escape", "esc", "go back; at the top, clear the filter", label="back"),
+    Key(
+        "back",
+        "escape",
+        "esc",
+        "go back; at the top, let go of the finding, then clear the filter",
+        label="back",
+    ),
     Key("view('overview')", "1", "1", "overview: the heatmap of every link", title="Overview"),
     Key(
         "view('switches')",
@@ -61,6 +70,13 @@ KEYS = (
         title="Matrix of leaves and spines",
     ),
     Key(
+        "view('fluctuation')",
+        "6",
+        "6",
+        "fluctuation: how steady the last minutes were, by job, rail, pair and link",
+        title="Fluctuation of bandwidth",
+    ),
+    Key(
         "filter",
         "slash",
         "/",
@@ -74,7 +90,7 @@ KEYS = (
         "m",
         "metric of the cells: traffic, pause, XOFF, stall, ECN, CNPs, errors, drops",
         label="metric",
-        only=("overview",),
+        only=("overview", "waterfall"),
         title="Next metric",
     ),
     Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
@@ -92,7 +108,7 @@ KEYS = (
         "C",
         "digits in the cells",
         label="digits",
-        only=("overview", "matrix"),
+        only=("overview", "matrix", "waterfall"),
         title="Digits in the cells",
     ),
     Key("ramp", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
@@ -102,6 +118,13 @@ KEYS = (
         "z",
         "give the focused panel the whole screen, or give it back",
         title="Maximise the panel",
+    ),
+    Key(
+        "save",
+        "x",
+        "x",
+        "save: the screen as a picture, its links as CSV, what was recorded",
+        title="Save",
     ),
     Key(
         "help",
@@ -134,6 +157,20 @@ KEYS = (
     ),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
+    Key(
+        "waterfall",
+        "w",
+        "w",
+        "waterfall: its links over the last minutes, a row a link",
+        FINDING,
+        "waterfall",
+    ),
+    Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes across", WATERFALL, "closer"),
+    Key("zoom(1)", "minus", "-", "more minutes across", WATERFALL, "wider"),
+    Key("choose('picture')", "p", "p", "picture: the screen as it is, SVG", SAVE),
+    Key("choose('table')", "t", "t", "table: every link the filter leaves, now, CSV", SAVE),
+    Key("choose('cut')", "c", "c", "cut: the minutes of the timeline, a recording", SAVE),
+    Key("choose('')", "escape,x,q", "esc", "nothing", SAVE),
 )
 MOUSE = (
     ("click", "select a cell or a line; again, open it"),
@@ -146,6 +183,9 @@ _TITLES = {
     CURSOR: "In the heatmap and in lists",
     OVERVIEW: "Overview",
     CHART: "Port",
+    FINDING: "Finding",
+    WATERFALL: "Waterfall",
+    SAVE: "Saving",
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog.phy import PRIORITIES
+from fabmon.fabric.measures import greatest, measure
 from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.tui.units import Unit, bits, bytes_, per_second, percent, rate
 
@@ -20,8 +21,8 @@ _TINY = 1e-9
 class Heat:
     """One metric of the heatmap.
 
-    `columns` are HEAT columns or catalog metrics, of which a cell shows the greatest; for traffic
-    they are divided by the line rate, else by `per`. `low` and `high` bound the scale, which is
+    `name` is that of its measure (fabmon/fabric/measures.py), and `columns` are what it is made
+    of. `low` and `high` bound the scale, which is
     logarithmic unless `linear`. `counted_by` is the counter behind it that may stick at its
     maximum, empty when none can.
     """
@@ -34,7 +35,6 @@ class Heat:
     low: float
     high: float
     ends: tuple[str, str]
-    per: float = 1.0
     counted_by: str = ""
 
     @property
@@ -44,17 +44,13 @@ class Heat:
 
     def values(self, moment: Moment) -> Floats:
         """[ports]: a share of line rate, a share of time, or events per second; NaN is absent."""
-        if self.traffic:
-            both = {"tx_bps": moment.tx_util, "rx_bps": moment.rx_util}
-            return _greatest([both[column] for column in self.columns])
-        values = _greatest([moment.column(column) for column in self.columns])
-        return values if self.per == 1 else values / np.float32(self.per)
+        return measure(self.name).values(moment)
 
     def last_values(self, moment: Moment, line_rate_bps: Floats) -> Floats:
         """[ports]: the same, of the last time that each port was heard of, where that is kept."""
         if self.columns[0] not in HEAT:
             return self.values(moment)
-        values = _greatest([moment.last_heat[HEAT.index(column)] for column in self.columns])
+        values = greatest([moment.last_heat[HEAT.index(column)] for column in self.columns])
         if not self.traffic:
             return values
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -84,42 +80,37 @@ class Heat:
         return f"{self.name} {percent(value) if self.high == 1 else per_second(value)}"
 
 
-def _greatest(parts: list[Floats]) -> Floats:
-    values: Floats = parts[0] if len(parts) == 1 else np.fmax(parts[0], parts[1])
-    return values
+def _traffic(name: str, title: str, short: str) -> Heat:
+    return Heat(name, title, short, measure(name).columns, True, 0, 1, ("0", "100 %"))
 
 
-def _traffic(name: str, title: str, short: str, *columns: str) -> Heat:
-    return Heat(name, title, short, columns, True, 0, 1, ("0", "100 %"))
-
-
-def _share(name: str, title: str, *columns: str, per: float = 1.0, counted_by: str = "") -> Heat:
+def _share(name: str, title: str, counted_by: str = "") -> Heat:
     ends = ("0", "100 %, log from 0.1 %")
-    return Heat(name, title, title, columns, False, 0.001, 1, ends, per, counted_by)
+    return Heat(name, title, title, measure(name).columns, False, 0.001, 1, ends, counted_by)
 
 
-def _events(name: str, title: str, short: str, column: str) -> Heat:
-    return Heat(name, title, short, (column,), False, 1, 1e6, ("0", "1 M/s, log"))
+def _events(name: str, title: str, short: str) -> Heat:
+    return Heat(name, title, short, measure(name).columns, False, 1, 1e6, ("0", "1 M/s, log"))
 
 
 _TRAFFIC = (
-    _traffic("util", "% of line rate, max of tx and rx", "% of line rate", "tx_bps", "rx_bps"),
-    _traffic("tx", "% of line rate, tx", "tx, % of line", "tx_bps"),
-    _traffic("rx", "% of line rate, rx", "rx, % of line", "rx_bps"),
+    _traffic("util", "% of line rate, max of tx and rx", "% of line rate"),
+    _traffic("tx", "% of line rate, tx", "tx, % of line"),
+    _traffic("rx", "% of line rate, rx", "rx, % of line"),
 )
 _PAUSE = (
-    _share("pause", "% of time paused, max of rx and tx", "pause_rx", "pause_tx"),
-    _share("pause-rx", "% of time told to hold", "pause_rx"),
-    _share("pause-tx", "% of time telling to hold", "pause_tx"),
+    _share("pause", "% of time paused, max of rx and tx"),
+    _share("pause-rx", "% of time told to hold"),
+    _share("pause-tx", "% of time telling to hold"),
 )
 _CONGESTION = (
-    _events("xoff", "PFC pauses begun or ended /s", "XOFF /s", "xoff"),
-    _share("stall", "% of time stalled, InfiniBand, est.", "stall", counted_by="ib_tx_wait"),
-    _events("ecn", "ECN-marked packets received /s", "ECN /s", "ecn"),
-    _events("cnp-sent", "CNPs sent /s", "CNP sent /s", "cnp_sent"),
-    _events("cnp", "CNPs handled /s", "CNP /s", "cnp"),
-    _events("errors", "errors /s", "errors /s", "errors"),
-    _events("drops", "drops /s", "drops /s", "drops"),
+    _events("xoff", "PFC pauses begun or ended /s", "XOFF /s"),
+    _share("stall", "% of time stalled, InfiniBand, est.", counted_by="ib_tx_wait"),
+    _events("ecn", "ECN-marked packets received /s", "ECN /s"),
+    _events("cnp-sent", "CNPs sent /s", "CNP sent /s"),
+    _events("cnp", "CNPs handled /s", "CNP /s"),
+    _events("errors", "errors /s", "errors /s"),
+    _events("drops", "drops /s", "drops /s"),
 )
 HEATS = (*_TRAFFIC, *_PAUSE, *_CONGESTION)
 """In the order of the key; the priorities that PFC is used on come after `pause-tx`."""
@@ -131,8 +122,6 @@ def _of_priority(direction: str, priority: int) -> Heat:
     return _share(
         f"pause-{direction}-p{priority}",
         f"% of time {told}, priority {priority}",
-        f"pfc_{direction}_pause_us_prio{priority}",
-        per=1e6,
     )
 
 

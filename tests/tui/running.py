@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
 from fabmon.tui.captions import Caption
+from fabmon.tui.saving import Saves
 from tests.tui.scenes import World
 
 _CHARACTERS = {"slash": "/", "space": " "}
@@ -74,6 +75,7 @@ async def running(
     mark: str = "",
     captions: Sequence[Caption] = (),
     ask_burst: AskBurst | None = None,
+    saves: Saves | None = None,
 ) -> AsyncIterator[Running]:
     """The app, with the scene of tick `seq` drawn (none without a world)."""
     queue: asyncio.Queue[Scene | None] = asyncio.Queue()
@@ -89,6 +91,7 @@ async def running(
         mark=mark,
         captions=captions,
         ask_burst=ask_burst,
+        saves=saves,
         clock=lambda: 0.0,
     )
     async with app.run_test(size=size) as pilot:

@@ -8,11 +8,13 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
+from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
+from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.layout import Grid, build
 from fabmon.tui.line import Line, Span
 from fabmon.tui.messages import Opened
@@ -25,7 +27,8 @@ from fabmon.tui.text import findings, rhythm
 from fabmon.tui.text.gridrows import rows, spread
 from fabmon.tui.text.inspect import inspect
 from fabmon.tui.text.rule import legend, marks
-from fabmon.tui.text.timeline import timeline
+from fabmon.tui.text.span import with_span
+from fabmon.tui.text.timeline import MINUTES, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lineview import LineView
 from fabmon.tui.widgets.painted import Painted
@@ -33,6 +36,8 @@ from fabmon.tui.widgets.painted import Painted
 NARROW = 112
 TINY = (72, 20)
 TALL = 40
+_LABEL = 8
+"""Cells beside the strip of time on each side, where it is one row high."""
 _RHYTHM_FROM = 14
 _RHYTHM_LINES = 10
 """Lines of the right column from which on the rhythm is shown, and how many it takes at most."""
@@ -100,10 +105,17 @@ class Overview(StageScreen):
             self._draw_findings(scene)
         time = self.query_one("#time", Painted)
         if time.display:
-            lines = timeline(
-                scene, self.size.width, time.size.height, self.stage.palette, self.stage.paused
-            )
-            time.show(lines, self.stage.palette.text)
+            width, height, tone = self.size.width, time.size.height, self.stage.palette
+            lines = timeline(scene, width, height, tone, self.stage.paused)
+            chosen = self.stage.chosen(scene)
+            if chosen is not None:
+                until_ns = scene.moment.time_ns
+                window = (until_ns - MINUTES * 60 * SECOND_NS, until_ns)
+                places = (0, width) if height > 1 else (_LABEL, width - 2 * _LABEL)
+                lines[0] = with_span(
+                    lines[0], chosen.finding, window, places, tone, is_alone=height <= 1
+                )
+            time.show(lines, tone.text)
         stroke, style = (
             ("║", self.stage.palette.hot)
             if self.stage.paused
@@ -151,6 +163,7 @@ class Overview(StageScreen):
         stage = self.stage
         tone, digits = stage.palette, stage.choices.digits
         parts: list[list[Span]] = [[("Fabric", tone.strong)], *self.filter_part()]
+        parts += self.chosen_part()
         parts.append(legend(stage.heat, digits, tone))
         what = stage.heat.title
         if width < 84:
@@ -175,7 +188,7 @@ class Overview(StageScreen):
             [("Findings", tone.strong), (f" {count}" if count else "", tone.hot)]
         ]
         if not self.query_one("#left").display:
-            title += self.filter_part()
+            title += [*self.filter_part(), *self.chosen_part()]
         rule = self.title_rule(title, width)
         self.query_one("#findings-title", Painted).show([rule], tone.text)
         view.show(findings.panel(self.stage, scene, width - 1, height), tone.text, tone.cursor)
@@ -200,6 +213,36 @@ class Overview(StageScreen):
             self.call_after_refresh(self.paint)
 
     # What the person does.
+
+    def focus_next(self, selector: str | type[Widget] = "*") -> Widget | None:
+        """The next panel; the findings' cursor then points."""
+        return self._focused(super().focus_next(selector))
+
+    def focus_previous(self, selector: str | type[Widget] = "*") -> Widget | None:
+        """The panel before; the findings' cursor then points."""
+        return self._focused(super().focus_previous(selector))
+
+    def _focused(self, panel: Widget | None) -> Widget | None:
+        if isinstance(panel, LineView):
+            panel.point()
+        return panel
+
+    def on_screen_resume(self) -> None:
+        """The cursor of the findings is where it was left, in whichever view."""
+        self.query_one("#findings", LineView).selected = self.chosen_target()
+        super().on_screen_resume()
+
+    def reveal_chosen(self) -> None:
+        """Bring the guilty port of the chosen finding in sight."""
+        scene = self.stage.scene
+        marked = self.stage.chosen(scene) if scene is not None else None
+        if marked is None or self._grid is None or not self.query_one("#left").display:
+            return
+        for row in marked.finding.rows:
+            place = self._grid.place(row)
+            if place is not None:
+                self.query_one("#heat", HeatGrid).reveal(place)
+                return
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
         """The cursor is on another port."""

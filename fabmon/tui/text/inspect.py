@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.moment import stale_ports
 from fabmon.tui import clock
-from fabmon.tui.cells import stale_ports
 from fabmon.tui.line import Line, Span, width_of
 from fabmon.tui.metrics import traffic_words
 from fabmon.tui.stage import Stage

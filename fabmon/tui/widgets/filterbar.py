@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from fabmon.tui.filter import FilterError, parse
+from fabmon.fabric.filter import FilterError, parse
 from fabmon.tui.line import line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.painted import Painted

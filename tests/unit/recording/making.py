@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import msgspec
 
 from fabmon.fabric.messages import Frame, Notice
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.feeds.demo import scenario as scenarios
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.history.history import History
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import SessionRecord
 from fabmon.recording.writer import Writer
@@ -92,3 +96,27 @@ def by_node(ticks: Iterable[Tick]) -> list[Tick]:
         )
         for tick in ticks
     ]
+
+
+def demo_recording(
+    path: Path, seconds: int, topology: str = "leaf-spine", start_ns: int | None = None
+) -> Path:
+    """The tour of the simulated fabric, recorded; it begins `seconds` ago unless told otherwise."""
+    feed = DemoFeed(
+        scenarios.tour(topology),
+        start_ns=time.time_ns() - seconds * SECOND_NS if start_ns is None else start_ns,
+    )
+    record = SessionRecord(
+        started_ns=0,
+        interval_s=1.0,
+        hosts=tuple(feed.hosts),
+        recorder="login7.example.org",
+        title="pod7",
+    )
+    history = History(feed.hosts)
+    writer = Writer.create(path, record)
+    for _ in range(seconds):
+        tick = feed.step()
+        writer.write(tick, history.accept(tick))
+    writer.close()
+    return path

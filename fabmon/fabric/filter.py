@@ -1,4 +1,4 @@
-"""The filter that `/` asks for: words, fields and comparisons, all of which must hold.
+"""The filter that `/` and `--links` ask for: words, fields and comparisons, all of which must hold.
 
 gpu0        the node's, port's or group's name contains it
 state:down  also up, stale, lost, failed, queued, connecting, starting
@@ -16,17 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.measures import NAMES, measure
 from fabmon.fabric.model import RAIL, Fabric
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.moment import Moment, stale_ports
 from fabmon.fabric.tick import NodeState
-from fabmon.tui.cells import stale_ports
-from fabmon.tui.metrics import HEATS, heat
 
 Mask = NDArray[np.bool_]
 
 FIELDS = ("state", "role", "group", "node", "port", "rail")
 _STATES = ("down", *(str(state) for state in NodeState))
-_COMPARISON = re.compile(r"([a-z]+)(>=|<=|>|<)(.*)", re.DOTALL)
+_COMPARISON = re.compile(r"([a-z][a-z0-9-]*)(>=|<=|>|<)(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[NDArray[np.float32], float], Mask]] = {
     ">": np.greater,
     ">=": np.greater_equal,
@@ -89,10 +88,9 @@ def _term(word: str) -> Term:
     if comparison := _COMPARISON.fullmatch(body):
         name, operator, value = comparison.groups()
         try:
-            heat(name)
+            measure(name)
         except KeyError:
-            names = " ".join(item.name for item in HEATS)
-            raise FilterError(f"{name}: compare one of {names}") from None
+            raise FilterError(f"{name}: compare one of {' '.join(NAMES)}") from None
         try:
             return Term(name, operator, value, negated, float(value.rstrip("%")))
         except ValueError:
@@ -138,9 +136,9 @@ def _masks(term: Term, moment: Moment, known: Index) -> tuple[Mask, Mask]:
     fabric, value = moment.fabric, term.value
     nothing = np.zeros(len(fabric.nodes), dtype=np.bool_)
     if term.operator not in ("", ":"):
-        metric = heat(term.field)
-        number = term.number / 100 if metric.high == 1 else term.number
-        values = np.nan_to_num(metric.values(moment), nan=-1)
+        compared = measure(term.field)
+        number = term.number / 100 if compared.is_share else term.number
+        values = np.nan_to_num(compared.values(moment), nan=-1)
         return _OPERATORS[term.operator](values, number) & (values >= 0), nothing
     if term.field == "state":
         return _state(value, moment, known)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fabmon.tui.filter import FilterError, index, match, parse
+from fabmon.fabric.filter import FilterError, index, match, parse
+from fabmon.fabric.measures import NAMES
 from tests.tui.worlds import HEALTHY, troubled
 
 
@@ -77,3 +78,9 @@ def test_a_port_that_is_gone_belongs_to_no_node() -> None:
     matched = match(parse("spine4"), moment, known)
     assert matched.nodes == {"spine4"}
     assert not matched.ports[0]
+
+
+def test_every_metric_can_be_compared_by_its_name() -> None:
+    for name in NAMES:
+        assert parse(f"{name}>=0")[0].field == name
+    assert parse("pause-rx-p3>1%")[0].number == 1

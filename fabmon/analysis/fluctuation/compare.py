@@ -1,0 +1,274 @@
+"""Two runs, or several of each kind: what changed, and whether that is more than the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.analysis.fluctuation import noise
+from fabmon.analysis.fluctuation.overtime import Series
+from fabmon.analysis.fluctuation.records import ALL, JOB, KINDS, Fluctuation, Subject
+from fabmon.analysis.fluctuation.study import Study
+
+BANDWIDTH, ITERATION = "bandwidth", "iteration"
+
+LEVEL = 0.05
+"""Chance to call a headline real where nothing changed, and share of false ones among the links."""
+
+LEAST = 0.005
+"""Of the value before: a difference that is less is not called real, however sure it is."""
+
+LEAST_RUNS = 3
+"""Runs on either side from which on runs are compared, not the batches within them."""
+
+_SAME_JOB = 0.5
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was found in one run: for a comparison that is all that is needed of it."""
+
+    name: str
+    told: Fluctuation
+    series: dict[tuple[str, str], Series]
+    lengths_s: dict[str, Values]
+
+    @classmethod
+    def of(cls, name: str, study: Study) -> Run:
+        """Of a finished study."""
+        return cls(name, study.result(), study.series(), study.lengths_s())
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing in A and in B: `what` is BANDWIDTH (bits/s, mean in communication) or ITERATION
+    (seconds). `before` and `after` are the medians of batches, or of runs.
+
+    `change` is (B - A) / A, with its 95 % interval from `low` to `high`; `p` is the chance of such
+    a difference where there is none. They are None where it could not be tested, and `untested`
+    says why. `real` says that it is more than the noise. `batches` are what was compared, of A and
+    of B, `values` how many neighbouring values make one. Median, p5 and coefficient of variation
+    of the samples are told as they are, untested; None for iterations.
+    """
+
+    what: str
+    kind: str
+    name: str
+    before: float
+    after: float
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    real: bool = False
+    batches: tuple[int, int] = (0, 0)
+    values: int = 0
+    untested: str = ""
+    median_before: float | None = None
+    median_after: float | None = None
+    p5_before: float | None = None
+    p5_after: float | None = None
+    cov_before: float | None = None
+    cov_after: float | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it. `headlines` are bandwidth and iterations of each job, or where there is none,
+    bandwidth over all rails; `links` the rest. `unmatched` are links that only one
+    side has. `by_runs` says that runs were compared.
+    """
+
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    a_s: float
+    b_s: float
+    by_runs: bool
+    headlines: tuple[Difference, ...]
+    links: tuple[Difference, ...]
+    unmatched: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A job over the runs of one side: what was told and its means of 10 s, and its iterations."""
+
+    name: str
+    hosts: frozenset[str]
+    seen: list[tuple[Subject, Values]]
+    lengths_s: list[Values]
+
+
+def compare(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
+    """Runs of two kinds; links are matched by name, jobs by their hosts."""
+    by_runs = min(len(a), len(b)) >= LEAST_RUNS
+    subjects_a, subjects_b = _subjects(a), _subjects(b)
+    found = [
+        _told(BANDWIDTH, *key, subjects_a[key], subjects_b[key], by_runs)
+        for key in subjects_a
+        if key in subjects_b
+    ]
+    headlines = _of_jobs(a, b, by_runs) or [each for each in found if each.kind == ALL]
+    headlines = [_judged(each, each.p is not None and each.p < LEVEL) for each in headlines]
+    rest = [each for each in found if each not in headlines]
+    tested = [number for number, each in enumerate(rest) if each.p is not None]
+    ps = np.array([rest[number].p for number in tested], np.float64)
+    for number, passes in zip(tested, noise.benjamini_hochberg(ps, LEVEL).tolist(), strict=True):
+        rest[number] = _judged(rest[number], passes)
+    unmatched = [name for kind, name in subjects_a.keys() ^ subjects_b.keys() if kind == "link"]
+    return Comparison(
+        a=tuple(run.name for run in a),
+        b=tuple(run.name for run in b),
+        a_s=sum(run.told.watched_s for run in a),
+        b_s=sum(run.told.watched_s for run in b),
+        by_runs=by_runs,
+        headlines=tuple(headlines),
+        links=tuple(sorted(rest, key=lambda each: KINDS.index(each.kind))),
+        unmatched=tuple(sorted(unmatched)),
+        notes=tuple(_notes(a, b, by_runs)),
+    )
+
+
+def _judged(each: Difference, passes: bool) -> Difference:
+    large = each.change is not None and abs(each.change) >= LEAST
+    return msgspec.structs.replace(each, real=passes and large)
+
+
+def _subjects(runs: Sequence[Run]) -> dict[tuple[str, str], list[tuple[Subject, Values]]]:
+    """By kind and name, of those runs in which it communicated, with its means of 10 s."""
+    found: dict[tuple[str, str], list[tuple[Subject, Values]]] = {}
+    for run in runs:
+        for each in run.told.subjects:
+            if each.spread is not None and each.kind != JOB:
+                name = each.name if each.way in ("", "tx") else f"{each.name} {each.way}"
+                key = (each.kind, name)
+                found.setdefault(key, []).append((each, run.series[key].values))
+    return found
+
+
+def _told(
+    what: str,
+    kind: str,
+    name: str,
+    a: Sequence[tuple[Subject, Values]],
+    b: Sequence[tuple[Subject, Values]],
+    by_runs: bool,
+) -> Difference:
+    """With what is told of both sides but not tested."""
+    values_a, values_b = ([values for _, values in side if len(values)] for side in (a, b))
+    difference = _tested(what, kind, name, values_a, values_b, by_runs)
+    medians, p5, cov = (
+        [float(np.median([getattr(each.spread, field) for each, _ in side])) for side in (a, b)]
+        for field in ("median_bps", "p5_bps", "cov")
+    )
+    return msgspec.structs.replace(
+        difference,
+        median_before=medians[0],
+        median_after=medians[1],
+        p5_before=p5[0],
+        p5_after=p5[1],
+        cov_before=cov[0],
+        cov_after=cov[1],
+    )
+
+
+def _of_jobs(a: Sequence[Run], b: Sequence[Run], by_runs: bool) -> list[Difference]:
+    """Bandwidth and iterations of every job that both sides have, the largest first."""
+    jobs, theirs = _jobs(a), _jobs(b)
+    found = []
+    for one in jobs:
+        other = max(theirs, key=lambda each: _likeness(each.hosts, one.hosts), default=None)
+        if other is not None and _likeness(other.hosts, one.hosts) >= _SAME_JOB:
+            found.append(_told(BANDWIDTH, JOB, one.name, one.seen, other.seen, by_runs))
+            if any(map(len, one.lengths_s)) and any(map(len, other.lengths_s)):
+                lengths = (one.lengths_s, other.lengths_s)
+                found.append(_tested(ITERATION, JOB, one.name, *lengths, by_runs))
+    return found
+
+
+def _jobs(runs: Sequence[Run]) -> list[_Job]:
+    """Jobs of one side, each once, the largest first."""
+    found: list[_Job] = []
+    for run in runs:
+        for job in sorted(run.told.of(JOB), key=lambda each: -len(each.hosts)):
+            if job.spread is None:
+                continue
+            hosts = frozenset(job.hosts)
+            known = next(
+                (each for each in found if _likeness(each.hosts, hosts) >= _SAME_JOB), None
+            )
+            if known is None:
+                known = _Job(job.name, hosts, [], [])
+                found.append(known)
+            known.seen.append((job, run.series[JOB, job.name].values))
+            if job.name in run.lengths_s:
+                known.lengths_s.append(run.lengths_s[job.name])
+    return found
+
+
+def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / max(len(one | other), 1)
+
+
+def _tested(
+    what: str, kind: str, name: str, a: Sequence[Values], b: Sequence[Values], by_runs: bool
+) -> Difference:
+    """Medians of both sides, and the test: of runs where there are enough, else of batches."""
+    if not a or not b:
+        return Difference(
+            what=what, kind=kind, name=name, before=np.nan, after=np.nan, untested="no samples"
+        )
+    by_runs = by_runs and min(len(a), len(b)) >= LEAST_RUNS
+    one, other = (np.array([each.mean() for each in side]) for side in (a, b))
+    if by_runs:
+        before, after = (float(np.exp(np.log(each).mean())) for each in (one, other))
+        change, low, high, p = noise.welch(one, other)
+        return Difference(
+            what=what, kind=kind, name=name, before=before, after=after, change=change, low=low,
+            high=high, p=p, batches=(len(one), len(other)), values=1,
+        )  # fmt: skip
+    whole_a, whole_b = np.concatenate(a), np.concatenate(b)
+    found = noise.shift(whole_a, whole_b)
+    if found is None:
+        counts = f"{len(whole_a)} and {len(whole_b)} values"
+        why = f"{counts} are too few: record longer"
+        return Difference(
+            what=what, kind=kind, name=name, before=float(whole_a.mean()),
+            after=float(whole_b.mean()), untested=why,
+        )  # fmt: skip
+    return Difference(
+        what=what, kind=kind, name=name, before=found.before, after=found.after,
+        change=found.share,
+        low=found.low, high=found.high, p=found.p, batches=found.batches, values=found.values,
+    )  # fmt: skip
+
+
+def _notes(a: Sequence[Run], b: Sequence[Run], by_runs: bool) -> Iterable[str]:
+    if by_runs:
+        yield (
+            f"Test: {len(a)} runs with {len(b)}, Welch's t on the logarithms of their means. "
+            "Assumed: runs are independent, and their means about log-normal."
+        )
+    else:
+        yield (
+            "Test: means of 10 s in communication, or iterations, are put into batches until "
+            "neighbours are not alike; batches by Mann-Whitney, size by Hodges-Lehmann. Assumed: "
+            "the noise is steady within a run."
+        )
+        yield (
+            "What differs from run to run whatever you do (placement, hashes, neighbours) is not "
+            f"in this noise: {LEAST_RUNS} recordings or more of each kind have it judged too."
+        )
+    yield (
+        f"Level: {LEVEL * 100:.0f} % for each sentence above; of the rails, pairs and links that "
+        f"are called real, {LEVEL * 100:.0f} % may be wrong (Benjamini-Hochberg). Less than "
+        f"{LEAST * 100:.1f} % is never called real. Median, p5 and CoV are not tested."
+    )
+    for side, runs in (("A", a), ("B", b)):
+        for note in sorted({note for run in runs for note in run.told.notes}):
+            yield f"{side}: {note}"

@@ -1,0 +1,133 @@
+"""What is told of fluctuation: numbers for a table, a chart or JSON. None is absent."""
+
+from __future__ import annotations
+
+import msgspec
+
+ALL, RAIL, LINK, PAIR, JOB = "all", "rail", "link", "pair", "job"
+KINDS = (ALL, JOB, RAIL, PAIR, LINK)
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Bandwidth in communication phases, over `samples` of one interval each (and one link).
+
+    `cov` is the coefficient of variation, standard deviation over mean. `share` (0 to 1) is how
+    much of the time that was watched is communication. `whole` says that only samples that lie
+    wholly in a phase count; where phases are too short for such, all do, and all is a lower bound.
+    """
+
+    median_bps: float
+    p5_bps: float
+    p95_bps: float
+    mean_bps: float
+    cov: float
+    samples: int
+    share: float
+    whole: bool
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A level that changed at `at_ns`, known to `within_s`: the median before and after."""
+
+    at_ns: int
+    within_s: float
+    before_bps: float
+    after_bps: float
+
+    @property
+    def change(self) -> float:
+        """As a share of the level before."""
+        return self.after_bps / self.before_bps - 1
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A slope, as a share of the median an hour, and its 95 % confidence interval."""
+
+    per_hour: float
+    low: float
+    high: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves out no change."""
+        return self.low > 0 or self.high < 0
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """An hour of the day (0 to 23) or a day of the week (0 is Monday), over means of 10 s.
+
+    `cells` is how many of these there were.
+    """
+
+    slot: int
+    median_bps: float
+    p5_bps: float
+    p95_bps: float
+    cov: float
+    cells: int
+
+
+class Iterations(msgspec.Struct, frozen=True):
+    """The length of a job's iterations, in seconds, over `count` of them."""
+
+    median_s: float
+    p5_s: float
+    p95_s: float
+    count: int
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """One rail, link, pair of switches or job, or all rails: `kind` is one of KINDS.
+
+    A link is called by the port that sends (`way` tx), or that receives (`rx`) where the sender is
+    not watched. `links` is how many it is made of. `spread` is None where it never communicated.
+    `strip` are medians of equal parts of the whole time, None where it did not communicate.
+    """
+
+    kind: str
+    name: str
+    way: str = ""
+    links: int = 1
+    line_rate_bps: float | None = None
+    spread: Spread | None = None
+    steps: tuple[Step, ...] = ()
+    drift: Drift | None = None
+    hours: tuple[Slot, ...] = ()
+    weekdays: tuple[Slot, ...] = ()
+    strip: tuple[float | None, ...] = ()
+    iterations: Iterations | None = None
+    hosts: tuple[str, ...] = ()
+
+
+class Foreign(msgspec.Struct, frozen=True, kw_only=True):
+    """What a leaf sends up that is not from our hosts: between `low` and `high` of it (0 to 1).
+
+    None, and the reason in `unseen`, where that cannot be told. `sent_bytes` is all it sent up.
+    """
+
+    switch: str
+    low: float | None
+    high: float | None
+    sent_bytes: float
+    unseen: str = ""
+
+
+class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, over the time from `from_ns` to `until_ns` (UTC), sampled every `interval_s`.
+
+    `watched_s` is the part of the time from which there is anything. `offset_s` is what was added
+    to UTC for hours and weekdays. `notes` are for a person: what could not be seen, and why.
+    """
+
+    from_ns: int
+    until_ns: int
+    watched_s: float
+    interval_s: float
+    offset_s: int = 0
+    subjects: tuple[Subject, ...] = ()
+    foreign: tuple[Foreign, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, kind: str) -> tuple[Subject, ...]:
+        """The subjects of one kind."""
+        return tuple(each for each in self.subjects if each.kind == kind)

@@ -1,0 +1,263 @@
+"""From passages to what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.analysis.fluctuation import overtime
+from fabmon.analysis.fluctuation.gathering import Gathering
+from fabmon.analysis.fluctuation.links import Link, members
+from fabmon.analysis.fluctuation.overtime import HOUR_S, Series
+from fabmon.analysis.fluctuation.phases import Bools
+from fabmon.analysis.fluctuation.records import (
+    ALL,
+    JOB,
+    KINDS,
+    LINK,
+    PAIR,
+    RAIL,
+    Fluctuation,
+    Iterations,
+    Spread,
+    Subject,
+)
+from fabmon.analysis.fluctuation.tally import Sums, nanmean, quantile
+from fabmon.fabric.moment import Floats
+from fabmon.history.passage import Passage
+
+_WHOLE_ENOUGH = 0.1
+
+Values = NDArray[np.float64]
+
+
+class Study:
+    """`accept` passages by time, then ask for `result`.
+
+    `wanted` are patterns of links, `mine` our hosts (None: all that are watched), `offset_s` what
+    to add to UTC for hours and weekdays.
+    """
+
+    def __init__(
+        self,
+        wanted: Sequence[str] = (),
+        mine: Collection[str] | None = None,
+        offset_s: int = 0,
+    ) -> None:
+        self._all = Gathering(wanted, mine)
+        self._offset_s = offset_s
+        self._stepped = frozenset(KINDS)
+
+    def accept(self, passage: Passage) -> None:
+        """Take a passage."""
+        self._all.accept(passage)
+
+    @property
+    def links(self) -> list[Link]:
+        """Those that were found so far."""
+        return self._all.links
+
+    def lengths_s(self) -> dict[str, Values]:
+        """Seconds of each iteration, by job, where it has a rhythm."""
+        jobs = self._all.jobs.found
+        return {job.name: np.concatenate(job.lengths_s) for job in jobs if job.lengths_s}
+
+    def result(self, stepped: Collection[str] = KINDS) -> Fluctuation:
+        """All that there is to tell of what was accepted.
+
+        Steps and drift are looked for in the kinds of `stepped`: 10 ms of work for each subject.
+        """
+        self._stepped = frozenset(stepped)
+        at_ns = np.concatenate(self._all.times) if self._all.times else np.empty(0, np.int64)
+        kept, wholly = self._cells()
+        told = [self._told(kind, name, places, at_ns, kept, wholly)
+                for kind, name, places in self._groups()]  # fmt: skip
+        told += [self._told_job(number, at_ns) for number in range(len(self._all.jobs.found))]
+        begin, end = self._all.span or (0, 0)
+        return Fluctuation(
+            from_ns=begin,
+            until_ns=end,
+            watched_s=self._all.watched_s,
+            interval_s=self._all.interval_s,
+            offset_s=self._offset_s,
+            subjects=tuple(told),
+            foreign=self._all.shares.found(),
+            notes=tuple(self._notes(wholly)),
+        )
+
+    def series(self) -> dict[tuple[str, str], Series]:
+        """By kind and name: what steps and comparisons are made of."""
+        at_ns = np.concatenate(self._all.times) if self._all.times else np.empty(0, np.int64)
+        kept, _ = self._cells()
+        found = {
+            (kind, name): overtime.series(at_ns, _across(kept[:, places]))
+            for kind, name, places in self._groups()
+        }
+        for number, job in enumerate(self._all.jobs.found):
+            found[JOB, job.name] = overtime.series(at_ns, self._job_cells(number)[0])
+        return found
+
+    def _groups(self) -> list[tuple[str, str, list[int]]]:
+        """Kind, name and places of everything that is made of the same links all the time."""
+        rails = [place for place, link in enumerate(self._all.links) if link.rail]
+        everything = list(range(len(self._all.links)))
+        groups = [(ALL, "all rails", rails) if rails else (ALL, "all links", everything)]
+        groups = groups if self._all.links else []
+        groups += [(RAIL, name, own) for name, own in members(self._all.links, "rail").items()]
+        groups += [(PAIR, name, own) for name, own in members(self._all.links, "pair").items()]
+        return groups + [(LINK, link.label, [n]) for n, link in enumerate(self._all.links)]
+
+    def _cells(self) -> tuple[Floats, Bools]:
+        """[cells, links], and of which links they are of samples wholly in a phase."""
+        count = len(self._all.links)
+        sizes = [_sizes(kept.links, count) for kept in (self._all.whole, self._all.any)]
+        wholly = sizes[0] >= np.maximum(_WHOLE_ENOUGH * sizes[1], 1)
+        return np.where(
+            wholly, _joined(self._all.whole.cells, count), _joined(self._all.any.cells, count)
+        ), wholly
+
+    def _told(
+        self,
+        kind: str,
+        name: str,
+        places: list[int],
+        at_ns: NDArray[np.int64],
+        kept: Floats,
+        wholly: Bools,
+    ) -> Subject:
+        is_whole = bool(wholly[places].all())
+        sums = (self._all.whole if is_whole else self._all.any).links
+        known = float(self._all.known[places].sum())
+        share = float(self._all.busy[places].sum()) / known if known else 0.0
+        inside = [place for place in places if place < len(sums.hist)]
+        spread = _spread(*sums.pooled(np.array(inside, np.intp)), share, is_whole)
+        first = self._all.links[places[0]]
+        return self._subject(
+            Subject(
+                kind=kind,
+                name=first.name if kind == LINK else name,
+                way=first.way if kind == LINK else "",
+                links=len(places),
+                line_rate_bps=self._rate(places),
+                spread=spread,
+            ),
+            at_ns,
+            _across(kept[:, places]),
+        )
+
+    def _told_job(self, number: int, at_ns: NDArray[np.int64]) -> Subject:
+        job = self._all.jobs.found[number]
+        values, is_whole = self._job_cells(number)
+        sums = (self._all.whole if is_whole else self._all.any).jobs
+        spread = None
+        if number < len(sums.hist):
+            busy_, known = self._all.job_busy[number]
+            spread = _spread(*sums.pooled(slice(number, number + 1)), busy_ / known, is_whole)
+        lengths = np.concatenate(job.lengths_s) if job.lengths_s else np.empty(0)
+        kept = None
+        if len(lengths):
+            low, middle, high = (float(np.quantile(lengths, q)) for q in (0.05, 0.5, 0.95))
+            kept = Iterations(middle, low, high, len(lengths))
+        rails = [
+            n for n, link in enumerate(self._all.links) if link.rail and link.node in job.hosts
+        ]
+        subject = Subject(
+            kind=JOB,
+            name=job.name,
+            links=len(rails),
+            line_rate_bps=self._rate(rails),
+            spread=spread,
+            iterations=kept,
+            hosts=tuple(sorted(job.hosts)),
+        )
+        return self._subject(subject, at_ns, values)
+
+    def _rate(self, places: Sequence[int]) -> float | None:
+        """The usual line rate of some links."""
+        rates = self._all.rate[list(places)]
+        return float(np.nanmedian(rates)) if np.isfinite(rates).any() else None
+
+    def _job_cells(self, number: int) -> tuple[Floats, bool]:
+        sizes = [_sizes(kept.jobs, number + 1)[number] for kept in (self._all.whole, self._all.any)]
+        is_whole = bool(sizes[0] >= max(_WHOLE_ENOUGH * sizes[1], 1))
+        kept = self._all.whole if is_whole else self._all.any
+        parts = [
+            made.get(number, np.full(len(times), np.nan, np.float32))
+            for made, times in zip(kept.job_cells, self._all.times, strict=True)
+        ]
+        return (np.concatenate(parts) if parts else np.empty(0, np.float32)), is_whole
+
+    def _subject(self, subject: Subject, at_ns: NDArray[np.int64], values: Floats) -> Subject:
+        """With what its cells tell by time."""
+        if subject.spread is None:
+            return subject
+        own = overtime.series(at_ns, values)
+        step_s = (at_ns[1] - at_ns[0]) / 1e9 if len(at_ns) > 1 else self._all.interval_s
+        is_wanted = subject.kind in self._stepped
+        found, slope = overtime.over_time(own, step_s) if is_wanted else ((), None)
+        seconds = own.at_ns // 1_000_000_000 + self._offset_s
+        days = seconds // (24 * HOUR_S)
+        return msgspec.structs.replace(
+            subject,
+            steps=found,
+            drift=slope,
+            hours=overtime.slots(seconds // HOUR_S % 24, own.values),
+            # Day 0 of Unix time was a Thursday.
+            weekdays=overtime.slots((days + 3) % 7, own.values),
+            strip=overtime.strip(own, self._all.span or (0, 1), step_s),
+        )
+
+    def _notes(self, wholly: Bools) -> Iterable[str]:
+        if not self._all.links:
+            yield "no rail and no link between switches was found"
+            return
+        busy_ = self._all.busy > 0
+        short = int((busy_ & ~wholly).sum())
+        if short:
+            yield (
+                f"{short} of {int(busy_.sum())} links: phases of communication are shorter than "
+                f"three samples of {self._all.interval_s:g} s; their bandwidth is a lower bound"
+            )
+        silent = int((self._all.known == 0).sum())
+        if silent:
+            yield f"{silent} of {len(self._all.links)} links have no counter of bytes"
+
+
+def _across(values: Floats) -> Floats:
+    """[cells]: the mean over links."""
+    return values[:, 0] if values.shape[1] == 1 else nanmean(values)
+
+
+def _sizes(sums: Sums, count: int) -> Values:
+    own = sums.hist.sum(axis=1, dtype=np.float64)[:count]
+    return np.pad(own, (0, count - len(own)))
+
+
+def _joined(parts: Sequence[Floats], count: int) -> Floats:
+    wide = [
+        np.pad(part, ((0, 0), (0, count - part.shape[1])), constant_values=np.nan) for part in parts
+    ]
+    return np.concatenate(wide) if wide else np.empty((0, count), np.float32)
+
+
+def _spread(
+    hist: NDArray[np.uint64], total: float, squares: float, share: float, is_whole: bool
+) -> Spread | None:
+    count = int(hist.sum())
+    if not count:
+        return None
+    mean = total / count
+    deviation = max(squares / count - mean * mean, 0.0) ** 0.5
+    return Spread(
+        median_bps=quantile(hist, 0.5),
+        p5_bps=quantile(hist, 0.05),
+        p95_bps=quantile(hist, 0.95),
+        mean_bps=mean,
+        cov=deviation / mean if mean > 0 else 0.0,
+        samples=count,
+        share=share,
+        whole=is_whole,
+    )

@@ -1,0 +1,105 @@
+"""`fabmon fluctuate`: how steady bandwidth was in a recording."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import click
+
+from fabmon.cli.errors import UsageError
+from fabmon.cli.hosts import config_option
+from fabmon.cli.passages import LINKS, studied
+from fabmon.cli.replay import FROM, RECORDINGS, TO, opened, span_of, warn_of_losses
+
+
+@click.command()
+@RECORDINGS
+@FROM
+@TO
+@LINKS
+@click.option(
+    "--by",
+    type=click.Choice(["rail", "link", "pair", "job", "hour", "weekday"]),
+    default="rail",
+    show_default=True,
+    help="What a line is.",
+)
+@click.option("--mine", metavar="NODESET", help="Our hosts; the traffic of all others is foreign.")
+@click.option(
+    "--tz", default="UTC", show_default=True, metavar="ZONE", help="For hours: Europe/Berlin, +2."
+)
+@click.option(
+    "--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+@config_option
+def fluctuate(
+    files: tuple[Path, ...],
+    from_: str | None,
+    to: str | None,
+    links: tuple[str, ...],
+    by: str,
+    mine: str | None,
+    tz: str,
+    style: str,
+    config: Path | None,
+) -> None:
+    """How steady bandwidth was: median, 5th and 95th percentile, variation, steps and drift.
+
+    Only samples in communication phases count. Several files, or a directory of them, are one
+    timeline; every sample is read, a day of 64 nodes takes about a minute. Times are as for replay.
+    """
+    if not files:
+        raise UsageError("name a recording")
+    from fabmon.cli.config import load
+    from fabmon.report.fluctuation import fluctuation_table
+
+    settings = load(config)
+    ours = None if mine is None else _hosts(mine)
+    with opened(files) as timeline:
+        begin, end = span_of(timeline, from_, to)
+        study = studied(
+            timeline,
+            begin=begin,
+            end=end,
+            links=links,
+            mine=ours,
+            offset_s=_offset(tz, timeline.start_ns),
+            management=settings.management_ports,
+        )
+        warn_of_losses(timeline)
+    if links and not study.links:
+        raise UsageError(f"--links {' '.join(links)}: no rail and no switch port is called so")
+    if style == "json":
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(study.result())).decode())
+    else:
+        print(fluctuation_table(study.result(), by))
+
+
+def _hosts(text: str) -> frozenset[str]:
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    try:
+        return frozenset(map(str, NodeSet(text)))
+    except NodeSetException as error:
+        raise UsageError(f"--mine {text}: {error}") from None
+
+
+def _offset(text: str, at_ns: int) -> int:
+    """Seconds to add to UTC at a time. Raises UsageError."""
+    import zoneinfo
+
+    try:
+        return round(float(text) * 3600)
+    except ValueError:
+        pass
+    try:
+        zone = zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        raise UsageError(
+            f"--tz {text}: a zone such as Europe/Berlin, or hours such as +2"
+        ) from None
+    shift = datetime.datetime.fromtimestamp(at_ns / 1e9, zone).utcoffset()
+    return 0 if shift is None else int(shift.total_seconds())

@@ -1,0 +1,47 @@
+"""Recordings read for their traffic alone, with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from fabmon.cli.progress import progress
+
+if TYPE_CHECKING:
+    from fabmon.analysis.fluctuation.study import Study
+    from fabmon.recording.timeline import Timeline
+
+LINKS = click.option(
+    "--links",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only these: a port (leaf1/*), a node (gpu00[1-4]) or a label (r3). May be repeated.",
+)
+
+
+def studied(
+    timeline: Timeline,
+    *,
+    begin: int | None = None,
+    end: int | None = None,
+    links: Sequence[str] = (),
+    mine: Collection[str] | None = None,
+    offset_s: int = 0,
+    management: Sequence[str] = (),
+) -> Study:
+    """A timeline between two times, every sample of it."""
+    from fabmon.analysis.fluctuation.study import Study
+    from fabmon.history.passage import Passages
+    from fabmon.recording.stretches import stretches
+
+    first = timeline.start_ns if begin is None else begin
+    last = timeline.until_ns if end is None else end
+    study = Study(links, mine, offset_s)
+    name = timeline.files[0].path.name
+    with progress(f"reading {name}", last - first) as tell:
+        for passage in Passages(management).of(stretches(timeline, first, last), first, last):
+            study.accept(passage)
+            tell(passage.start_ns - first)
+    return study

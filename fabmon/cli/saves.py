@@ -1,0 +1,49 @@
+"""How the screen saves what is not drawn: tables of links, and parts of what was recorded."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fabmon.fabric.filter import Mask
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.redaction import Redactor
+
+if TYPE_CHECKING:
+    from fabmon.tui.saving import Saves
+
+
+def saves(files: Callable[[], Sequence[Path]], redactor: Redactor | None = None) -> Saves:
+    """From what is recorded in some files, none where nothing is."""
+    from fabmon.tui.saving import SaveError, Saves
+
+    def cut(path: Path, from_ns: int, until_ns: int) -> None:
+        from fabmon.history.history import History
+        from fabmon.recording.cut import copy, hosts_of
+        from fabmon.recording.errors import RecordingError
+        from fabmon.recording.timeline import Timeline
+
+        named = files()
+        if not named:
+            raise SaveError("nothing is recorded: there is nothing to cut out")
+        try:
+            with Timeline(named) as timeline:
+                begin = max(from_ns, timeline.start_ns)
+                history = History(hosts_of(timeline, redactor), timeline.interval_s)
+                for _ in copy(timeline, path, begin, until_ns, history.accept, redactor):
+                    pass
+        except RecordingError as error:
+            raise SaveError(str(error)) from None
+
+    return Saves(table, cut)
+
+
+def table(moment: Moment, wanted: Mask | None) -> bytes:
+    """The links of a moment as CSV, as `fabmon export` has them."""
+    from fabmon.report.rates import CsvRates
+
+    text = io.BytesIO()
+    CsvRates(text).accept(moment, wanted)
+    return text.getvalue()

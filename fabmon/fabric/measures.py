@@ -1,0 +1,77 @@
+"""What a port is judged and compared by: traffic, pause, congestion and errors as one number each.
+
+Shares are of line rate or of time, 0 to 1; all others are events per second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectors.catalog.phy import PRIORITIES
+from fabmon.fabric.moment import Floats, Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The greatest of some HEAT columns or catalog metrics, divided by `per`.
+
+    Traffic is divided by the line rate instead. `is_share` says that it goes from 0 to 1.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    is_share: bool = False
+    per: float = 1.0
+
+    @property
+    def is_traffic(self) -> bool:
+        """Whether it is a share of line rate."""
+        return self.columns[0].endswith("_bps")
+
+    def values(self, moment: Moment) -> Floats:
+        """[ports]: NaN is absent."""
+        if self.is_traffic:
+            both = {"tx_bps": moment.tx_util, "rx_bps": moment.rx_util}
+            return greatest([both[column] for column in self.columns])
+        values = greatest([moment.column(column) for column in self.columns])
+        return values if self.per == 1 else values / np.float32(self.per)
+
+
+def greatest(parts: list[Floats]) -> Floats:
+    """Of one column, or of two, port by port."""
+    values: Floats = parts[0] if len(parts) == 1 else np.fmax(parts[0], parts[1])
+    return values
+
+
+_NAMED = (
+    Measure("util", ("tx_bps", "rx_bps"), True),
+    Measure("tx", ("tx_bps",), True),
+    Measure("rx", ("rx_bps",), True),
+    Measure("pause", ("pause_rx", "pause_tx"), True),
+    Measure("pause-rx", ("pause_rx",), True),
+    Measure("pause-tx", ("pause_tx",), True),
+    Measure("xoff", ("xoff",)),
+    Measure("stall", ("stall",), True),
+    Measure("ecn", ("ecn",)),
+    Measure("cnp-sent", ("cnp_sent",)),
+    Measure("cnp", ("cnp",)),
+    Measure("errors", ("errors",)),
+    Measure("drops", ("drops",)),
+)
+
+NAMES = tuple(each.name for each in _NAMED)
+"""Of all but those of a single priority."""
+
+_BY_NAME = {each.name: each for each in _NAMED} | {
+    name: Measure(name, (f"pfc_{way}_pause_us_prio{priority}",), True, 1e6)
+    for way in ("rx", "tx")
+    for priority in PRIORITIES
+    for name in [f"pause-{way}-p{priority}"]
+}
+
+
+def measure(name: str) -> Measure:
+    """The one called `name`, also one of a single priority. Raises KeyError."""
+    return _BY_NAME[name]

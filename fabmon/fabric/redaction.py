@@ -1,0 +1,293 @@
+"""Names taken out of ticks: gpu017 becomes host-17, and everywhere the same.
+
+What comes after the feed sees pseudonyms only, so that whatever is made of such ticks (a recording,
+rates, findings, a report, a picture) holds no original. Kept are numbers, states, the names of
+counters and of ports, drivers, models and firmware. Free text is not searched for names but left
+out, where a word that fabmon itself chose says the same.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fabmon.fabric.messages import BlockInfo, Hello, Notice, ObjectInfo
+from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.names import natural
+from fabmon.fabric.tick import NodeStatus, Tick
+
+_NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
+_NAME_KEYS = {"node": "device", "peer_node": "device", "hostname": "host", "node_group": "group"}
+"""Facts that name a machine or a group, and what their pseudonyms begin with."""
+
+_PORT_KEYS = frozenset({"port", "peer_port", "peer_port_name", "port_name", "alias"})
+"""Facts that name a port, or describe it in somebody's own words."""
+
+_PEOPLE_KEYS = frozenset({"comm", "job"})
+"""Facts that say what somebody runs; of these a number is left."""
+
+_PLAIN_KEYS = frozenset(
+    {
+        *("admin_status", "bond", "board_id", "bytes_from", "default_route", "dev", "driver"),
+        *("exporter", "fec", "fw_ver", "hca_type", "iflink", "kind", "lanes", "link_layer"),
+        *(
+            "master",
+            "netdev",
+            "node_role",
+            "numa_node",
+            "over",
+            "pci",
+            "peer_role",
+            "pfc",
+            "pcie_width",
+        ),
+        *("product_name", "rdma", "role", "switch_os", "type"),
+    }
+)
+"""Facts in words that say nothing of a site; of others the words are replaced."""
+
+_PORT = re.compile(
+    r"(?:eth|ens|enp|eno|ib|ibp|swp|ethernet|management|et-|xe-|ge-|te|hu|fo|mlx[45]_|bond|hsn|cxi|"
+    r"roce\w*?|rdma|nvl?|gpu|port|bnxt_re|irdma|lo|p|sw)[\d/._:sfnp-]*",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(
+    r"(?<![0-9a-z])(?:"
+    r"(?P<mac>[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19})"
+    r"|(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+    r"|(?P<guid>(?:0x)?[0-9a-f]{16}|[0-9a-f]{4}(?::[0-9a-f]{4}){3})"
+    r"|(?P<dotted>[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4})"
+    r"|(?P<ip>(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f]*)"
+    r")(?![0-9a-z])",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?<![\w.)\]])~?(?:/[\w.@+~-]+)+/?")
+_TOKEN = re.compile(r"[^\W_](?:[\w.@-]*[^\W_])?")
+_PIECES = re.compile(r"([._@-])")
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
+
+
+class Redactor:
+    """Gives every name a pseudonym, once and for good."""
+
+    def __init__(self, hosts: Iterable[Host] = ()) -> None:
+        """Known from the start are `hosts`, numbered in the order in which people count."""
+        self._known: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        for host in sorted(hosts, key=lambda each: natural(each.name)):
+            self._host(host)
+
+    def tick(self, tick: Tick) -> Tick:
+        """The same without names; frames are numbers, and stay."""
+        for host in tick.hosts:
+            self._host(host)
+        for node, hello in tick.hellos:
+            self._learn(node, hello)
+        return Tick(
+            tick.seq,
+            tick.time_ns,
+            hellos=tuple((self.node(node), self.hello(hello)) for node, hello in tick.hellos),
+            frames=tuple((self.node(node), frame) for node, frame in tick.frames),
+            statuses=tuple(self._status(status) for status in tick.statuses),
+            notices=tuple((self.node(node), self._notice(each)) for node, each in tick.notices),
+            hosts=tuple(self.host(host) for host in tick.hosts),
+        )
+
+    def host(self, host: Host) -> Host:
+        """A line of the hosts file with nothing of how the node is reached."""
+        group = host.group and (
+            self._known.get(_key(host.group)) or self._name(host.group, "group")
+        )
+        return Host(
+            name=self._host(host),
+            via=host.via,
+            role=host.role,
+            group=group,
+            speeds=host.speeds,
+            sources=host.sources,
+        )
+
+    def node(self, name: str) -> str:
+        """The pseudonym of a node."""
+        return self._name(name, "device")
+
+    def hello(self, hello: Hello) -> Hello:
+        """What a node says of itself, and of its neighbours."""
+        version = _VERSION.match(hello.kernel)
+        return msgspec.structs.replace(
+            hello,
+            layout=self._alike("layout", hello.layout),
+            blocks=tuple(self._block(block) for block in hello.blocks),
+            hostname=self.text(hello.hostname),
+            boot_id=self._alike("boot", hello.boot_id),
+            kernel=version[0] if version else "",
+            reached_at="",
+        )
+
+    def text(self, text: str) -> str:
+        """A text in which every name that is known, and all that looks like an address or a path,
+        is replaced. Names that nobody told of stay: for texts that fabmon wrote itself.
+        """
+        text = _ADDRESS.sub(self._address, text)
+        text = _PATH.sub(lambda match: self._alike("path", match[0]), text)
+        return _TOKEN.sub(self._token, text)
+
+    def _host(self, host: Host) -> str:
+        prefix = "switch" if host.role == SWITCH else "host"
+        name = self._name(host.name, prefix)
+        if host.address and host.address != host.name:
+            self._known.setdefault(host.address.lower(), name)
+        if host.user:
+            self._name(host.user, "user")
+        return name
+
+    def _learn(self, node: str, hello: Hello) -> None:
+        """Know all names that a hello tells of, before any of its texts is looked at."""
+        own = self.node(node)
+        if _key(hello.hostname) not in _NO_NAMES:
+            self._known.setdefault(_key(hello.hostname), own)
+        for block in hello.blocks:
+            for item in block.objects:
+                if item.node is not None:
+                    role = str(item.info.get("node_role", SWITCH))
+                    self._name(item.node, "switch" if role == SWITCH else "host")
+                self._learn_facts(item.info)
+
+    def _learn_facts(self, facts: Mapping[str, Any]) -> None:
+        role = facts.get("peer_role") or facts.get("role")
+        for key, value in facts.items():
+            if isinstance(value, Mapping):
+                self._learn_facts(value)
+            elif key in _NAME_KEYS and isinstance(value, str):
+                self._name(value, str(role) if role in ("host", SWITCH) else _NAME_KEYS[key])
+
+    def _block(self, block: BlockInfo) -> BlockInfo:
+        return msgspec.structs.replace(
+            block, objects=tuple(self._object(item) for item in block.objects)
+        )
+
+    def _object(self, item: ObjectInfo) -> ObjectInfo:
+        return msgspec.structs.replace(
+            item,
+            id=self.text(item.id),
+            port=None if item.port is None else self.text(item.port),
+            info={key: self._fact(key, value) for key, value in item.info.items()},
+            node=None if item.node is None else self.node(item.node),
+        )
+
+    def _fact(self, key: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(name): self._fact(str(name), item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._fact(key, item) for item in value]
+        if not isinstance(value, str) or not value:
+            return value
+        if key in _NAME_KEYS:
+            return self._name(value, _NAME_KEYS[key])
+        if key in _PEOPLE_KEYS:
+            return self._alike(key, value).rpartition("-")[2]
+        if _ADDRESS.fullmatch(value.partition("/")[0]) or key in _PLAIN_KEYS:
+            return self.text(value)
+        if key in _PORT_KEYS and _PORT.fullmatch(value):
+            return value
+        return self._alike(key if key in ("mac", "guid") else "text", value)
+
+    def _status(self, status: NodeStatus) -> NodeStatus:
+        cause = self.text(status.cause)
+        return msgspec.structs.replace(
+            status, node=self.node(status.node), reason=cause, cause=cause
+        )
+
+    def _notice(self, notice: Notice) -> Notice:
+        return msgspec.structs.replace(notice, object=self.text(notice.object), text="")
+
+    def _name(self, name: str, prefix: str) -> str:
+        """The pseudonym of a name; with its domain it is the same as without."""
+        key = _key(name)
+        if key in _NO_NAMES:
+            return name
+        found = self._known.get(name.lower()) or self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._next(prefix)
+            if name.lower() != key:
+                self._known[name.lower()] = found
+        return found
+
+    def _alike(self, prefix: str, value: str) -> str:
+        """One pseudonym for equal values of a kind, none for nothing."""
+        if not value:
+            return value
+        key = f"{prefix} {value}"
+        if key not in self._known:
+            self._known[key] = self._next(prefix)
+        return self._known[key]
+
+    def _next(self, prefix: str) -> str:
+        self._counts[prefix] = self._counts.get(prefix, 0) + 1
+        return f"{prefix}-{self._counts[prefix]}"
+
+    def _token(self, match: re.Match[str]) -> str:
+        """A word, in which names may be parts: `gpu001-ib0`, `ops@login1`."""
+        word = match[0]
+        if word.lower() in self._known:
+            return self._known[word.lower()]
+        pieces = _PIECES.split(word)
+        for size in range(len(pieces), 0, -2):
+            for start in range(0, len(pieces) - size + 1, 2):
+                found = self._known.get("".join(pieces[start : start + size]).lower())
+                if found is not None:
+                    before = "".join(pieces[:start])
+                    after = "".join(pieces[start + size :])
+                    # A domain says as much as the name before it.
+                    after = "" if after.startswith(".") else after
+                    return (
+                        f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
+                    )
+        return word
+
+    def _ip(self, text: str) -> str:
+        """An address of those that are set aside for tests and for documents; others use none."""
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return text
+        if address.is_loopback or address.is_unspecified:
+            return text
+        number = int(self._alike("address", str(address)).rpartition("-")[2])
+        if address.version == 4:
+            return str(ipaddress.IPv4Address("198.18.0.0") + number)
+        return str(
+            ipaddress.IPv6Address("fe80::" if address.is_link_local else "2001:db8::") + number
+        )
+
+    def _address(self, match: re.Match[str]) -> str:
+        """Another address of the same kind, written in the same way."""
+        text = match[0]
+        if match["ip"] is not None:
+            return self._known.get(text.lower()) or self._ip(text)
+        if match["uuid"] is not None:
+            return self._alike("id", text.lower())
+        digits = re.sub(r"^0x|[^0-9a-f]", "", text.lower())
+        number = self._alike("hex", digits).rpartition("-")[2]
+        fresh = iter(f"{int(number):0{len(digits)}x}")
+        body = text[2:] if text.lower().startswith("0x") else text
+        written = "".join(
+            next(fresh) if each.lower() in "0123456789abcdef" else each for each in body
+        )
+        return f"{text[: len(text) - len(body)]}{written}"
+
+
+async def redacted(ticks: AsyncIterator[Tick], redactor: Redactor | None) -> AsyncIterator[Tick]:
+    """Ticks without names; as they are without a redactor."""
+    async for tick in ticks:
+        yield tick if redactor is None else redactor.tick(tick)
+
+
+def _key(name: str) -> str:
+    """A machine's name without its domain; an address is itself."""
+    first = name.lower().partition(".")[0]
+    return name.lower() if first.isdigit() or ":" in name else first

@@ -1,0 +1,1 @@
+"""`fabmon report`: a recording as one page that needs nothing but a browser."""

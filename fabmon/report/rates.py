@@ -1,0 +1,117 @@
+"""Rates as a table: a row a port and tick, for CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+
+from fabmon.fabric.filter import Mask
+from fabmon.fabric.model import RAIL, Fabric, Port
+from fabmon.fabric.moment import HEAT, Floats, Moment
+from fabmon.report.links import link_state, number
+from fabmon.report.records import utc
+
+NAMES = ("node", "port", "label", "role", "rail", "kind", "peer")
+"""What a port is, in the first columns behind the time."""
+
+_IN_UNITS = {
+    "tx_bps": "tx_bps",
+    "rx_bps": "rx_bps",
+    "pause_rx": "pause_rx_ratio",
+    "pause_tx": "pause_tx_ratio",
+    "xoff": "xoff_per_s",
+    "stall": "stall_ratio",
+    "ecn": "ecn_packets_per_s",
+    "cnp_sent": "cnp_sent_per_s",
+    "cnp": "cnp_handled_per_s",
+    "errors": "errors_per_s",
+    "drops": "drops_per_s",
+    "damage": "damage_errors_per_s",
+    "flaps": "carrier_changes_per_s",
+    "bus": "pcie_stall_ratio",
+}
+"""Column of HEAT -> what it is called here, with its unit."""
+
+NUMBERS = ("line_rate_bps", "tx_util_ratio", "rx_util_ratio", *_IN_UNITS.values(), "age_s")
+COLUMNS = ("time", *NAMES, "state", *NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One tick: `rows` of the moment, by node as they are shown; `numbers` [NUMBERS, rows], NaN is
+    absent; `names` and `states` are parallel to the rows."""
+
+    time_ns: int
+    names: Sequence[tuple[str | None, ...]]
+    states: Sequence[str]
+    numbers: Floats
+
+
+class RateTable:
+    """Makes rows of moments; what a port is called is worked out once for each fabric."""
+
+    def __init__(self) -> None:
+        self._fabric: Fabric | None = None
+        self._ports: list[Port] = []
+        self._names: list[tuple[str | None, ...]] = []
+
+    def of(self, moment: Moment, wanted: Mask | None) -> Rates:
+        """The rows of a moment: of all ports, or of the wanted ones."""
+        if self._fabric is not moment.fabric:
+            self._fabric = moment.fabric
+            self._ports = [port for node in moment.fabric.nodes for port in node.ports]
+            self._names = [_names(port, moment.fabric) for port in self._ports]
+        places = [
+            place for place, port in enumerate(self._ports) if wanted is None or wanted[port.row]
+        ]
+        rows = [self._ports[place].row for place in places]
+        heat = [moment.heat[HEAT.index(column)] for column in _IN_UNITS]
+        parts = [moment.line_rate_bps, moment.tx_util, moment.rx_util, *heat, moment.age_s]
+        numbers = np.stack([part[rows] for part in parts])
+        numbers[~np.isfinite(numbers)] = np.nan
+        return Rates(
+            moment.time_ns,
+            [self._names[place] for place in places],
+            [link_state(moment, self._ports[place]) for place in places],
+            numbers,
+        )
+
+
+class CsvRates:
+    """Rates as CSV; what is absent is empty."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._table = RateTable()
+        self._write([COLUMNS])
+
+    def accept(self, moment: Moment, wanted: Mask | None) -> None:
+        """Add the rows of a tick. Raises OSError."""
+        self._write(_rows(self._table.of(moment, wanted)))
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+    def _write(self, rows: Iterator[Sequence[object]] | list[tuple[str, ...]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._stream.write(text.getvalue().encode())
+
+
+def _rows(rates: Rates) -> Iterator[Sequence[object]]:
+    time = utc(rates.time_ns).isoformat().replace("+00:00", "Z")
+    for place, (names, state) in enumerate(zip(rates.names, rates.states, strict=True)):
+        numbers = [number(value) for value in rates.numbers[:, place]]
+        yield (time, *names, state, *("" if value is None else value for value in numbers))
+
+
+def _names(port: Port, fabric: Fabric) -> tuple[str | None, ...]:
+    peer = None if port.peer is None else fabric.ports[port.peer].id
+    rail = str(port.index) if port.role == RAIL else None
+    known = peer if peer and peer != "/" else None
+    return (port.node, port.name, port.label, port.role, rail, port.kind, known)

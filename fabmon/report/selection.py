@@ -1,0 +1,114 @@
+"""What of a recording is exported: which ports, over what time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.scene import Scene
+from fabmon.analysis.thresholds import Thresholds
+from fabmon.fabric.filter import FilterError, Index, Mask, index, match, parse
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.tick import Tick
+from fabmon.history.history import History
+from fabmon.recording.cut import hosts_of
+from fabmon.recording.timeline import Timeline
+
+_STILL = ("role", "group", "node", "port", "rail")
+"""Fields of a filter that do not change from tick to tick."""
+
+
+class Links:
+    """The ports that any of some filters leaves; all of them without filters.
+
+    `has_matched` says whether there was any so far.
+    """
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        """Raises FilterError."""
+        self._filters = [parse(text) for text in filters]
+        self._index: Index | None = None
+        self.has_matched = not self._filters
+
+    def __bool__(self) -> bool:
+        return bool(self._filters)
+
+    def of(self, moment: Moment) -> Mask | None:
+        """[ports] at a moment; None for all."""
+        if not self._filters:
+            return None
+        if self._index is None or self._index.fabric is not moment.fabric:
+            self._index = index(moment.fabric)
+        masks = [match(terms, moment, self._index).ports for terms in self._filters]
+        mask: Mask = masks[0]
+        for each in masks[1:]:
+            mask = mask | each
+        self.has_matched = self.has_matched or bool(mask.any())
+        return mask
+
+    def check_still(self) -> None:
+        """Raise FilterError where the choice would change while time goes on."""
+        for terms in self._filters:
+            for term in terms:
+                if term.operator and term.field not in _STILL:
+                    said = f"{term.field}{term.operator}{term.value}"
+                    raise FilterError(
+                        f"{said}: whole series are exported; choose them by name, "
+                        + " ".join(f"{field}:" for field in _STILL)
+                    )
+
+
+class Played:
+    """A part of a timeline, played through the house as fast as it goes.
+
+    With a `redactor` nothing else sees a name of it. `hosts` are the nodes that were watched,
+    `reached` is told the time of every tick.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        from_ns: int,
+        until_ns: int,
+        redactor: Redactor | None,
+        reached: Callable[[int], None],
+        lead_s: float = 0.0,
+    ) -> None:
+        """What lies between two times; `lead_s` before it is played, but not told of."""
+        self.hosts = hosts_of(timeline, redactor)
+        self.interval_s = timeline.interval_s
+        self.from_ns = from_ns
+        self.until_ns = until_ns
+        self._timeline = timeline
+        self._start_ns = max(timeline.start_ns, from_ns - int(lead_s * 1e9))
+        self._redactor = redactor
+        self._reached = reached
+
+    def ticks(self) -> Iterator[tuple[bool, Tick]]:
+        """Ticks, and whether they are between the two times: those before say what was known."""
+        for tick in self._timeline.prime(self._start_ns):
+            yield False, self._told(tick)
+        for tick in self._timeline.ticks(self._start_ns, self.until_ns):
+            yield tick.time_ns >= self.from_ns, self._told(tick)
+            self._reached(tick.time_ns)
+
+    def moments(self, management: Sequence[str]) -> Iterator[Moment]:
+        """Moments, rates worked out anew; `management` are patterns of ports, see History."""
+        history = History(self.hosts, self.interval_s, management)
+        for is_told, tick in self.ticks():
+            moment = history.accept(tick)
+            if is_told:
+                yield moment
+
+    def scenes(self, management: Sequence[str], thresholds: Thresholds) -> Iterator[Scene]:
+        """Scenes, findings worked out anew."""
+        history = History(self.hosts, self.interval_s, management)
+        analyst = Analyst(thresholds)
+        for is_told, tick in self.ticks():
+            scene = analyst.accept(history.accept(tick))
+            if is_told:
+                yield scene
+
+    def _told(self, tick: Tick) -> Tick:
+        return tick if self._redactor is None else self._redactor.tick(tick)

@@ -1,0 +1,103 @@
+"""What `x` keeps in files: the screen as a picture, its links as a table, a part of the recording.
+
+What makes tables and recordings is given from outside: the screen knows neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabmon.fabric.filter import Mask
+from fabmon.fabric.moment import Moment
+from fabmon.tui.clock import SECOND_NS
+from fabmon.tui.stage import Stage
+from fabmon.tui.text.timeline import MINUTES
+
+PICTURE, TABLE, CUT = "picture", "table", "cut"
+
+_FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
+_MOST_TRIES = 100
+
+
+class SaveError(Exception):
+    """Something cannot be kept; the message says what and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """How to keep what is not drawn. `table` makes a CSV of the ports that a filter leaves (None:
+    all); `cut` writes what was recorded between two times (ns) to a new file. Both run in a thread,
+    and raise OSError or SaveError. None where there is nothing to make it of.
+    """
+
+    table: Callable[[Moment, Mask | None], bytes] | None = None
+    cut: Callable[[Path, int, int], None] | None = None
+
+
+def without_web_fonts(svg: str) -> str:
+    """A picture must not make its reader fetch anything: any monospaced font will do."""
+    return _FONTS.sub("", svg)
+
+
+async def keep(what: str, stage: Stage, view: str, picture: Callable[[], str], saves: Saves) -> str:
+    """Write one of them into the current directory; what to tell. `picture` makes the SVG."""
+    scene = stage.scene
+    if scene is None:
+        return "not saved: there is nothing to see yet"
+    moment = scene.moment
+    try:
+        if what == PICTURE:
+            data = picture().encode()
+            path = _unused(stage.title, view, _time(moment.time_ns), "svg")
+            await asyncio.to_thread(_write, path, data)
+        elif what == TABLE:
+            if saves.table is None:
+                raise SaveError("nobody makes tables here")
+            matched = stage.matched(scene)
+            mask = matched.ports if matched is not None else None
+            path = _unused(stage.title, "links", _time(moment.time_ns), "csv")
+            made = await asyncio.to_thread(saves.table, moment, mask)
+            await asyncio.to_thread(_write, path, made)
+        else:
+            if saves.cut is None:
+                raise SaveError("nothing is recorded: there is nothing to cut out")
+            begin_ns, end_ns = range_of(stage, moment)
+            span = f"{_time(begin_ns)}-{_time(end_ns)[9:]}"
+            path = _unused(stage.title, "cut", span, "fabrec")
+            await asyncio.to_thread(saves.cut, path, begin_ns, end_ns)
+    except OSError as error:
+        return f"not saved: {error.filename or Path.cwd()}: {error.strerror or error}"
+    except SaveError as error:
+        return f"not saved: {error}"
+    return f"saved {path}"
+
+
+def range_of(stage: Stage, moment: Moment) -> tuple[int, int]:
+    """What is to be cut out, in ns: the minutes that the timeline shows."""
+    return moment.time_ns - MINUTES * 60 * SECOND_NS, moment.time_ns
+
+
+def _unused(title: str, what: str, when: str, suffix: str) -> Path:
+    """`fabmon-pod7-overview-20261121T140640Z.svg`, with a number where there is such a file."""
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", title).strip("-.")[:40]
+    stem = "-".join(part for part in ("fabmon", words, what, when) if part)
+    for number in range(1, _MOST_TRIES):
+        path = Path(f"{stem}{f'-{number}' if number > 1 else ''}.{suffix}")
+        if not path.exists():
+            return path
+    raise SaveError(f"{stem}.{suffix}: there are {_MOST_TRIES - 1} of them already")
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+
+
+def _time(time_ns: int) -> str:
+    when = datetime.datetime.fromtimestamp(time_ns // SECOND_NS, datetime.UTC)
+    return f"{when:%Y%m%dT%H%M%SZ}"

@@ -1,0 +1,141 @@
+"""`x`: what is on the screen, and what was recorded, in files."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from fabmon.cli.saves import saves
+from fabmon.recording.reader import Recording
+from tests.parts import need_path
+from tests.tui.running import Running, running
+from tests.tui.worlds import troubled
+from tests.unit.recording.making import quiet_ticks, write
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def said(run: Running) -> str:
+    """The line that tells where it is, or why not; it may take a thread a while."""
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
+        await run.settle()
+        await asyncio.sleep(0.01)
+        for notification in run.app._notifications:
+            if "saved" in notification.message:
+                return notification.message
+    raise AssertionError(run.text)
+
+
+def only(directory: Path) -> Path:
+    [path] = directory.iterdir()
+    return path
+
+
+async def test_the_menu_says_what_can_be_saved(here: Path) -> None:
+    async with running(troubled(), size=(80, 24)) as run:
+        await run.press("x")
+        for word in ("Save into the current directory", "picture", "table", "cut", "esc"):
+            assert word in run.text
+        await run.press("escape")
+        assert "Save into" not in run.text
+    assert names_in(here) == []
+
+
+async def test_a_picture_of_the_screen_without_the_menu(here: Path) -> None:
+    async with running(troubled()) as run:
+        await run.press("x", "p")
+        assert "saved fabmon-pod7-overview-" in await said(run)
+    path = only(here)
+    assert re.fullmatch(r"fabmon-pod7-overview-\d{8}T\d{6}Z\.svg", path.name)
+    svg = path.read_text()
+    assert svg.startswith("<svg")
+    assert "gpu001" in svg
+    assert "Save&#160;into" not in svg
+    assert "@font-face" not in svg
+
+
+async def test_a_table_of_what_the_filter_leaves(here: Path) -> None:
+    async with running(troubled(), saves=saves(list)) as run:
+        run.app.stage.filter("gpu003")
+        await run.press("x", "t")
+        assert "saved fabmon-pod7-links-" in await said(run)
+        moment = run.app.stage.scene.moment if run.app.stage.scene else None
+    assert moment is not None
+    with only(here).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    ports = {port.name: port.row for port in moment.fabric.node("gpu003").ports}
+    assert [row["port"] for row in rows] == list(ports)
+    for row in rows:
+        value = float(moment.column("tx_bps")[ports[row["port"]]])
+        assert row["tx_bps"] == ("" if value != value else str(float(f"{value:.6g}")))
+
+
+async def test_a_cut_of_what_was_recorded(here: Path) -> None:
+    inside = here / "recorded"
+    inside.mkdir()
+    world = troubled()
+    write(inside / "a.fabrec", quiet_ticks(30))
+    async with running(world, saves=saves(lambda: [inside])) as run:
+        assert run.app.stage.scene is not None
+        at_ns = run.app.stage.scene.moment.time_ns
+        with Recording(inside / "a.fabrec") as recording:
+            is_within = recording.start_ns <= at_ns
+        await run.press("x", "c")
+        told = await said(run)
+    assert is_within
+    name = re.search(r"fabmon-pod7-cut-\S+\.fabrec", told)
+    assert name is not None, told
+    with Recording(here / name[0]) as cut:
+        assert len(cut.hosts) == 7
+        assert cut.is_closed
+
+
+async def test_where_nothing_is_recorded_it_says_so(here: Path) -> None:
+    async with running(troubled(), saves=saves(list)) as run:
+        await run.press("x", "c")
+        assert await said(run) == "not saved: nothing is recorded: there is nothing to cut out"
+    assert names_in(here) == []
+
+
+async def test_files_that_are_there_are_kept(here: Path) -> None:
+    async with running(troubled()) as run:
+        for _ in range(2):
+            run.app.clear_notifications()
+            await run.press("x", "p")
+            await said(run)
+    names = names_in(here)
+    assert len(names) == 2
+    assert names[0].replace("-2.svg", ".svg") == names[1].replace("-2.svg", ".svg")
+
+
+async def test_a_directory_that_takes_no_file_is_told(here: Path) -> None:
+    need_path("/proc/sys/kernel", "mount /proc")
+    closed = Path("/proc/sys/kernel")  # nobody makes files there, not even root
+    async with running(troubled()) as run:
+        os.chdir(closed)
+        await run.press("x", "p")
+        told = await said(run)
+    assert re.fullmatch(r"not saved: fabmon-pod7-overview-\S+: [A-Z][a-z -]+", told)
+
+
+def test_a_title_may_hold_anything(here: Path) -> None:
+    from fabmon.tui.saving import _unused
+
+    assert str(_unused("../../etc/pass wd;\x1b[2J", "links", "t", "csv")) == (
+        "fabmon-etc-pass-wd-2J-links-t.csv"
+    )

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.recording.making import demo_recording
+
+
+@pytest.fixture(scope="session")
+def pod7(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """70 seconds of the tour, ended a moment ago: a collision, a slow receiver, a node lost."""
+    return demo_recording(tmp_path_factory.mktemp("pod7") / "pod7.fabrec", 70)

@@ -1,0 +1,57 @@
+"""How far it is: told on a terminal, once it takes longer than a second."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+_SLOW = """
+import sys, time
+from fabmon.cli.progress import progress
+began = time.monotonic()
+with progress("exporting pod7", 600.0, "s") as tell:
+    while time.monotonic() - began < float(sys.argv[1]):
+        tell(300 * min(1.0, (time.monotonic() - began) / 2))
+        time.sleep(0.05)
+"""
+
+
+def on_a_terminal(seconds: float) -> str:
+    """What such work says on standard error."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(
+        [sys.executable, "-c", _SLOW, str(seconds)], stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+        assert process.wait() == 0
+    os.close(ours)
+    return said.decode("utf-8", "replace")
+
+
+def test_pace_and_time_left_of_what_takes_longer() -> None:
+    said = on_a_terminal(2.5)
+    assert "exporting pod7" in said
+    assert "of 0:10:00" in said
+    assert "x real time" in said
+    assert "0:00:0" in said
+
+
+def test_nothing_of_what_is_quick() -> None:
+    assert on_a_terminal(0.2) == ""
+
+
+def test_nothing_where_there_is_no_terminal() -> None:
+    done = subprocess.run([sys.executable, "-c", _SLOW, "1.5"], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")

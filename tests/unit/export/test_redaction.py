@@ -1,0 +1,234 @@
+"""--redact: no name is left in what is written, and what is written still makes sense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from collectors.wire import Object
+from fabmon.fabric.messages import Notice
+from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.history.history import History
+from fabmon.recording.frames import Kind
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import Note, SessionRecord
+from fabmon.recording.writer import Writer
+from fabmon.recording.zstd import decompress
+from tests.making import SECOND_NS, START_NS, frame, hello, neighbour, port, tick, up
+from tests.unit.export.test_rates import exported, lines_of
+from tests.unit.export.test_report import reported
+from tests.unit.test_cli import fabmon
+
+SECRETS = (
+    *("aurora", "acme", "alice", "vega", "lustre-oss", "login7", "rack12", "project-x"),
+    *("10.1.2.", "fd00:", "aa:bb:cc", "aabb.cc", "b859:9f03", "5e:77", "7f3a9c", "/home"),
+)
+"""What must not be found, in any case of letters: pieces of the names and addresses below."""
+
+
+def recording(path: Path) -> Path:
+    """Two hosts on a leaf with LLDP, a node that is lost, with names wherever they can be."""
+    hosts = [
+        Host(name="aurora-gpu10.acme.example", address="10.1.2.3", user="alice", group="rack12"),
+        Host(name="aurora-gpu2.acme.example", command="ssh -J alice@login7", secret="/home/a/s"),
+        Host(name="vega-leaf1", role=SWITCH, speeds=(("*", 100e6),)),
+    ]
+    facts: dict[str, Any] = {
+        "driver": "mlx5_core",
+        "guid": "b859:9f03:0012:3456",
+        "description": "to project-x",
+        "addresses": ["10.1.2.3/24", "fd00::7"],
+        "serial": "7F3A9C",
+        "peer": {"node": "VEGA-LEAF1.acme.example", "port": "swp1", "port_name": "to aurora-gpu10"},
+    }
+    pairs = Object(
+        "queue_pairs/eth0",
+        "queue_pairs",
+        None,
+        {"port": "eth0", "processes": [{"comm": "project-x", "pid": 7, "job": "alice-17"}]},
+        (),
+    )
+    lldp = Object(
+        "lldp/eth0/1",
+        "neighbour",
+        None,
+        {"dev": "eth0", "peer_node": "lustre-oss3.acme.example", "peer_port": "5e:77:00:00:00:01"},
+        (),
+    )
+    first = hello(
+        port("eth0", "aa:bb:cc:00:00:01", **facts),
+        lldp,
+        pairs,
+        hostname="aurora-gpu10",
+        boot_id="7f3a9c00-0000-4000-8000-000000000001",
+        kernel="6.1.0-18-acme",
+        reached_at="10.1.2.3",
+    )
+    second = hello(port("eth0", "aa:bb:cc:00:00:02"), hostname="aurora-gpu2.acme.example")
+    leaf = hello(
+        port("swp1", "aabb.cc00.0003", alias="aurora-gpu10 eth0"),
+        port("swp2"),
+        neighbour("swp1", "aa:bb:cc:00:00:01"),
+        neighbour("swp2", "aa:bb:cc:00:00:02"),
+    )
+    names = [host.name for host in hosts]
+    hellos = dict(zip(names, (first, second, leaf), strict=True))
+    record = SessionRecord(
+        started_ns=START_NS,
+        interval_s=1.0,
+        hosts=tuple(hosts),
+        tool="fabmon 0.1.0",
+        recorder="login7.acme.example",
+        title="project-x",
+    )
+    reason = "alice@10.1.2.4: /home/alice/.ssh/id refused by vega-leaf1.acme.example"
+    lost = NodeStatus(names[1], NodeState.LOST, START_NS, reason, "unreachable")
+    notice = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "alice may not")
+    bookmark = Note(
+        kind="bookmark", time_ns=START_NS + 5 * SECOND_NS, seq=5, text="alice starts project-x"
+    )
+    told = Note(
+        kind="finding",
+        time_ns=START_NS + 6 * SECOND_NS,
+        seq=6,
+        text=reason,
+        change="open",
+        ports=(f"{names[0]}/eth0",),
+        finding={"cause": "node_lost", "subject": names[1], "text": reason, "victims": [names[0]]},
+    )
+    writer = Writer.create(path, record)
+    history = History(hosts)
+    for seq in range(40):
+        moved = int(seq * 12e6)
+        frames = {
+            names[0]: frame(seq, 1, moved, moved, 0),
+            names[1]: frame(seq, 1, moved, moved, 0),
+            names[2]: frame(seq, 1, moved, moved, 0, int(seq < 20), moved, moved, 0),
+        }
+        if seq > 10:
+            del frames[names[1]]
+        each = tick(
+            seq,
+            frames,
+            hellos if seq == 0 else {},
+            up(*names) if seq == 0 else (lost,) if seq == 12 else (),
+        )
+        if seq == 3:
+            each = msgspec.structs.replace(each, notices=((names[0], notice),))
+        notes = [bookmark] if seq == 5 else [told] if seq == 6 else []
+        writer.write(each, history.accept(each), notes)
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recording(tmp_path_factory.mktemp("named") / "acme.fabrec")
+
+
+def leaks(data: bytes) -> list[str]:
+    text = data.decode("utf-8", "replace").lower()
+    return [secret for secret in SECRETS if secret.lower() in text]
+
+
+def plain(path: Path) -> bytes:
+    """All texts of a recording: sections and JSON as they were before they were packed."""
+    said = path.read_bytes()
+    with Recording(path) as opened:
+        for entry in opened.entries():
+            payload = opened.payload(entry)
+            if entry.header.kind in (Kind.BLOCK, Kind.MINUTE, Kind.INDEX):
+                continue
+            said += decompress(payload) if payload else b""
+        said += msgspec.json.encode([tick.frames for tick in opened.ticks()])
+        said += msgspec.json.encode(opened.sessions)
+    return said
+
+
+def test_the_recording_has_all_of_them(named: Path) -> None:
+    assert set(leaks(plain(named))) == set(SECRETS)
+
+
+@pytest.mark.parametrize("style", ["csv", "jsonl", "openmetrics", "parquet"])
+def test_nothing_of_them_is_exported(named: Path, tmp_path: Path, style: str) -> None:
+    path = exported(named, tmp_path / f"a.{style}", "--redact")
+    data = path.read_bytes()
+    if style == "parquet":
+        data += json.dumps(pq.read_table(path).to_pylist(), default=str).encode()
+    assert leaks(data) == []
+    assert b"host-1" in data
+    assert b"switch-1" in data
+
+
+def test_nothing_of_them_is_reported(named: Path, tmp_path: Path) -> None:
+    html = reported(named, tmp_path / "a.html", "--redact")
+    assert leaks(html.encode()) == []
+    assert "host-1" in html
+    assert "Node lost" in html
+    assert leaks(reported(named, tmp_path / "b.html").encode()) != []
+
+
+def test_nothing_of_them_is_cut_out(named: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.fabrec"
+    done = fabmon("cut", str(named), "--from", "+1s", "--redact", "-o", str(cut))
+    assert done.returncode == 0, done.stderr
+    assert leaks(plain(cut)) == []
+    with Recording(cut) as opened:
+        assert [host.name for host in opened.hosts] == ["host-2", "host-1", "switch-1"]
+        assert {note.text for note in opened.notes()} == {"bookmark", "node_lost host-1"}
+
+
+def test_a_replay_shows_none_of_them(named: Path) -> None:
+    done = fabmon("replay", str(named), "--redact", "--format", "table")
+    assert leaks(done.stdout.encode()) == []
+    assert "host-2" in done.stdout
+
+
+def untold(value: Any) -> Any:
+    """A line without texts: numbers, states, and how many there are of everything."""
+    if isinstance(value, dict):
+        return {key: untold(item) for key, item in value.items() if key not in ("text", "rates")}
+    if isinstance(value, list):
+        return [untold(item) for item in value]
+    return "" if isinstance(value, str) else value
+
+
+def test_everything_else_stays_as_it_was(named: Path, tmp_path: Path) -> None:
+    before = lines_of(exported(named, tmp_path / "a.jsonl"))
+    after = lines_of(exported(named, tmp_path / "b.jsonl", "--redact"))
+    assert [untold(line) for line in after] == [untold(line) for line in before]
+    links = [line["links"] for line in after if line["type"] == "tick"][-1]
+    peers = {f"{link['node']}/{link['port']}": link["peer"] for link in links}
+    assert peers["host-2/eth0"] == "switch-1/swp1"
+    assert peers["switch-1/swp2"] == "host-1/eth0"
+
+
+def test_the_same_name_is_the_same_everywhere() -> None:
+    redactor = Redactor([Host(name="gpu10"), Host(name="gpu9.acme.example", user="alice")])
+    assert redactor.node("gpu9") == redactor.node("GPU9.acme.example") == "host-1"
+    assert redactor.text("gpu10-ib0 to gpu9.acme.example/mlx5_0, said alice@gpu10") == (
+        "host-2-ib0 to host-1/mlx5_0, said user-1@host-2"
+    )
+    assert redactor.text("gpu1 and gpu100 are others") == "gpu1 and gpu100 are others"
+
+
+def test_addresses_keep_their_kind() -> None:
+    redactor = Redactor()
+    text = redactor.text("00:11:22:33:44:55 fe80::1 10.0.0.1 0x506b4b0300a1b2c3")
+    assert text == "00:00:00:00:00:01 fe80::1 198.18.0.2 0x0000000000000002"
+    assert redactor.text("2600:1::9, 10.0.0.1/24, ::1") == "2001:db8::3, 198.18.0.2/24, ::1"
+    assert redactor.text("0000:3b:00.0 28.39.1002") == "0000:3b:00.0 28.39.1002"
+    assert redactor.text("00-11-22-33-44-55") == "00-00-00-00-00-01"
+    assert redactor.text("see /home/alice/.ssh/id_rsa: denied") == "see path-1: denied"
+
+
+def test_a_tick_without_names_is_not_changed() -> None:
+    each = Tick(3, START_NS)
+    assert Redactor().tick(each) == each

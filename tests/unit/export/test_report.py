@@ -1,0 +1,231 @@
+"""report: one page, in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.history.history import History
+from fabmon.recording.frames import Kind
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import SessionRecord
+from fabmon.recording.writer import Writer
+from fabmon.report.page.heatmap import MOST_ROWS
+from fabmon.report.page.words import clock
+from fabmon.report.units import bits, percent
+from tests.fixtures import browser
+from tests.making import SECOND_NS, START_NS, frame, hello, port, tick, up
+from tests.unit.export.test_rates import exported, lines_of
+from tests.unit.recording.making import quiet_ticks, write
+from tests.unit.test_cli import fabmon
+
+
+def reported(recording: Path, to: Path, *options: str) -> str:
+    done = fabmon("report", str(recording), "-o", str(to), *options, timeout_s=100)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return to.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(pod7: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    reported(pod7, path)
+    return path
+
+
+def words(html: str) -> str:
+    """What there is to read, without the elements."""
+    return unescape(re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL))
+
+
+def embedded(html: str) -> dict[str, Any]:
+    match = re.search(r'<script type="application/json" id="heat-data">(.*?)</script>', html)
+    assert match is not None
+    data: dict[str, Any] = json.loads(match[1])
+    return data
+
+
+def test_the_browser_has_nothing_to_complain_of(page: Path, tmp_path: Path) -> None:
+    shown = browser.dom(page)
+    assert shown.console == []
+    assert 'aria-pressed="true"' in shown.dom  # the script ran
+    broken = tmp_path / "broken.html"
+    broken.write_text("<script>nowhere()</script>")
+    assert "nowhere is not defined" in str(browser.dom(broken).console)
+
+
+def test_nothing_is_fetched(page: Path) -> None:
+    html = page.read_text()
+    assert "default-src 'none'" in unescape(html)
+    assert set(re.findall(r'(?:href|src|action)="(.)', html)) == {"#"}
+    assert not re.search(r"""@import|url\(|https?:|["'(]//""", html)
+
+
+def test_light_and_dark_are_both_drawn(page: Path, tmp_path: Path) -> None:
+    light = browser.picture(page, tmp_path / "light.png", "light")
+    dark = browser.picture(page, tmp_path / "dark.png", "dark")
+    assert light.shape == dark.shape == (900, 700, 3)
+    assert np.median(light) > 230
+    assert np.median(dark) < 40
+    for picture in (light, dark):
+        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 50
+
+
+def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path) -> None:
+    lines = lines_of(exported(pod7, tmp_path / "a.jsonl"))
+    told = {(x["key"], x["since"]): x for x in lines if x["type"] == "finding"}
+    ticks = {x["time"]: x["links"] for x in lines if x["type"] == "tick"}
+    html = page.read_text()
+    sections = re.findall(r'<section class="finding.*?</section>', html, flags=re.DOTALL)
+    assert len(sections) == len(told) >= 3
+    pictures = 0
+    for section, finding in zip(sections, told.values(), strict=True):
+        text = words(section)
+        for said in (finding["text"], finding["advice"], finding["subject"], finding["unseen"]):
+            assert said in text
+        assert f"{finding['confidence'] * 100:.0f} % sure" in text
+        if finding["lost"]:
+            assert f"costs {percent(finding['lost'])} of the bandwidth" in text
+        for evidence in finding["evidence"]:
+            assert evidence["name"] in text
+        at = re.search(r"At (\S+) UTC, when it cost the most", text)
+        if at is None:
+            continue
+        pictures += 1
+        links = next(links for time, links in ticks.items() if time[11:19] == at[1])
+        by_id = {f"{link['node']}/{link['port']}": link for link in links}
+        bars = re.findall(r"<g[^>]*><title>(.*?): (.*?)</title>", section)
+        assert finding["ports"][0] in [name for name, _ in bars]
+        for name, said in bars:
+            link = by_id[name]
+            assert said == ", ".join(
+                f"{way} {bits(link[f'{way}_bps'])} {percent(link[f'{way}_util'])}"
+                for way in ("tx", "rx")
+            )
+    assert pictures
+
+
+def test_the_heatmap_has_the_rates_of_the_lines(pod7: Path, page: Path, tmp_path: Path) -> None:
+    lines = lines_of(exported(pod7, tmp_path / "a.jsonl", "--links", "node:leaf1 port:swp37"))
+    links = [link for line in lines if line["type"] == "tick" for link in line["links"]]
+    data = embedded(page.read_text())
+    assert data["bins"] == len(links) == 70
+    row = data["rows"].index("leaf1 up5")
+    layer = next(each for each in data["layers"] if each["name"] == "highest")
+    table = np.frombuffer(base64.b64decode(layer["data"]), np.uint8).reshape(-1, 70)
+    assert len(table) == len(data["rows"])
+    busy = [None if x["tx_util"] is None else max(x["tx_util"], x["rx_util"]) for x in links]
+    assert [None if v == data["absent"] else v / data["full"] for v in table[row].tolist()] == [
+        None if v is None else pytest.approx(min(1.0, v), abs=0.003) for v in busy
+    ]
+
+
+def test_the_summary_counts_what_there_is(pod7: Path, page: Path, tmp_path: Path) -> None:
+    lines = lines_of(exported(pod7, tmp_path / "a.jsonl"))
+    ticks = [line for line in lines if line["type"] == "tick"]
+    found = {(x["key"], x["since"]) for x in lines if x["type"] == "finding"}
+    text = re.sub(r"\s+", " ", words(page.read_text()))
+    assert f"{len(found)} findings" in text
+    assert f"{ticks[-1]['nodes_total']} nodes" in text
+    assert f"{len(ticks)} ticks" in text
+    assert "none losses" in text
+    assert "pod7.fabrec" in text
+    assert "gpu013 lost" in text
+
+
+HOSTILE = "</script><script>boom()</script><img src=x onerror=boom()>\"'&{{7*7}}"
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    host = Host(name=HOSTILE)
+    record = SessionRecord(
+        started_ns=START_NS, interval_s=1.0, hosts=(host,), title=HOSTILE, recorder=HOSTILE
+    )
+    said = hello(port(HOSTILE, HOSTILE, driver=HOSTILE), hostname=HOSTILE)
+    lost = NodeStatus(HOSTILE, NodeState.LOST, START_NS, HOSTILE, HOSTILE)
+    writer = Writer.create(tmp_path / "a.fabrec", record)
+    history = History([host])
+    for seq in range(20):
+        values = (int(seq < 5), seq * 1000, seq * 1000, 0)
+        each = tick(
+            seq,
+            {HOSTILE: frame(seq, *values)} if seq < 10 else {},
+            {HOSTILE: said} if seq == 0 else {},
+            up(HOSTILE) if seq == 0 else (lost,) if seq == 12 else (),
+        )
+        writer.write(each, history.accept(each))
+    writer.close()
+    html = reported(tmp_path / "a.fabrec", tmp_path / "a.html")
+    shown = browser.dom(tmp_path / "a.html")
+    assert shown.console == []
+    assert len(re.findall("<script", shown.dom)) == 2
+    assert "<img" not in shown.dom
+    assert HOSTILE in words(html)
+    assert embedded(html)["rows"] == [f"{HOSTILE} r0"]
+
+
+def test_losses_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(300))
+    with Recording(path) as recording:
+        block = next(e for e in recording.entries() if e.header.kind == Kind.BLOCK)
+    data = bytearray(path.read_bytes())
+    data[block.at + 100] ^= 1
+    path.write_bytes(data)
+    done = fabmon("report", str(path), "-o", str(tmp_path / "a.html"))
+    assert done.returncode == 0
+    assert "are lost" in done.stderr
+    text = re.sub(r"\s+", " ", words((tmp_path / "a.html").read_text()))
+    assert "1 losses of the recording; see below" in text
+    assert f"a.fabrec: bytes {block.at} to {block.end}: " in text, text[-900:]
+    assert "a frame (B) that is damaged" in text
+
+
+def test_a_part_begins_with_what_was_found_before(pod7: Path, tmp_path: Path) -> None:
+    html = reported(pod7, tmp_path / "a.html", "--from", "+22s", "--to", "+26s")
+    with Recording(pod7) as recording:
+        begin = recording.start_ns
+    text = words(html)
+    assert f"{clock(begin + 22 * SECOND_NS)} UTC to" in text
+    assert "ECMP collision" in text
+    assert embedded(html)["bins"] == 5
+
+
+def test_many_links_and_hours_stay_a_small_page(tmp_path: Path) -> None:
+    ports = [port(f"eth{n}", f"a-{n}") for n in range(64)]
+    hosts = [Host(name=f"gpu{n:03}") for n in range(40)]
+    record = SessionRecord(started_ns=START_NS, interval_s=60.0, hosts=tuple(hosts))
+    writer = Writer.create(tmp_path / "a.fabrec", record)
+    said = {host.name: hello(*ports, interval_s=60.0) for host in hosts}
+    for seq in range(0, 60 * 500, 60):
+        values = [1, seq * 1000, 0, 0] * len(ports)
+        frames = {host.name: frame(seq, *values) for host in hosts} if seq < 600 else {}
+        writer.write(tick(seq, frames, said if seq == 0 else {}, up(*said) if seq == 0 else ()))
+    writer.close()
+    html = reported(tmp_path / "a.fabrec", tmp_path / "a.html")
+    data = embedded(html)
+    assert len(hosts) * len(ports) > MOST_ROWS
+    assert data["rows"] == [host.name for host in hosts]
+    assert data["bins"] == 240
+    assert len(html) < 1_000_000
+
+
+def test_a_page_of_nothing_is_a_page(tmp_path: Path) -> None:
+    record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu001"),))
+    writer = Writer.create(tmp_path / "a.fabrec", record)
+    for seq in range(3):
+        writer.write(tick(seq))
+    writer.close()
+    reported(tmp_path / "a.fabrec", tmp_path / "a.html")
+    shown = browser.dom(tmp_path / "a.html")
+    assert shown.console == []
+    assert "Nothing was found." in shown.dom

@@ -1,0 +1,1 @@
+"""Fluctuation: from counters to the answer."""

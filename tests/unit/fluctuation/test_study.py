@@ -1,0 +1,167 @@
+"""From traffic that is known to what is told of it."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fabmon.analysis.fluctuation.records import Fluctuation
+from fabmon.analysis.fluctuation.study import Study
+from fabmon.fabric.build import Rows, build
+from fabmon.fabric.model import Fabric
+from fabmon.history.passage import Passage
+from tests.making import START_NS, LeafSpine
+
+TICKS = 300
+
+
+def _fabric(hosts: int = 4) -> Fabric:
+    lab = LeafSpine(uplinks=2, hosts=hosts, rate_bps=100e9)
+    return build(lab.hosts, lab.hellos(), Rows(), 1)
+
+
+def _play(
+    sent: dict[str, np.ndarray],
+    received: dict[str, np.ndarray] | None = None,
+    factor: float = 1.0,
+    passages: int = 1,
+    **options: object,
+) -> Fluctuation:
+    """Bits/s by port, tick by tick, over and over; nobody knows of the others."""
+    fabric = _fabric()
+    study = Study(**options)  # type: ignore[arg-type]
+    ways = []
+    for bps in (sent, received or {}):
+        table = np.full((TICKS, len(fabric.ports)), np.nan, np.float32)
+        for port in fabric.ports:
+            if port.id in bps:
+                table[:, port.row] = bps[port.id] * factor
+        ways.append(table)
+    rate = np.full(len(fabric.ports), 100e9 * factor, np.float32)
+    for number in range(passages):
+        start_ns = START_NS // (300 * 10**9) * 300 * 10**9 + number * 300 * 10**9
+        study.accept(Passage(start_ns, 1.0, fabric, ways[0], ways[1], rate))
+    return study.result()
+
+
+def _training(level: float = 80e9, seed: int = 0) -> np.ndarray:
+    """Six seconds of communication in ten, its edges half full."""
+    rng = np.random.default_rng(seed)
+    turn = np.array([0.5, 1, 1, 1, 1, 0.5, 0, 0, 0, 0])
+    return np.tile(turn, TICKS // 10) * level * (1 + 0.01 * rng.standard_normal(TICKS))
+
+
+HOSTS = [f"gpu{number:03}/eth0" for number in range(1, 5)]
+
+
+def test_only_what_lies_wholly_in_communication_counts() -> None:
+    told = _play({name: _training(seed=n) for n, name in enumerate(HOSTS)})
+    spread = told.of("rail")[0].spread
+    assert spread is not None
+    assert spread.whole
+    assert spread.median_bps == pytest.approx(80e9, rel=0.01)
+    assert spread.cov == pytest.approx(0.01, abs=0.002)
+    assert spread.share == pytest.approx(0.6, abs=0.01)
+    assert spread.samples == pytest.approx(4 * 120, abs=12)
+    assert told.notes == (f"{4} of {8} links have no counter of bytes",)
+
+
+def test_phases_too_short_for_a_whole_sample_are_told_as_a_lower_bound() -> None:
+    turn = np.tile([0.7, 0.6, 0, 0, 0], TICKS // 5) * 80e9
+    told = _play(dict.fromkeys(HOSTS, turn))
+    spread = told.of("rail")[0].spread
+    assert spread is not None
+    assert not spread.whole
+    assert "lower bound" in " ".join(told.notes)
+
+
+def test_hosts_that_move_together_are_a_job_with_its_iterations() -> None:
+    sent = {name: _training(seed=n) for n, name in enumerate(HOSTS[:2])}
+    sent |= {name: np.roll(_training(seed=n), 5) for n, name in enumerate(HOSTS[2:])}
+    told = _play(sent)
+    assert [job.hosts for job in told.of("job")] == [("gpu001", "gpu002"), ("gpu003", "gpu004")]
+    its = told.of("job")[0].iterations
+    assert its is not None
+    assert its.median_s == pytest.approx(10, abs=0.05)
+
+
+def test_a_link_that_is_silent_has_no_spread_and_is_not_zero() -> None:
+    told = _play({**dict.fromkeys(HOSTS[:3], _training()), HOSTS[3]: np.zeros(TICKS)})
+    silent = next(each for each in told.of("link") if each.name == HOSTS[3])
+    assert silent.spread is None
+    assert silent.steps == ()
+
+
+def test_a_step_is_told_with_its_time() -> None:
+    slow = _training()
+    slow[150:] *= 0.6
+    told = _play(dict.fromkeys(HOSTS, slow))
+    (step,) = told.of("rail")[0].steps
+    assert step.change == pytest.approx(-0.4, abs=0.02)
+    assert (step.at_ns - told.from_ns) / 1e9 == pytest.approx(150, abs=10)
+
+
+def test_hours_are_those_of_the_zone() -> None:
+    sent = dict.fromkeys(HOSTS, _training())
+    utc, away = _play(sent), _play(sent, offset_s=7200)
+    (hour,), (later,) = utc.of("rail")[0].hours, away.of("rail")[0].hours
+    assert (hour.slot + 2) % 24 == later.slot
+    assert utc.of("rail")[0].weekdays[0].slot == 4, "2025-11-21 was a Friday"
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.floats(1e-3, 30))
+def test_the_spread_does_not_depend_on_the_unit(factor: float) -> None:
+    sent = {name: _training(seed=n) for n, name in enumerate(HOSTS)}
+    plain, scaled = _play(sent), _play(sent, factor=factor)
+    one, other = plain.of("rail")[0].spread, scaled.of("rail")[0].spread
+    assert one is not None
+    assert other is not None
+    assert other.median_bps == pytest.approx(one.median_bps * factor, rel=0.006)
+    assert other.cov == pytest.approx(one.cov, rel=1e-3)
+    assert other.samples == one.samples
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.permutations(range(4)))
+def test_which_host_is_which_makes_no_difference_to_a_rail(order: list[int]) -> None:
+    curves = [_training(60e9 + 10e9 * n, seed=n) for n in range(4)]
+    plain = _play(dict(zip(HOSTS, curves, strict=True)))
+    mixed = _play({HOSTS[place]: curves[n] for n, place in enumerate(order)})
+    one, other = plain.of("rail")[0], mixed.of("rail")[0]
+    assert one.spread is not None
+    assert other.spread is not None
+    assert other.spread.cov == pytest.approx(one.spread.cov)
+    assert msgspec.structs.replace(other.spread, cov=0.0, mean_bps=0.0) == (
+        msgspec.structs.replace(one.spread, cov=0.0, mean_bps=0.0)
+    )
+
+
+def _leaf(up: float, down: dict[str, float]) -> Fluctuation:
+    """What leaf1 sends up on each of two uplinks, and what comes in from below."""
+    level = np.ones(TICKS)
+    sent = {f"leaf1/up{n}": up * level for n in (1, 2)}
+    received = {f"leaf1/down{n + 1}": bps * level for n, bps in enumerate(down.values())}
+    return _play(sent, received, mine=frozenset(n for n in down if not n.startswith("other")))
+
+
+def test_what_must_be_somebody_elses_and_what_may_be() -> None:
+    """60 of 80 Gb/s up cannot be ours; what our 20 did not stay below may make it 70."""
+    found = _leaf(40e9, {"gpu001": 10e9, "gpu002": 10e9, "other3": 35e9, "other4": 35e9})
+    (share,) = found.foreign
+    assert share.low == pytest.approx(60 / 80)
+    assert share.high == pytest.approx(70 / 80)
+
+
+def test_all_is_ours_where_all_below_is_ours() -> None:
+    (share,) = _leaf(20e9, {name.partition("/")[0]: 10e9 for name in HOSTS}).foreign
+    assert (share.low, share.high) == (0.0, 0.0)
+
+
+def test_a_port_below_that_nobody_counts_leaves_it_open() -> None:
+    (share,) = _leaf(20e9, {"gpu001": 10e9, "gpu002": 10e9, "gpu003": 10e9}).foreign
+    assert share.low is None
+    assert share.unseen == "its ports down4 are not counted"
