@@ -78,7 +78,8 @@ class History:
     """Keeps counters, rates and the last minutes; `accept` a tick, get a moment.
 
     `hosts` are the nodes in the order of the hosts file. `management` are patterns of ports that
-    carry no training traffic. `topology` is what was given of the cabling.
+    carry no training traffic. `topology` is what was given of the cabling. `rows` are those of
+    another history that is to call the same ports by the same rows.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class History:
         management: Sequence[str] = MANAGEMENT_PORTS,
         ring_ticks: int = RING_TICKS,
         topology: Topology | None = None,
+        rows: Rows | None = None,
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
@@ -96,8 +98,10 @@ class History:
         self._series = Series()
         self._ring = Ring(ring_ticks)
         self._bursts = Bursts()
-        self._rows = Rows()
+        self.rows = Rows() if rows is None else rows
         self._nodes: dict[str, _Seat] = {}
+        self._told_before: dict[str, _Seat] = {}
+        self._built_of: dict[str, Hello] = {}
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
@@ -107,6 +111,23 @@ class History:
         self._fabric = self._built({}, 0)
         self._wire_up()
 
+    def restart(self) -> None:
+        """Forget all counters and states: the next ticks are of another time.
+
+        What nodes said of themselves is known again as soon as they say the same: a thousand
+        hellos take a second else.
+        """
+        self._told_before = {**self._told_before, **self._nodes}
+        self._nodes = {}
+        self._series.restart()
+        self._ring.restart()
+        self._bursts = Bursts()
+        self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
+        self._last_heat = np.empty((len(HEAT), 0), np.float32)
+        self._was_up = np.empty(0, np.bool_)
+        self._notices = {}
+        self._deriver = Deriver(self._columns, self._has)
+
     def accept(self, tick: Tick) -> Moment:
         """Take a tick and say how the fabric looks at its end."""
         now_s = tick.time_ns / 1e9
@@ -114,13 +135,17 @@ class History:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         for node, hello in tick.hellos:
-            old = self._nodes.get(node)
+            old = self._nodes.get(node) or self._told_before.get(node)
+            if old is not None and old.hello is hello:
+                self._nodes[node] = old
+                self._notices.pop(node, None)
+                continue
             if old is not None and hello.counts_like(old.hello):
                 place = old.place
             else:
                 place = self._series.add(hello, old.place if old else None)
             self._nodes[node] = _Seat(
-                self._hosts[node], self._hosts, hello, place, self._rows, self._columns
+                self._hosts[node], self._hosts, hello, place, self.rows, self._columns
             )
             self._notices.pop(node, None)
         for status in tick.statuses:
@@ -131,16 +156,22 @@ class History:
             if node in self._nodes:
                 self._series.accept(self._nodes[node].place, frame, now_s)
         if tick.hellos or tick.hosts:
-            hellos = {name: node.hello for name, node in self._nodes.items()}
-            self._fabric = self._built(hellos, self._fabric.version + 1)
-            self._wire_up()
+            self._build_anew(is_same=not tick.hosts)
         self._series.advance(now_s)
         self._bursts.accept(tick.bursts, tick.time_ns)
         return self._moment(tick, now_s)
 
+    def _build_anew(self, is_same: bool) -> None:
+        """The fabric of what the nodes say now; as it was where they say the very same."""
+        hellos = {name: node.hello for name, node in self._nodes.items()}
+        if not (is_same and _same(hellos, self._built_of)):
+            self._built_of = hellos
+            self._fabric = self._built(hellos, self._fabric.version + 1)
+            self._wire_up()
+
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
-        return build(hosts, hellos, self._rows, version, self._management, self._topology)
+        return build(hosts, hellos, self.rows, version, self._management, self._topology)
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep what is wrong on a node now; a recovery takes its trouble away."""
@@ -160,9 +191,9 @@ class History:
         self._cell_rows = rows
         self._ring.place(np.array([port.role == NVLINK for port in self._fabric.ports], np.bool_))
         self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
-        has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
-        has.ravel()[self._cells] = True
-        self._deriver = Deriver(self._columns, has, self._deriver)
+        self._has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
+        self._has.ravel()[self._cells] = True
+        self._deriver = Deriver(self._columns, self._has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
         # Who tells of a port: the last of `_nodes` stands for nobody.
         self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)
@@ -242,6 +273,13 @@ class History:
             for name, node in self._nodes.items()
             if node.cpu is not None
         }
+
+
+def _same(hellos: Mapping[str, Hello], others: Mapping[str, Hello]) -> bool:
+    """Whether they are the very same, in the same order: seats are numbered by it."""
+    return list(hellos) == list(others) and all(
+        hello is others[name] for name, hello in hellos.items()
+    )
 
 
 def _joined(parts: Sequence[Indices]) -> Indices:
