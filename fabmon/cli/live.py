@@ -7,20 +7,27 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.cli import config
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
 from fabmon.cli.options import Options
-from fabmon.cli.recording import recorded, recorder_for, ring, watch
+from fabmon.cli.recording import made, recorded, recorder_for, ring, watch
 from fabmon.cli.showing import Look, check_writable, is_screen, show
 from fabmon.cli.topology import given
+from fabmon.cli.travel import back_through
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.given import Topology
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
 from fabmon.recording.recorder import Recorder
+from fabmon.recording.timeline import Timeline
+
+if TYPE_CHECKING:
+    from fabmon.tui.timekeys import Travel
 
 
 def run(options: Options) -> Exit:
@@ -54,8 +61,27 @@ async def _watch(
     title = title or socket.gethostname()
     look = Look(title, options.color or settings.color, ask_burst=feed.burst)
     with _recorder(options, settings, hosts, interval_s, title) as recorder:
-        async with aclosing(feed), aclosing(watch(feed, history, analyst, recorder)) as scenes:
+        if is_screen(options):
+            look = replace(look, travel=_back(recorder, options, settings, history, topology))
+        scenes = watch(feed, history, analyst, made(recorder))
+        async with aclosing(feed), aclosing(scenes):
             return await show(scenes, options, look)
+
+
+def _back(
+    recorder: Recorder | str,
+    options: Options,
+    settings: config.Config,
+    history: History,
+    topology: Topology,
+) -> Travel:
+    """Back in time, through a house that is furnished like the one of now."""
+
+    def again(timeline: Timeline) -> History:
+        ports, rows = settings.management_ports, history.rows
+        return History(timeline.hosts, timeline.interval_s, ports, topology=topology, rows=rows)
+
+    return back_through(recorder, again, lambda: Analyst(settings.thresholds, options.hints))
 
 
 async def _watch_engine(
@@ -89,7 +115,9 @@ async def _watch_engine(
         title = f"every {feed.interval_s:g} s: {feed.title}"
         look = Look(title, options.color or settings.color, nothing=lambda: feed.nothing)
         with _recorder(options, settings, feed.hosts, feed.interval_s, title) as recorder:
-            scenes = engine.scenes(feed, history, analyst, past_s, recorder)
+            if is_screen(options):
+                look = replace(look, travel=_back(recorder, options, settings, history, topology))
+            scenes = engine.scenes(feed, history, analyst, past_s, made(recorder))
             async with aclosing(scenes):
                 return await show(scenes, options, look)
 
@@ -97,18 +125,17 @@ async def _watch_engine(
 @contextmanager
 def _recorder(
     options: Options, settings: config.Config, hosts: Sequence[Host], interval_s: float, title: str
-) -> Iterator[Recorder | None]:
-    """What is watched is recorded: to --record, else, beside a screen, to the ring."""
+) -> Iterator[Recorder | str]:
+    """What is watched is recorded: to --record, else, beside a screen, to the ring; or why not."""
+    recorder: Recorder | str = "nothing is recorded without a screen"
     if options.record is not None:
-        recorder: Recorder | None = recorder_for(options.record, hosts, interval_s, title)
+        recorder = recorder_for(options.record, hosts, interval_s, title)
     elif is_screen(options):
         recorder = ring(settings.recording, hosts, interval_s, title)
-    else:
-        recorder = None
     try:
         yield recorder
     finally:
-        if recorder is not None:
+        if isinstance(recorder, Recorder):
             status = recorder.close()
             if options.record is not None:
                 print(f"fabmon: {recorded(status)}", file=sys.stderr)

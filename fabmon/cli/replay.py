@@ -100,20 +100,56 @@ async def _play(
     from fabmon.feeds.replay import ReplayFeed
     from fabmon.history.history import History
 
-    pace = speed if style in (None, "jsonl") else None
+    if style is None:
+        title = f"replay of {timeline.files[0].path.name}"
+        return await _show(timeline, settings, title, begin, end, speed, follow, color)
+    pace = speed if style == "jsonl" else None
     feed = ReplayFeed(timeline, from_ns=begin, until_ns=end, speed=pace, follow=follow)
     history = History(feed.hosts, feed.interval_s, settings.management_ports)
     analyst = Analyst(settings.thresholds)
     async with aclosing(feed), aclosing(watch(feed, history, analyst)) as scenes:
         if style == "jsonl":
             return await headless.stream(scenes, None)
-        if style is not None:
-            return await headless.last(scenes, style)
-        from fabmon.tui.app import FabmonApp
+        return await headless.last(scenes, style)
 
-        title = f"replay of {timeline.files[0].path.name}"
-        await FabmonApp(scenes, title=title, color=color or settings.color).run_async()
-    return Exit.OK
+
+async def _show(
+    timeline: Timeline,
+    settings: Config,
+    title: str,
+    begin: int | None,
+    end: int | None,
+    speed: float | None,
+    follow: bool,
+    color: str | None,
+) -> Exit:
+    """Recordings on the screen, which goes through them as a person likes."""
+    from fabmon.analysis.analyst import Analyst
+    from fabmon.cli.past import RecordedPast
+    from fabmon.fabric.build import Rows
+    from fabmon.history.history import History
+    from fabmon.tui.app import FabmonApp
+    from fabmon.tui.timekeys import Travel
+
+    rows = Rows()
+
+    def history(played: Timeline) -> History:
+        ports = settings.management_ports
+        return History(played.hosts, played.interval_s, ports, rows=rows)
+
+    past = RecordedPast(timeline, history, lambda: Analyst(settings.thresholds), end)
+    travel = Travel(
+        past=past,
+        why_not=lambda: "nothing is recorded",
+        keep_note=lambda _: "a recording is not changed: bookmarks are set while it is made",
+        plays=True,
+        from_ns=begin,
+        speed=speed,
+        follow=follow,
+    )
+    app = FabmonApp(None, title=title, color=color or settings.color, travel=travel)
+    await app.run_async()
+    return Exit(app.return_code or Exit.OK)
 
 
 def opened(files: Sequence[Path]) -> Timeline:

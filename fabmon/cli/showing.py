@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from fabmon.tui.app import AskBurst, FabmonApp
     from fabmon.tui.captions import Caption
+    from fabmon.tui.timekeys import Travel
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_AFTER_S = 10.0
@@ -31,7 +32,7 @@ class Look:
     """What the screen says of the feed behind it: `mark` where nothing is real.
 
     `ask_burst` is how ports are sampled fast, None where nobody can be asked; `nothing` says why
-    there are no nodes.
+    there are no nodes; `travel` is where one can go back to.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Look:
     captions: Sequence[Caption] = ()
     ask_burst: AskBurst | None = None
     nothing: Callable[[], str] = str
+    travel: Travel | None = None
 
 
 def is_screen(options: Options) -> bool:
@@ -65,6 +67,7 @@ async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Ex
         captions=look.captions,
         ask_burst=look.ask_burst,
         nothing=look.nothing,
+        travel=look.travel,
     )
     if options.picture is not None:
         return await _take_picture(app, options.picture, options.duration_s)

@@ -101,6 +101,7 @@ class History:
         self.rows = Rows() if rows is None else rows
         self._nodes: dict[str, _Seat] = {}
         self._told_before: dict[str, _Seat] = {}
+        self._is_new = False
         self._built_of: dict[str, Hello] = {}
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
@@ -117,6 +118,7 @@ class History:
         What nodes said of themselves is known again as soon as they say the same: a thousand
         hellos take a second else.
         """
+        self._is_new = True
         self._told_before = {**self._told_before, **self._nodes}
         self._nodes = {}
         self._series.restart()
@@ -155,8 +157,9 @@ class History:
         for node, frame in tick.frames:
             if node in self._nodes:
                 self._series.accept(self._nodes[node].place, frame, now_s)
-        if tick.hellos or tick.hosts:
+        if tick.hellos or tick.hosts or self._is_new:
             self._build_anew(is_same=not tick.hosts)
+            self._is_new = False
         self._series.advance(now_s)
         self._bursts.accept(tick.bursts, tick.time_ns)
         return self._moment(tick, now_s)

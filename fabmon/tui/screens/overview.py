@@ -13,9 +13,10 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
+from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.layout import Grid, build
 from fabmon.tui.line import Line, Span
-from fabmon.tui.messages import Opened
+from fabmon.tui.messages import Opened, Sought
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
 from fabmon.tui.screens.base import StageScreen
@@ -25,10 +26,11 @@ from fabmon.tui.text import findings, rhythm
 from fabmon.tui.text.gridrows import rows, spread
 from fabmon.tui.text.inspect import inspect
 from fabmon.tui.text.rule import legend, marks
-from fabmon.tui.text.timeline import timeline
+from fabmon.tui.text.timeline import places, time_at, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lineview import LineView
 from fabmon.tui.widgets.painted import Painted
+from fabmon.tui.widgets.timestrip import TimeStrip
 
 NARROW = 112
 TINY = (72, 20)
@@ -67,7 +69,7 @@ class Overview(StageScreen):
                 yield Painted(id="findings-title")
                 yield LineView(id="findings")
                 yield Painted(id="rhythm")
-        yield Painted(id="time")
+        yield TimeStrip(id="time")
 
     def on_mount(self) -> None:
         """Fit the terminal."""
@@ -98,12 +100,7 @@ class Overview(StageScreen):
             self._draw_grid(scene)
         if self.query_one("#right").display:
             self._draw_findings(scene)
-        time = self.query_one("#time", Painted)
-        if time.display:
-            lines = timeline(
-                scene, self.size.width, time.size.height, self.stage.palette, self.stage.paused
-            )
-            time.show(lines, self.stage.palette.text)
+        self._draw_time()
         stroke, style = (
             ("║", self.stage.palette.hot)
             if self.stage.paused
@@ -115,6 +112,13 @@ class Overview(StageScreen):
         height = self.size.height
         between = self.query_one("#between", Painted)
         between.show([Line(((stroke, style),))] * height, self.stage.palette.text)
+
+    def _draw_time(self) -> None:
+        time = self.query_one(TimeStrip)
+        if time.display:
+            height = time.size.height
+            lines = timeline(self.stage, self.size.width, height, time.has_focus)
+            time.show(lines, self.stage.palette.text)
 
     def _draw_grid(self, scene: Scene) -> None:
         stage, choices = self.stage, self.stage.choices
@@ -224,6 +228,20 @@ class Overview(StageScreen):
             return
         row = int(self._grid.ports[event.cell])
         self.post_message(Opened(NodeTarget(scene.moment.fabric.ports[row].node, row)))
+
+    def on_time_strip_redraw(self) -> None:
+        """Show whether the keys are the strip's."""
+        self._draw_time()
+
+    def on_time_strip_picked(self, event: TimeStrip.Picked) -> None:
+        """Go to what was at a column of the strip."""
+        window, strip = self.stage.strip_window(), self.query_one(TimeStrip)
+        if window is None:
+            return
+        span_s = (window[1] - window[0]) // SECOND_NS
+        first, count = places(strip.size.width, strip.size.height, span_s)
+        if 0 <= event.column - first < count:
+            self.post_message(Sought(time_at(event.column - first, window, count)))
 
     def maximise(self) -> None:
         """Give the focused panel the whole screen, or give it back."""
