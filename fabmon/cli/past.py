@@ -162,11 +162,11 @@ class RecordedPast:
         timeline = self._open()
         last_ns = min(at_ns, self._until_ns or at_ns)
         feed, history = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
-        moment = None
-        for _ in range(feed.known):
-            moment = history.accept(self._run(anext(feed)))
-        if moment is None:
+        if not feed.known:
             return None
+        for _ in range(feed.known - 1):
+            history.take(self._run(anext(feed)))
+        moment = history.accept(self._run(anext(feed)))
         self._begun_ns = self._position_ns = moment.time_ns
         return self._show(Scene(moment, (), (), ()), timeline)
 

@@ -132,6 +132,11 @@ class History:
 
     def accept(self, tick: Tick) -> Moment:
         """Take a tick and say how the fabric looks at its end."""
+        self.take(tick)
+        return self._moment(tick, tick.time_ns / 1e9)
+
+    def take(self, tick: Tick) -> None:
+        """Take a tick that nobody looks at: one before that which is wanted."""
         now_s = tick.time_ns / 1e9
         for host in tick.hosts:
             self._hosts.setdefault(host.name, host)
@@ -162,7 +167,6 @@ class History:
             self._is_new = False
         self._series.advance(now_s)
         self._bursts.accept(tick.bursts, tick.time_ns)
-        return self._moment(tick, now_s)
 
     def _build_anew(self, is_same: bool) -> None:
         """The fabric of what the nodes say now; as it was where they say the very same."""

@@ -308,9 +308,9 @@ class Player:
     async def _play(self) -> None:
         """On from the cursor at its speed, until now or the end."""
         cursor = self._stage.cursor
+        cursor.playing, cursor.at_end = True, False
         if self._past is not None and not cursor.is_settled:
             await self._settle(self._past)
-        cursor.playing, cursor.at_end = True, False
         due_s = self._monotonic()
         while True:
             at_ns = self._cursor_ns or 0

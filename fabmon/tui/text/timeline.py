@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from rich.style import Style
 
-from fabmon.analysis.scene import Event
+from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.moment import Floats
 from fabmon.tui import clock
 from fabmon.tui.clock import SECOND_NS
@@ -36,7 +36,7 @@ def timeline(stage: Stage, width: int, height: int, is_focused: bool = False) ->
         return []
     span_s = round((window[1] - window[0]) / SECOND_NS)
     named = palette.cursor if is_focused else palette.strong
-    here = float(scene.moment.worst(1)[0])
+    here = _here(stage, scene)
     if height <= 1:
         label, now = f" {clock.short(span_s)} ", f" {percent(here):>6} "
         columns = max(1, width - len(label) - len(now))
@@ -53,6 +53,15 @@ def timeline(stage: Stage, width: int, height: int, is_focused: bool = False) ->
     top = _with_times(rule(title, width, palette, stage.paused), stage, window, width)
     top = _with_head(top, _head(stage, window, width), palette)
     return [top, *_rows(stage, window, width, height - 1)]
+
+
+def _here(stage: Stage, scene: Scene) -> float:
+    """The busiest link at the cursor; NaN where that is not known."""
+    known = float(scene.moment.worst(1)[0])
+    if np.isnan(known) and stage.shown is not None:
+        end_ns = scene.moment.time_ns
+        known = float(spread(stage.curve(), (end_ns - SECOND_NS, end_ns), 1)[0])
+    return known
 
 
 def column_of(time_ns: int, window: tuple[int, int], columns: int) -> int:
