@@ -22,6 +22,7 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
 
 SEEDS ?= 200
 HEALTH_HOURS ?= 24
+RUNS ?= 3
 
 .PHONY: help
 help: ## what can be made
@@ -80,6 +81,10 @@ bench: setup system ## the measurements behind the README's table, as JSON lines
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md
 	@$(BIN)/python -m tests.score --seeds $(SEEDS) --health-hours $(HEALTH_HOURS) --out docs/score.md
+
+.PHONY: lab-scenarios
+lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table
+	@$(BIN)/python -m tests.lab.scenarios_table --runs $(RUNS)
 
 .PHONY: check
 check: setup ## formatting, lint, types, who may import whom

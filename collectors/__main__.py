@@ -18,7 +18,7 @@ from collectors.probe import Probe
 from collectors.source import Source
 
 if TYPE_CHECKING:
-    from collectors.burst import Burster
+    from collectors.errands import Do, Errands
 
 
 def main() -> int:
@@ -114,16 +114,28 @@ class _Requests:
     def __init__(self, root: str, output: Callable[[bytes], None]) -> None:
         self._root = root
         self._output = output
-        self._burster: Optional[Burster] = None
+        self._errands: Dict[str, Errands] = {}
 
     def __call__(self, asked: Dict[str, Any]) -> None:
-        if "burst" not in asked:
-            return
-        if self._burster is None:
-            from collectors.burst import Burster  # not before it is wanted: most probes never are
+        for kind, find in (("burst", self._burst), ("trace", self._trace)):
+            if kind in asked:
+                if kind not in self._errands:
+                    from collectors.errands import Errands
 
-            self._burster = Burster(HostFS(self._root), self._output)
-        self._burster.ask(asked["burst"])
+                    self._errands[kind] = Errands(kind, find(), self._output)
+                self._errands[kind].ask(asked[kind])
+
+    # Not imported before they are wanted: most probes never are asked.
+
+    def _burst(self) -> Do:
+        from collectors.burst import Burster
+
+        return Burster(HostFS(self._root)).run
+
+    def _trace(self) -> Do:
+        from collectors.trace import trace
+
+        return trace
 
 
 def _raise_file_limit() -> None:

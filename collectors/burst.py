@@ -1,19 +1,16 @@
 """A burst: the bytes of a few ports, many times a second for a few seconds, beside the frames.
 
-It has a thread of its own, files of its own, and sends what it has about once a second: whatever
-happens to it, frames go on. One burst runs at a time; what it may take is bounded below.
+It has files of its own and sends what it has about once a second. One burst runs at a time; what it
+may take is bounded below.
 """
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 import time
 from typing import Any, Callable, Container, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from collectors import wire
 from collectors.asking import discover
+from collectors.errands import BadAsk, Tell, number
 from collectors.hostfs import HostFS
 from collectors.source import Faults, Source
 from collectors.sources import ib, netdev
@@ -27,11 +24,9 @@ _MOST_NUMBERS = 4096
 """Numbers in a line: less than 100 kB of text."""
 
 _LINE_S = 1.0
-_MOST_WAITING = 2
 _VALUES = 2
 _NONE = "no byte counter that may be read so often"
 
-Emit = Callable[[bytes], None]
 MakeSource = Callable[[HostFS, Container[str]], Source]
 Reader = Tuple[Source, List[Object]]
 """A source and its objects, of which every one is wanted and has two values."""
@@ -45,84 +40,50 @@ network lock."""
 class Ask(NamedTuple):
     """What a console wants: `ports` by name, `hz` samples a second for `seconds`."""
 
-    id: int
     ports: List[str]
     seconds: float
     hz: float
 
 
-class BadAsk(Exception):
-    """The request is not what it should be; the message says how."""
-
-
-def parse(given: object) -> Ask:
+def parse(given: Dict[str, Any]) -> Ask:
     """The value of the key `burst` of a control line. Raises BadAsk."""
-    if not isinstance(given, dict) or not isinstance(given.get("id"), int):
-        raise BadAsk("a burst is an object with an id")
     ports, seconds, hz = given.get("ports"), given.get("seconds"), given.get("hz")
     if not isinstance(ports, list) or not 1 <= len(ports) <= MOST_PORTS:
         raise BadAsk(f"ports must be a list of 1 to {MOST_PORTS} names")
     if not all(isinstance(name, str) for name in ports):
         raise BadAsk("ports must be names")
     return Ask(
-        given["id"],
         ports,
-        _number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS),
-        _number("hz", hz, LEAST_HZ, MOST_HZ),
+        number("seconds", seconds, LEAST_SECONDS, MOST_SECONDS),
+        number("hz", hz, LEAST_HZ, MOST_HZ),
     )
 
 
 class Burster:
-    """Runs the bursts that are asked for; `emit` takes lines of the wire from another thread."""
+    """Runs the bursts that are asked for."""
 
-    def __init__(self, host: HostFS, emit: Emit, sources: Sequence[MakeSource] = SOURCES) -> None:
+    def __init__(self, host: HostFS, sources: Sequence[MakeSource] = SOURCES) -> None:
         self._host = host
-        self._emit = emit
         self._sources = sources
-        self._asked: "queue.Queue[object]" = queue.Queue(_MOST_WAITING)
-        self._thread: Optional[threading.Thread] = None
 
-    def ask(self, given: object) -> None:
-        """Have a burst run when the one before is done; more than two that wait are dropped.
-
-        Returns at once: who calls this has to notice when the console is gone.
-        """
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._go, name="burst", daemon=True)
-            self._thread.start()
-        with contextlib.suppress(queue.Full):
-            self._asked.put_nowait(given)
-
-    def _go(self) -> None:
-        while True:
-            given = self._asked.get()
-            try:
-                self._run(parse(given))
-            except BadAsk as error:
-                number = given.get("id") if isinstance(given, dict) else None
-                if isinstance(number, int):
-                    self._emit(wire.burst({"id": number, "done": True, "error": str(error)}))
-
-    def _run(self, ask: Ask) -> None:
+    def run(self, given: Dict[str, Any], tell: Tell) -> None:
+        """Sample as asked and tell what comes of it. Raises BadAsk."""
+        ask = parse(given)
         readers: List[Reader] = []
         try:
             readers, missing = self._open(ask)
-            begun = {
-                "id": ask.id,
-                "hz": ask.hz,
-                "seconds": ask.seconds,
-                "ports": [_describe(source, item) for source, items in readers for item in items],
-                "missing": missing,
-            }
-            self._emit(wire.burst(begun))
+            tell(
+                {
+                    "hz": ask.hz,
+                    "seconds": ask.seconds,
+                    "ports": [
+                        _describe(source, item) for source, items in readers for item in items
+                    ],
+                    "missing": missing,
+                }
+            )
             if readers:
-                self._sample(ask, readers)
-            self._emit(wire.burst({"id": ask.id, "done": True}))
-        except OSError:
-            return  # Nobody listens any more: the probe ends by itself.
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            self._emit(wire.burst({"id": ask.id, "done": True, "error": text}))
+                _sample(ask, readers, tell)
         finally:
             for source, _ in readers:
                 source.close()
@@ -143,27 +104,28 @@ class Burster:
                 left -= names
         return readers, dict.fromkeys(sorted(left), _NONE)
 
-    def _sample(self, ask: Ask, readers: Sequence[Reader]) -> None:
-        """Read at the pace that was asked for; a sample that is late is left out, not made up."""
-        width = 1 + sum(_VALUES * len(items) for _, items in readers)
-        most = max(1, _MOST_NUMBERS // width)
-        samples: List[List[Optional[int]]] = []
-        period_s = 1 / ask.hz
-        start_s = time.monotonic()
-        sent_s = start_s
-        count = 0
-        while True:
-            now_s = time.monotonic()
-            if now_s - start_s >= ask.seconds + period_s / 2:
-                break
-            samples.append(_read(readers))
-            if len(samples) >= most or now_s - sent_s >= _LINE_S:
-                self._emit(wire.burst({"id": ask.id, "samples": samples}))
-                samples, sent_s = [], now_s
-            count = max(count + 1, int((time.monotonic() - start_s) / period_s) + 1)
-            time.sleep(max(0.0, start_s + count * period_s - time.monotonic()))
-        if samples:
-            self._emit(wire.burst({"id": ask.id, "samples": samples}))
+
+def _sample(ask: Ask, readers: Sequence[Reader], tell: Tell) -> None:
+    """Read at the pace that was asked for; a sample that is late is left out, not made up."""
+    width = 1 + sum(_VALUES * len(items) for _, items in readers)
+    most = max(1, _MOST_NUMBERS // width)
+    samples: List[List[Optional[int]]] = []
+    period_s = 1 / ask.hz
+    start_s = time.monotonic()
+    sent_s = start_s
+    count = 0
+    while True:
+        now_s = time.monotonic()
+        if now_s - start_s >= ask.seconds + period_s / 2:
+            break
+        samples.append(_read(readers))
+        if len(samples) >= most or now_s - sent_s >= _LINE_S:
+            tell({"samples": samples})
+            samples, sent_s = [], now_s
+        count = max(count + 1, int((time.monotonic() - start_s) / period_s) + 1)
+        time.sleep(max(0.0, start_s + count * period_s - time.monotonic()))
+    if samples:
+        tell({"samples": samples})
 
 
 def _read(readers: Sequence[Reader]) -> List[Optional[int]]:
@@ -179,9 +141,3 @@ def _read(readers: Sequence[Reader]) -> List[Optional[int]]:
 
 def _describe(source: Source, item: Object) -> Dict[str, Any]:
     return {"port": item.port, "source": source.name, "metrics": list(item.metrics)}
-
-
-def _number(name: str, value: object, low: float, high: float) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
-        return float(value)
-    raise BadAsk(f"{name} must be {low:g} to {high:g}, not {value!r}")

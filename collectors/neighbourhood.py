@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Dict, List, NamedTuple, Set, Tuple, Union
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
 from collectors import rtmessages
 from collectors.ports import natural
@@ -25,23 +26,28 @@ Info = Dict[str, Any]
 
 
 class Neighbourhood(NamedTuple):
-    """What `routes` tells, as its objects' `info`; `names` has the interfaces looked at."""
+    """What `routes` tells, as its objects' `info`; `names` has the interfaces looked at, `above`
+    those of which only the addresses are told."""
 
     ecmp: List[Info]
     neighbours: List[Info]
     addresses: List[Info]
     names: Dict[int, str]
+    above: Mapping[int, str] = MappingProxyType({})
 
     def differs(self, there: bool, fact: Union[Neighbour, Address]) -> bool:
         """Whether a neighbour or an address, there now or gone, is told differently here."""
         dev = self.names.get(fact.ifindex)
-        if dev is None:
-            return False
         if isinstance(fact, Address):
+            dev = dev or self.above.get(fact.ifindex)
+            if dev is None or _is_own(fact.address):
+                return False
             told = any(
                 item["dev"] == dev and fact.address in item["addresses"] for item in self.addresses
             )
             return told != there
+        if dev is None:
+            return False
         told_macs = {item["ip"]: item["mac"] for item in self.neighbours if item["dev"] == dev}
         if len(told_macs) >= _MOST_NEIGHBOURS:
             return False
@@ -50,19 +56,23 @@ class Neighbourhood(NamedTuple):
         return bool(resolved) and told_macs.get(fact.ip) != fact.mac
 
 
-def look(devices: Set[str]) -> Neighbourhood:
-    """Ask the kernel about the interfaces `devices`. Raises OSError."""
+def look(devices: Set[str], above: Mapping[str, Sequence[str]]) -> Neighbourhood:
+    """Ask the kernel about the interfaces `devices`, and for the addresses of those `above` them
+    (each with those of `devices` that it stands on). Raises OSError."""
     netlink = Netlink()
     try:
         links = [fact for fact in netlink.dump(rtmessages.GETLINK) if isinstance(fact, Link)]
         names = {link.ifindex: link.name for link in links}
         ours = {index: name for index, name in names.items() if name in devices}
         groups, defaults = _groups(netlink, names)
-        addresses = _addresses(netlink, ours)
+        more = {index: name for index, name in names.items() if name in above}
+        addresses = _addresses(netlink, {**ours, **more})
         for item in addresses:
+            if item["dev"] in above:
+                item["over"] = list(above[item["dev"]])
             if item["dev"] in defaults:
                 item["default_route"] = True
-        return Neighbourhood(groups, _neighbours(netlink, ours), addresses, ours)
+        return Neighbourhood(groups, _neighbours(netlink, ours), addresses, ours, more)
     finally:
         netlink.close()
 
@@ -162,9 +172,16 @@ def _addresses(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
     """The addresses of each interface that has any."""
     found: Dict[str, List[str]] = {}
     for item in netlink.dump(rtmessages.GETADDR):
-        if isinstance(item, Address) and item.ifindex in names:
+        if not isinstance(item, Address) or _is_own(item.address):
+            continue
+        if item.ifindex in names:
             found.setdefault(names[item.ifindex], []).append(item.address)
     return [
         {"dev": dev, "addresses": sorted(found[dev], key=natural)}
         for dev in sorted(found, key=natural)
     ]
+
+
+def _is_own(address: str) -> bool:
+    """Whether nobody but this machine can reach it."""
+    return address.startswith("127.") or address == "::1/128"

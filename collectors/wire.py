@@ -7,6 +7,7 @@ docs/wire.md is the page to read. In short:
     ["packed", base64]                                  the same, smaller: see packing.py
     ["notice", {...}]                                   a source or a value was lost or came back
     ["burst", {...}]                                    fast samples of some ports, as asked for
+    ["trace", {...}]                                    the way of some flows, as asked for
 
 A block is `[mono_ns, value, ...]`: the node's monotonic clock when it was read, then the values in
 the hello's order, null for one that is absent. A block that was not read is null as a whole.
@@ -141,9 +142,9 @@ def notice(
     return dump(["notice", message]) + b"\n"
 
 
-def burst(message: Dict[str, Any]) -> bytes:
-    """A line of a burst that the console asked for: see docs/wire.md."""
-    return dump(["burst", message]) + b"\n"
+def answer(kind: str, message: Dict[str, Any]) -> bytes:
+    """A line of what the console asked for, a `burst` or a `trace`: see docs/wire.md."""
+    return dump([kind, message]) + b"\n"
 
 
 _ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

@@ -74,13 +74,17 @@ def up(*names: str) -> tuple[NodeStatus, ...]:
 class LeafSpine:
     """One leaf with uplinks to as many spines, and hosts below; counters that a test moves.
 
-    `sent` and `received` map `node/port` to bits/s; `step` lets one second pass.
+    `sent` and `received` map `node/port` to bits/s; `step` lets one second pass. The leaf has
+    `management` ports that lead out of the fabric.
     """
 
-    def __init__(self, uplinks: int = 4, hosts: int = 2, rate_bps: float = 100e6) -> None:
+    def __init__(
+        self, uplinks: int = 4, hosts: int = 2, rate_bps: float = 100e6, management: int = 0
+    ) -> None:
         self.spines = [f"spine{i + 1}" for i in range(uplinks)]
         self.servers = [f"gpu{i + 1:03}" for i in range(hosts)]
         self.rate_bps = rate_bps
+        self.management = [f"mgmt{i}" for i in range(management)]
         self.sent: dict[str, float] = {}
         self.received: dict[str, float] = {}
         self.down: set[str] = set()
@@ -96,7 +100,7 @@ class LeafSpine:
     def hellos(self) -> dict[str, Hello]:
         uplinks = [f"up{i + 1}" for i in range(len(self.spines))]
         downs = [f"down{i + 1}" for i in range(len(self.servers))]
-        leaf = [port(name, f"leaf1-{name}") for name in (*uplinks, *downs)]
+        leaf = [port(name, f"leaf1-{name}") for name in (*uplinks, *downs, *self.management)]
         leaf.append(ecmp(*uplinks))
         leaf += [neighbour(u, f"{s}-swp1") for u, s in zip(uplinks, self.spines, strict=True)]
         leaf += [neighbour(d, f"{h}-eth0") for d, h in zip(downs, self.servers, strict=True)]

@@ -4,11 +4,13 @@ Nothing here ticks. The objects have facts in `info` and no metrics:
 
     ecmp        {family, members: [{dev, via, weight[, dead]}], destinations, destinations_count}
     neighbour   {dev, ip, mac}
-    addresses   {dev, addresses[, default_route]}
+    addresses   {dev, addresses[, over][, default_route]}
 
 A group is a set of equal next hops, however many routes use it and whether they spell it out
-(multipath routes) or share a nexthop object. `destinations` names at most 16 of the prefixes. A
-tree at another root carries the same facts in `<root>/routes.json`, as
+(multipath routes) or share a nexthop object. `destinations` names at most 16 of the prefixes.
+Addresses are those of the ports' interfaces and bonds, of what stands on them (a VLAN, a bridge),
+then with `over`, the interfaces below it, and of the loopback, whose `over` is empty. A tree at
+another root carries the same facts in `<root>/routes.json`, as
 `{"ecmp": [...], "neighbours": [...], "addresses": [...]}`.
 """
 
@@ -18,7 +20,7 @@ import contextlib
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from collectors import ports
 from collectors.hostfs import HostFS
@@ -29,6 +31,9 @@ from collectors.source import Failed, Faults, NoData, Source, from_oserror
 from collectors.wire import Object
 
 _FIXTURE = "routes.json"
+_UPPER = "upper_"
+"""How an interface's directory in sysfs names those that stand on it."""
+
 _DUMP_SHARE = 0.02
 """Part of the time that looking anew may take: a router whose routes flap is looked at less."""
 
@@ -52,7 +57,7 @@ class Routes(Source):
         """The groups, the neighbours with a MAC, and the addresses, of the ports' interfaces."""
         start_s = time.monotonic()
         try:
-            self._known = look(_devices(self.host)) if self.host.is_live else self._from_file()
+            self._known = self._look() if self.host.is_live else self._from_file()
         except OSError as error:
             raise from_oserror(error) from error
         took_s = time.monotonic() - start_s
@@ -114,6 +119,10 @@ class Routes(Source):
             return self._known.differs(there, fact)
         return True
 
+    def _look(self) -> Neighbourhood:
+        devices = _devices(self.host)
+        return look(devices, _above(self.host, devices))
+
     def _from_file(self) -> Neighbourhood:
         text = self.host.text(_FIXTURE)
         if text is None:
@@ -131,3 +140,19 @@ def _devices(fs: HostFS) -> Set[str]:
     for port in ports.find_ports(fs):
         devices.update(filter(None, (port.netdev, port.info.get("bond"))))
     return devices
+
+
+def _above(fs: HostFS, devices: Set[str]) -> Dict[str, List[str]]:
+    """What stands on these interfaces, and on which of them each does; the loopback on none."""
+    found: Dict[str, Set[str]] = {"lo": set()}
+    left: List[Tuple[str, str]] = [(name, name) for name in devices]
+    while left:
+        name, base = left.pop()
+        for entry in fs.names(ports.NET, name):
+            upper = entry[len(_UPPER) :]
+            if not entry.startswith(_UPPER) or upper in devices:
+                continue
+            if base not in found.setdefault(upper, set()):
+                found[upper].add(base)
+                left.append((upper, base))
+    return {name: sorted(bases, key=ports.natural) for name, bases in found.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from collectors import wire
-from fabmon.fabric.messages import Burst, Frame, Hello, Notice, Packed, WireError, check, decode
+from fabmon.fabric.messages import Answer, Frame, Hello, Notice, Packed, WireError, check, decode
 
 Values = list[int | None]
 
@@ -38,8 +38,8 @@ class Latest:
     def take(self, raw: bytes, now_ns: int) -> Line:
         """Take a line of the wire that came at `now_ns`. Raises WireError for anything else."""
         message = decode(raw)
-        if isinstance(message, (Packed, Burst)):
-            raise WireError("a packed frame or a burst, which nobody asked for")
+        if isinstance(message, Packed | Answer):
+            raise WireError("a packed frame or an answer, which nobody asked for")
         line = Line(raw, message)
         if isinstance(message, Hello):
             self._take_hello(line, message)

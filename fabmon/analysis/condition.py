@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Literal, get_args
 
 import msgspec
 
@@ -11,6 +12,33 @@ from fabmon.analysis.sight import Sight
 NOTE = "note"
 WARNING = "warning"
 CRITICAL = "critical"
+SEVERITIES = (CRITICAL, WARNING, NOTE)
+"""The gravest first."""
+
+
+Cause = Literal[
+    "degraded_link",
+    "ecmp_collision",
+    "error_burst",
+    "flapping_link",
+    "gpu_nic_numa",
+    "host_pcie_limit",
+    "incast",
+    "link_down",
+    "miscabled",
+    "node_lost",
+    "oversubscription",
+    "pause_deadlock",
+    "pause_storm",
+    "pause_victim",
+    "polarization",
+    "saturated_counter",
+    "slow_receiver",
+    "straggler",
+    "uneven_rails",
+]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+"""Every cause that a finding can have; each has a paragraph in docs/findings.md."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -30,7 +58,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     `unless` are causes that, found anywhere at that time, explain what this was inferred from.
     """
 
-    cause: str
+    cause: Cause
     severity: str
     subject: str
     rows: tuple[int, ...]

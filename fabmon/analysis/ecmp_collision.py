@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fabmon.analysis import chance
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.group_load import Load, loads
-from fabmon.analysis.nullmodel import peak_to_average_p95
+from fabmon.analysis.on_link import effective_flows
 from fabmon.analysis.polarization import is_polarized
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE
@@ -33,8 +34,6 @@ QUEUE_ELSEWHERE = (
 )
 """What makes queues and pause of its own: a link that is not full is not blamed for them."""
 _CRITICAL_LOST = 0.5
-_MOST_HOT = 0.5
-"""Share of a group that chance makes alike hot; more of it alike was chosen so, by routes."""
 _SAME = 0.01
 """Two links whose levels differ by less than this share may well carry the same."""
 _QUEUES = {
@@ -58,9 +57,7 @@ class EcmpCollisions:
         uneven = [
             load
             for load in loads(sight, self._t)
-            if not load.is_lone
-            and load.lost >= self._t.lost_min
-            and (load.hot.sum() == 1 or load.hot.sum() < _MOST_HOT * load.links)
+            if not load.is_lone and load.lost >= self._t.lost_min
         ]
         polarized = {load.group.node for load in uneven if is_polarized(sight, load)}
         carried_on = _carried_on(sight, uneven)
@@ -93,7 +90,7 @@ class EcmpCollisions:
         peer = int(structure.peer[row])
         towards = f" to {structure.fabric.ports[peer].node}" if peer >= 0 else ""
         flows = round(load.effective_flows)
-        usual = peak_to_average_p95(max(1, min(flows, 4096)), load.links)
+        seen, usual = chance.evidence(float(level[member]) / load.mean, flows, load.links)
         own = f"the {load.links} links into {load.group.node} are"
         group = own if load.group.is_inward else f"its group of {load.links} is"
         lost = 1.0 - load.mean / float(level[member])
@@ -114,9 +111,9 @@ class EcmpCollisions:
                 Evidence("group links", load.links, "links"),
                 Evidence("idle links", len(idle), "links"),
                 Evidence("hot ticks", int(load.hot_ticks[member]), f"of {self._t.of_ticks}"),
-                Evidence("max/mean", round(float(level[member]) / load.mean, 2)),
-                Evidence("effective flows", flows, "flows"),
-                Evidence("max/mean of random hashing, p95", round(usual, 2)),
+                seen,
+                *effective_flows(sight.moment, row, flows),
+                usual,
                 Evidence("queue", _QUEUES[load.queue]),
             ),
             advice=(

@@ -10,12 +10,20 @@ surely.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.queue_inside import (
+    MARKS,
+    PAUSE,
+    Doubt,
+    QueueInside,
+    confidence,
+    doubts,
+    place,
+)
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import Mask, Rows
 from fabmon.analysis.thresholds import FromHosts as Thresholds
@@ -24,19 +32,6 @@ from fabmon.fabric.moment import Floats
 _MAD = 1.4826
 _NOISE = 0.02
 """Rail peers are never judged closer than this share of their median."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Queue:
-    """What tells of a queue inside the fabric; all rows are rails."""
-
-    senders: Rows
-    receivers: Rows
-    by: str
-    inside: float
-    """Share of what tells of queues that the last hop does not explain."""
-    agree: float
-    """Packets that senders handled over those that receivers sent; NaN where not counted."""
 
 
 class FromHosts:
@@ -53,11 +48,12 @@ class FromHosts:
         queue = self._by_marks(sight) or self._by_pause(sight)
         if queue is None:
             return
-        active = int((np.nan_to_num(sight.util("tx")) > self._t.busy_util).any(axis=1).sum())
-        if len(queue.senders) <= self._t.most_senders * active and len(queue.senders) >= 1:
+        sends = np.nan_to_num(sight.util("tx")) > self._t.busy_util
+        active: Mask = np.any(sends, axis=1)
+        if 1 <= len(queue.senders) <= self._t.most_senders * active.sum():
             yield self._condition(sight, queue, active)
 
-    def _by_marks(self, sight: Sight) -> _Queue | None:
+    def _by_marks(self, sight: Sight) -> QueueInside | None:
         t, rail = self._t, sight.structure.is_rail
         handled = _recent(sight, "cnp", t.of_ticks, rail)
         sent = _recent(sight, "cnp_sent", t.of_ticks, rail)
@@ -75,9 +71,9 @@ class FromHosts:
         if float(marks.max() / marks.sum()) > t.one_receiver and len(senders) > t.few_senders:
             return None  # many send to one: an incast, however full it looks at one sample a second
         agree = float(slowed.sum() / sent.sum()) if sent.sum() > 0 else float("nan")
-        return _Queue(senders, received, "marks", inside, agree)
+        return QueueInside(senders, received, MARKS, slowed, innocent, inside, agree)
 
-    def _by_pause(self, sight: Sight) -> _Queue | None:
+    def _by_pause(self, sight: Sight) -> QueueInside | None:
         t, rail = self._t, sight.structure.is_rail
         held = np.fmax(
             _recent(sight, "pause_rx", t.of_ticks, rail), _recent(sight, "stall", t.of_ticks, rail)
@@ -92,7 +88,8 @@ class FromHosts:
             return None
         share = held.sum(axis=1)
         senders = np.flatnonzero(share > t.held_named * float(share.max()))
-        return _Queue(senders, np.empty(0, np.intp), "pause", 1.0, float("nan"))
+        nobody, nothing = np.empty(0, np.intp), np.zeros_like(share)
+        return QueueInside(senders, nobody, PAUSE, share, nothing, 1.0, float("nan"))
 
     def _is_last_hop(self, sight: Sight, seen: Floats) -> Mask:
         """[ports]: whether the host itself, or the link to it, explains the marks it gets."""
@@ -104,18 +101,20 @@ class FromHosts:
         found: Mask = full | holds | stalls
         return found
 
-    def _condition(self, sight: Sight, queue: _Queue, active: int) -> Condition:
+    def _condition(self, sight: Sight, queue: QueueInside, active: Mask) -> Condition:
         structure = sight.structure
+        against = list(doubts(sight, queue, active))
+        subject, where = place(sight, queue)
         named = structure.labels(queue.senders, 3)
         deviation = _rail_deviation(sight, queue.senders)
         fullest = np.nan_to_num(sight.received[queue.receivers, -self._t.of_ticks :])
-        slowed_by = "are slowed by CNPs" if queue.by == "marks" else "are told to wait"
+        slowed_by = "are slowed by CNPs" if queue.by == MARKS else "are told to wait"
         evidence = [
-            Evidence("slowed senders", len(queue.senders), f"of {active}"),
-            Evidence("slowed by", {"marks": "CNPs", "pause": "pause or credits"}[queue.by]),
+            Evidence("slowed senders", len(queue.senders), f"of {active.sum()}"),
+            Evidence("slowed by", {MARKS: "CNPs", PAUSE: "pause or credits"}[queue.by]),
             Evidence("rail-peer z-score, lowest", round(deviation, 1)),
         ]
-        if queue.by == "marks":
+        if queue.by == MARKS:
             evidence += [
                 Evidence("receivers that see marks", len(queue.receivers), "ports"),
                 Evidence("marks not of the last hop", round(queue.inside * 100, 1), "%"),
@@ -124,49 +123,53 @@ class FromHosts:
                 ),
                 Evidence("CNPs handled over sent", round(queue.agree, 2)),
             ]
+        evidence += [Evidence("speaks against it", doubt.text) for doubt in against]
         return Condition(
             cause="ecmp_collision",
             severity=WARNING,
-            subject=self._subject(sight, queue.senders),
+            subject=_standing_subject(sight, queue.senders) or subject or _paths(sight, queue),
             rows=tuple(int(row) for row in queue.senders),
             text=(
-                f"{len(queue.senders)} of {active} senders ({named}) {slowed_by}, and no receiver"
-                " is full, slow or stalled: inferred, a queue inside the fabric, most likely an"
-                " ECMP collision"
+                f"{len(queue.senders)} of {active.sum()} senders ({named}) {slowed_by}, and no"
+                f" receiver is full, slow or stalled: inferred, a queue"
+                f" {where or 'inside the fabric'}; {_likely(against)}"
             ),
             evidence=tuple(evidence),
             advice=(
                 "Watch the leaf switches to see which link it is. Meanwhile give the hash more to"
                 " work with: NCCL_IB_QPS_PER_CONNECTION=4, or adaptive routing on the switch."
             ),
-            confidence=self._confidence(queue, active),
+            confidence=confidence(against),
             victims=tuple(structure.fabric.ports[int(row)].id for row in queue.receivers[:64]),
             unseen="all switches: the link itself, and whether it is sick instead of crowded",
             unless=("host_pcie_limit", "incast", "pause_storm", "slow_receiver"),
         )
 
-    def _subject(self, sight: Sight, senders: Rows) -> str:
-        """What it was called when it opened, as long as it is about some of the same senders."""
-        mine = set(senders.tolist())
-        for key, standing in sight.standing.items():
-            if key.startswith("ecmp_collision:") and mine & set(standing.rows):
-                return standing.subject
-        rails = set(sight.structure.rail[senders].tolist())
-        nodes = {sight.structure.fabric.ports[row].node for row in senders.tolist()}
-        if len(nodes) == 1:
-            return f"paths out of {nodes.pop()}"
-        return f"paths of rail r{rails.pop()}" if len(rails) == 1 else "paths between hosts"
 
-    def _confidence(self, queue: _Queue, active: int) -> float:
-        """Few senders, sums that agree and marks that nothing else explains say it more surely."""
-        sure = 0.75 if queue.by == "marks" else 0.7
-        if len(queue.senders) <= 0.25 * active:
-            sure += 0.05
-        if queue.inside >= 0.95 and queue.by == "marks":
-            sure += 0.05
-        if abs(queue.agree - 1) < 0.2:
-            sure += 0.05
-        return round(sure, 2)
+def _likely(against: Sequence[Doubt]) -> str:
+    """What it is, or may be instead."""
+    for doubt in against:
+        if doubt.instead:
+            return f"it is an ECMP collision, or {doubt.instead}, since {doubt.text}"
+    return "most likely an ECMP collision"
+
+
+def _standing_subject(sight: Sight, senders: Rows) -> str:
+    """What it was called when it opened, as long as it is about some of the same senders."""
+    mine = set(senders.tolist())
+    for key, standing in sight.standing.items():
+        if key.startswith("ecmp_collision:") and mine & set(standing.rows):
+            return standing.subject
+    return ""
+
+
+def _paths(sight: Sight, queue: QueueInside) -> str:
+    """What it is called where nobody tells of the cables."""
+    rails = set(sight.structure.rail[queue.senders].tolist())
+    nodes = {sight.structure.fabric.ports[row].node for row in queue.senders.tolist()}
+    if len(nodes) == 1:
+        return f"paths out of {nodes.pop()}"
+    return f"paths of rail r{rails.pop()}" if len(rails) == 1 else "paths between hosts"
 
 
 def _recent(sight: Sight, column: str, ticks: int, rail: Mask) -> Floats:

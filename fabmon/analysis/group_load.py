@@ -22,10 +22,6 @@ from fabmon.analysis.structure import NONE, Group, Mask
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
-_CROSS = 0.5
-"""Where the group carries so much of what its senders send, each of them has a flow in it ..."""
-_SENDS = 0.1
-"""... if it sends this share of what the biggest does."""
 _CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
 _MOST_HOT = 4
 """So many of the hottest links of a finding about a group are looked at."""
@@ -252,9 +248,7 @@ class Loads:
         if biggest <= 0:
             return None, False
         bits = total.sum(axis=1)
-        streams = int(np.ceil(0.98 * float(bits.sum()) / biggest))
-        if bits.sum() >= _CROSS * sent.sum():
-            streams = max(streams, int((sent.sum(axis=1) > _SENDS * biggest).sum()))
+        streams = _fewest(sent.sum(axis=1), 0.98 * float(bits.sum()))
         return max(1, streams), bool(biggest >= 0.9 * bits.max() and streams <= 1)
 
 
@@ -263,6 +257,11 @@ def loads(sight: Sight, t: EcmpGroups) -> tuple[Load, ...]:
     if sight.group_loads is None:
         sight.group_loads = Loads(sight, t)
     return sight.group_loads.all
+
+
+def _fewest(senders: Floats, carried: float) -> int:
+    """How few of the senders, the biggest first, could have sent so much."""
+    return int(np.searchsorted(np.cumsum(np.sort(senders)[::-1]), carried)) + 1
 
 
 def _level(own: Floats, alive: Mask, counts: Mask) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
+from fabmon.analysis.condition import CRITICAL, WARNING, Cause, Condition, Evidence
 from fabmon.analysis.pause_graph import pauses
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.words import gbps, percent
@@ -47,7 +47,7 @@ def _condition(sight: Sight, node: int, row: int) -> Condition:
     port = structure.fabric.ports[row]
     storm = _is_storm(sight, row, held)
     held_share = float(held[-3:].max())
-    cause = "pause_storm" if storm else "slow_receiver"
+    cause: Cause = "pause_storm" if storm else "slow_receiver"
     victims = [each for each in graph.victims(node) if each != row]
     received = float(moment.column("rx_bps")[row])
     why = {

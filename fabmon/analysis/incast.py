@@ -67,7 +67,9 @@ class Incasts:
         if not len(known):
             return False
         own = float(np.nanmean(util[row, -3:]))
-        return own >= 0.95 and float(np.percentile(known, 90)) < self._t.others_below * own
+        return (
+            own >= self._t.hot_util and float(np.percentile(known, 90)) < self._t.others_below * own
+        )
 
     def _condition(
         self,

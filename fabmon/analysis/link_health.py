@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
+from fabmon.analysis.condition import CRITICAL, WARNING, Cause, Condition, Evidence
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE, Mask, Rows, Structure
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
@@ -152,7 +152,7 @@ class LinkHealth:
             worst = float(errors[row].max())
             named = self._named(sight, row)
             lossy = self._is_lossy(sight, row)
-            cause = "degraded_link" if lossy else "error_burst"
+            cause: Cause = "degraded_link" if lossy else "error_burst"
             filled = not errors[row].any()
             often = "loses much of what it carries to" if lossy else "receives"
             yield self._condition(
@@ -205,7 +205,7 @@ class LinkHealth:
         self,
         sight: Sight,
         row: int,
-        cause: str,
+        cause: Cause,
         what: str,
         evidence: tuple[Evidence, ...],
         advice: str,

@@ -44,3 +44,15 @@ def peak_to_average_p95(flows: int, links: int) -> float:
     hashed = np.random.default_rng(_SEED).integers(0, links, (_TRIALS, max(1, flows)))
     loads = np.stack([np.bincount(row, minlength=links) for row in hashed])
     return float(np.percentile(loads.max(axis=1) * links / max(1, flows), 95))
+
+
+@lru_cache(maxsize=256)
+def flows_to_see_all(links: int, chance: float) -> int:
+    """How many flows, hashed at random, use every one of `links` links with that probability.
+
+    The coupon collector: detection.md section 2, `Coverage`.
+    """
+    flows = links
+    while occupied_at_most(links - 1, flows, links) > 1 - chance:
+        flows += 1
+    return flows

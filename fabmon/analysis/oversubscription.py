@@ -15,8 +15,6 @@ from fabmon.analysis.words import percent
 
 _MORE = 1.05
 """Line rates below over those above from which more can come than the group carries."""
-_FULL = 0.95
-"""Mean utilisation at which a group is full where no queue can be seen."""
 
 
 class Oversubscription:
@@ -31,8 +29,8 @@ class Oversubscription:
             if load.group.is_inward or load.lost >= self._t.lost_min or load.is_lone:
                 continue
             more = _below_to_above(sight, load) > _MORE
-            seen = load.queue and (more or load.mean >= _FULL)
-            if seen or (more and load.mean >= _FULL):
+            full = load.mean >= self._t.hot_util
+            if (load.queue and (more or full)) or (more and full):
                 yield _condition(sight, load)
 
 

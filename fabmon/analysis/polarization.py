@@ -12,9 +12,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fabmon.analysis import chance
 from fabmon.analysis.condition import CRITICAL, Condition, Evidence
 from fabmon.analysis.group_load import Load, loads
 from fabmon.analysis.nullmodel import occupied_at_most
+from fabmon.analysis.on_link import effective_flows
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
@@ -60,7 +62,8 @@ def _condition(sight: Sight, load: Load) -> Condition:
     order = rows[np.argsort(-np.nan_to_num(load.level))]
     node = load.group.node
     flows = load.streams or 0
-    chance = occupied_at_most(load.used, flows, load.links)
+    probability = occupied_at_most(load.used, flows, load.links)
+    seen, usual = chance.evidence(load.top / load.mean, flows, load.links)
     lost = load.lost
     used = [structure.fabric.ports[int(row)].label for row in order[: load.used]]
     return Condition(
@@ -71,19 +74,22 @@ def _condition(sight: Sight, load: Load) -> Condition:
         text=(
             f"{flows} flows or more of {node} use {load.used} of {load.links} uplinks"
             f" ({', '.join(used)}); chance does that once in"
-            f" {round(1 / max(chance, 1e-9)):,} times; the group loses {percent(lost)}"
+            f" {round(1 / max(probability, 1e-9)):,} times; the group loses {percent(lost)}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
             Evidence("links used", load.used, f"of {load.links}"),
-            Evidence("chance", round(chance * 100, 4), "%"),
-            Evidence("effective flows", round(load.effective_flows, 1), "flows"),
+            Evidence("chance", float(f"{probability * 100:.2g}"), "%"),
+            Evidence("group links", load.links, "links"),
+            seen,
+            usual,
+            *effective_flows(sight.moment, int(rows[0]), round(load.effective_flows, 1)),
             Evidence("lost bandwidth", round(lost * 100, 1), "%"),
         ),
         advice=(
             "Look for one UDP source port for all queue pairs (NVSHMEM, old drivers), then give the"
             " tiers different hash seeds, or E-ECMP on the queue pair."
         ),
-        confidence=round(min(0.98, 1 - chance * 10), 2),
+        confidence=round(min(0.98, 1 - probability * 10), 2),
         lost=lost,
     )

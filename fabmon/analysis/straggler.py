@@ -37,9 +37,8 @@ class Stragglers:
         if len(sent) <= _LEAST_PEERS or sent.shape[1] < _LEAST_TICKS:
             return
         busy = sent > self._t.busy_util
-        recent = busy[:, -_ITERATION_TICKS:] if self._is_any_late(sight) else busy[:, -TICKS:]
-        others = recent.sum(axis=0) >= _LEAST_PEERS
-        quiet = (others & ~recent).sum(axis=1)
+        others = busy.sum(axis=0) >= _LEAST_PEERS
+        quiet = (others & ~busy).sum(axis=1)
         suspects = np.flatnonzero((quiet >= self._t.ticks) & (busy.sum(axis=1) >= self._t.ticks))
         if len(suspects) > _MOST_SUSPECTS:
             suspects = suspects[np.argsort(-quiet[suspects], kind="stable")[:_MOST_SUSPECTS]]
@@ -50,25 +49,17 @@ class Stragglers:
             alike[number, host] = False
             mates = np.flatnonzero(alike[number])
             if len(mates) >= _LEAST_PEERS:
-                rows = _hosts(sight)[host]
-                ticks = self._look_back(sight, rows)
-                late = self._late(sent[host, -ticks:], sent[mates, -ticks:])
-                if late is not None:
-                    yield _condition(sight, rows, len(mates), late, min(ticks, sent.shape[1]))
-
-    @staticmethod
-    def _is_any_late(sight: Sight) -> bool:
-        return any(key.startswith("straggler:") for key in sight.standing)
-
-    def _look_back(self, sight: Sight, rows: Rows) -> int:
-        """Who is known to be late has the time of a long iteration to be late again."""
-        name = sight.structure.fabric.ports[int(rows[0])].node
-        return _ITERATION_TICKS if f"straggler:{name}" in sight.standing else TICKS
+                for ticks in (TICKS, _ITERATION_TICKS):
+                    late = self._late(sent[host, -ticks:], sent[mates, -ticks:])
+                    if late is not None:
+                        rows = sight.structure.rails_of_hosts[host]
+                        yield _condition(sight, rows, len(mates), late, min(ticks, sent.shape[1]))
+                        break
 
     def _late(self, own: Floats, mates: Floats) -> tuple[int, float] | None:
         """In how many ticks the host was silent while its mates sent, and what they sent."""
         sends = mates > self._t.busy_util
-        median = np.median(mates, axis=0)
+        median = np.median(np.nan_to_num(mates), axis=0)
         waited = (sends.mean(axis=0) >= _NEARLY_ALL) & (own < self._t.below * median)
         ahead = (own > self._t.busy_util) & (median < self._t.below * own)
         if waited.sum() < self._t.ticks or ahead.any():
@@ -76,13 +67,9 @@ class Stragglers:
         return int(waited.sum()), float(median[waited].mean())
 
 
-def _hosts(sight: Sight) -> list[Rows]:
-    """The rails of each host."""
-    return sight.structure.rails_of_hosts
-
-
 def _moved(sight: Sight) -> Floats:
-    """[hosts, ticks]: share of line rate that the middle one of its rails moves; only known ticks.
+    """[hosts, ticks]: share of line rate that the middle one of its rails moves, in the ticks in
+    which anybody is known; NaN where the host is not.
 
     It is what a rail sends or receives, the larger: beside a late host, one in a ring has nobody to
     send to, and another nobody to receive from. One rail that is busy by itself is no job.
@@ -100,14 +87,14 @@ def _moved(sight: Sight) -> Floats:
         heard |= known.any(axis=(0, 1))
         middle = (rows.shape[1] - 1) // 2
         util = np.where(known, util, 0)
-        moved[places] = np.partition(util, middle, axis=1)[:, middle]
-        # A host that is not heard of is no straggler.
-        moved[places[~known[:, :, -1].any(axis=1)]] = 0
+        middle_one = np.partition(util, middle, axis=1)[:, middle]
+        moved[places] = np.where(known.any(axis=1), middle_one, np.nan)
     return moved[:, heard]
 
 
 def _alike(sent: Floats, suspects: Rows) -> Floats:
     """[suspects, hosts]: correlation of their traffic over the last ticks."""
+    sent = np.nan_to_num(sent)
     centred = sent - sent.mean(axis=1, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=1, keepdims=True))
     unit = centred / np.maximum(size, 1e-6)

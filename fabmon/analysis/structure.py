@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.pcie import pcie_bps
-from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, EcmpGroup, Fabric
+from fabmon.fabric.model import (
+    DOWNLINK,
+    HOST,
+    MANAGEMENT,
+    RAIL,
+    SWITCH,
+    UPLINK,
+    EcmpGroup,
+    Fabric,
+)
 from fabmon.fabric.moment import Floats
 
 Rows = NDArray[np.intp]
@@ -24,7 +33,8 @@ class Group:
     """Parallel links out of a switch, or into one.
 
     `node` is the switch that they leave or enter, `rows` the ports that send into them. `edges` are
-    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those.
+    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those; what
+    comes in for the switch itself, by its management port, they do not carry.
     `is_inward` groups are the far ends of an ECMP group: what the hash of other switches, and the
     spines' own, makes of the way down.
     """
@@ -45,8 +55,9 @@ class Structure:
     `is_carrier` all ports that training traffic crosses between nodes. `rails` are the rows
     of the hosts' ports by rail index: they carry the same in a collective. `rails_of_hosts` are
     those of each host that has any; `rail_tables` are the same as [hosts, rails] for each number of
-    rails, with the hosts' places in `rails_of_hosts`. `pcie_bps` is what a NIC's PCIe link carries
-    one way; NaN unknown.
+    rails, with the hosts' places in `rails_of_hosts`. `leaf` is the place in `leaves` of the switch
+    that a rail is cabled to, watched or not; NONE where nobody tells. `pcie_bps` is what a NIC's
+    PCIe link carries one way; NaN unknown.
     """
 
     fabric: Fabric
@@ -62,6 +73,8 @@ class Structure:
     rails: dict[int, Rows]
     rails_of_hosts: list[Rows]
     rail_tables: list[tuple[Rows, Rows]]
+    leaf: Rows
+    leaves: tuple[str, ...]
     pcie_bps: Floats
 
     def label(self, row: int) -> str:
@@ -98,6 +111,9 @@ def structure(fabric: Fabric) -> Structure:
         if of_host
     }
     of_hosts = _by_node(np.flatnonzero(is_rail), node)
+    behind = [port.cable.node if port.cable and port.role == RAIL else "" for port in ports]
+    leaves = tuple(sorted(set(behind) - {""}))
+    number = {name: place for place, name in enumerate(leaves)}
     is_uplink = there & (role == UPLINK) if len(ports) else np.zeros(0, np.bool_)
     is_downlink = there & (role == DOWNLINK) if len(ports) else np.zeros(0, np.bool_)
     return Structure(
@@ -110,7 +126,7 @@ def structure(fabric: Fabric) -> Structure:
         is_edge=is_switch & peer_is_rail,
         is_switch=is_switch,
         is_carrier=is_rail | is_uplink | is_downlink,
-        groups=tuple(_groups(fabric.groups, node, peer, is_rail, place)),
+        groups=tuple(_groups(fabric.groups, _carriers(node, role), peer, is_rail, place)),
         rails=rails,
         rails_of_hosts=of_hosts,
         rail_tables=[
@@ -118,8 +134,15 @@ def structure(fabric: Fabric) -> Structure:
             for width in sorted({len(each) for each in of_hosts})
             for hosts in [[n for n, each in enumerate(of_hosts) if len(each) == width]]
         ],
+        leaf=np.array([number.get(name, NONE) for name in behind], np.intp),
+        leaves=leaves,
         pcie_bps=np.array([pcie_bps(port.info) for port in ports], np.float32),
     )
+
+
+def _carriers(node: Rows, role: NDArray[np.object_]) -> Rows:
+    """[ports] the node of each port that forwards; NONE for those of the management network."""
+    return np.where(role == MANAGEMENT, NONE, node) if len(node) else node
 
 
 def _by_node(rows: Rows, node: Rows) -> list[Rows]:

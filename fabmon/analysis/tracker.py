@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from fabmon.analysis.condition import Condition
+from fabmon.analysis.condition import SEVERITIES, Condition
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.thresholds import Findings
 
@@ -64,9 +64,9 @@ class Tracker:
         return changes
 
     def open(self) -> tuple[Finding, ...]:
-        """What is open now, the costliest first."""
+        """What is open now, the costliest first; of equal ones the gravest, then the first."""
         findings = [life.finding for life in self._open.values()]
-        return tuple(sorted(findings, key=lambda each: (-each.lost, each.since_ns, each.key)))
+        return tuple(sorted(findings, key=_order))
 
     def _has_moved(self, life: _Life, time_ns: int) -> bool:
         due = time_ns - life.told_ns >= self._update_every_ns
@@ -95,3 +95,7 @@ class Tracker:
 def _finding(condition: Condition, since_ns: int) -> Finding:
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
     return Finding(since_ns=since_ns, **fields)
+
+
+def _order(finding: Finding) -> tuple[float, int, int, str]:
+    return -finding.lost, SEVERITIES.index(finding.severity), finding.since_ns, finding.key

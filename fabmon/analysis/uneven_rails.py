@@ -20,6 +20,8 @@ from fabmon.fabric.moment import Floats
 
 _IDLE = 0.05
 _ALONE_TICKS = 10
+_LOOKS_BACK = 40
+"""Ticks in which a job that computes for long sends often enough to be judged."""
 _HINT = 0.4
 """Share of `lost_min` over the whole window that makes a host worth a look."""
 
@@ -35,7 +37,7 @@ class UnevenRails:
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
         util = np.nan_to_num(sight.util("tx"))
         for rows in self._suspects(sight, util):
-            level = self._level(util[rows])
+            level = self._level(_sent(sight, rows))
             if level is None:
                 continue
             low = level < self._t.low * float(level.max())
@@ -57,9 +59,7 @@ class UnevenRails:
     def _level(self, sent: Floats) -> Floats | None:
         """[rails] mean utilisation, where some rail is low in each of the last active ticks."""
         top = sent.max(axis=0)
-        active = sent[:, top > self._t.busy_util]
-        active_ticks = active.shape[1]
-        active = active[:, -self._t.of_ticks :]
+        active = sent[:, top > self._t.busy_util][:, -self._t.of_ticks :]
         if active.shape[1] < self._t.of_ticks:
             return None
         level: Floats = active.mean(axis=1)
@@ -72,7 +72,8 @@ class UnevenRails:
         beside = (~low).sum() == 1 and (usual > _IDLE * active.max(axis=0)).any()
         beside &= len(level) > 2
         # One rail alone may be something else's while the job computes.
-        if (~low).sum() == 1 and len(level) > 2 and active_ticks < _ALONE_TICKS:
+        always = (top[-_ALONE_TICKS:] > self._t.busy_util).all()
+        if (~low).sum() == 1 and len(level) > 2 and not always:
             return None
         steady = (active[low] < self._t.low * active.max(axis=0)).all()
         return level if steady and not beside else None
@@ -115,5 +116,14 @@ class UnevenRails:
             confidence=0.85,
             lost=round(lost, 3),
             victims=tuple(names[1:]),
-            unless=("incast",),
+            # The senders of an incast send it on one rail.
+            unless=("incast",) if len(busy) == len(hosts) else (),
         )
+
+
+def _sent(sight: Sight, rows: Rows) -> Floats:
+    """[rails, 40]: share of line rate that the rails of a host sent; what is not known is 0."""
+    moment = sight.moment
+    sent = moment.window("tx_bps", rows.tolist(), _LOOKS_BACK)
+    share: Floats = np.nan_to_num(sent / moment.line_rate_bps[rows][:, None])
+    return share

@@ -9,6 +9,8 @@ import click
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("fabmon.cli.demo:demo", "A simulated fabric to try it on, with a guided minute."),
     "doctor": ("fabmon.cli.doctor:doctor", "What can be read where, and what is set up wrongly."),
+    "trace": ("fabmon.cli.trace:trace", "The way of RoCE flows between two hosts, link by link."),
+    "flows": ("fabmon.cli.flows:flows", "Who talks to whom over RDMA, by the hosts' queue pairs."),
     "record": ("fabmon.cli.record:record", "Watch without a screen, and keep all of it."),
     "replay": ("fabmon.cli.replay:replay", "Play recordings, on the screen or printed."),
     "info": ("fabmon.cli.recordings:info", "What a recording holds."),

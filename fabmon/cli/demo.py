@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.hints import hint_options, hints
 from fabmon.cli.hosts import FILE, config_option
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ MARK = "SIMULATED"
     type=FILE,
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
+@hint_options
 def demo(
     topology: str | None,
     hosts: int | None,
@@ -79,6 +81,11 @@ def demo(
     config: Path | None,
     color: str | None,
     picture: Path | None,
+    model_params: float | None,
+    dtype: str | None,
+    dp: int | None,
+    tp: int | None,
+    pp: int | None,
 ) -> None:
     """A simulated fabric to try fabmon on: jobs train, and things go wrong on a script.
 
@@ -91,6 +98,7 @@ def demo(
         raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
     if scenario is not None and topology is not None:
         raise UsageError("--scenario has a topology of its own: leave --topology out")
+    told = hints(model_params, dtype, dp, tp, pp)
     from fabmon.cli.options import Options
     from fabmon.feeds.demo import scenario as scenarios
     from fabmon.feeds.demo.feed import DemoFeed
@@ -103,6 +111,7 @@ def demo(
         config=config,
         color=color,
         picture=picture,
+        hints=told,
     )
     try:
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
@@ -131,7 +140,7 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     captions = [Caption(each.at, each.duration, each.text) for each in scenario.caption]
     settings = load(options.config)
     history = History(feed.hosts, options.interval_s or 1.0, settings.management_ports)
-    analyst = Analyst(settings.thresholds)
+    analyst = Analyst(settings.thresholds, options.hints)
     look = Look(scenario.title, options.color or settings.color, MARK, captions)
     if not is_screen(options):
         async with aclosing(feed), aclosing(watch(feed, history, analyst, None)) as scenes:

@@ -29,7 +29,7 @@ Exit status:
   1    fabmon failed
   2    an option or a file is wrong
   3    no node could be reached
-  4    with --once or doctor: some nodes did not answer
+  4    with --once, doctor or flows: some nodes did not answer
   5    with doctor: something is to be mended
   130  interrupted
 """

@@ -87,6 +87,10 @@ class RecordedPast:
         self._wanted += 1
         return await self._read(lambda: self._step(at_ns, by))
 
+    def give_up(self) -> None:
+        """Whatever is being worked through is not wanted any more."""
+        self._wanted += 1
+
     async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
         """The busiest link in so many parts of a time."""
         return await self._read(lambda: self._curve(from_ns, until_ns, parts))

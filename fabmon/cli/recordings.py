@@ -79,9 +79,9 @@ def cut(files: tuple[Path, ...], from_: str | None, to: str | None, output: Path
 
 
 def _verdict(recording: Recording) -> str:
-    lost = sum(loss.end - loss.at for loss in recording.all_losses)
+    lost = sum(loss.end - loss.at for loss in recording.losses)
     if lost:
-        return f"{lost} of {recording.size} bytes are lost, in {len(recording.all_losses)} places"
+        return f"{lost} of {recording.size} bytes are lost, in {len(recording.losses)} places"
     return "sound" if recording.is_closed else "sound, and still open or not closed"
 
 

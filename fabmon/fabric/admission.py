@@ -13,6 +13,7 @@ from msgspec import Meta
 from collectors.catalog import CATALOG
 from fabmon.fabric.messages import Hello, ObjectInfo, WireError
 from fabmon.fabric.model import Host
+from fabmon.fabric.queue_pairs import KIND, MOST_PAIRS, PortPairs
 
 _LONGEST_INTERVAL_S = 86_400.0
 _MOST_EVERY = 86_400
@@ -69,6 +70,7 @@ class _Facts(msgspec.Struct):
     members: Annotated[list[_Member], Meta(max_length=_MOST_HOPS)] | None = None
     destinations_count: _Count | None = None
     addresses: list[str] | None = None
+    over: list[str] | None = None
     default_route: bool | None = None
     pfc: str | None = None
     pfc_priorities: _Priorities | None = None
@@ -112,15 +114,28 @@ class Admission:
         _bound(
             "metrics that this console does not know (is it older?)", len(unknown), _MOST_UNKNOWN
         )
+        pairs = 0
         for block in hello.blocks:
             for item in block.objects:
-                _admit_facts(block.source, item)
+                if item.kind == KIND:
+                    pairs += _admit_queue_pairs(block.source, item)
+                else:
+                    _admit_facts(block.source, item)
+        _bound("queue pairs", pairs, MOST_PAIRS)
         self._ports, self._unknown = ever, unknown
 
 
 def _bound(what: str, count: int, most: int) -> None:
     if count > most:
         raise WireError(f"hello: {count} {what} of one node, {most} at most")
+
+
+def _admit_queue_pairs(source: str, item: ObjectInfo) -> int:
+    """How many an object tells one by one."""
+    try:
+        return len(msgspec.convert(item.info, PortPairs).lqpn)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise WireError(f"hello: {source}: {item.id}: info: {error}") from None
 
 
 def _admit_facts(source: str, item: ObjectInfo) -> None:

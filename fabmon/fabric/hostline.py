@@ -45,8 +45,8 @@ _SLOWEST_BPS = 1e6
 
 SOURCES = (
     "netdev", "netdev_link", "ib", "ib_errors", "rdma", "rdma_errors", "ethtool", "cxi",
-    "cxi_errors", "nvlink", "nvlink_errors", "pcie", "xgmi", "dcb", "sonic", "sonic_queues",
-    "ib_fabric", "routes",
+    "cxi_errors", "nvlink", "nvlink_errors", "pcie", "xgmi", "dcb", "lldp", "qps", "sonic",
+    "sonic_queues", "ib_fabric", "routes",
 )  # fmt: skip
 """What a probe can read; a test compares them with the probe's own."""
 

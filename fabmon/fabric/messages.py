@@ -148,6 +148,37 @@ class Burst(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class TracedPath(msgspec.Struct, frozen=True):
+    """The way of one flow. `hops` are from TTL 1 on, each with its answers: who, and after how many
+    microseconds; a hop without any did not answer.
+
+    `end` is `reached` (the destination), `silent` (nobody answers any more), `refused` or `failed`
+    (`text` says by whom and why), `far` (not in so many hops) or `late` (not in time).
+    """
+
+    sport: int
+    end: str
+    text: str = ""
+    hops: tuple[tuple[tuple[str, int], ...], ...] = ()
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A part of a trace that the console asked for under this `id`: a path, or a note for a person.
+
+    The last part is `done`; `error` says what went wrong.
+    """
+
+    id: int
+    path: TracedPath | None = None
+    note: str = ""
+    done: bool = False
+    error: str = ""
+
+
+Answer = Burst | Trace
+"""What a node sends only because it was asked to."""
+
+
 class _HelloLine(msgspec.Struct, array_like=True, tag="hello"):
     body: Hello
 
@@ -160,9 +191,13 @@ class _BurstLine(msgspec.Struct, array_like=True, tag="burst"):
     body: Burst
 
 
-_DECODER = msgspec.json.Decoder(_HelloLine | Frame | Packed | _NoticeLine | _BurstLine)
+class _TraceLine(msgspec.Struct, array_like=True, tag="trace"):
+    body: Trace
 
-Message = Hello | Frame | Packed | Notice | Burst
+
+_DECODER = msgspec.json.Decoder(_HelloLine | Frame | Packed | _NoticeLine | _BurstLine | _TraceLine)
+
+Message = Hello | Frame | Packed | Notice | Answer
 
 
 def decode(line: bytes | bytearray) -> Message:
@@ -209,7 +244,7 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])
 
 
-def _cleaned(body: Hello | Notice | Burst) -> Hello | Notice | Burst:
+def _cleaned(body: Hello | Notice | Answer) -> Hello | Notice | Answer:
     return msgspec.convert(_clean(msgspec.to_builtins(body)), type(body))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.bursts import BurstSamples
+from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import NodeStatus
@@ -69,7 +70,7 @@ class Moment:
     is True where the port has been up since the start. `age_s` is the time since the port's last
     sample. `saturated` is True where some counter of the port sticks at its maximum; `stuck` are
     the places of those counters in `values`, counted through its rows. `bursts` are the last fast
-    samples of a port, by node and port.
+    samples of a port, by node and port. `connections` is who talks to whom, as far as hosts tell.
     """
 
     seq: int
@@ -91,6 +92,7 @@ class Moment:
     age_s: Floats
     saturated: NDArray[np.bool_]
     past: Past
+    connections: Connections
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from fabmon.fabric.messages import Burst, Frame, Hello, Notice
+from fabmon.fabric.messages import Answer, Frame, Hello, Notice
 from fabmon.fabric.model import Host
 
 
@@ -41,8 +41,8 @@ class Tick(msgspec.Struct, frozen=True):
 
     `time_ns` is the console's wall clock at the end of the tick. A hello comes before the frames
     that follow its layout: `hellos` apply before `frames`. Frames carry raw counters. `hosts` are
-    nodes that the feed came to know of by itself, before anything is told of them. `bursts` are
-    parts of the bursts that were asked for.
+    nodes that the feed came to know of by itself, before anything is told of them. `answers` are
+    parts of what was asked for beside the frames.
     """
 
     seq: int
@@ -52,4 +52,4 @@ class Tick(msgspec.Struct, frozen=True):
     statuses: tuple[NodeStatus, ...] = ()
     notices: tuple[tuple[str, Notice], ...] = ()
     hosts: tuple[Host, ...] = ()
-    bursts: tuple[tuple[str, Burst], ...] = ()
+    answers: tuple[tuple[str, Answer], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fabmon.fabric.messages import Burst, Frame, Hello, Notice
+from fabmon.fabric.messages import Answer, Frame, Hello, Notice
 from fabmon.fabric.tick import NodeStatus, Tick
 
 _PER_NODE = 30
@@ -23,19 +23,19 @@ class Inbox:
         self._hellos: dict[str, Hello] = {}
         self._statuses: list[NodeStatus] = []
         self._notices: list[tuple[str, Notice]] = []
-        self._bursts: list[tuple[str, Burst]] = []
+        self._answers: list[tuple[str, Answer]] = []
         self._limit = _PER_NODE * max(nodes, 32)
         self._room = asyncio.Event()
 
     @property
     def full(self) -> bool:
         """Whether to wait for `room` before adding more."""
-        return len(self.frames) + len(self._notices) + len(self._bursts) >= self._limit
+        return len(self.frames) + len(self._notices) + len(self._answers) >= self._limit
 
     @property
     def empty(self) -> bool:
         """Whether a tick would have nothing to tell."""
-        return not (self.frames or self._hellos or self._statuses or self._notices or self._bursts)
+        return not (self.frames or self._hellos or self._statuses or self._notices or self._answers)
 
     def add_frame(self, node: str, frame: Frame) -> None:
         """Take a frame that follows the last hello of its node."""
@@ -62,9 +62,9 @@ class Inbox:
         """Take a notice."""
         self._notices.append((node, notice))
 
-    def add_burst(self, node: str, part: Burst) -> None:
-        """Take a part of a burst."""
-        self._bursts.append((node, part))
+    def add_answer(self, node: str, part: Answer) -> None:
+        """Take a part of what the node was asked for."""
+        self._answers.append((node, part))
 
     def take(self, seq: int, time_ns: int) -> Tick:
         """All of it as a tick; the inbox is empty after."""
@@ -75,13 +75,13 @@ class Inbox:
             tuple(self.frames),
             tuple(self._statuses),
             tuple(self._notices),
-            bursts=tuple(self._bursts),
+            answers=tuple(self._answers),
         )
         self.frames = []
         self._hellos = {}
         self._statuses = []
         self._notices = []
-        self._bursts = []
+        self._answers = []
         self.arrived.clear()
         self._room.set()
         return tick

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Protocol
 
 from fabmon.fabric.admission import Admission
 from fabmon.fabric.messages import (
-    Burst,
+    Answer,
     Frame,
     Hello,
     Message,
@@ -50,8 +51,8 @@ class Owner(Protocol):
         """Whether it knows already."""
 
     @property
-    def burst_id(self) -> int:
-        """The burst that the node was asked for last; 0 for none."""
+    def asked(self) -> Mapping[type[Answer], int]:
+        """What the node was asked for last, by the kind of its answers."""
 
     def up(self) -> None:
         """A good frame came while it was not up."""
@@ -106,8 +107,8 @@ class Listener:
                     self._take_hello(message, self.hello or before, now)
                 elif isinstance(message, Notice) and self.hello is not None:
                     self._inbox.add_notice(self._node, message)
-                elif isinstance(message, Burst):
-                    self._take_burst(message)
+                elif isinstance(message, Answer):
+                    self._take_answer(message)
             except WireError as error:
                 self._hold_against(line, error, now)
             if self._inbox.full:
@@ -159,13 +160,12 @@ class Listener:
         self._unpacker = Unpacker(hello.width())
         self._inbox.add_hello(self._node, hello, continues=continues)
 
-    def _take_burst(self, part: Burst) -> None:
-        asked = self._owner.burst_id
+    def _take_answer(self, part: Answer) -> None:
+        asked = self._owner.asked.get(type(part), 0)
         if not 0 < part.id <= asked:
-            raise WireError("a burst that nobody asked for")
-        if part.id < asked:
-            return
-        self._inbox.add_burst(self._node, part)
+            raise WireError(f"a {type(part).__name__.lower()} that nobody asked for")
+        if part.id == asked:
+            self._inbox.add_answer(self._node, part)
 
     def _meter(self, line: bytes, now: float) -> None:
         if not self._bytes.take(len(line), now):

@@ -11,8 +11,8 @@ from typing import Protocol, Self
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.feeds.asks import Ask, BurstAsk, TraceAsk
 from fabmon.feeds.bootstrap import Settings
-from fabmon.feeds.bursts import BurstAsk
 from fabmon.feeds.clock import Clock, RealClock, Timeline
 from fabmon.feeds.gate import Gate
 from fabmon.feeds.inbox import Inbox
@@ -79,7 +79,7 @@ class LiveFeed:
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = asyncio.Event()
         self._seq = 0
-        self._bursts = 0
+        self._asks = 0
         self._seen_frames = False
         self._warm_until = 0.0
 
@@ -131,11 +131,47 @@ class LiveFeed:
 
         The samples come with the ticks. Returns why that cannot be, for a person; else nothing.
         """
+        return self._ask(node, BurstAsk(self._next_ask(), tuple(ports), seconds, hz))
+
+    def trace(
+        self,
+        node: str,
+        src: str,
+        dst: str,
+        sports: Sequence[int],
+        *,
+        seconds: float,
+        dev: str | None = None,
+        tos: int = 0,
+        max_hops: int = 16,
+        probes: int = 1,
+    ) -> str:
+        """Have a node follow flows to `dst`, as `TraceAsk` says, for so long at most.
+
+        The paths come with the ticks. Returns why that cannot be, for a person; else nothing.
+        """
+        ask = TraceAsk(
+            id=self._next_ask(),
+            src=src,
+            dst=dst,
+            sports=tuple(sports),
+            dev=dev,
+            tos=tos,
+            max_hops=max_hops,
+            probes=probes,
+            seconds=seconds,
+        )
+        return self._ask(node, ask)
+
+    def _next_ask(self) -> int:
+        self._asks += 1
+        return self._asks
+
+    def _ask(self, node: str, ask: Ask) -> str:
         watch = next((watch for watch in self._watches if watch.host.name == node), None)
         if watch is None:
-            return f"{node} is told of by another node, which cannot sample faster"
-        self._bursts += 1
-        return watch.ask_burst(BurstAsk(self._bursts, tuple(ports), seconds, hz))
+            return f"{node} is told of by another node, which {ask.cannot}"
+        return watch.ask(ask)
 
     def _start(self) -> None:
         raise_file_limit()

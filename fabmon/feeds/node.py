@@ -7,10 +7,10 @@ import logging
 import random
 
 from fabmon.fabric.admission import Admission
-from fabmon.fabric.messages import Hello
+from fabmon.fabric.messages import Answer, Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.feeds.bursts import PROBED, BurstAsk
+from fabmon.feeds.asks import PROBED, Ask
 from fabmon.feeds.clock import Clock, Timeline
 from fabmon.feeds.errors import Ended, LoginRefused, NodeError, Unreachable
 from fabmon.feeds.gate import Gate
@@ -29,7 +29,7 @@ _LONGEST_PAUSE_S = 30.0
 _REFUSED_PAUSE_S = 30.0
 _LONGEST_REFUSED_PAUSE_S = 120.0
 _SETTLED_S = 10.0
-_BURST_ROOM_S = 1.0
+_ASK_ROOM_S = 1.0
 _FAULT = "fault"
 
 
@@ -79,8 +79,8 @@ class NodeWatch:
         self._was_up = False
         self._failures = 0
         self._told_cause = ""
-        self.burst_id = 0
-        self._burst_until = 0.0
+        self.asked: dict[type[Answer], int] = {}
+        self._busy_until: dict[type[Answer], float] = {}
         inbox.add_status(self.status)
 
     async def run(self) -> None:
@@ -106,17 +106,17 @@ class NodeWatch:
         if self.status.state is NodeState.STALE and silent_s > self._patience_s:
             self._extend(0.0)
 
-    def ask_burst(self, ask: BurstAsk) -> str:
-        """Have the node sample some ports fast; why it cannot, or nothing."""
+    def ask(self, ask: Ask) -> str:
+        """Have the node do what is asked beside its frames; why it cannot, or nothing."""
         if self.host.via not in PROBED:
-            return f"{self.host.name} is read through {self.host.via}, which cannot sample faster"
+            return f"{self.host.name} is read through {self.host.via}, which {ask.cannot}"
         if self._session is None or not self.is_up:
             return f"{self.host.name} is {self.status.state}, not up"
         now = self._clock.monotonic()
-        if now < self._burst_until:
+        if now < self._busy_until.get(ask.answer, 0.0):
             return f"one of {self.host.name} is running"
-        self._burst_until = now + ask.seconds + _BURST_ROOM_S
-        self.burst_id = ask.id
+        self._busy_until[ask.answer] = now + ask.seconds + _ASK_ROOM_S
+        self.asked[ask.answer] = ask.id
         self._session.send(ask.line())
         return ""
 

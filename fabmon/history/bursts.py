@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from fabmon.fabric.bursts import WAYS, BurstSamples
-from fabmon.fabric.messages import Burst
+from fabmon.fabric.messages import Answer, Burst
 
 _MOST_SAMPLES = 8000
 """Of one burst: 60 s at 100 Hz, and room."""
@@ -27,9 +27,11 @@ class Bursts:
         self._samples: dict[str, list[Sample]] = {}
         self._began_ns: dict[str, int] = {}
 
-    def accept(self, parts: Iterable[tuple[str, Burst]], time_ns: int) -> None:
-        """Take the parts of a tick."""
+    def accept(self, parts: Iterable[tuple[str, Answer]], time_ns: int) -> None:
+        """Take the answers of a tick, of which some are parts of bursts."""
         for node, part in parts:
+            if not isinstance(part, Burst):
+                continue
             begun = self._begun.get(node)
             if begun is None or part.id != begun.id:
                 begun = self._begun[node] = part

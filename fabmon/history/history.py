@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
+from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Hello, Notice
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
 from fabmon.fabric.moment import HEAT, Floats, Moment
+from fabmon.fabric.queue_pairs import QueuePairs, only_queue_pairs_moved, queue_pairs_of
 from fabmon.fabric.subject import subject
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.given import Topology
@@ -102,14 +104,16 @@ class History:
         self._nodes: dict[str, _Seat] = {}
         self._told_before: dict[str, _Seat] = {}
         self._is_new = False
-        self._built_of: dict[str, Hello] = {}
+        self._built_of: list[str] = []
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
+        self._queue_pairs: dict[str, QueuePairs] = {}
         self._fabric = self._built({}, 0)
+        self._connections = Connections(self._fabric, {})
         self._wire_up()
 
     def restart(self) -> None:
@@ -128,6 +132,7 @@ class History:
         self._last_heat = np.empty((len(HEAT), 0), np.float32)
         self._was_up = np.empty(0, np.bool_)
         self._notices = {}
+        self._queue_pairs = {}
         self._deriver = Deriver(self._columns, self._has)
 
     def accept(self, tick: Tick) -> Moment:
@@ -141,12 +146,16 @@ class History:
         for host in tick.hosts:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
+        is_other_fabric = bool(tick.hosts)
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._told_before.get(node)
+            self._note_queue_pairs(node, hello)
             if old is not None and old.hello is hello:
                 self._nodes[node] = old
                 self._notices.pop(node, None)
                 continue
+            # Queue pairs come and go with every job: what is cabled to what stays as it is.
+            is_other_fabric |= old is None or not only_queue_pairs_moved(old.hello, hello)
             if old is not None and hello.counts_like(old.hello):
                 place = old.place
             else:
@@ -162,23 +171,32 @@ class History:
         for node, frame in tick.frames:
             if node in self._nodes:
                 self._series.accept(self._nodes[node].place, frame, now_s)
-        if tick.hellos or tick.hosts or self._is_new:
-            self._build_anew(is_same=not tick.hosts)
-            self._is_new = False
+        if tick.hellos or is_other_fabric or self._is_new:
+            self._told_by(list(self._nodes), is_other_fabric)
         self._series.advance(now_s)
-        self._bursts.accept(tick.bursts, tick.time_ns)
+        self._bursts.accept(tick.answers, tick.time_ns)
 
-    def _build_anew(self, is_same: bool) -> None:
-        """The fabric of what the nodes say now; as it was where they say the very same."""
-        hellos = {name: node.hello for name, node in self._nodes.items()}
-        if not (is_same and _same(hellos, self._built_of)):
-            self._built_of = hellos
+    def _told_by(self, names: list[str], is_other_fabric: bool) -> None:
+        """The fabric of what these nodes say now; as it was where they say the same."""
+        self._is_new = False
+        if is_other_fabric or names != self._built_of:
+            self._built_of = names
+            hellos = {name: node.hello for name, node in self._nodes.items()}
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._wire_up()
+        self._connections = Connections(self._fabric, self._queue_pairs)
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
         return build(hosts, hellos, self.rows, version, self._management, self._topology)
+
+    def _note_queue_pairs(self, node: str, hello: Hello) -> None:
+        """Keep what a node tells of its connections; nothing is another state than none."""
+        told = queue_pairs_of(hello)
+        if told is None:
+            self._queue_pairs.pop(node, None)
+        else:
+            self._queue_pairs[node] = told
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep what is wrong on a node now; a recovery takes its trouble away."""
@@ -251,6 +269,7 @@ class History:
             past=self._ring,
             stuck=self._cells[full],
             bursts=dict(self._bursts.of_ports),
+            connections=self._connections,
         )
 
     def _remember(self, heat: Floats, up: Floats) -> None:
@@ -280,13 +299,6 @@ class History:
             for name, node in self._nodes.items()
             if node.cpu is not None
         }
-
-
-def _same(hellos: Mapping[str, Hello], others: Mapping[str, Hello]) -> bool:
-    """Whether they are the very same, in the same order: seats are numbered by it."""
-    return list(hellos) == list(others) and all(
-        hello is others[name] for name, hello in hellos.items()
-    )
 
 
 def _joined(parts: Sequence[Indices]) -> Indices:

@@ -72,7 +72,7 @@ def summary(recording: Recording) -> Summary:
         bookmarks=sum(note.kind == "bookmark" for note in notes),
         findings=sum(note.change == "open" for note in notes),
         closed=recording.is_closed,
-        lost_bytes=sum(loss.end - loss.at for loss in recording.all_losses),
+        lost_bytes=sum(loss.end - loss.at for loss in recording.losses),
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
 

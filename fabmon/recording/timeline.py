@@ -90,7 +90,7 @@ class Timeline:
     @property
     def losses(self) -> list[tuple[Path, Loss]]:
         """What could not be read so far."""
-        return [(each.path, loss) for each in self.files for loss in each.all_losses]
+        return [(each.path, loss) for each in self.files for loss in each.losses]
 
     def warm(self) -> None:
         """Read what every seek needs, so that the first one takes no longer than others."""

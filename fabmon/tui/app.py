@@ -26,7 +26,7 @@ from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
 from fabmon.tui.captions import Caption, Captions
 from fabmon.tui.line import fit
-from fabmon.tui.messages import BurstWanted, Opened
+from fabmon.tui.messages import BurstWanted, Opened, Pointed
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.screens.finding import FindingScreen
@@ -199,7 +199,17 @@ class FabmonApp(TimeKeys):
         elif isinstance(target, FindingTarget):
             found = _finding(scene, target.key)
             if found is not None:
+                self.stage.choose(target.key)
                 await self.push_screen(FindingScreen(self.stage, found))
+
+    def on_pointed(self, event: Pointed) -> None:
+        """Mark the links of a finding while it is the one pointed at last."""
+        if not isinstance(event.target, FindingTarget):
+            return
+        self.stage.choose(event.target.key)
+        self.repaint()
+        if isinstance(self.screen, Overview):
+            self.screen.reveal_chosen()
 
     def on_burst_wanted(self, event: BurstWanted) -> None:
         """Ask the node for fast samples, and say that, or why not."""
@@ -221,9 +231,12 @@ class FabmonApp(TimeKeys):
             await self.switch_screen(name)
 
     async def action_back(self) -> None:
-        """Up one level; at the top, clear the filter, then the captions."""
+        """Up one level; at the top, let go of the finding, then of the filter and the captions."""
         if len(self.screen_stack) > 2:
             await self.pop_screen()
+        elif self.stage.chosen_key:
+            self.stage.choose("")
+            self.repaint()
         elif self.stage.choices.filter:
             self.stage.filter("")
             self.repaint()

@@ -1,6 +1,6 @@
 """What a cell of the heatmap says, as a small number; and how each of those numbers looks.
 
-A code is 16 bits: a level (0 idle, then rising) with the flags HOT and STALE, or one of the
+A code is 16 bits: a level (0 idle, then rising) with the flags HOT, STALE and CHOSEN, or one of the
 specials. Codes are made for all ports at once; pictures are made once per code.
 """
 
@@ -33,6 +33,9 @@ NOTHING = 0x203
 """No port in this place."""
 STUCK = 0x204
 """The counter sticks at its maximum: at least so much, nobody knows how much."""
+
+CHOSEN = 0x400
+"""One of the links of the finding that the person has chosen; a flag, also on the specials."""
 
 STALE_TICKS = 3
 """Samples older than this many ticks are stale, whatever the node's state."""
@@ -106,15 +109,12 @@ class Look:
     palette: Palette
     levels: Scale
 
-    @property
-    def split(self) -> bool:
-        """Whether a gap needs a style of its own, because cells own their background."""
-        return bool(self.levels.digits) and self.palette.depth.rgb
-
     def picture(self, code: int, width: int) -> tuple[str, Style]:
         """Text of `width` cells, and its style."""
         palette = self.palette
         bare = palette.depth is Depth.NONE
+        if code & CHOSEN:
+            return self._chosen(code & ~CHOSEN, width)
         kind = code & ~STALE
         if kind == NOTHING:
             return " " * width, palette.text
@@ -129,6 +129,20 @@ class Look:
             text = mark + ("?" if code & STALE and width > 1 else "")
             return text.ljust(width), palette.gone
         return self._level(code & LEVEL, width, bool(code & HOT), bool(code & STALE))
+
+    def _chosen(self, code: int, width: int) -> tuple[str, Style]:
+        """The same cell with the mark of what is chosen; at one cell, another mark is reversed."""
+        palette, mark = self.palette, self.palette.chosen_mark
+        if code > LEVEL and width == 1:
+            text, style = self.picture(code, 1)
+            return text, style + Style(reverse=True)
+        if code > LEVEL:
+            text, style = self.picture(code, width - 1)
+            return (text[:-1] + mark + text[-1] if code & HOT else text + mark), style
+        if not code or not palette.depth.rgb:
+            return self._fill(code, width - 1) + mark, palette.strong
+        text = self._fill(code, width - 1) if self.levels.digits else " " * (width - 1)
+        return text + mark, palette.inked[self._colour(code)]
 
     def _level(self, level: int, width: int, hot: bool, stale: bool) -> tuple[str, Style]:
         palette = self.palette

@@ -12,6 +12,10 @@ burst
     fast samples of one port, 50 a second for 5 s, by its own node: `B` on the port's page.
 busiest
     the ports with the most of the metric in use, now.
+chosen ◉
+    one of the links, hosts or switches of the finding that the cursor was on last in a list of
+    findings, and on the strip the time it lasts; esc lets go. Where a cell is too small for two
+    marks, the other one is reversed.
 CNP
     congestion notification packet: a receiver of ECN-marked RDMA asks the sender to slow down;
     here, those handled.
@@ -55,6 +59,9 @@ event
     anything with a time on the strip: a finding opened, a node lost.
 evidence
     the numbers that a finding was judged by.
+expected
+    what a random hash would do: so many flows on so many links, and 19 times of 20 the busiest has
+    at most so many times the mean (p95). `┊` in the bars is the busiest link's p95.
 failed
     the node was never reached; the reason says why. It is tried again.
 finding
@@ -67,6 +74,8 @@ Gb/s
     thousand million bits per second, decimal, one direction.
 group
     the leaf or rack that a node is shown under.
+holds
+    tells its neighbour to stop sending: what waits for it is listed hop by hop below it.
 host
     a machine with GPUs; its ports are rails.
 hot ▲
@@ -127,8 +136,13 @@ probe
     the small program on the node that reads its counters; it leaves nothing behind.
 probe CPU
     the share of one core that the probe takes on its node.
+QP
+    queue pair: one end of an RDMA connection. `may be on it`: which link of a group it takes is a
+    secret of the switch's hash.
 queued
     waiting for its turn to be connected to.
+r
+    correlation of what a NIC sends with what a link carries, to 1: a hint at who is on it.
 rail
     the NIC of the same index in every host: r0, r1 … Collectives run along rails.
 RDMA only
@@ -153,6 +167,8 @@ scale
     the top is the most that was seen, and moves.
 spine
     a switch that joins the leaves.
+sport
+    UDP source port of an RDMA connection, from its two QP numbers: what hashes tell it apart by.
 stale ▒
     the last sample is older than three ticks: the last colour, dimmed, with its age in the row.
     `?` without colours.
@@ -181,6 +197,9 @@ util
     utilisation: bits per second over line rate, the greater of tx and rx.
 victim
     what suffers under a finding without being its cause.
+waterfall
+    the links of a finding over the last minutes: a row a link, a column a stretch of time, the
+    busiest second of each. `w` on the finding's page.
 without RDMA
     the port's bytes are those of the kernel's stack, which RDMA bypasses: the wire carries more.
 XOFF

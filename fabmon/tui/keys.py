@@ -11,6 +11,8 @@ CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
 STRIP = "strip"
+FINDING = "finding"
+WATERFALL = "waterfall"
 _LAST = ("help", "quit")
 ROOT = ("overview", "switches", "nodes", "findings", "matrix")
 
@@ -45,7 +47,13 @@ KEYS = (
         CURSOR,
         "open",
     ),
-    Key("back", "escape", "esc", "go back; at the top, clear the filter", label="back"),
+    Key(
+        "back",
+        "escape",
+        "esc",
+        "go back; at the top, let go of the finding, then clear the filter",
+        label="back",
+    ),
     Key("view('overview')", "1", "1", "overview: the heatmap of every link", title="Overview"),
     Key(
         "view('switches')",
@@ -77,7 +85,7 @@ KEYS = (
         "m",
         "metric of the cells: traffic, pause, XOFF, stall, ECN, CNPs, errors, drops",
         label="metric",
-        only=("overview",),
+        only=("overview", "waterfall"),
         title="Next metric",
     ),
     Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
@@ -157,7 +165,7 @@ KEYS = (
         "C",
         "digits in the cells",
         label="digits",
-        only=("overview", "matrix"),
+        only=("overview", "matrix", "waterfall"),
         title="Digits in the cells",
     ),
     Key("ramp", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
@@ -206,6 +214,16 @@ KEYS = (
     Key("app.step(10)", "shift+right,L", "L shift+→", "ten ticks on", STRIP),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
+    Key(
+        "waterfall",
+        "w",
+        "w",
+        "waterfall: its links over the last minutes, a row a link",
+        FINDING,
+        "waterfall",
+    ),
+    Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes across", WATERFALL, "closer"),
+    Key("zoom(1)", "minus", "-", "more minutes across", WATERFALL, "wider"),
 )
 MOUSE = (
     ("click", "select a cell or a line; again, open it"),
@@ -220,6 +238,8 @@ _TITLES = {
     OVERVIEW: "Overview",
     STRIP: "In the strip of time (tab goes there)",
     CHART: "Port",
+    FINDING: "Finding",
+    WATERFALL: "Waterfall",
 }
 
 

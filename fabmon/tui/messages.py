@@ -17,6 +17,15 @@ class Opened(Message):
         self.target = target
 
 
+class Pointed(Message):
+    """A person has put the cursor of a list on this."""
+
+    def __init__(self, target: Target) -> None:
+        """A node, a port, a finding or a fold."""
+        super().__init__()
+        self.target = target
+
+
 class BurstWanted(Message):
     """A person wants to see a port faster than the scenes come."""
 

@@ -122,6 +122,11 @@ class Palette:
     inked: tuple[Style, ...]
     glyphs: str
 
+    @property
+    def chosen_mark(self) -> str:
+        """What marks the links of the chosen finding, one cell wide."""
+        return "*" if self.depth is Depth.NONE else "◉"
+
 
 @lru_cache
 def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:

@@ -64,6 +64,9 @@ class Past(Protocol):
         """The tick so many after that of a time, or before it; the last one there is where there
         are fewer; None where there is none at all."""
 
+    def give_up(self) -> None:
+        """Whatever is being worked through is not wanted any more."""
+
     async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
         """The busiest link in so many parts of a time."""
 

@@ -147,20 +147,25 @@ class Player:
 
     def _do(self, doing: Coroutine[Any, Any, None]) -> None:
         self._stop()
-        self._doing = asyncio.create_task(self._guarded(doing))
+        self._doing = asyncio.create_task(self._guarded(self._and_settle(doing)))
 
     def _stop(self) -> None:
         if self._doing is not None:
             self._doing.cancel()
             self._doing = None
+        if self._past is not None:
+            self._past.give_up()
         self._stage.cursor.playing = False
+
+    async def _and_settle(self, doing: Coroutine[Any, Any, None]) -> None:
+        await doing
+        if self._past is not None and not self._stage.cursor.is_settled:
+            await asyncio.sleep(_SETTLE_AFTER_S)
+            await self._settle(self._past)
 
     async def _guarded(self, doing: Coroutine[Any, Any, None]) -> None:
         try:
             await doing
-            if self._past is not None and not self._stage.cursor.is_settled:
-                await asyncio.sleep(_SETTLE_AFTER_S)
-                await self._settle(self._past)
         except PastError as error:
             self._say(f"the recording cannot be read: {error}")
             self._repaint()

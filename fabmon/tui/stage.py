@@ -15,7 +15,8 @@ from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.moment import Floats
 from fabmon.recording.recorder import Status
 from fabmon.tui.captions import Captions
-from fabmon.tui.cells import Codes, Scale, encode, stale_ports
+from fabmon.tui.cells import CHOSEN, Codes, Scale, encode, stale_ports
+from fabmon.tui.chosen import Chosen, chosen
 from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.cursor import Cursor
 from fabmon.tui.filter import Index, Matched, Term, index, match, parse
@@ -50,7 +51,8 @@ class Stage:
     cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
     how long no scene has come, where that is worth saying; `ended` that none will. `mark` is a word
     that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
-    there; it is empty where nobody knows.
+    there; it is empty where nobody knows. `chosen_key` is the key of the finding whose links are
+    marked, empty for none.
     """
 
     title: str
@@ -66,6 +68,8 @@ class Stage:
     mark: str = ""
     captions: Captions = field(default_factory=Captions)
     nothing: Callable[[], str] = str
+    chosen_key: str = ""
+    _chosen: tuple[Fabric, Chosen] | None = None
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _told: tuple[Recorded | None, tuple[Event, ...]] = (None, ())
     _cables: tuple[Fabric, int] | None = None
@@ -127,7 +131,29 @@ class Stage:
         """[ports]: the codes of a scene's cells, in the metric `of`, or else in the one in use."""
         count = len(scene.moment.line_rate_bps)
         known = self._line_rate_bps[:count]
-        return encode(scene.moment, of or self.heat, levels, lit(scene), known)
+        codes = encode(scene.moment, of or self.heat, levels, lit(scene), known)
+        marked = self.chosen(scene)
+        if marked is not None:
+            codes[marked.rows] |= CHOSEN
+        return codes
+
+    def choose(self, key: str) -> None:
+        """Mark the links of the finding with this key in every view; of none when it is empty."""
+        self.chosen_key = key
+
+    def chosen(self, scene: Scene) -> Chosen | None:
+        """The chosen finding, as long as it is open; worked out anew when it or the fabric is."""
+        key, fabric = self.chosen_key, scene.moment.fabric
+        found = next((each for each in scene.findings if key and each.key == key), None)
+        if found is None:
+            return None
+        if (
+            self._chosen is None
+            or self._chosen[0] is not fabric
+            or self._chosen[1].finding is not found
+        ):
+            self._chosen = (fabric, chosen(found, fabric))
+        return self._chosen[1]
 
     def cables(self, fabric: Fabric) -> int:
         """How many cables are watched: two watched ends are one. Counted once for each fabric."""

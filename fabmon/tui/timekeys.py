@@ -200,8 +200,12 @@ class TimeKeys(App[None]):
         if isinstance(screen, FindingScreen):
             return screen.finding
         focused = screen.focused
-        if not isinstance(focused, LineView) or scene is None:
+        if scene is None:
             return None
+        chosen = self.stage.chosen(scene)
+        if not isinstance(focused, LineView):
+            return None if chosen is None else chosen.finding
         target = focused.selected
         key = target.key if isinstance(target, FindingTarget) else None
-        return next((each for each in scene.findings if each.key == key), None)
+        found = next((each for each in scene.findings if each.key == key), None)
+        return found or (None if chosen is None else chosen.finding)

@@ -127,4 +127,6 @@ def evidence(value: float | str, unit: str) -> str:
         return value
     if unit == "bps":
         return bits(value)
+    if unit == "/s":
+        return per_second(value)
     return f"{significant(value) if unit == '%' else whole(value)} {unit}".rstrip()

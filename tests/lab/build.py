@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.lab import login, netns, sshd, wiring
-from tests.lab.layout import CONSOLE, Layout
+from tests.lab import login, netns, sshd, wire, wiring
+from tests.lab.layout import CONSOLE, MGMT_PORT, Cable, End, Layout
 from tests.lab.registry import Record
 
 Server = subprocess.Popen[bytes]
@@ -21,7 +21,7 @@ _WORKERS = 4
 def build(layout: Layout, record: Record, rate_mbps: float, servers: list[Server]) -> None:
     """Make the namespaces of `record` into the fabric of `layout`.
 
-    Every sshd is added to `servers` as it starts, so that all are known if a later step fails.
+    What runs for it is added to `servers` as it starts, so that all is known if a later step fails.
     """
     prefix, directory = record.prefix, Path(record.directory)
     addresses = {node: layout.mgmt_address(node) for node in layout.nodes}
@@ -31,6 +31,8 @@ def build(layout: Layout, record: Record, rate_mbps: float, servers: list[Server
     everywhere = (CONSOLE, *layout.nodes)
     _each(everywhere, lambda node: netns.write_sysctls(prefix + node, wiring.SYSCTLS))
     netns.batch("ip", wiring.cable_lines(layout, prefix))
+    for cable in filter(layout.is_wire, layout.cables):
+        servers.append(wire.start(cable, prefix, rate_mbps))
     _each(everywhere, lambda n: netns.batch("ip", wiring.address_lines(layout, n), prefix + n))
     for node, address in addresses.items():
         servers.append(sshd.start(prefix + node, node, address, directory))
@@ -47,8 +49,23 @@ def hosts_text(layout: Layout, rate_mbps: float) -> str:
     for node in layout.nodes:
         role = " role=switch" if layout.role(node) == "switch" else ""
         address = layout.mgmt_address(node)
-        lines.append(f"{node} address={address} user={login.USER}{role} speed={rate_mbps:g}M")
+        speeds = _stated_speeds(layout, node, rate_mbps)
+        lines.append(f"{node} address={address} user={login.USER}{role} {speeds}")
     return "\n".join(lines) + "\n"
+
+
+def _stated_speeds(layout: Layout, node: str, rate_mbps: float) -> str:
+    """What the hosts file says of line rates: nothing of wires, whose rate the kernel knows."""
+    ends = [end for cable in layout.cables if layout.is_wire(cable) for end in _ends(cable)]
+    own = {end.port for end in ends if end.node == node}
+    if not own:
+        return f"speed={rate_mbps:g}M"
+    others = [MGMT_PORT, *(end.port for end, _ in layout.ends(node) if end.port not in own)]
+    return " ".join(f"speed.{port}={rate_mbps:g}M" for port in others)
+
+
+def _ends(cable: Cable) -> tuple[End, End]:
+    return cable.lower, cable.upper
 
 
 def install_routes(layout: Layout, prefix: str, down: wiring.Down) -> None:

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Sequence
 from types import FrameType, TracebackType
 
-from tests.lab import build, netns, patterns, registry, wiring
+from tests.lab import build, netns, patterns, registry, wire, wiring
 from tests.lab.hashing import FlowPath, PortFinder
 from tests.lab.layout import Layout
 from tests.lab.netns import LabError
@@ -32,7 +32,8 @@ _FIRST_DPORT = 5201
 class Lab(Nodes):
     """A fabric with `spines` x `leaves` and `hosts_per_leaf` hosts under each leaf.
 
-    `rate_mbps` is the line rate of every fabric port, in megabits per second and direction.
+    `rate_mbps` is the line rate of every fabric port, in megabits per second and direction. Hosts
+    have `rails` NICs each. `wires` are uplinks (`leaf1/up3`) whose line rate the kernel knows.
     """
 
     def __init__(
@@ -41,9 +42,11 @@ class Lab(Nodes):
         leaves: int = 2,
         hosts_per_leaf: int = 4,
         rate_mbps: float = 100,
+        rails: int = 1,
+        wires: frozenset[str] = frozenset(),
     ) -> None:
         """Plan a lab; entering it builds it."""
-        super().__init__(Layout(spines, leaves, hosts_per_leaf))
+        super().__init__(Layout(spines, leaves, hosts_per_leaf, rails, wires))
         self.rate_mbps = rate_mbps
         self._finder = PortFinder()
         self._dports = itertools.count(_FIRST_DPORT)
@@ -100,6 +103,13 @@ class Lab(Nodes):
     def set_rate(self, node: str, port: str, mbps: float) -> None:
         """Change the line rate of what `port` sends (not of what its far end sends to it)."""
         netns.batch("tc", [wiring.shaper_line(port, mbps)], self.ns(node))
+
+    def degrade(self, leaf: str, uplink: str, mbps: float) -> None:
+        """Have both ends of a wire run at another line rate, as the kernel knows."""
+        own, far = next(ends for ends in self.layout.ends(leaf) if ends[0].port == uplink)
+        for end in (own, far):
+            self.set_rate(end.node, end.port, mbps)
+            wire.set_speed(self.ns(end.node), end.port, mbps)
 
     def set_hash_seed(self, node: str, seed: int) -> None:
         """Change the ECMP hash of a switch: flows move, collisions come and go. 0 = the default."""

@@ -31,12 +31,13 @@ class FlowPath:
     src: str
     dst: str
     dport: int
+    protocol: str = "udp"
 
     def query(self, sports: Sequence[int]) -> list[str]:
         """The port of the leaf that the kernel says each client port leads to."""
         lines = [
             f"route get {self.dst} from {self.src} iif {self.in_port}"
-            f" ipproto udp sport {sport} dport {self.dport}"
+            f" ipproto {self.protocol} sport {sport} dport {self.dport}"
             for sport in sports
         ]
         ports = _ROUTE.findall(netns.batch("ip", lines, self.leaf_ns))

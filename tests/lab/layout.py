@@ -4,7 +4,7 @@ Pure values; nothing here touches the machine. The plan of addresses:
 
 ==============  ===================================================================
 10.99.0.0/16    management: console 10.99.0.1, then every node in order
-10.1.L.0/24     hosts of leaf L, a /31 for each host port (even = leaf, odd = host)
+10.1.L.0/24     hosts of leaf L, a /31 for each of their NICs (even = leaf, odd = host)
 10.2.L.0/24     uplinks of leaf L, a /31 for each spine (even = leaf, odd = spine)
 ==============  ===================================================================
 """
@@ -17,7 +17,6 @@ from functools import cached_property
 CONSOLE = "console"
 CONSOLE_ADDRESS = "10.99.0.1"
 MGMT_PORT = "mgmt0"
-HOST_PORT = "eth0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +38,24 @@ class Cable:
 
 @dataclass(frozen=True)
 class Layout:
-    """A leaf-spine fabric; every leaf is cabled once to every spine."""
+    """A leaf-spine fabric; every leaf is cabled once to every spine, and to every NIC of its hosts.
+
+    `wires` are the uplinks (`leaf1/up3`) whose line rate the kernel knows; see `tests.lab.wire`.
+    """
 
     spine_count: int = 4
     leaf_count: int = 2
     hosts_per_leaf: int = 4
+    rails: int = 1
+    wires: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse a shape that the address plan cannot number."""
-        for name in ("spine_count", "leaf_count", "hosts_per_leaf"):
+        for name in ("spine_count", "leaf_count", "hosts_per_leaf", "rails"):
             if not 1 <= getattr(self, name) <= 100:
                 raise ValueError(f"{name} must be 1 to 100, not {getattr(self, name)}")
+        if self.hosts_per_leaf * self.rails > 127:
+            raise ValueError("a leaf takes 127 NICs at most")
 
     @cached_property
     def spines(self) -> tuple[str, ...]:
@@ -76,9 +82,10 @@ class Layout:
         """Every cable of the fabric (management is not part of it)."""
         cables = []
         for leaf_n, leaf in enumerate(self.leaves, 1):
-            for n, host in enumerate(self.hosts_of(leaf), 1):
+            nics = [(host, rail) for host in self.hosts_of(leaf) for rail in range(self.rails)]
+            for n, (host, rail) in enumerate(nics, 1):
                 net = f"10.1.{leaf_n}"
-                lower = End(host, HOST_PORT, f"{net}.{2 * n + 1}")
+                lower = End(host, f"eth{rail}", f"{net}.{2 * n + 1}")
                 cables.append(Cable(lower, End(leaf, f"down{n}", f"{net}.{2 * n}")))
             for n, spine in enumerate(self.spines, 1):
                 net = f"10.2.{leaf_n}"
@@ -126,10 +133,14 @@ class Layout:
                 pairs.append((cable.upper, cable.lower))
         return tuple(pairs)
 
-    def fabric_address(self, host: str) -> str:
-        """The address of a host's eth0, where its traffic goes."""
-        return self.ends(host)[0][0].address
+    def fabric_address(self, host: str, rail: int = 0) -> str:
+        """The address of a host's NIC, where its traffic goes."""
+        return self.ends(host)[rail][0].address
 
-    def port_to(self, leaf: str, host: str) -> str:
-        """The port of `leaf` that `host` is cabled to."""
-        return f"down{self.hosts_of(leaf).index(host) + 1}"
+    def port_to(self, leaf: str, host: str, rail: int = 0) -> str:
+        """The port of `leaf` that a NIC of `host` is cabled to."""
+        return f"down{self.hosts_of(leaf).index(host) * self.rails + rail + 1}"
+
+    def is_wire(self, cable: Cable) -> bool:
+        """Whether the kernel knows the line rate of a cable."""
+        return f"{cable.lower.node}/{cable.lower.port}" in self.wires

@@ -48,9 +48,11 @@ def namespace_lines(layout: Layout, prefix: str) -> list[str]:
 
 
 def cable_lines(layout: Layout, prefix: str) -> list[str]:
-    """Make every cable, fabric and management, straight into the namespaces."""
+    """Make every cable but the wires, fabric and management, straight into the namespaces."""
     lines = []
     for cable in layout.cables:
+        if layout.is_wire(cable):
+            continue
         a, b = cable.lower, cable.upper
         lines.append(_veth(prefix + a.node, a.port, prefix + b.node, b.port))
     for node in layout.nodes:
@@ -87,10 +89,13 @@ def route_lines(layout: Layout, node: str, down: Down = ()) -> list[str]:
     kernel takes no nexthop without a carrier.
     """
     if node in layout.hosts:
-        own, far = layout.ends(node)[0]
-        # On link only by its /31: the default goes through the leaf, for every other host.
-        gone = _is_down(own.node, own.port, far.node, far.port, down)
-        return [] if gone else [f"route replace 10.0.0.0/8 via {far.address} dev {own.port}"]
+        # On link only by its /31: the default goes through the leaf, for every other host. Of
+        # several NICs the first is preferred; who is bound to another's goes by that one.
+        return [
+            f"route replace 10.0.0.0/8 via {far.address} dev {own.port} metric {metric}"
+            for metric, (own, far) in enumerate(layout.ends(node))
+            if not _is_down(own.node, own.port, far.node, far.port, down)
+        ]
     if node in layout.spines:
         return [
             f"route replace {layout.prefix(far.node)} via {far.address} dev {own.port}"

@@ -50,6 +50,8 @@ def scenario(seed: int, visible: str = "all") -> Scenario:
     rng = np.random.default_rng([seed, 11 if visible == "all" else 12])
     for _ in range(50):
         drawn = _draw(rng, seed, visible)
+        if visible == "hosts" and not seed % 2:
+            drawn = _with_lldp(drawn)
         try:
             World(drawn)
         except ScenarioError:
@@ -65,6 +67,12 @@ def healthy(seed: int) -> Scenario:
     return Scenario(
         seed=seed, topology=msgspec.structs.replace(topology, hosts=16, rails=4), job=_jobs(rng, 16)
     )
+
+
+def _with_lldp(drawn: Scenario) -> Scenario:
+    """The same, and the hosts know which leaf they are behind."""
+    topology = msgspec.structs.replace(drawn.topology, lldp=True)
+    return msgspec.structs.replace(drawn, topology=topology)
 
 
 def _draw(rng: np.random.Generator, seed: int, visible: str) -> Scenario:

@@ -44,6 +44,8 @@ class Expected:
     truth: Truth | None = None
     episode: Episode | None = None
     found: list[Said] = field(default_factory=list)
+    found_s: int | None = None
+    """When it was told; None where what was open already told of it."""
 
 
 @dataclass
@@ -94,6 +96,8 @@ def _scripted(played: Played) -> Iterator[Expected]:
             full = [s for s in played.full_leaves.get(truth.subject, []) if s <= until + 1]
             shows = len(full)
             onset = max(onset, min(full, default=onset + 1) - 1)
+        if truth.cause == "straggler" and len(list(_runs(played.waits, 1))) < 2:
+            shows = 0  # late once: that may happen to anybody
         must = shows >= _LASTS_S and _can_be_seen(truth, played)
         yield Expected(truth.cause, truth.subject, onset, until, must, truth)
 
@@ -120,7 +124,7 @@ def _collisions(played: Played) -> Iterator[Expected]:
     """One for each time that a link collides, without a break that is long."""
     blamed = [t for t in played.truths if t.cause not in (COLLISION, "incast", "straggler")]
     for port, episode in played.episodes.items():
-        for run in _runs(episode.may):
+        for run in _runs(episode.may, _AGAIN_S):
             inside = [s for s in episode.must if run[0] <= s <= run[-1]]
             must = len(inside) >= _LASTS_S and not any(
                 _explains(truth, port, run, played) for truth in blamed
@@ -130,10 +134,11 @@ def _collisions(played: Played) -> Iterator[Expected]:
             yield Expected(COLLISION, port, onset, float(run[-1]), must, episode=part)
 
 
-def _runs(seconds: list[int]) -> Iterator[list[int]]:
+def _runs(seconds: list[int], apart_s: int) -> Iterator[list[int]]:
+    """Seconds that follow each other, no more than so far apart."""
     run: list[int] = []
     for second in seconds:
-        if run and second - run[-1] > _AGAIN_S:
+        if run and second - run[-1] > apart_s:
             yield run
             run = []
         run.append(second)
@@ -162,7 +167,7 @@ def _accept(said: Said, expected: list[Expected], played: Played) -> bool:
     right = [each for each in expected if _fits(said, each, played, from_hosts)]
     if from_hosts:
         for each in right:
-            each.found.append(said)
+            _find(each, said, said.second)
         return bool(right)
     # The must first: what is gray is no excuse to miss it.
     right.sort(key=lambda each: (not each.must, bool(each.found)))
@@ -170,7 +175,7 @@ def _accept(said: Said, expected: list[Expected], played: Played) -> bool:
         again = [s for s in each.found if s.until is None or s.until + _TWICE_S > said.second]
         if again and each.truth is not None:
             continue
-        each.found.append(said)
+        _find(each, said, said.second)
         return True
     if said.cause == "pause_victim":  # true as far as it goes, where there is a queue at all
         near = range(said.second - WINDOW, said.second + 1)
@@ -179,7 +184,8 @@ def _accept(said: Said, expected: list[Expected], played: Played) -> bool:
 
 
 def _find_inside(each: Expected, played: Played) -> None:
-    """A link that is as full as the one that feeds it is told inside that one's finding."""
+    """A finding may be open still from the last time that the link collided; a link that is as full
+    as the one that feeds it is told inside that one's finding."""
     if played.scenario.topology.visible == "hosts":
         _find_later(each, played)
         return
@@ -187,7 +193,7 @@ def _find_inside(each: Expected, played: Played) -> None:
     for said in played.said:
         until = played.seconds if said.until is None else said.until
         overlaps = said.second <= each.until_s and until >= each.onset_s
-        if said.cause == COLLISION and overlaps and ends & said.victims:
+        if said.cause == COLLISION and overlaps and ends & {said.subject, *said.victims}:
             each.found.append(said)
             return
 
@@ -199,8 +205,14 @@ def _find_later(each: Expected, played: Played) -> None:
         for second, lit in said.later.items():
             while_true = each.onset_s <= second <= each.until_s
             if said.cause == COLLISION and while_true and senders & set(lit):
-                each.found.append(said)
+                _find(each, said, second)
                 return
+
+
+def _find(each: Expected, said: Said, second: int) -> None:
+    if not each.found:
+        each.found_s = second
+    each.found.append(said)
 
 
 def _fits(said: Said, each: Expected, played: Played, from_hosts: bool) -> bool:
@@ -224,13 +236,40 @@ def _fits(said: Said, each: Expected, played: Played, from_hosts: bool) -> bool:
 def _names_its_senders(said: Said, each: Expected, played: Played) -> bool:
     """Whether it names some whose flows cross the link, and mostly such as cross some hot link."""
     guilty = set[str]()
+    hot = set[str]()
     for port, episode in played.episodes.items():
         if any(said.second - _BEFORE_S <= s <= said.second + _AFTER_S for s in episode.may):
             guilty |= played.crossing.get(port, set())
+            hot.add(port)
     named = set(said.ports)
-    return bool(named & played.crossing.get(each.place, set())) and (
-        len(named & guilty) >= 0.5 * len(named)
+    return (
+        _is_the_leaf(said, hot, played)
+        and bool(named & played.crossing.get(each.place, set()))
+        and (len(named & guilty) >= 0.5 * len(named))
     )
+
+
+def _is_the_leaf(said: Said, hot: set[str], played: Played) -> bool:
+    """Whether a hot link leaves, or enters, the leaf that the finding names, if it names one."""
+    out, into = leaves_named(said)
+    if not out and not into:
+        return True
+    return any(
+        (out and port.startswith(f"{out}/")) or (into and played.peer[port].startswith(f"{into}/"))
+        for port in hot
+    )
+
+
+def leaves_named(said: Said) -> tuple[str, str]:
+    """The leaf that a link is said to leave, and the one that it is said to enter; else empty."""
+    if " to " in said.subject:
+        out, into = said.subject.split(" to ")
+        return out, into
+    if said.subject.startswith("uplinks of "):
+        return said.subject.removeprefix("uplinks of "), ""
+    if said.subject.startswith("links into "):
+        return "", said.subject.removeprefix("links into ")
+    return "", ""
 
 
 def _is_there(said: Said, truth: Truth, played: Played) -> bool:

@@ -13,6 +13,7 @@ from fabmon.cli.config import load
 from fabmon.fabric.moment import Moment
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
+from fabmon.feeds.demo.training import Phase
 from fabmon.feeds.demo.truth import Truth
 from fabmon.feeds.demo.world import Moved
 from fabmon.history.history import History
@@ -48,6 +49,8 @@ class Played:
     episodes: dict[str, Episode] = field(default_factory=dict)
     crossing: dict[str, set[str]] = field(default_factory=dict)
     queued: dict[str, set[int]] = field(default_factory=dict)
+    waits: list[int] = field(default_factory=list)
+    """The seconds at whose end a job waited for a straggler."""
     full_leaves: dict[str, list[int]] = field(default_factory=dict)
     crossing_flows: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each leaf: senders that have a flow to another leaf, and uplinks."""
@@ -72,6 +75,8 @@ def play(scenario: Scenario, seconds: int) -> Played:
         moved = advance(seconds)
         if seconds:
             queues.see(now, moved)
+            if any(training.phase is Phase.WAIT for training in world.trainings):
+                played.waits.append(now)
             if scenario.fault or queues.episodes:
                 for port in set(queues.episodes) - set(crossing):
                     crossing[port] = queues.crossing(port)

@@ -17,6 +17,7 @@ from collectors.catalog import CATALOG
 from fabmon.analysis.condition import Evidence
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
+from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import (
     DOWNLINK,
@@ -34,6 +35,7 @@ from fabmon.fabric.model import (
     Shape,
 )
 from fabmon.fabric.moment import HEAT, Floats, Moment
+from fabmon.fabric.queue_pairs import QueuePairs
 from fabmon.fabric.tick import NodeState, NodeStatus
 
 START_NS = 1_795_270_000_000_000_000
@@ -189,7 +191,7 @@ class World:
     carrier; `quiet` are nodes that fell silent, and when; `failed` were never reached, and why.
     `gap` are ticks of which nothing is known. `broken` names counters that no port has. `stuck`
     are rows whose `ib_tx_wait` sticks at its maximum; `paused` those that priority 3 was paused on,
-    and the share of time.
+    and the share of time. `told` are the queue pairs that nodes tell.
     """
 
     fabric: Fabric = field(default_factory=fabric)
@@ -204,6 +206,12 @@ class World:
     notices: tuple[tuple[str, Notice], ...] = ()
     stuck: tuple[int, ...] = ()
     paused: tuple[tuple[int, float], ...] = ()
+    told: tuple[tuple[str, QueuePairs], ...] = ()
+
+    @cached_property
+    def connections(self) -> Connections:
+        """Who talks to whom."""
+        return Connections(self.fabric, dict(self.told))
 
     @cached_property
     def _jitter(self) -> Floats:
@@ -357,6 +365,7 @@ class World:
             age_s=ages,
             saturated=np.zeros(ports, dtype=np.bool_),
             past=self,
+            connections=self.connections,
             stuck=np.array(
                 [row * len(columns) + columns["ib_tx_wait"] for row in self.stuck], np.intp
             ),

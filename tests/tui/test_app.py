@@ -11,6 +11,8 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
+from fabmon.tui.screens.finding import FindingScreen
+from fabmon.tui.screens.waterfall import WaterfallScreen
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lineview import LineView
 from tests.tui.running import running
@@ -83,7 +85,7 @@ async def test_a_finding_opens_and_its_ports_open_from_there() -> None:
     async with running(COLLISION) as run:
         await run.press("tab", "enter")
         assert run.view == "finding"
-        assert "8 equal-cost links" in run.text
+        assert "leaf1 → spines, 8 links" in run.text
         await run.press("enter")
         assert run.view == "port"
         assert "leaf1/swp37 up5" in run.lines[1]
@@ -398,7 +400,8 @@ async def test_new_findings_are_toasted_in_one_line() -> None:
 async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")
-        targets = (run.app, run.app.screen, run.app.screen.query_one(LineView))
+        lines = run.app.screen.query_one(LineView)
+        targets = (run.app, run.app.screen, lines, FindingScreen, WaterfallScreen)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
             assert any(hasattr(target, f"action_{name}") for target in targets), key

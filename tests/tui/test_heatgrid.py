@@ -8,7 +8,7 @@ from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from fabmon.tui.cells import ABSENT, DOWN, HOT, NOTHING, STALE, UNRATED, Codes, Look, scale
+from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, UNRATED, Codes, Look, scale
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
@@ -20,7 +20,7 @@ def look(depth: Depth = Depth.TRUECOLOR, digits: bool = False) -> Look:
     return Look(palette(depth), scale(heat("util"), depth, digits))
 
 
-GRID = (4, 10)
+GRID = (6, 10)
 """Rows and columns of `states`."""
 
 
@@ -36,12 +36,19 @@ class GridApp(App[None]):
 
 
 def states(shown: Look) -> Codes:
-    """A row of rising levels, then the same hot, then stale, then the specials."""
+    """A row of rising levels, then the same hot, then stale, then the specials; then chosen."""
     top = len(shown.levels.edges)
     line = [round(step / 9 * top) for step in range(10)]
     specials = [ABSENT, ABSENT | STALE, DOWN, DOWN | STALE, UNRATED, NOTHING, 0, 0, 0, 0]
     return np.array(
-        [line, [code | HOT for code in line], [code | STALE for code in line], specials],
+        [
+            line,
+            [code | HOT for code in line],
+            [code | STALE for code in line],
+            specials,
+            [code | CHOSEN for code in line],
+            [code | CHOSEN for code in (*specials[:5], line[4] | HOT, line[4] | STALE, 0, 0, 0)],
+        ],
         dtype=np.uint16,
     )
 
@@ -51,8 +58,8 @@ def described(style: Style | None) -> str:
         return "-"
     colour = style.color.name if style.color else "-"
     paper = style.bgcolor.name if style.bgcolor else "-"
-    bold, dim = "bold" if style.bold else "", "dim" if style.dim else ""
-    return " ".join(part for part in (colour, "on", paper, bold, dim) if part)
+    ways = {"bold": style.bold, "dim": style.dim, "reverse": style.reverse}
+    return " ".join([colour, "on", paper, *(way for way, is_on in ways.items() if is_on)])
 
 
 @pytest.mark.parametrize("depth", list(Depth))

@@ -20,7 +20,7 @@ def test_the_page_about_keys_is_made_from_the_keys() -> None:
 
 
 def test_no_key_means_two_things_in_one_place() -> None:
-    for where in (keys.OVERVIEW, keys.CHART):
+    for where in (keys.OVERVIEW, keys.CHART, keys.FINDING, keys.WATERFALL):
         scopes = {where, keys.CURSOR, keys.EVERYWHERE}
         used = Counter(
             part for key in keys.KEYS if key.where in scopes for part in key.keys.split(",")
@@ -34,7 +34,16 @@ def test_keys_that_terminals_and_tmux_take_are_left_alone() -> None:
 
 
 def test_help_of_every_view() -> None:
-    for view in ("overview", "switches", "nodes", "findings", "node", "port", "finding"):
+    for view in (
+        "overview",
+        "switches",
+        "nodes",
+        "findings",
+        "node",
+        "port",
+        "finding",
+        "waterfall",
+    ):
         lines = text.page(view, 78, palette(Depth.NONE))
         assert all(len(line.text) <= 78 for line in lines)
         golden.check(f"help-page-{view}", "\n".join(line.text for line in lines))
@@ -53,7 +62,7 @@ def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
     words = " ".join([*GLOSSARY, *GLOSSARY.values()])
     for heat in HEATS:
         assert heat.name.lower() in words.lower()
-    heads = {word.rpartition(" ")[0] if word[-1] in "▲✖·▒?❚◆■●▶" else word for word in GLOSSARY}
+    heads = {word.rpartition(" ")[0] if word[-1] in "▲✖·▒?❚◆■●▶◉" else word for word in GLOSSARY}
     wanted = """queued connecting starting stale lost failed hot down rail uplink PFC ECN CNP ECMP
         absent tick probe peer busiest spine leaf PAUSED LIVE GB/s Gb/s max/mean unrated gap
         downlink engine scale sure bookmark REC REPLAY END then"""

@@ -140,6 +140,7 @@ def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
         (["--host", "gpu[1-"], "gpu[1-"),
         (["--dp", "8"], "--dp tells of a model: add --model-params"),
         (["--model-params", "70B"], "--model-params needs --dp"),
+        (["demo", "--dp", "8"], "--dp tells of a model: add --model-params"),
         (["--model-params", "many", "--dp", "8"], "a number of parameters, as in 70e9 or 70B"),
         (["--host", "-oProxyCommand=x"], "--host:1:15: '=' cannot be in a node set"),
     ],

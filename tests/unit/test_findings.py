@@ -78,6 +78,20 @@ def test_even_load_is_silent_however_high() -> None:
     assert house.changes == []
 
 
+def test_uplinks_as_fast_as_the_hosts_below_are_not_oversubscribed_by_a_management_port() -> None:
+    house = House(management=1)
+    house.uplinks(0.97, 0.96, 0.96, 0.97)
+    house.seconds(30)
+    assert house.changes == []
+
+
+def test_a_link_that_is_busy_and_not_full_is_silent_where_no_queue_can_be_seen() -> None:
+    house = House()
+    house.uplinks(0.86, 0.1, 0.1, 0.1)
+    house.seconds(30)
+    assert house.changes == []
+
+
 def test_a_full_group_is_not_a_collision() -> None:
     house = House()
     house.uplinks(0.99, 0.75, 0.80, 0.85)

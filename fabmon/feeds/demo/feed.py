@@ -15,6 +15,7 @@ from fabmon.feeds.demo.bank import Bank
 from fabmon.feeds.demo.counters import Counters
 from fabmon.feeds.demo.nodes import Introductions
 from fabmon.feeds.demo.scenario import Scenario
+from fabmon.feeds.demo.talk import Owner, Talk
 from fabmon.feeds.demo.truth import Truth
 from fabmon.feeds.demo.world import World
 
@@ -54,6 +55,7 @@ class DemoFeed:
         self._closed = asyncio.Event()
         self._seq = 0
         self._hellos: dict[str, object] = {}
+        self._talk: tuple[object, Talk] | None = None
         self._silent_since: dict[int, int] = {}
         self._boots: dict[str, int] = {}
         self._crashed: set[int] = set()
@@ -184,13 +186,25 @@ class DemoFeed:
         odd |= {plant.node_of(int(port)) for port in conditions.pcie.nonzero()[0]}
         told = []
         silent = {plant.host_names[host] for host in conditions.silent}
-        for name in self._introductions.names:
-            facts = (name in odd, self._boots.get(name, 0))
+        talk = self._talk_now()
+        marks = [talk.mark(host) for host in range(plant.hosts)]
+        for place, name in enumerate(self._introductions.names):
+            mark = marks[place] if place < plant.hosts else 0
+            facts = (name in odd, self._boots.get(name, 0), mark)
             if name in silent or self._hellos.get(name) == facts:
                 continue
             self._hellos[name] = facts
-            told.append((name, self._introductions.hello(name, conditions, facts[1])))
+            told.append((name, self._introductions.hello(name, conditions, facts[1], talk)))
         return tuple(told)
+
+    def _talk_now(self) -> Talk:
+        """Who is connected, made anew when jobs or the flows of faults come and go."""
+        connected = self.world.connected
+        key = tuple((job, id(flows)) for job, flows in connected)
+        if self._talk is None or self._talk[0] != key:
+            parts = [(flows, _owner(job)) for job, flows in connected]
+            self._talk = (key, Talk(self.world.plant, parts))
+        return self._talk[1]
 
     def _frames(self, time_ns: int) -> tuple[tuple[str, Frame], ...]:
         plant, counters, seq = self.world.plant, self._counters, self._seq
@@ -198,18 +212,26 @@ class DemoFeed:
         mono_ns = int((seq + 1) * self._interval_s * 1e9)
         frames: list[tuple[str, Frame]] = []
 
-        def add(names: list[str], banks: list[Bank], quiet: set[int]) -> None:
+        def add(names: list[str], banks: list[Bank], quiet: set[int], facts: int) -> None:
             blocks = [bank.rows(seq, mono_ns) for bank in banks]
             probe: list[int | None] = [mono_ns, _PROBE_US * seq, _PROBE_BYTES, 120]
+            still: list[list[int | None] | None] = [None] * (facts + plant.topology.lldp)
             for number, name in enumerate(names):
                 if number in quiet:
                     continue
                 said = [None if rows is None else rows[number] for rows in blocks]
-                routes: list[int | None] | None = None
-                frames.append((name, Frame(seq, time_ns, mono_ns, [*said, routes, probe])))
+                frames.append((name, Frame(seq, time_ns, mono_ns, [*said, *still, probe])))
 
-        add(plant.host_names, counters.hosts, silent)
+        # Routes, neighbours and the queue pairs of hosts do not tick.
+        add(plant.host_names, counters.hosts, silent, 2)
         if plant.topology.visible == "all":
-            add(plant.leaf_names, counters.leaves, set())
-            add(plant.spine_names, counters.spines, set())
+            add(plant.leaf_names, counters.leaves, set(), 1)
+            add(plant.spine_names, counters.spines, set(), 1)
         return tuple(frames)
+
+
+def _owner(job: int | None) -> Owner:
+    """The process on a host that the flows of a job belong to, or those of a fault."""
+    if job is None:
+        return {"comm": "ib_write_bw", "pid": 52_000}
+    return {"comm": "python3", "pid": 41_000 + 100 * job, "job": str(8801 + job)}

@@ -1,7 +1,7 @@
 """Flows: who sends to whom, how much of its group's rate, and under which 5-tuple.
 
 RoCE flows of two NICs differ in the UDP source port alone, which follows from the queue pair
-numbers of both ends (Linux include/rdma/ib_verbs.h, rdma_flow_label_to_udp_sport).
+numbers of both ends.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.sport import roce_source_port
 from fabmon.feeds.demo.plant import Plant
 from fabmon.feeds.demo.scenario import Job, ScenarioError
 
@@ -25,14 +26,21 @@ _MOST_FLOWS = 200_000
 class Flows:
     """One element a flow. `src` and `dst` are NICs, `group` is what moves in step.
 
-    `weight` is the flow's rate over its group's, which is that of one NIC of the group.
+    `weight` is the flow's rate over its group's, which is that of one NIC of the group. `lqpn` is
+    the queue pair at `src`, `rqpn` the one at `dst`.
     """
 
     src: Indices
     dst: Indices
     group: Indices
     weight: Floats
-    sport: NDArray[np.int64]
+    lqpn: NDArray[np.int64]
+    rqpn: NDArray[np.int64]
+
+    @property
+    def sport(self) -> NDArray[np.int64]:
+        """UDP source ports."""
+        return roce_source_port(self.lqpn, self.rqpn)
 
     def __len__(self) -> int:
         return len(self.src)
@@ -42,20 +50,8 @@ class Flows:
         """All of them, one after the other."""
         if not parts:
             none = np.empty(0, np.intp)
-            return cls(none, none, none, np.empty(0), np.empty(0, np.int64))
+            return cls(none, none, none, np.empty(0), *np.empty((2, 0), np.int64))
         return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
-
-
-def roce_source_port(
-    local_qpn: NDArray[np.int64], remote_qpn: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """UDP source ports of connected queue pairs; the same in both directions."""
-    v = local_qpn * remote_qpn
-    v ^= v >> 20
-    v ^= v >> 40
-    label = v & 0xFFFFF
-    port: NDArray[np.int64] = ((label & 0x3FFF) ^ ((label & 0xFC000) >> 14)) | 0xC000
-    return port
 
 
 def flows_of(
@@ -84,7 +80,7 @@ def background(
     """Flows between these NICs, with queue pairs drawn by lot."""
     qpn = rng.integers(64, 1 << 18, (2, len(src)))
     groups = np.broadcast_to(np.asarray(group, np.intp), len(src)).copy()
-    return Flows(src, dst, groups, weight, roce_source_port(qpn[0], qpn[1]))
+    return Flows(src, dst, groups, weight, qpn[0], qpn[1])
 
 
 def share_of_payload(job: Job, hosts: int) -> float:

@@ -18,6 +18,7 @@ from fabmon.feeds.demo.bank import Bank, kind_of
 from fabmon.feeds.demo.conditions import Conditions
 from fabmon.feeds.demo.counters import PRIORITY, Counters
 from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.talk import Talk
 
 PROBE = ("probe_cpu_us", "probe_rss_bytes", "probe_late_us")
 _PCIE = {"pcie_speed_gtps": 32.0, "pcie_max_speed_gtps": 32.0, "pcie_max_width": 16}
@@ -45,7 +46,7 @@ class Introductions:
             for number, name in enumerate(self.names)
         ]
 
-    def hello(self, name: str, conditions: Conditions, boot: int) -> Hello:
+    def hello(self, name: str, conditions: Conditions, boot: int, talk: Talk) -> Hello:
         """What a node says; `boot` counts how often it has started."""
         plant = self._plant
         kind, number = plant.find_node(name)
@@ -64,12 +65,17 @@ class Introductions:
         }[kind]
         ports = range(first, first + count)
         blocks = [self._block(bank, ports, conditions) for bank in banks]
+        if kind == "host":
+            blocks.append(talk.block(number))
         routes = [
             *self._groups(kind, number),
             *self._neighbours(ports, conditions.rules.peer),
             *self._addresses(ports),
         ]
         blocks.append(BlockInfo("routes", 10, tuple(routes)))
+        if plant.topology.lldp:
+            heard = tuple(self._lldp(ports, conditions.rules.peer))
+            blocks.append(BlockInfo("lldp", 10, heard))
         blocks.append(BlockInfo("probe", 1, (ObjectInfo("probe", "node", None, {}, PROBE),)))
         used = sorted({metric for bank in banks for metric in bank.metrics} | set(PROBE))
         return Hello(
@@ -154,6 +160,15 @@ class Introductions:
             other, dev = int(peer[port]), self._netdev(port)
             info = {"dev": dev, "ip": _ip(other), "mac": _mac(other)}
             yield ObjectInfo(f"neighbour/{dev}/{_ip(other)}", "neighbour", None, info, ())
+
+    def _lldp(self, ports: Sequence[int], peer: NDArray[np.intp]) -> Iterator[ObjectInfo]:
+        for port in ports:
+            dev, other = self._netdev(port), int(peer[port])
+            far = {
+                "peer_node": self._plant.node_of(other),
+                "peer_port": self._plant.port_name(other),
+            }
+            yield ObjectInfo(f"lldp/{dev}/1", "neighbour", None, {"dev": dev, **far}, ())
 
     def _addresses(self, ports: Sequence[int]) -> Iterator[ObjectInfo]:
         for port in ports:

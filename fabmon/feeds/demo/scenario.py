@@ -53,7 +53,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `hosts_per_leaf` hosts. `fat-tree`: as leaf-spine, but InfiniBand. `oversubscription` is what a
     leaf's hosts can send over what its uplinks carry. `routing`: `hash` of the 5-tuple (ECMP),
     `spray` over all paths alike (adaptive routing), `static` by destination (InfiniBand's tables).
-    Without `ecn` nothing but pause slows a sender. `visible`: `all`, or the `hosts` alone.
+    Without `ecn` nothing but pause slows a sender. `visible`: `all`, or the `hosts` alone; with
+    `lldp` these know which leaf each of their NICs is cabled to.
     """
 
     kind: Literal["leaf-spine", "rail", "fat-tree"] = "leaf-spine"
@@ -68,6 +69,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     routing: Literal["", "hash", "spray", "static"] = ""
     ecn: bool = True
     visible: Literal["all", "hosts"] = "all"
+    lldp: bool = False
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from fabmon.feeds.demo.conditions import Conditions
 from fabmon.feeds.demo.congestion import Regime, Traffic
-from fabmon.feeds.demo.faults import Ground, Planned, plan
+from fabmon.feeds.demo.faults import plan
 from fabmon.feeds.demo.flows import Flows, flows_of, placed
+from fabmon.feeds.demo.ground import Ground, Planned
 from fabmon.feeds.demo.plant import Plant
 from fabmon.feeds.demo.routing import Router
-from fabmon.feeds.demo.scenario import Scenario
+from fabmon.feeds.demo.scenario import Job, Scenario
 from fabmon.feeds.demo.training import Phase, Training
 from fabmon.feeds.demo.truth import Truth
 
@@ -96,6 +97,16 @@ class World:
         return Flows.joined(self._job_flows)
 
     @property
+    def connected(self) -> list[tuple[int | None, Flows]]:
+        """The flows whose queue pairs exist now, by the number of their job; None of faults."""
+        running = [
+            (number, flows)
+            for number, flows in enumerate(self._job_flows)
+            if _is_on(self.scenario.job[number], self.now_s)
+        ]
+        return [*running, *((None, flows) for flows, _ in self.conditions.extra)]
+
+    @property
     def truth(self) -> tuple[Truth, ...]:
         """All that is, was or will be wrong."""
         return tuple(
@@ -167,7 +178,7 @@ class World:
             shares = conditions.rail_shares.get(number)
             if shares is not None:
                 weight = flows.weight * shares[flows.src % self.plant.rails]
-                flows = Flows(flows.src, flows.dst, flows.group, weight, flows.sport)
+                flows = replace(flows, weight=weight)
             parts.append(flows)
         for number, flows in enumerate(list(parts)):
             late = conditions.late.get(number)
@@ -179,9 +190,7 @@ class World:
         absolute = [False] * len(wants)
         for flows, rates in conditions.extra:
             first = len(wants)
-            parts.append(
-                Flows(flows.src, flows.dst, flows.group + first, flows.weight, flows.sport)
-            )
+            parts.append(replace(flows, group=flows.group + first))
             wants += rates.tolist()
             absolute += [True] * len(rates)
         joined = Flows.joined(parts)
@@ -242,15 +251,20 @@ class World:
         return bool((used > _SEEN_SHARE).any())
 
 
+def _is_on(job: Job, now_s: float) -> bool:
+    """Whether a job has its connections: from its start to its end."""
+    return job.start <= now_s and (job.stop is None or now_s < job.stop)
+
+
 def _some(flows: Flows, which: NDArray[np.bool_], group: int) -> Flows:
     """Some of the flows, as another group."""
-    count = int(which.sum())
     return Flows(
         flows.src[which],
         flows.dst[which],
-        np.full(count, group, np.intp),
+        np.full(int(which.sum()), group, np.intp),
         flows.weight[which],
-        flows.sport[which],
+        flows.lqpn[which],
+        flows.rqpn[which],
     )
 
 

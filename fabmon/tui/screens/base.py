@@ -10,10 +10,13 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
+from fabmon.tui import keys
 from fabmon.tui.filter import FilterError
 from fabmon.tui.line import Line, Span, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
+from fabmon.tui.target import FindingTarget
+from fabmon.tui.text import words
 from fabmon.tui.text.footer import footer
 from fabmon.tui.text.header import header
 from fabmon.tui.text.rule import rule
@@ -21,6 +24,8 @@ from fabmon.tui.widgets.filterbar import FilterBar
 from fabmon.tui.widgets.lineview import LineView
 from fabmon.tui.widgets.painted import Painted
 
+_MARKING = (*keys.ROOT, "node", "pair")
+"""The views in which the links of the chosen finding are marked."""
 NO_MATCH = "no port matches; esc clears the filter"
 
 
@@ -104,6 +109,20 @@ class StageScreen(Screen[None]):
         parts: list[list[Span]] = [[(f"filter: {text}", hot)]]
         return [*parts, [(NO_MATCH, hot)]] if matched is not None and matched.is_empty else parts
 
+    def chosen_part(self) -> list[list[Span]]:
+        """What the mark of what is chosen stands for, where anything is chosen."""
+        scene, tone = self.stage.scene, self.stage.palette
+        marked = self.stage.chosen(scene) if scene is not None else None
+        if marked is None or self.VIEW not in _MARKING:
+            return []
+        said = f" {words.cause(marked.finding)}"
+        return [[(tone.chosen_mark, tone.strong), (said, tone.text)]]
+
+    def chosen_target(self) -> FindingTarget | None:
+        """The chosen finding, as a line of a list opens it."""
+        key = self.stage.chosen_key
+        return FindingTarget(key) if key else None
+
     def on_screen_resume(self) -> None:
         """It is on top again."""
         self.call_after_refresh(self.paint)
@@ -172,7 +191,7 @@ class LineScreen(StageScreen):
     def draw(self, scene: Scene) -> None:
         """Draw title and lines."""
         palette, width = self.stage.palette, self.size.width
-        parts = [*self.title_parts(palette), *self.filter_part()]
+        parts = [*self.title_parts(palette), *self.chosen_part(), *self.filter_part()]
         self.query_one("#title", Painted).show([self.title_rule(parts, width)], palette.text)
         view = self.query_one("#lines", LineView)
         lines = self.lines(scene, width - 1, view.outer_size.height)

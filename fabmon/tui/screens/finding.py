@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from textual.binding import BindingType
+
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
+from fabmon.tui import keys
 from fabmon.tui.line import Line
 from fabmon.tui.screens.base import LineScreen
+from fabmon.tui.screens.waterfall import WaterfallScreen
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import PortTarget
 from fabmon.tui.text import finding, words
@@ -16,6 +22,7 @@ class FindingScreen(LineScreen):
     """Why it is one, and what to do."""
 
     VIEW = "finding"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FINDING)]
 
     def __init__(self, stage: Stage, shown: Finding) -> None:
         """Of a finding; it is kept, for it may close while it is read."""
@@ -36,7 +43,11 @@ class FindingScreen(LineScreen):
         """Its page, as it is now or was at last."""
         now = next((f for f in scene.findings if f.key == self._finding.key), None)
         self._finding = now or self._finding
-        return finding.page(self.stage, scene, self._finding, now is not None, width)
+        return finding.page(self.stage, scene, self._finding, now is not None, width, height)
+
+    async def action_waterfall(self) -> None:
+        """Its links over time."""
+        await self.app.push_screen(WaterfallScreen(self.stage, self._finding))
 
     def draw(self, scene: Scene) -> None:
         """Draw it; the first time, at the guilty port."""

@@ -6,12 +6,18 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui.line import Line
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text import findings
+from fabmon.tui.widgets.lineview import LineView
 
 
 class Findings(LineScreen):
     """Open findings, then events."""
 
     VIEW = "findings"
+
+    def on_screen_resume(self) -> None:
+        """The cursor is where it was left, in whichever view."""
+        self.query_one(LineView).selected = self.chosen_target()
+        super().on_screen_resume()
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The two lists."""

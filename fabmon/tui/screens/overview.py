@@ -8,6 +8,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
+from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
@@ -26,6 +27,7 @@ from fabmon.tui.text import findings, rhythm
 from fabmon.tui.text.gridrows import rows, spread
 from fabmon.tui.text.inspect import inspect
 from fabmon.tui.text.rule import legend, marks
+from fabmon.tui.text.span import with_span
 from fabmon.tui.text.timeline import places, time_at, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lineview import LineView
@@ -100,7 +102,7 @@ class Overview(StageScreen):
             self._draw_grid(scene)
         if self.query_one("#right").display:
             self._draw_findings(scene)
-        self._draw_time()
+        self._draw_time(scene)
         stroke, style = (
             ("║", self.stage.palette.hot)
             if self.stage.paused
@@ -113,12 +115,21 @@ class Overview(StageScreen):
         between = self.query_one("#between", Painted)
         between.show([Line(((stroke, style),))] * height, self.stage.palette.text)
 
-    def _draw_time(self) -> None:
-        time = self.query_one(TimeStrip)
-        if time.display:
-            height = time.size.height
-            lines = timeline(self.stage, self.size.width, height, time.has_focus)
-            time.show(lines, self.stage.palette.text)
+    def _draw_time(self, scene: Scene) -> None:
+        time, stage, tone = self.query_one(TimeStrip), self.stage, self.stage.palette
+        window = stage.strip_window()
+        if not time.display or window is None:
+            return
+        width, height = self.size.width, time.size.height
+        lines = timeline(stage, width, height, time.has_focus)
+        chosen = stage.chosen(scene)
+        if chosen is not None:
+            span_s = (window[1] - window[0]) // SECOND_NS
+            where = places(width, height, span_s)
+            lines[0] = with_span(
+                lines[0], chosen.finding, window, where, tone, is_alone=height <= 1
+            )
+        time.show(lines, tone.text)
 
     def _draw_grid(self, scene: Scene) -> None:
         stage, choices = self.stage, self.stage.choices
@@ -155,6 +166,7 @@ class Overview(StageScreen):
         stage = self.stage
         tone, digits = stage.palette, stage.choices.digits
         parts: list[list[Span]] = [[("Fabric", tone.strong)], *self.filter_part()]
+        parts += self.chosen_part()
         parts.append(legend(stage.heat, digits, tone))
         what = stage.heat.title
         if width < 84:
@@ -179,7 +191,7 @@ class Overview(StageScreen):
             [("Findings", tone.strong), (f" {count}" if count else "", tone.hot)]
         ]
         if not self.query_one("#left").display:
-            title += self.filter_part()
+            title += [*self.filter_part(), *self.chosen_part()]
         rule = self.title_rule(title, width)
         self.query_one("#findings-title", Painted).show([rule], tone.text)
         view.show(findings.panel(self.stage, scene, width - 1, height), tone.text, tone.cursor)
@@ -204,6 +216,36 @@ class Overview(StageScreen):
             self.call_after_refresh(self.paint)
 
     # What the person does.
+
+    def focus_next(self, selector: str | type[Widget] = "*") -> Widget | None:
+        """The next panel; the findings' cursor then points."""
+        return self._focused(super().focus_next(selector))
+
+    def focus_previous(self, selector: str | type[Widget] = "*") -> Widget | None:
+        """The panel before; the findings' cursor then points."""
+        return self._focused(super().focus_previous(selector))
+
+    def _focused(self, panel: Widget | None) -> Widget | None:
+        if isinstance(panel, LineView):
+            panel.point()
+        return panel
+
+    def on_screen_resume(self) -> None:
+        """The cursor of the findings is where it was left, in whichever view."""
+        self.query_one("#findings", LineView).selected = self.chosen_target()
+        super().on_screen_resume()
+
+    def reveal_chosen(self) -> None:
+        """Bring the guilty port of the chosen finding in sight."""
+        scene = self.stage.scene
+        marked = self.stage.chosen(scene) if scene is not None else None
+        if marked is None or self._grid is None or not self.query_one("#left").display:
+            return
+        for row in marked.finding.rows:
+            place = self._grid.place(row)
+            if place is not None:
+                self.query_one("#heat", HeatGrid).reveal(place)
+                return
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
         """The cursor is on another port."""
@@ -231,7 +273,8 @@ class Overview(StageScreen):
 
     def on_time_strip_redraw(self) -> None:
         """Show whether the keys are the strip's."""
-        self._draw_time()
+        if self.stage.scene is not None:
+            self._draw_time(self.stage.scene)
 
     def on_time_strip_picked(self, event: TimeStrip.Picked) -> None:
         """Go to what was at a column of the strip."""

@@ -1,43 +1,94 @@
-"""One finding, explained: the numbers behind it, the ports beside their equals, what to do."""
+"""One finding, explained: its sentence, a picture, what to do, then the numbers behind it.
+
+On a terminal of 80x24 the sentence, the picture and the advice are seen without scrolling.
+"""
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import Port
 from fabmon.tui import clock
-from fabmon.tui.line import Hit, Line, Span, fit, line, right, wrap
-from fabmon.tui.palette import Depth, Palette
+from fabmon.tui.line import Hit, Line, fit, line, right, wrap
+from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
-from fabmon.tui.target import NodeTarget, PortTarget
-from fabmon.tui.text import chart, words
-from fabmon.tui.text.inspect import state
-from fabmon.tui.text.node import troubles
-from fabmon.tui.units import RATE, Unit, evidence, percent, rate
+from fabmon.tui.target import NodeTarget
+from fabmon.tui.text import flows, words
+from fabmon.tui.text.picture.canvas import Canvas
+from fabmon.tui.text.picture.pictures import picture
+from fabmon.tui.units import evidence, percent
 
-_IDLE = 0.02
+_NAME = 28
+_LEAST_PICTURE = 8
+"""Lines that a picture has, however low the screen is."""
 
 
-def page(stage: Stage, scene: Scene, finding: Finding, open_now: bool, width: int) -> list[Line]:
-    """The whole of a finding."""
+def page(
+    stage: Stage, scene: Scene, finding: Finding, open_now: bool, width: int, height: int
+) -> list[Line]:
+    """The whole of a finding; what comes first fits into `height` lines."""
     palette = stage.palette
-    lines = _title(finding, scene, open_now, width, palette)
-    lines.append(line(("", palette.text)))
-    rows = _equals(finding, scene)
-    if rows:
-        lines += _ports(finding, rows, stage, scene, width)
-    lines += _evidence(finding, width, palette)
+    title = _title(finding, scene, open_now, width, palette)
+    advice = _section("Advice", finding.advice, width, palette)
+    room = max(_LEAST_PICTURE, height - len(title) - len(advice))
+    return [
+        *title,
+        *picture(Canvas(stage, scene, finding, width, room)),
+        *advice,
+        *_evidence(finding, width, palette),
+        *_victims(finding, scene, width, palette),
+        *flows.of_finding(stage, scene, finding, width),
+        *_section("Not visible", finding.unseen, width, palette),
+    ]
+
+
+def _section(title: str, text: str, width: int, palette: Palette) -> list[Line]:
+    """A word, and what there is to say beside it and below; nothing where there is nothing."""
+    if not text:
+        return []
+    first, *rest = wrap(text, width - len(title) - 5)
+    # What follows the first line has the whole width.
+    more = wrap(" ".join(rest), width - 4) if rest else []
+    lines = [line((f" {title}: ", palette.strong), (first, palette.text))]
+    return [*lines, *(line((f"   {part}", palette.text)) for part in more)]
+
+
+def _victims(finding: Finding, scene: Scene, width: int, palette: Palette) -> list[Line]:
+    """Who suffers under it, a line a node, which it opens."""
+    if not finding.victims:
+        return []
     nodes = {node.name for node in scene.moment.fabric.nodes}
-    if finding.victims:
-        lines.append(line((" Suffers under it", palette.strong)))
+    of: dict[str, list[str]] = {}
     for victim in finding.victims:
-        name = victim.split("/")[0].split(" ")[0]
-        target = NodeTarget(name) if name in nodes else None
-        lines.append(line((f"   → {fit(victim, width - 6)}", palette.text), target=target))
-    for title, text in (("Advice", finding.advice), ("Not visible", finding.unseen)):
-        if text:
-            lines.append(line((f" {title}", palette.strong)))
-            lines += [line((f"   {part}", palette.text)) for part in wrap(text, width - 4)]
+        name, _, port = victim.replace(" ", "/", 1).partition("/")
+        of.setdefault(name, []).append(port)
+    lines = [line((" Suffers under it", palette.strong))]
+    for name, ports in of.items():
+        if ports != [""]:
+            said = f"   → {name} {words.several(ports, max(8, width - len(name) - 8))}"
+            target = NodeTarget(name) if name in nodes else None
+            lines.append(line((fit(said, width).rstrip(), palette.text), target=target))
+    alone = [name for name, ports in of.items() if ports == [""]]
+    return lines + _names(alone, nodes, width, palette)
+
+
+def _names(names: list[str], nodes: set[str], width: int, palette: Palette) -> list[Line]:
+    """Nodes beside each other, as many to a line as it holds; each opens."""
+    lines: list[Line] = []
+    hits: list[Hit] = []
+    text = ""
+    for name in [*names, ""]:
+        if not name or (text and cell_len(text) + 2 + cell_len(name) > width):
+            if text:
+                lines.append(line((text, palette.text), hits=tuple(hits)))
+            text, hits = "", []
+        if name:
+            text = f"{text}, " if text else "   → "
+            if name in nodes:
+                start = cell_len(text)
+                hits.append(Hit(start, start + cell_len(name), NodeTarget(name)))
+            text += name
     return lines
 
 
@@ -66,91 +117,17 @@ def _title(
     ]
 
 
-def _equals(finding: Finding, scene: Scene) -> list[int]:
-    """The ports to show: the whole ECMP group of the guilty one, in physical order."""
-    ports = scene.moment.fabric.ports
-    rows = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
-    if not rows:
-        return []
-    group = scene.moment.fabric.group_of(rows[0])
-    if group is None:
-        return rows
-    own = list(group.rows)
-    return own + [row for row in rows if row not in own]
-
-
-def _ports(finding: Finding, rows: list[int], stage: Stage, scene: Scene, width: int) -> list[Line]:
-    """A bar for each port of the group; in two columns where there is room."""
-    palette, fabric = stage.palette, scene.moment.fabric
-    ports = [fabric.ports[row] for row in rows]
-    one = len({port.node for port in ports}) == 1
-    group = fabric.group_of(rows[0])
-    title = (
-        f" {ports[0].node} → its {len(rows)} equal-cost links, transmit"
-        if one and group
-        else " Ports"
-    )
-    lines = [line((title, palette.strong))]
-    columns = 2 if width >= 110 and len(ports) > 3 else 1
-    each = (width - 2) // columns
-    half = -(-len(ports) // columns)
-    made = [_bar(port, port.row == finding.rows[0], one, stage, scene, each) for port in ports]
-    for place in range(half):
-        spans: list[Span] = list(made[place].spans)
-        hits = list(made[place].hits)
-        if columns == 2 and place + half < len(made):
-            other = made[place + half]
-            spans += other.spans
-            hits += [hit._replace(start=hit.start + each, end=hit.end + each) for hit in other.hits]
-        lines.append(Line(tuple(spans), None, tuple(hits)))
-    return [*lines, line(("", palette.text))]
-
-
-def _bar(port: Port, guilty: bool, one: bool, stage: Stage, scene: Scene, width: int) -> Line:
-    """`up5 ████████████▌  392 Gb/s ▲ ECN 12.0 k/s` in `width` cells."""
-    palette, moment = stage.palette, scene.moment
-    share = float(moment.tx_util[port.row])
-    unit = stage.choices.unit
-    bps = float(moment.column("tx_bps")[port.row])
-    said = rate(bps, float(moment.line_rate_bps[port.row]), unit)
-    if unit is Unit.PERCENT:
-        said = percent(share)
-    label = port.label if one else f"{port.node} {port.label}"
-    name = 6 if one else 18
-    notes = [f"{what} {value}" for what, value, busy in troubles(scene, port.row) if busy]
-    down = moment.up[port.row] == 0
-    if down:
-        notes = [state(scene, port.row)]
-    elif share < _IDLE:
-        notes.insert(0, "idle")
-    mark, accent = (
-        ("✖", palette.gone) if down else ("▲", palette.hot) if guilty else (" ", palette.tx)
-    )
-    room = max(8, width - name - RATE - 24)
-    bar = chart.hbar(share, room)
-    if palette.depth is Depth.NONE:
-        bar = ("#" * round(share * room if share > 0 else 0)).ljust(room)
-    spans: list[Span] = [
-        (f"   {fit(label, name)}", palette.strong if guilty else palette.text),
-        (bar, accent),
-        (f" {right(said, RATE)} ", palette.text),
-        (f"{mark} ", accent),
-    ]
-    used = 3 + name + room + 1 + RATE + 1 + 2
-    spans.append((fit(" ".join(notes), max(0, width - used)), palette.dim))
-    return Line(tuple(spans), None, (Hit(0, width, PortTarget(port.row)),))
-
-
 def _evidence(finding: Finding, width: int, palette: Palette) -> list[Line]:
     """The numbers behind it, as a table."""
     if not finding.evidence:
         return []
     lines = [line((" Evidence", palette.strong))]
+    longest = max(cell_len(item.name) for item in finding.evidence)
+    name = max(_NAME, min(longest + 2, width - 20))
     for item in finding.evidence:
         value = evidence(item.value, item.unit)
-        if isinstance(item.value, str):
-            text = fit(f"   {fit(item.name, 28)}{value}", width)
-            lines.append(line((text, palette.text)))
-        else:
-            lines.append(line((f"   {fit(item.name, 28)}{right(value, 14)}", palette.text)))
+        said = value if isinstance(item.value, str) else right(value, 14)
+        first, *rest = wrap(said, width - name - 4) if isinstance(item.value, str) else [said]
+        lines.append(line((f"   {fit(item.name, name)}{first}", palette.text)))
+        lines += [line((" " * (name + 3) + part, palette.text)) for part in rest]
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -29,8 +30,10 @@ def panel(stage: Stage, scene: Scene, width: int, height: int) -> list[Line]:
     lines: list[Line] = []
     chosen = shown(stage, scene)
     brief = height < 8 and len(chosen) > 1
-    for finding in chosen:
-        lines.extend(entry(finding, scene, width, stage.palette, brief=brief))
+    for root, inside in by_root(chosen):
+        lines += entry(root, stage, scene, width, brief=brief)
+        for finding in inside:
+            lines += entry(finding, stage, scene, width, brief=True, inside=True)
     if not chosen:
         lines.extend(_nothing(stage, scene, width))
     room = height - len(lines) - 2
@@ -53,20 +56,55 @@ def shown(stage: Stage, scene: Scene) -> list[Finding]:
     ]
 
 
+def by_root(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
+    """Each finding that is a root, with those of who waits for it; the order is kept."""
+    inside: dict[str, str] = {}
+    for each in findings:
+        if each.cause == "pause_victim":
+            root = next((root for root in findings if _waits(each, root)), None)
+            if root is not None:
+                inside[each.key] = root.key
+    return [
+        (root, [each for each in findings if inside.get(each.key) == root.key])
+        for root in findings
+        if root.key not in inside
+    ]
+
+
+def _waits(victim: Finding, root: Finding) -> bool:
+    """Whether a finding is about one who waits for what another finding is about."""
+    if root.cause == "pause_victim":
+        return False
+    named = {name.partition("/")[0].partition(" ")[0] for name in root.victims}
+    return victim.subject in named or bool(set(victim.rows) & set(root.rows))
+
+
 def entry(
-    finding: Finding, scene: Scene, width: int, palette: Palette, *, brief: bool = False
+    finding: Finding,
+    stage: Stage,
+    scene: Scene,
+    width: int,
+    *,
+    brief: bool = False,
+    inside: bool = False,
 ) -> list[Line]:
-    """One finding: cause, subject and age; its sentence; who suffers. All of it opens it."""
-    target = FindingTarget(finding.key)
+    """One finding: cause, subject and age; its sentence; who suffers. All of it opens it.
+
+    `inside` it stands under its root.
+    """
+    target, palette = FindingTarget(finding.key), stage.palette
     accent = palette.gone if words.gone(finding) else palette.hot
     age = clock.age((scene.moment.time_ns - finding.since_ns) / clock.SECOND_NS)
-    title = words.cause(finding)
-    room = width - len(title) - 11
+    indent = "  └ " if inside else ""
+    title = f"{indent}{words.mark(finding)} {words.cause(finding)}"
+    room = width - len(title) - 9
     subject = words.subject(finding, scene.moment.fabric)
     if len(subject) > room:
         subject = subject.partition(" → ")[0]
+    mark = palette.chosen_mark if finding.key == stage.chosen_key else " "
     first = line(
-        (f" {words.mark(finding)} {title}", accent),
+        (mark, palette.strong),
+        (title, accent),
         (f"  {fit(subject, max(0, room))}", palette.strong),
         (f"  {right(age, 4)} ", palette.dim),
         target=target,
@@ -77,7 +115,7 @@ def entry(
     for text in wrap(finding.text, width - 4):
         lines.append(line((f"   {text}", palette.text), target=target))
     if finding.victims:
-        text = "→ " + ", ".join(finding.victims)
+        text = "→ " + words.several(finding.victims, width - 6)
         lines.append(line((f"   {fit(text, width - 4)}", palette.dim), target=target))
     return lines
 
@@ -160,9 +198,11 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
     """The whole view: open findings in full, then what happened, the latest first."""
     palette = stage.palette
     lines: list[Line] = []
-    for finding in shown(stage, scene):
-        lines.extend(entry(finding, scene, width, palette))
-        lines.extend(_rest(finding, width, palette))
+    for root, inside in by_root(shown(stage, scene)):
+        lines += entry(root, stage, scene, width)
+        lines += _rest(root, width, palette)
+        for finding in inside:
+            lines += entry(finding, stage, scene, width, brief=True, inside=True)
     lines = lines or _nothing(stage, scene, width)
     lines += _otherwise(stage, scene, width)
     lines += rhythm.page(scene.beats, width, palette)

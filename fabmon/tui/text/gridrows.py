@@ -10,7 +10,7 @@ from rich.style import Style
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import clock
-from fabmon.tui.cells import ABSENT, DOWN, HOT, NOTHING, STALE, STALE_TICKS, Codes
+from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, STALE_TICKS, Codes
 from fabmon.tui.layout import Grid, Part
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
@@ -31,6 +31,8 @@ def spread(grid: Grid, codes: Codes) -> Codes:
 
 def rows(grid: Grid, cells: Codes, scene: Scene, palette: Palette) -> tuple[Row, ...]:
     """A row for each row of the grid; what has not changed is the same object as before."""
+    chosen = (cells & CHOSEN) > 0
+    cells = cells & ~np.uint16(CHOSEN)
     hot = (cells < ABSENT) & ((cells & HOT) > 0)
     down = (cells == DOWN) | (cells == DOWN | STALE)
     late = STALE_TICKS * scene.moment.interval_s
@@ -49,6 +51,8 @@ def rows(grid: Grid, cells: Codes, scene: Scene, palette: Palette) -> tuple[Row,
             own = slice(left[0].first, left[-1].first + left[-1].count)
             name, note, gone = _node(part, scene)
             mark = "✖" if gone or down[y, own].any() else "▲" if hot[y, own].any() else " "
+            if chosen[y, own].any():
+                mark = palette.chosen_mark + mark
             old = float(ages[y, own].max(initial=0))
             beside = part.beside.name if part.beside is not None and grid.beside else ""
             said = (name, fit(beside, grid.beside - 1) if beside else "", note)
@@ -101,10 +105,10 @@ def _part(
 ) -> tuple[_Texts, tuple[Block, ...]]:
     """`said` are the names at the left and at the right, and what stands in place of cells."""
     name, beside, note = said
-    accent = {"✖": palette.gone, "▲": palette.hot}.get(mark, palette.text)
+    accent = {"✖": palette.gone, "▲": palette.hot}.get(mark[-1], palette.text)
     made: list[tuple[int, str, Style]] = []
     if name:
-        made.append((x + 1, mark, accent))
+        made.append((x + 2 - len(mark), mark, accent))
         made.append((x + MARK, fit(name, width), palette.gone if gone else palette.text))
         made.append((x + MARK + width, right(age, AGE - 1), palette.dim))
     left, uplinks = blocks[:_LEFT], blocks[_LEFT:]

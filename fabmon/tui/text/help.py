@@ -16,7 +16,9 @@ _ABOUT = {
     "findings": "What is wrong now, the costliest first, then what happened, the latest first.",
     "node": "The ports of one node: what they carry, what they suffer, what they are.",
     "port": "One port: its traffic, every counter with its meaning, and what it is.",
-    "finding": "Why this is a finding: the port beside its equals, the numbers, advice.",
+    "finding": "Why this is a finding: a picture of it, what to do, the numbers, who suffers.",
+    "waterfall": "The links of a finding over time: a row is a link, a column a stretch of the "
+    "last minutes, each as busy as its busiest second. ◉ is where the finding began.",
 }
 
 

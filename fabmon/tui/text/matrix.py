@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.crossings import UNKNOWN, Crossing, Table
-from fabmon.tui.cells import DOWN, HOT, LEVEL, NOTHING, STALE, Codes, Look, scale
+from fabmon.tui.cells import CHOSEN, DOWN, HOT, LEVEL, NOTHING, STALE, Codes, Look, scale
 from fabmon.tui.line import Hit, Line, Span, fit, line, right
 from fabmon.tui.metrics import heat
 from fabmon.tui.stage import Stage, lit
@@ -142,11 +142,13 @@ def _worst(crossings: tuple[Crossing, ...], codes: _Codes) -> tuple[int, int]:
         up, down = (tx, rx) if row == low else (rx, tx)
         ups.append(up)
         downs.append(down)
-    return max(ups, key=_order, default=NOTHING), max(downs, key=_order, default=NOTHING)
+    marked = CHOSEN if any(code & CHOSEN for code in ups) else 0
+    up, down = max(ups, key=_order, default=NOTHING), max(downs, key=_order, default=NOTHING)
+    return up | (marked if ups else 0), down | (marked if downs else 0)
 
 
 def _order(code: int) -> tuple[bool, bool, bool, int]:
     """Down before hot, hot before known, and then how busy."""
-    kind = code & ~STALE
+    kind = code & ~(STALE | CHOSEN)
     is_level = kind <= (HOT | LEVEL)
     return kind == DOWN, bool(is_level and code & HOT), is_level, code & LEVEL

@@ -36,7 +36,7 @@ def page(stage: Stage, scene: Scene, node: Node, width: int) -> list[Line]:
     if not ports:
         said = "no port in the filter" if node.ports else "no port yet: nothing has come from it"
         return [*lines, line((f"   {said}", palette.dim))]
-    hot = lit(scene)
+    hot, marked = lit(scene), stage.chosen(scene)
     ticks = round(_MINUTES * 60 / scene.moment.interval_s)
     rows = [port.row for port in ports]
     windows = [scene.moment.window(name, rows, ticks) for name in ("tx_bps", "rx_bps")]
@@ -44,8 +44,18 @@ def page(stage: Stage, scene: Scene, node: Node, width: int) -> list[Line]:
         tx, rx = windows[0][place], windows[1][place]
         top = float(scene.moment.line_rate_bps[port.row])
         sparks = [chart.spark(values, _SPARK, top) for values in (tx, rx)]
-        lines.extend(_port(port, stage, scene, sparks, port.row in hot, width))
+        own = _port(port, stage, scene, sparks, port.row in hot, width)
+        if marked is not None and port.row in marked.rows:
+            own[0] = _marked(own[0], palette)
+        lines.extend(own)
     return lines
+
+
+def _marked(first: Line, palette: Palette) -> Line:
+    """The first line of a port, with the mark of the chosen finding before it."""
+    text, style = first.spans[0]
+    spans = ((palette.chosen_mark, palette.strong), (text[1:], style), *first.spans[1:])
+    return Line(spans, first.target, first.hits)
 
 
 def _about(node: Node, scene: Scene, width: int, palette: Palette) -> list[Line]:

@@ -46,17 +46,21 @@ def page(stage: Stage, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
     if not scene.moment.statuses:
         why = wrap(stage.nothing(), width - 2)
         return lines + [line((f" {part}", palette.hot)) for part in why]
+    marked = stage.chosen(scene)
+    about = frozenset[str]() if marked is None else marked.nodes
     name = min(max((len(status.node) for status in statuses), default=4), 24)
     head = f"   {'node':<{name}}  {'state':<10}  {'for':>9}  {'probe CPU':>9}  reason"
     lines.append(line((fit(head, width), palette.dim)))
     for group in _groups(statuses):
         if len(group) == 1:
-            lines.append(_node(group[0], scene, name, width, palette))
+            lines.append(_node(group[0], scene, name, width, palette, group[0].node in about))
             continue
         fold = FoldTarget(group[0].state, group[0].cause)
         lines.append(_fold(group, fold in unfolded, fold, width, palette))
         if fold in unfolded:
-            lines.extend(_node(status, scene, name, width, palette) for status in group)
+            lines.extend(
+                _node(status, scene, name, width, palette, status.node in about) for status in group
+            )
     return lines
 
 
@@ -137,7 +141,9 @@ def _noticed(count: int) -> str:
     return f"{count} notice{'' if count == 1 else 's'}: enter"
 
 
-def _node(status: NodeStatus, scene: Scene, name: int, width: int, palette: Palette) -> Line:
+def _node(
+    status: NodeStatus, scene: Scene, name: int, width: int, palette: Palette, chosen: bool
+) -> Line:
     since = clock.span((scene.moment.time_ns - status.since_ns) / clock.SECOND_NS)
     cpu = scene.moment.probe_cpu.get(status.node)
     said = percent(cpu) if cpu is not None else "·"
@@ -146,7 +152,8 @@ def _node(status: NodeStatus, scene: Scene, name: int, width: int, palette: Pale
     state = f"{_SIGNS[status.state]} {status.state}"
     used = 3 + name + 2 + 12 + 2 + 9 + 2 + 9 + 2
     return line(
-        (f"   {fit(status.node, name)}  ", palette.text),
+        (f" {palette.chosen_mark if chosen else ' '} ", palette.strong),
+        (f"{fit(status.node, name)}  ", palette.text),
         (f"{state:<12}", _style(status.state, palette)),
         (f"{right(since, 9)}  {right(said, 9)}  ", palette.dim),
         (fit(reason, max(0, width - used)), palette.text),

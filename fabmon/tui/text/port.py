@@ -20,7 +20,7 @@ from fabmon.tui.metrics import traffic_words, unit_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import peer
-from fabmon.tui.text import burst, chart, words
+from fabmon.tui.text import burst, chart, flows, words
 from fabmon.tui.text.inspect import state
 from fabmon.tui.text.node import facts, flow, troubles
 from fabmon.tui.text.nvlinks import nvlinks
@@ -72,6 +72,7 @@ def page(
             lines += [line((part, accent)) for part in wrap(text, width - 1)]
     lines += _charts(stage, scene, port, minutes, width, height)
     lines += burst.section(stage, scene, port, width)
+    lines += flows.of_port(stage, scene, port, width)
     if port.role == GPU:
         lines += nvlinks(stage, scene, port, width)
     lines += counters(scene, port, stage.choices.terms, width, palette)

@@ -21,21 +21,21 @@ def rule(parts: list[list[Span]], width: int, palette: Palette, paused: bool) ->
     return Line(tuple(spans))
 
 
-def legend(heat: Heat, digits: bool, palette: Palette) -> list[Span]:
-    """The scale: its ends, and the colours or densities between them."""
+def legend(heat: Heat, digits: bool, palette: Palette, width: int = 2) -> list[Span]:
+    """The scale of cells of `width`: its ends, and the colours or densities between them."""
     low, high = heat.ends
     if digits or palette.depth is Depth.NONE:
-        return [(_digits(heat, palette.depth), palette.dim)]
+        return [(_digits(heat, palette.depth, width), palette.dim)]
     steps = len(palette.levels)
     shown = range(steps) if steps <= 12 else [round(n / 11 * (steps - 1)) for n in range(12)]
     ramp = [(palette.glyphs[step], palette.levels[step]) for step in shown]
     return [(f"{low} ", palette.dim), *ramp, (f" {high}", palette.dim)]
 
 
-def _digits(heat: Heat, depth: Depth) -> str:
+def _digits(heat: Heat, depth: Depth, width: int) -> str:
     if heat.high != 1:
         return "digits 10ⁿ/s"
-    tens = depth is Depth.NONE or not heat.linear
+    tens = depth is Depth.NONE or not heat.linear or width < 2
     return "digits: tens of %" if tens else "digits %"
 
 

@@ -24,7 +24,8 @@ _ROWS = 3
 def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
     """A block for each switch: bars of what it sends and what it gets, with numbers."""
     matched, palette = stage.matched(scene), stage.palette
-    hot = lit(scene)
+    hot, marked = lit(scene), stage.chosen(scene)
+    rows = frozenset[int]() if marked is None else frozenset(marked.rows.tolist())
     lines: list[Line] = []
     for node in scene.moment.fabric.nodes:
         if node.role != SWITCH or (matched is not None and node.name not in matched.nodes):
@@ -33,7 +34,7 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
         lines.extend(_title(node, ports, scene, palette, width))
         each = max(1, (width - _LABEL - 1) // _PITCH)
         for start in range(0, len(ports), each):
-            lines.extend(_bank(ports[start : start + each], stage, scene, hot))
+            lines.extend(_bank(ports[start : start + each], stage, scene, hot, rows))
         lines.append(line(("", palette.text)))
     if not lines:
         text = " No switch is watched: name some with role=switch in the hosts file."
@@ -65,7 +66,9 @@ def _title(
     return [Line(tuple(spans), target) for spans in flow(parts, width, palette)]
 
 
-def _bank(ports: tuple[Port, ...], stage: Stage, scene: Scene, hot: set[int]) -> list[Line]:
+def _bank(
+    ports: tuple[Port, ...], stage: Stage, scene: Scene, hot: set[int], chosen: frozenset[int]
+) -> list[Line]:
     """Labels, then tx and rx: bars `_ROWS` high and a number under each."""
     palette, moment = stage.palette, scene.moment
     labels: list[Span] = [(" " * _LABEL, palette.text)]
@@ -83,8 +86,10 @@ def _bank(ports: tuple[Port, ...], stage: Stage, scene: Scene, hot: set[int]) ->
                 if port.row in hot and name == "tx":
                     style = palette.hot
                 text = _column(float(values[port.row]), row, palette)
-                sign = _sign(port, row, hot, palette) if name == "tx" else " "
-                spans += [(f" {text * 3} ", style), (sign, palette.hot)]
+                sign: Span = (" ", palette.text)
+                if name == "tx":
+                    sign = _sign(port, row, hot, chosen, palette)
+                spans += [(f" {text * 3} ", style), sign]
             lines.append(line(*spans))
         bps = moment.column(f"{name}_bps")
         lines.append(_numbers(ports, bps, head, stage, scene))
@@ -101,10 +106,13 @@ def _column(share: float, row: int, palette: Palette) -> str:
     return BLOCKS[min(max(eighths, 0), 8)]
 
 
-def _sign(port: Port, row: int, hot: set[int], palette: Palette) -> str:
-    if row != _ROWS - 1 or port.row not in hot:
-        return " "
-    return "!" if palette.depth is Depth.NONE else "▲"
+def _sign(port: Port, row: int, hot: set[int], chosen: frozenset[int], palette: Palette) -> Span:
+    """Beside a bar: at its top whether it is hot, below that whether its link is chosen."""
+    if row == _ROWS - 1 and port.row in hot:
+        return "!" if palette.depth is Depth.NONE else "▲", palette.hot
+    if row == _ROWS - 2 and port.row in chosen:
+        return palette.chosen_mark, palette.strong
+    return " ", palette.text
 
 
 def _numbers(

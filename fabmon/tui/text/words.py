@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event
 from fabmon.fabric.model import Fabric, Port
@@ -67,3 +71,13 @@ def link(port_: Port, fabric: Fabric) -> str:
     """`leaf1 up5 → spine5`; without an arrow where the other end is not watched."""
     other = peer(port_, fabric)
     return port(port_) if other is None else f"{port(port_)} → {other.node}"
+
+
+def several(names: Sequence[str], width: int) -> str:
+    """As many names as `width` cells hold, and how many more there are."""
+    for count in range(len(names), 1, -1):
+        left = len(names) - count
+        said = ", ".join(names[:count]) + (f" and {left} more" if left else "")
+        if cell_len(said) <= width:
+            return said
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -134,6 +134,12 @@ class HeatGrid(ScrollView, can_focus=True):
         self._redraw([place[0] for place in (old, cell) if place and place[0] < len(self._strips)])
         if cell is None or not scroll:
             return
+        self.reveal(cell)
+        if cell != old:
+            self.post_message(self.Moved(cell))
+
+    def reveal(self, cell: Cell) -> None:
+        """Scroll as little as brings a cell and its heading in sight."""
         row = self._rows[cell[0]]
         block = row.block(cell[1])
         if block is not None:
@@ -141,8 +147,6 @@ class HeatGrid(ScrollView, can_focus=True):
             above = 1 if row.heading >= 0 else 0
             around = Region(max(0, x - 1), cell[0] - above, block.width + 2, 1 + above)
             self.scroll_to_region(around, animate=False)
-        if cell != old:
-            self.post_message(self.Moved(cell))
 
     def move(self, down: int, across: int) -> None:
         """Move the cursor over cells that have a port, past those that have none."""

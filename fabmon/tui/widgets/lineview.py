@@ -15,7 +15,7 @@ from textual.strip import Strip
 
 from fabmon.tui import keys
 from fabmon.tui.line import Hit, Line
-from fabmon.tui.messages import Opened
+from fabmon.tui.messages import Opened, Pointed
 from fabmon.tui.target import Target
 
 
@@ -60,6 +60,11 @@ class LineView(ScrollView, can_focus=True):
         return strip
 
     # What is selected.
+
+    def point(self) -> None:
+        """Say what is selected, as the person's own choice."""
+        if self.selected is not None:
+            self.post_message(Pointed(self.selected))
 
     def _targets(self) -> list[tuple[int, Target]]:
         """Everything that can be selected, in reading order, once."""
@@ -124,6 +129,7 @@ class LineView(ScrollView, can_focus=True):
     def action_cursor(self, way: str) -> None:
         """Move: `up`, `down`, `left`, `right`, `page_up`, `page_down`, `top`, `bottom`."""
         self.move(*keys.steps(way, max(1, self.size.height - 1), len(self._lines)))
+        self.point()
 
     def action_open(self) -> None:
         """Open what is selected."""
@@ -144,6 +150,7 @@ class LineView(ScrollView, can_focus=True):
             self.post_message(Opened(target))
         else:
             self.select(target)
+            self.point()
 
     def on_focus(self) -> None:
         """Show whose the keys are."""

@@ -70,7 +70,7 @@ class _Runs(dict[int, tuple[tuple[Segment, ...], str]]):
         text, style = self._look.picture(code, self._width)
         gap = self._pitch - self._width
         made: tuple[Segment, ...]
-        if gap and self._look.split:
+        if gap and (style.bgcolor != palette.text.bgcolor or style.reverse):
             made = (Segment(text, style), Segment(" " * gap, palette.text)) * run
         else:
             made = (Segment(text.ljust(self._pitch) * run, style),)

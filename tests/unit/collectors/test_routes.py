@@ -187,6 +187,15 @@ class TestInANamespace:
     def test_a_default_route_is_one_of_the_main_table(self) -> None:
         assert namespace("defaults") == {"policy": [], "main": ["west0"]}
 
+    def test_addresses_above_the_ports_and_of_the_loopback_are_told(self) -> None:
+        told = namespace("above")
+        for item in told["seen"].values():
+            kept = [text for text in item["addresses"] if not text.startswith("fe80")]
+            item["addresses"] = kept
+        assert told["seen"]["br7"] == {"dev": "br7", "addresses": ["10.0.7.1/24"], "over": ["swp1"]}
+        assert told["seen"]["lo"] == {"dev": "lo", "addresses": ["10.255.0.1/32"], "over": []}
+        assert told["news"]
+
     def test_addresses_are_those_that_ip_shows(self, scene: Any) -> None:
         theirs = {
             link["ifname"]: sorted(f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"])

@@ -12,7 +12,6 @@ import pytest
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.tick import NodeState
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.flows import roce_source_port
 from fabmon.feeds.demo.scenario import (
     KINDS,
     Fault,
@@ -137,16 +136,6 @@ def test_a_lost_node_is_silent_then_lost_then_back_with_new_counters() -> None:
         hello.boot_id for tick in reader.ticks for name, hello in tick.hellos if name[-1] == "3"
     }
     assert {"gpu003-0", "gpu003-1"} <= boots
-
-
-def test_a_roce_source_port_is_that_of_the_kernel_both_ways() -> None:
-    a, b = np.array([0x1234]), np.array([0xABC])
-    v = 0x1234 * 0xABC
-    v ^= v >> 20
-    v ^= v >> 40
-    label = v & 0xFFFFF
-    assert roce_source_port(a, b) == ((label & 0x3FFF) ^ ((label & 0xFC000) >> 14)) | 0xC000
-    assert roce_source_port(a, b) == roce_source_port(b, a)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -63,7 +63,7 @@ def test_a_reader_follows_a_file_that_grows(tmp_path: Path) -> None:
         assert recording.refresh()
         seen += recording.ticks(seen[-1].time_ns + 1 if seen else 0)
     assert seen == ticks
-    assert not recording.all_losses
+    assert not recording.losses
     writer.close()
     recording.refresh()
     assert recording.is_closed
@@ -185,7 +185,7 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
         with Recording(path) as recording:
             got = {tick.seq: tick for tick in recording.ticks()}
             list(recording.verify())
-            assert recording.all_losses, place
+            assert recording.losses, place
         spoilt = range(-1)
         if hit.header.kind == Kind.BLOCK:
             first, last = (
@@ -269,7 +269,7 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
     path.write_bytes(whole + bytes(strange))
     with Recording(path) as recording:
         assert list(recording.ticks()) == ticks
-        assert not recording.all_losses
+        assert not recording.losses
 
 
 def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None
         got = list(recording.numbered())
         assert by_node(t for s, t in got if s == 0) == by_node(first)
         assert by_node(t for s, t in got if s == 1) == by_node(second)
-        assert not recording.all_losses
+        assert not recording.losses
 
 
 def test_bookmarks_and_findings_are_kept_with_their_time(tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""Who talks to whom over RDMA: the connected queue pairs of every port, from `rdma resource`.
+
+Nothing here ticks. Of each RDMA port there is one object of the kind `queue_pairs`; its info:
+
+    port        the port's name, as the sources call it that count its bytes
+    count       how many reliable or unreliable connections (RC, UC) are ready to send (RTS)
+    lqpn, rqpn  the queue pair's own number and that of its peer; these are lists, an element a
+    type        queue pair, shorter than `count` where a node has more than 4,096
+    sq_psn      packet sequence numbers, sent and received, when the set was last seen to change:
+    rq_psn      they move with every packet, and are no news
+    process     the place of its owner in `processes`
+    processes   {pid, comm[, job]}; without a pid the kernel's own; job is Slurm's, by the cgroup
+
+`count` is 0 where nobody is connected; a node that cannot be asked has no such objects, and a
+notice says why. Every queue pair costs the device a query, so it is asked at the start and then
+once a minute at most. The kernel tells of the processes in our own pid namespace, to anybody.
+A tree at another root carries what `rdma -j resource show qp` prints in `<root>/rdma_qp.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from collectors import ports
+from collectors.asked import Asked, output_of
+from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
+from collectors.wire import Object
+
+_FIXTURE = "rdma_qp.json"
+_PATH = "/usr/sbin:/sbin:/usr/local/sbin:/opt/mellanox/iproute2/sbin"
+"""Where `rdma` lies that a login's PATH leaves out."""
+
+_PATIENCE_S = 10.0
+_MOST_ROWS = 4096
+_CONNECTED = ("RC", "UC")
+_BITS = 0xFFFFFF
+"""Queue pair and packet sequence numbers have 24 bits. iWARP connections have no remote number."""
+_JOB = re.compile(r"/job_(\d{1,18})(?:/|$)", re.MULTILINE)
+_NOT_THERE = ("NETLINK_RDMA", "Unknown argument", "not supported")
+
+
+class Pair(NamedTuple):
+    """A queue pair that is connected and ready to send; `pid` is 0 for the kernel's own."""
+
+    device: str
+    port: int
+    lqpn: int
+    rqpn: int
+    type: str
+    pid: int
+    comm: str
+    sq_psn: int
+    rq_psn: int
+
+
+class QueuePairs(Asked[List[Pair]]):
+    """The connected queue pairs of this machine's RDMA ports."""
+
+    name = "qps"
+    again_s = 60.0
+
+    def ask(self) -> List[Pair]:
+        """What `rdma` prints. Raises NoData without an RDMA device, Unsupported, Denied, Failed."""
+        if not self.host.names(ports.INFINIBAND):
+            raise NoData("no RDMA device")
+        command = shutil.which("rdma", path=f"{os.environ.get('PATH', '')}:{_PATH}")
+        if command is None:
+            raise Unsupported("no rdma command on this node: it comes with iproute2")
+        try:
+            text = output_of([command, "-j", "resource", "show", "qp"], _PATIENCE_S)
+        except SourceError as error:
+            raise _trouble(str(error)) from None
+        return pairs(text)
+
+    def captured(self) -> List[Pair]:
+        """What a tree carries."""
+        try:
+            with open(self.host.path(_FIXTURE), encoding="utf-8", errors="replace") as file:
+                return pairs(file.read())
+        except OSError:
+            raise NoData(f"no {_FIXTURE} in this tree") from None
+
+    def objects(self, facts: List[Pair]) -> List[Object]:
+        """One object a port, whoever is connected or not."""
+        by_port: Dict[Tuple[str, int], List[Pair]] = {}
+        for pair in facts:
+            by_port.setdefault((pair.device, pair.port), []).append(pair)
+        found = [port for port in ports.find_ports(self.host) if port.rdma is not None]
+        if not found:
+            raise NoData("no RDMA device")
+        jobs = {pid: self._job(pid) for pid in {pair.pid for pair in facts} if pid}
+        told = [by_port.get((port.rdma or "", port.rdma_port), []) for port in found]
+        most = _most_a_port([len(each) for each in told], _MOST_ROWS)
+        return [
+            Object(f"qps/{port.name}", "queue_pairs", None, _info(port.name, each, most, jobs), ())
+            for port, each in zip(found, told)
+        ]
+
+    def is_news(self, known: List[Pair], facts: List[Pair]) -> bool:
+        """Whether a queue pair came, went or changed hands."""
+        return [pair[:7] for pair in known] != [pair[:7] for pair in facts]
+
+    def _job(self, pid: int) -> str:
+        """The Slurm job of a process; empty when it is in none, or hidden from us."""
+        match = _JOB.search(self.host.text("proc", str(pid), "cgroup") or "")
+        return match[1] if match else ""
+
+
+def pairs(text: str) -> List[Pair]:
+    """The connected queue pairs in what `rdma -j resource show qp` prints, in order.
+
+    Raises Failed when that is something else.
+    """
+    try:
+        # Nothing at all is what it prints where there is no queue pair.
+        rows: List[Dict[str, Any]] = json.loads(text) if text.strip() else []
+        found = [
+            Pair(
+                str(row["ifname"]),
+                int(row.get("port", 1)),
+                int(row["lqpn"]),
+                int(row["rqpn"]),
+                str(row["type"]),
+                int(row.get("pid", 0)),
+                str(row.get("comm", "")),
+                int(row.get("sq-psn", 0)) & _BITS,
+                int(row.get("rq-psn", 0)) & _BITS,
+            )
+            for row in rows
+            if row.get("type") in _CONNECTED and row.get("state") == "RTS" and row.get("rqpn")
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Failed(f"rdma printed something else than queue pairs: {error!r}") from error
+    return sorted(pair for pair in found if 0 <= pair.lqpn <= _BITS and 0 < pair.rqpn <= _BITS)
+
+
+def _info(port: str, told: List[Pair], most: int, jobs: Dict[int, str]) -> Dict[str, Any]:
+    kept = told[:most]
+    owners: Dict[Tuple[int, str], int] = {}
+    places = [owners.setdefault((pair.pid, pair.comm), len(owners)) for pair in kept]
+    processes: List[Dict[str, Any]] = []
+    for pid, comm in owners:
+        process: Dict[str, Any] = {"comm": comm}
+        if pid:
+            process["pid"] = pid
+        if jobs.get(pid):
+            process["job"] = jobs[pid]
+        processes.append(process)
+    return {
+        "port": port,
+        "count": len(told),
+        "lqpn": [pair.lqpn for pair in kept],
+        "rqpn": [pair.rqpn for pair in kept],
+        "type": [pair.type for pair in kept],
+        "sq_psn": [pair.sq_psn for pair in kept],
+        "rq_psn": [pair.rq_psn for pair in kept],
+        "process": places,
+        "processes": processes,
+    }
+
+
+def _most_a_port(counts: List[int], most: int) -> int:
+    """How many each port may tell, so that all together are not more than `most`."""
+    left, ports_left = most, len(counts)
+    for count in sorted(counts):
+        if count * ports_left > left:
+            return left // ports_left
+        left -= count
+        ports_left -= 1
+    return most
+
+
+def _trouble(said: str) -> SourceError:
+    """Why `rdma` ended with an error, by what it said."""
+    if "ermission denied" in said or "not permitted" in said:
+        return Denied(f"{said}: the kernel does not tell this account of queue pairs")
+    if any(words in said for words in _NOT_THERE):
+        return Unsupported(f"{said}: this kernel or iproute2 does not tell of queue pairs")
+    return Failed(said)

@@ -1,0 +1,108 @@
+"""`fabmon flows`: who talks to whom over RDMA, by the hosts' queue pairs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from contextlib import aclosing
+from pathlib import Path
+
+import click
+
+from fabmon.cli.errors import Exit
+from fabmon.cli.hosts import config_option, host_option, hosts_option, named, ssh_config_option
+from fabmon.cli.topology import given, topology_option
+from fabmon.fabric.model import HOST, Host
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.queue_pairs import SOURCE
+from fabmon.fabric.tick import NodeState
+from fabmon.history.history import History
+
+_PATIENCE_S = 20.0
+_FRAMES = 8
+"""A host that has told nothing by then has nothing to tell: a probe looks again after 5."""
+
+
+@click.command()
+@hosts_option
+@host_option
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For a person, or for a program.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_PATIENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for the last node, at most.",
+)
+@topology_option
+@config_option
+@ssh_config_option
+def flows(
+    hosts: Path | None,
+    nodesets: tuple[str, ...],
+    style: str,
+    duration: float,
+    topologies: tuple[Path, ...],
+    config: Path | None,
+    ssh_config: Path | None,
+) -> None:
+    """Who talks to whom over RDMA: every connected queue pair and the one at its other end.
+
+    Each with its UDP source port, process and Slurm job; before them the flows and source ports
+    from leaf to leaf. Both ends have to be watched; what cannot be told is said, never guessed.
+    """
+    from fabmon.cli import headless
+    from fabmon.cli.config import load
+    from fabmon.report.flows import flows_json, flows_record, flows_table
+
+    settings = load(config)
+    headless.log_to_stderr()
+    watched = named(hosts, nodesets)
+    path = str(ssh_config) if ssh_config else settings.ssh_config
+    history = History(
+        watched, 1.0, settings.management_ports, topology=given(settings, config, topologies)
+    )
+    moment = asyncio.run(_listen(watched, history, path, duration))
+    record = flows_record(moment)
+    headless.write(flows_json(record) if style == "json" else flows_table(record).encode())
+    up = sum(status.state is NodeState.UP for status in moment.statuses.values())
+    if not up:
+        sys.exit(Exit.NO_NODE)
+    sys.exit(Exit.OK if up == len(moment.statuses) else Exit.SOME_NODES)
+
+
+async def _listen(
+    hosts: list[Host], history: History, ssh_config: str | None, duration_s: float
+) -> Moment:
+    """Listen until every host has told its queue pairs or why not, at most so long."""
+    from fabmon.feeds.live import LiveFeed
+
+    until = time.monotonic() + duration_s
+    frames: Counter[str] = Counter()
+    async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
+        async for tick in feed:
+            moment = history.accept(tick)
+            frames.update(node for node, _ in tick.frames)
+            settled = all(_is_settled(moment, host, frames[host.name]) for host in hosts)
+            if settled or time.monotonic() >= until:
+                break
+        return moment
+
+
+def _is_settled(moment: Moment, host: Host, frames: int) -> bool:
+    if moment.statuses[host.name].state in (NodeState.FAILED, NodeState.LOST):
+        return True
+    refused = any(notice.source == SOURCE for notice in moment.notices.get(host.name, ()))
+    told = host.name in moment.connections.flows.told
+    # A switch has no queue pairs; what it tells of its cables comes with its first frame.
+    return bool(frames) and (told or refused or host.role != HOST or frames >= _FRAMES)

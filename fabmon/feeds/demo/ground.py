@@ -1,0 +1,131 @@
+"""What a fault is planned on, and what a planned one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabmon.feeds.demo.conditions import Conditions
+from fabmon.feeds.demo.flows import Flows
+from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.routing import Floats, Indices
+from fabmon.feeds.demo.scenario import Fault, Job, ScenarioError
+from fabmon.feeds.demo.truth import Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a fault is planned on; `hosts` and `flows` are those of each job."""
+
+    plant: Plant
+    jobs: Sequence[Job]
+    hosts: Sequence[Sequence[int]]
+    flows: Sequence[Flows]
+    rng: np.random.Generator
+
+    def job(self, name: str) -> int:
+        """The number of the job called `name`; the first without a name."""
+        for number, job in enumerate(self.jobs):
+            if name in ("", job.name):
+                return number
+        raise ScenarioError(f"fault: no job {name!r}")
+
+    def any_of(self, choices: Indices | Sequence[int]) -> int:
+        """One of them, by lot."""
+        return int(self.rng.choice(np.asarray(choices)))
+
+    def busy_host(self, fault: Fault) -> int:
+        """The host a fault names, else one that has a job."""
+        if fault.where:
+            kind, number = self.plant.find_node(fault.where.partition("/")[0])
+            if kind != "host":
+                raise ScenarioError(f"{fault.kind}: {fault.where} is no host")
+            return number
+        hosts = [host for each in self.hosts for host in each]
+        return self.any_of(hosts or range(self.plant.hosts))
+
+    def nic(self, fault: Fault) -> int:
+        """The NIC a fault names, else one of a host that has a job."""
+        host = self.busy_host(fault)
+        if "/" not in fault.where:
+            return host * self.plant.rails + self.any_of(range(self.plant.rails))
+        return self.plant.find_port(fault.where)
+
+    def port(self, fault: Fault) -> int:
+        """The port a fault names, else an uplink in use."""
+        if "/" in fault.where:
+            return self.plant.find_port(fault.where)
+        return self.any_of(self.plant.uplinks(self.leaf(fault)))
+
+    def leaf(self, fault: Fault) -> int:
+        """The leaf a fault names, else one whose hosts talk to other leaves."""
+        if fault.where:
+            kind, number = self.plant.find_node(fault.where.partition("/")[0])
+            if kind != "leaf":
+                raise ScenarioError(f"{fault.kind}: {fault.where} is no leaf")
+            return number
+        leaves = [leaf for leaf in range(self.plant.leaves) if len(self.senders(leaf)[0])]
+        return self.any_of(leaves or range(self.plant.leaves))
+
+    def senders(self, leaf: int) -> tuple[Indices, Floats]:
+        """The NICs of a leaf that send to other leaves, and how much each wants to, bytes/s."""
+        plant, peer = self.plant, self.plant.cabling
+        wants = np.zeros(plant.nics)
+        for job, flows in zip(self.jobs, self.flows, strict=True):
+            here = plant.leaf_of(peer[flows.src]) == leaf
+            away = here & (plant.leaf_of(peer[flows.dst]) != leaf)
+            busiest = np.bincount(flows.src, flows.weight, plant.nics).max()
+            share = np.bincount(flows.src[away], flows.weight[away], plant.nics) / busiest
+            wants += share * job.demand * plant.speed[: plant.nics]
+        nics = np.flatnonzero(wants)
+        return nics, wants[nics]
+
+    def peers(self, nic: int, count: int) -> Indices:
+        """NICs of the same rail on other hosts, by lot."""
+        plant = self.plant
+        others = np.setdiff1d(np.arange(plant.hosts), [nic // plant.rails])
+        chosen = self.rng.permutation(others)[:count]
+        return chosen * plant.rails + nic % plant.rails
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault that is aimed. `apply` gets the conditions and the time, seconds from the start.
+
+    `turns` are the times within its life at which its conditions change. `at_once` says that it
+    can be seen without any traffic.
+    """
+
+    fault: Fault
+    truths: tuple[Truth, ...]
+    apply: Callable[[Conditions, float], None]
+    turns: tuple[float, ...] = ()
+    at_once: bool = False
+
+    def holds(self, now_s: float) -> bool:
+        """Whether it lasts at this time."""
+        return self.fault.at <= now_s < self.fault.until
+
+
+def truth(
+    fault: Fault, cause: str, subject: str, links: Sequence[str] = (), nodes: Sequence[str] = ()
+) -> Truth:
+    """What is true while a fault lasts."""
+    until = None if fault.duration is None else fault.until
+    return Truth(
+        cause=cause,
+        subject=subject,
+        links=tuple(links),
+        nodes=tuple(nodes),
+        since_s=fault.at,
+        until_s=until,
+    )
+
+
+def on_port(fault: Fault, ground: Ground, cause: str, *ports: int) -> tuple[Truth, ...]:
+    """The same of ports: the first is its subject."""
+    names = [ground.plant.port_id(port) for port in ports]
+    nodes = [name.partition("/")[0] for name in names]
+    return (truth(fault, cause, names[0], names, nodes),)

@@ -1,0 +1,119 @@
+"""The frames of a file, as it grows: what is settled, what may change, and what is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from fabmon.recording.errors import Damaged
+from fabmon.recording.frames import MAGIC
+from fabmon.recording.index import Entry
+from fabmon.recording.scan import File, Loss, Walk, indexed
+from fabmon.recording.zstd import ZstdError, decompress
+
+T = TypeVar("T")
+
+
+class Contents:
+    """One file's frames, in its order. Raises OSError.
+
+    `size` is its bytes when it was last looked at. From `settled_to` on all may still change, since
+    the writer puts there what it will write again in its final form.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.file = File(self._fd)
+        self.size = self.file.size
+        self.settled: list[Entry] = []
+        self.settled_to = 0
+        self.provisional: list[Entry] = []
+        self._losses: list[Loss] = []
+        self._open_losses: list[Loss] = []
+        self._bad: set[int] = set()
+        try:
+            self._take(*indexed(self.file, self.size))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._fd)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Every frame there is."""
+        return [*self.settled, *self.provisional]
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What could not be read so far; of a file that grows its end may be a frame to be."""
+        return sorted([*self._losses, *self._open_losses])
+
+    def begins_as_ours(self) -> bool:
+        """Whether the file's first bytes are a recording's."""
+        return self.file.read(0, len(MAGIC)) == MAGIC
+
+    def refresh(self) -> bool:
+        """Take in what was written since; whether there can be anything."""
+        size = self.file.size
+        if size == self.size and not self.provisional:
+            return False
+        self.size = size
+        self._take([], [(self.settled_to, size)])
+        return True
+
+    def is_bad(self, entry: Entry) -> bool:
+        """Whether a frame was found damaged before."""
+        return entry.at in self._bad
+
+    def lose(self, entry: Entry, error: Exception) -> None:
+        """A frame is damaged: it is told once, and not read again."""
+        if entry.at in self._bad:
+            return
+        self._bad.add(entry.at)
+        losses = self._losses if entry.at < self.settled_to else self._open_losses
+        losses.append(Loss(entry.at, entry.end, str(error)))
+
+    def decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T | None:
+        """What a frame holds; None, and a loss, when it is damaged."""
+        if entry.at in self._bad:
+            return None
+        try:
+            return decode(self.file.payload(entry))
+        except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            self.lose(entry, error)
+            return None
+
+    def json(self, entry: Entry, kind: type[T]) -> T | None:
+        """A record; None, and a loss, when it is damaged."""
+        return self.decoded(entry, lambda p: msgspec.json.decode(decompress(p), type=kind))
+
+    def _take(self, listed: list[Entry], gaps: list[tuple[int, int]]) -> None:
+        """Take in frames that the index lists, and walk where it has none."""
+        found = list(listed)
+        losses: list[Loss] = []
+        for start, stop in gaps:
+            walk = Walk(self.file, start, stop)
+            found += walk
+            losses += walk.losses
+        found.sort(key=lambda entry: entry.at)
+        tail = gaps[-1][0] if gaps and gaps[-1][1] == self.size else self.size
+        self.provisional = []
+        settled_to = self.settled_to
+        for place, entry in enumerate(found):
+            if entry.at >= tail and (entry.header.provisional or entry.at != max(settled_to, tail)):
+                # From the first frame on that is not settled, all may still change.
+                self.provisional = found[place:]
+                break
+            self.settled.append(entry)
+            settled_to = entry.end
+        self.settled_to = settled_to
+        self._losses += [loss for loss in losses if loss.end <= settled_to]
+        self._open_losses = [loss for loss in losses if loss.end > settled_to]
+        self._bad = {at for at in self._bad if at < settled_to}

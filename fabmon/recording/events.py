@@ -1,0 +1,120 @@
+"""What happened, and what it amounts to at a time: a state that was kept, and what came after."""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgspec
+
+from fabmon.fabric.messages import Hello
+from fabmon.fabric.model import Host
+from fabmon.recording.blocks import Blocks
+from fabmon.recording.contents import Contents
+from fabmon.recording.errors import NotARecording, TooNew
+from fabmon.recording.index import Entry
+from fabmon.recording.records import FORMAT, EventsRecord, SessionRecord, StateRecord
+from fabmon.recording.spans import Arranged
+from fabmon.recording.state import State
+from fabmon.recording.zstd import decompress
+
+_KEPT = 1024
+_LATEST = (1 << 63) - 1
+
+_hellos = msgspec.json.Decoder(dict[str, Hello])
+
+
+class Events:
+    """The events and states of one file."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._kept: OrderedDict[int, EventsRecord | None] = OrderedDict()
+        self._hellos: dict[str, Hello] = {}
+
+    def forget(self, from_: int) -> None:
+        """Forget what was read from a place of the file on: it may have changed."""
+        for at in [at for at in self._kept if at >= from_]:
+            del self._kept[at]
+
+    def between(
+        self, frames: Arranged, from_ns: int, until_ns: int
+    ) -> Iterator[tuple[int, int, EventsRecord]]:
+        """Events with the place of their frame and their session."""
+        for session, entry in frames.events:
+            if from_ns <= entry.header.time_ns <= until_ns:
+                event = self._event(entry)
+                if event is not None:
+                    yield entry.at, session, event
+
+    def state(self, frames: Arranged, session: SessionRecord, at_ns: int) -> State:
+        """What all events of a session up to and with a time amount to."""
+        times = [entry.header.time_ns for entry in frames.states]
+        place = bisect.bisect_right(times, at_ns)
+        state, since = State(session), 0
+        while place:
+            place -= 1
+            entry = frames.states[place]
+            record = self._contents.json(entry, StateRecord)
+            if record is not None:
+                since = entry.at
+                state = State.of(record, self._named(frames, record, entry))
+                break
+        for at, _, event in self.between(frames, 0, at_ns):
+            if at > since:
+                state.apply(event)
+        return state
+
+    def sessions(self, frames: Arranged, blocks: Blocks) -> list[SessionRecord]:
+        """Who was watched, run by run; at least one. Raises NotARecording or TooNew."""
+        contents = self._contents
+        known = [contents.json(entry, SessionRecord) for entry in frames.sessions]
+        sound = [record for record in known if record is not None]
+        for record in sound:
+            if record.format[0] > FORMAT[0]:
+                raise TooNew(
+                    f"recorded in format {record.format[0]}, this fabmon reads "
+                    f"{FORMAT[0]}: read it with a newer fabmon"
+                )
+        if sound:
+            return sound
+        for entry in frames.states:
+            state = contents.json(entry, StateRecord)
+            if state is not None:
+                return [state.session]
+        if not frames.spans and not frames.events:
+            begins = contents.begins_as_ours()
+            raise NotARecording(
+                "nothing of it can be read" if begins else "not a recording of fabmon"
+            )
+        return [self._guessed(frames, blocks)]
+
+    def _guessed(self, frames: Arranged, blocks: Blocks) -> SessionRecord:
+        """What can be said of a session whose own record is lost."""
+        names: dict[str, None] = {}
+        for _, _, event in self.between(frames, 0, _LATEST):
+            names |= dict.fromkeys(status.node for status in event.statuses)
+            names |= dict.fromkeys(node for node, _ in event.hellos)
+        for span in frames.spans[:1]:
+            names |= dict.fromkeys(seat.node for found in blocks.of(span) for seat in found.seats)
+        hosts = tuple(Host(name=name) for name in names)
+        started_ns = frames.spans[0].time_ns if frames.spans else 0
+        return SessionRecord(started_ns=started_ns, interval_s=1.0, hosts=hosts)
+
+    def _event(self, entry: Entry) -> EventsRecord | None:
+        """One tick's events, kept for a while: a thousand hellos take a tenth of a second."""
+        if entry.at not in self._kept:
+            self._kept[entry.at] = self._contents.json(entry, EventsRecord)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return self._kept[entry.at]
+
+    def _named(self, frames: Arranged, record: StateRecord, entry: Entry) -> dict[str, Hello]:
+        """The hellos that a state names, from the frame before it unless they are known."""
+        if any(name not in self._hellos for _, name in record.hellos):
+            before = [each for each in frames.hellos if each.at < entry.at]
+            for each in before[-1:]:
+                found = self._contents.decoded(each, lambda p: _hellos.decode(decompress(p)))
+                self._hellos |= found or {}
+        return self._hellos

@@ -1,0 +1,183 @@
+"""Who talks to whom, as one object and as a table."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from fabmon.fabric.leaves import NONE
+from fabmon.fabric.model import HOST
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.queue_pairs import SOURCE
+from fabmon.fabric.tick import NodeState
+from fabmon.report.records import utc
+
+
+class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one queue pair may send.
+
+    `peer` and `peer_port` are null where the other end is not known; `candidates` says how many
+    queue pairs of watched hosts could be it. `sport` is the UDP source port, null where it cannot
+    be worked out. `leaf` and `peer_leaf` are the switches, null where nobody says.
+    """
+
+    node: str
+    port: str
+    leaf: str | None
+    peer: str | None
+    peer_port: str | None
+    peer_leaf: str | None
+    candidates: int
+    lqpn: int
+    rqpn: int
+    sport: int | None
+    comm: str
+    pid: int | None
+    job: str | None
+
+
+class LeavesRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How many flows lead from a leaf to a leaf, over how many UDP source ports (0: unknown)."""
+
+    leaf: str
+    peer_leaf: str
+    flows: int
+    sports: int
+
+
+class SilentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that does not tell its queue pairs, and why."""
+
+    node: str
+    reason: str
+
+
+class FlowsRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="flows"):
+    """`fabmon flows --format json`. `left_out` are queue pairs that were not told one by one."""
+
+    time: datetime.datetime
+    told: int
+    hosts: int
+    left_out: int
+    silent: list[SilentRecord]
+    leaves: list[LeavesRecord]
+    flows: list[FlowRecord]
+
+
+def flows_record(moment: Moment) -> FlowsRecord:
+    """All that is known of flows at a moment."""
+    table = moment.connections.flows
+    hosts = [node.name for node in moment.fabric.nodes if node.role == HOST]
+    order = sorted(range(len(table)), key=lambda n: (table.src[n], table.lqpn[n]))
+    return FlowsRecord(
+        time=utc(moment.time_ns),
+        told=len(table.told),
+        hosts=len(hosts),
+        left_out=table.left_out,
+        silent=[
+            SilentRecord(node=name, reason=_why_silent(moment, name))
+            for name in hosts
+            if name not in table.told
+        ],
+        leaves=[
+            LeavesRecord(leaf=each.src, peer_leaf=each.dst, flows=each.flows, sports=each.sports)
+            for each in moment.connections.between_leaves()
+        ],
+        flows=[_flow(moment, flow) for flow in order],
+    )
+
+
+def flows_json(record: FlowsRecord) -> bytes:
+    """The record, indented, with a last newline."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+
+
+def flows_schema() -> bytes:
+    """JSON Schema of that, as committed."""
+    document = msgspec.json.schema(FlowsRecord)
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def flows_table(record: FlowsRecord) -> str:
+    """For a person: who does not tell, the leaves, then a line a queue pair."""
+    time = record.time.strftime("%Y-%m-%d %H:%M:%SZ")
+    lines = [
+        f"{time}  {record.told}/{record.hosts} hosts tell their queue pairs"
+        f"  {len(record.flows)} flows"
+    ]
+    if record.left_out:
+        lines.append(f"- {record.left_out} more are not told one by one: a node tells 4,096")
+    lines += [f"x {each.node}: {each.reason}" for each in record.silent]
+    if record.leaves:
+        lines.append("")
+        lines += _aligned([("LEAF", "TO", "FLOWS", "SPORTS"), *map(_leaves, record.leaves)])
+    if record.flows:
+        head = ("NODE", "PORT", "QPN", "TO", "PORT", "QPN", "SPORT", "OF", "PID")
+        lines.append("")
+        lines += _aligned([head, *map(_cells, record.flows)])
+    return "\n".join(lines) + "\n"
+
+
+def _flow(moment: Moment, flow: int) -> FlowRecord:
+    table, found, ports = moment.connections.flows, moment.connections.leaves, moment.fabric.ports
+    src, dst = int(table.src[flow]), int(table.dst[flow])
+    owner = table.owner(flow)
+
+    def leaf(row: int) -> str | None:
+        place = int(found.of[row]) if row != NONE else NONE
+        return None if place == NONE else found.names[place]
+
+    return FlowRecord(
+        node=ports[src].node,
+        port=ports[src].name,
+        leaf=leaf(src),
+        peer=None if dst == NONE else ports[dst].node,
+        peer_port=None if dst == NONE else ports[dst].name,
+        peer_leaf=leaf(dst),
+        candidates=int(table.candidates[flow]),
+        lqpn=int(table.lqpn[flow]),
+        rqpn=int(table.rqpn[flow]),
+        sport=int(table.sport[flow]) or None,
+        comm=owner.comm,
+        pid=owner.pid or None,
+        job=owner.job or None,
+    )
+
+
+def _why_silent(moment: Moment, node: str) -> str:
+    for notice in moment.notices.get(node, ()):
+        if notice.source == SOURCE and notice.event == "lost":
+            return notice.text
+    status = moment.statuses[node]
+    if status.state is not NodeState.UP:
+        return f"{status.state}: {status.reason}" if status.reason else str(status.state)
+    return "no RDMA device, or no word of it"
+
+
+def _leaves(each: LeavesRecord) -> tuple[str, ...]:
+    return each.leaf, each.peer_leaf, str(each.flows), str(each.sports or "·")
+
+
+def _cells(each: FlowRecord) -> tuple[str, ...]:
+    unknown = f"one of {each.candidates}" if each.candidates > 1 else "unknown"
+    return (
+        each.node,
+        each.port,
+        str(each.lqpn),
+        each.peer or unknown,
+        each.peer_port or "·",
+        str(each.rqpn),
+        str(each.sport or "·"),
+        f"job {each.job}" if each.job else each.comm,
+        str(each.pid or "kernel"),
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

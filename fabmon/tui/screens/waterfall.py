@@ -1,0 +1,106 @@
+"""The links of a finding over time, as a heatmap."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.tui import keys
+from fabmon.tui.cells import Look, scale
+from fabmon.tui.line import Span
+from fabmon.tui.messages import Opened
+from fabmon.tui.metrics import heat
+from fabmon.tui.palette import palette
+from fabmon.tui.screens.base import StageScreen
+from fabmon.tui.stage import Stage
+from fabmon.tui.target import PortTarget
+from fabmon.tui.text import words
+from fabmon.tui.text.port import SPANS
+from fabmon.tui.text.rule import legend
+from fabmon.tui.text.waterfall import KEPT_MIN, Waterfall
+from fabmon.tui.widgets.heatgrid import HeatGrid
+from fabmon.tui.widgets.painted import Painted
+
+
+class WaterfallScreen(StageScreen):
+    """A row a link, a column a stretch of time."""
+
+    VIEW = "waterfall"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.WATERFALL)]
+
+    def __init__(self, stage: Stage, shown: Finding) -> None:
+        """Of a finding; it is kept, for it may close while it is read."""
+        super().__init__(stage)
+        self._finding = shown
+        self._zoom = SPANS.index(2)
+        self._drawn: Waterfall | None = None
+
+    def crumb(self) -> str:
+        """What it is."""
+        return "waterfall"
+
+    def body(self) -> ComposeResult:
+        """The title, the cells, the axis of time, the cell under the cursor."""
+        levels = scale(heat("util"), self.stage.depth, False)
+        yield Painted(id="title")
+        with Vertical(id="fall"):
+            yield HeatGrid(Look(palette(self.stage.depth), levels), id="heat")
+            yield Painted(id="axis")
+            yield Painted(id="inspect")
+
+    def draw(self, scene: Scene) -> None:
+        """Draw it as it is now."""
+        self._finding = next(
+            (each for each in scene.findings if each.key == self._finding.key), self._finding
+        )
+        tone, width = self.stage.palette, self.size.width
+        view = self.query_one("#heat", HeatGrid)
+        now = Waterfall(self.stage, scene, self._finding, SPANS[self._zoom], width - 1)
+        self._drawn = now
+        codes = now.codes
+        view.styles.height = max(1, min(len(codes), self.query_one("#fall").size.height - 2))
+        view.show(codes, now.rows, now.look)
+        if len(codes):
+            row, column = view.cursor or (now.guilty, now.columns - 1)
+            view.put((min(row, len(codes) - 1), min(column, now.columns - 1)), scroll=False)
+        title = self.title_rule(self._title(now), width)
+        self.query_one("#title", Painted).show([title], tone.text)
+        self.query_one("#axis", Painted).show([now.axis], tone.text)
+        self._inspect()
+
+    def _title(self, now: Waterfall) -> list[list[Span]]:
+        tone = self.stage.palette
+        about = f"{words.cause(self._finding)} {self._finding.subject} ▸ waterfall"
+        parts: list[list[Span]] = [
+            [(about, tone.strong)],
+            [(now.metric.short if self.size.width < 110 else now.metric.title, tone.text)],
+            legend(now.metric, self.stage.choices.digits, tone, now.cell),
+        ]
+        if not now.metric.traffic and now.minutes > KEPT_MIN:
+            parts.insert(1, [(f"kept for {KEPT_MIN} min", tone.dim)])
+        return parts
+
+    def _inspect(self) -> None:
+        if self._drawn is not None:
+            cell = self.query_one("#heat", HeatGrid).cursor
+            said = self._drawn.inspect(cell)
+            self.query_one("#inspect", Painted).show([said], self.stage.palette.text)
+
+    def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
+        """The cursor is on another cell."""
+        self._inspect()
+
+    def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
+        """Open the port of a row."""
+        if self._drawn is not None and event.cell[0] < len(self._drawn.ports):
+            self.post_message(Opened(PortTarget(self._drawn.ports[event.cell[0]].row)))
+
+    def action_zoom(self, by: int) -> None:
+        """Fewer or more minutes."""
+        self._zoom = min(max(self._zoom + by, 0), len(SPANS) - 1)
+        self.paint()

@@ -1,0 +1,207 @@
+"""Who is on a link: the flows by the hosts' queue pairs, or else the NICs that move with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.on_link import OnLink, who
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.flows import FlowTable
+from fabmon.fabric.leaves import NONE
+from fabmon.fabric.model import RAIL, Port
+from fabmon.fabric.queue_pairs import SOURCE
+from fabmon.tui.line import Line, fit, line, right, wrap
+from fabmon.tui.palette import Palette
+from fabmon.tui.stage import Stage
+from fabmon.tui.target import PortTarget
+from fabmon.tui.units import RATE, rate
+
+_MOST = 12
+"""Lines of flows, or of NICs."""
+_OF_TRAFFIC = frozenset(
+    {
+        *("ecmp_collision", "polarization", "oversubscription", "incast", "slow_receiver"),
+        *("pause_storm", "host_pcie_limit", "degraded_link", "error_burst", "flapping_link"),
+    }
+)
+"""Findings that somebody's traffic makes, or suffers from."""
+_RECEIVING = frozenset({"incast", "slow_receiver", "pause_storm", "host_pcie_limit"})
+"""Those of a NIC that are about what it is sent."""
+
+
+class Bundle(NamedTuple):
+    """Queue pairs between the same two ports of the same process."""
+
+    src: int
+    dst: int
+    candidates: int
+    owner: str
+    sports: tuple[int, ...]
+    pairs: int
+
+
+def of_finding(stage: Stage, scene: Scene, finding: Finding, width: int) -> list[Line]:
+    """Who is on the link that a finding is about; nothing where it is about something else."""
+    ports = scene.moment.fabric.ports
+    rows = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
+    if finding.cause not in _OF_TRAFFIC or not rows:
+        return []
+    first = ports[rows[0]]
+    way = "rx" if first.role == RAIL and finding.cause in _RECEIVING else "tx"
+    # Slowed senders are guilty together; of an ECMP group it is the first link.
+    several = first.role == RAIL and way == "tx" and all(ports[row].role == RAIL for row in rows)
+    return section(stage, scene, rows if several else rows[:1], way, width)
+
+
+def of_port(stage: Stage, scene: Scene, port: Port, width: int) -> list[Line]:
+    """Who is on a port's link, in its busier direction; of a NIC, whom it sends to."""
+    moment = scene.moment
+    receives = np.nan_to_num(moment.rx_util[port.row]) > np.nan_to_num(moment.tx_util[port.row])
+    way = "rx" if receives and port.role != RAIL else "tx"
+    return section(stage, scene, [port.row], way, width)
+
+
+def section(stage: Stage, scene: Scene, rows: Sequence[int], way: str, width: int) -> list[Line]:
+    """Who is on some links, in one direction."""
+    found = who(scene.moment, rows, way)
+    if found is None:
+        return []
+    if found.is_told:
+        return _flows(stage, scene, found, way, width)
+    return _moving(stage, scene, found, way, width)
+
+
+def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
+    """Flows put together by their two ends and owner, in the order of the first of each."""
+    found: dict[tuple[int, int, int, str], list[int]] = {}
+    for flow in flows:
+        dst = int(table.dst[flow])
+        open_ = int(table.candidates[flow]) if dst == NONE else 1
+        key = (int(table.src[flow]), dst, open_, table.owner(flow).label)
+        found.setdefault(key, []).append(flow)
+    return [
+        Bundle(*key, tuple(sorted({int(table.sport[n]) for n in own} - {0})), len(own))
+        for key, own in found.items()
+    ]
+
+
+def _flows(stage: Stage, scene: Scene, found: OnLink, way: str, width: int) -> list[Line]:
+    palette = stage.palette
+    table = scene.moment.connections.flows
+    count = len(found.flows)
+    said = f"{count} queue pair{'' if count == 1 else 's'}"
+    if not found.is_exact:
+        said += " may be on it"
+    if found.sports:
+        said += f", {found.sports} UDP source port{'' if found.sports == 1 else 's'}"
+    direction = "transmit" if way == "tx" else "receive"
+    head = f" (from the hosts' queue pairs), {direction}: "
+    first, *more = wrap(head + said, width - 7)
+    lines = [line((" Flows ", palette.strong), (first, palette.text))]
+    lines += [line((f"   {part}", palette.text)) for part in more]
+    shown = bundles(table, found.flows.tolist())
+    lines += [_bundle(each, stage, scene, width) for each in shown[:_MOST]]
+    lines += _notes(found, shown, width, palette)
+    return lines
+
+
+def _bundle(each: Bundle, stage: Stage, scene: Scene, width: int) -> Line:
+    """`gpu002 mlx5_3 → gpu006 mlx5_3   392 Gb/s  job 8812  4 QPs, sport 49987 52113 …`."""
+    palette, moment = stage.palette, scene.moment
+    ports = moment.fabric.ports
+    name = 14 if width < 100 else 18
+    there = _other_end(each, ports)
+    sends = rate(
+        float(moment.column("tx_bps")[each.src]),
+        float(moment.line_rate_bps[each.src]),
+        stage.choices.unit,
+    )
+    pairs = f"{each.pairs} QP{'' if each.pairs == 1 else 's'}"
+    sports = " ".join(map(str, each.sports))
+    told = f"  {each.owner}  {pairs}" + (f", sport {sports}" if sports else "")
+    used = 3 + name + 3 + name + RATE + 1
+    return line(
+        (f"   {fit(_name(ports[each.src]), name)} → {fit(there, name)}", palette.text),
+        (f" {right(sends, RATE)}", palette.tx),
+        (fit(told, max(0, width - used)).rstrip(), palette.dim),
+        target=PortTarget(each.src),
+    )
+
+
+def _other_end(each: Bundle, ports: Sequence[Port]) -> str:
+    if each.dst != NONE:
+        return _name(ports[each.dst])
+    return f"one of {each.candidates}" if each.candidates > 1 else "unknown"
+
+
+def _name(port: Port) -> str:
+    return f"{port.node} {port.name}"
+
+
+def _notes(found: OnLink, shown: Sequence[Bundle], width: int, palette: Palette) -> list[Line]:
+    """What is not shown, and what is not known."""
+    notes = []
+    rest = shown[_MOST:]
+    if rest:
+        more = sum(each.pairs for each in rest)
+        nics = len({each.src for each in rest})
+        notes.append(f"and {more} more, of {nics} NIC{'' if nics == 1 else 's'}")
+    if not found.is_exact and len(found.flows):
+        notes.append(
+            "Which of them it is, is the switch's secret: its hash sends each over this link or one"
+            " beside it. The rate is the sending port's."
+        )
+    if found.silent:
+        known, hosts = len(found.senders - found.silent), len(found.senders)
+        notes.append(f"Queue pairs are known of {known} of the {hosts} hosts that can send here.")
+    if found.unsure:
+        notes.append(
+            f"The other end of {found.unsure} is unknown: its host is not watched or does not tell,"
+            " or several have these numbers."
+        )
+    return [line((f"   {part}", palette.dim)) for note in notes for part in wrap(note, width - 4)]
+
+
+def _moving(stage: Stage, scene: Scene, found: OnLink, way: str, width: int) -> list[Line]:
+    palette, moment = stage.palette, scene.moment
+    ports = moment.fabric.ports
+    why = _why_not(scene, found)
+    if not found.moving:
+        text = f" Flows: queue pairs are not known ({why})" if why else ""
+        return [line((part, palette.dim)) for part in wrap(text, width - 1)]
+    does = "send" if found.way == "tx" else "receive"
+    lines = [
+        line((" Hosts that move with this link", palette.strong), (" (inferred)", palette.dim))
+    ]
+    for each in found.moving:
+        port = ports[each.row]
+        carried = rate(
+            float(moment.column(f"{found.way}_bps")[each.row]),
+            float(moment.line_rate_bps[each.row]),
+            stage.choices.unit,
+        )
+        text = f"   {fit(_name(port), 20)}{right(carried, RATE)}   r {each.r:.2f}"
+        lines.append(line((text, palette.text), target=PortTarget(each.row)))
+    ours = "sends" if way == "tx" else "receives"
+    note = (
+        f"Queue pairs are not known{f' ({why})' if why else ''}. r is the correlation of what they"
+        f" {does} with what this port {ours}, over the last {found.ticks} ticks with"
+        " communication: a hint, no proof."
+    )
+    return [*lines, *(line((f"   {part}", palette.dim)) for part in wrap(note, width - 4))]
+
+
+def _why_not(scene: Scene, found: OnLink) -> str:
+    """Why the hosts do not tell their queue pairs, in the words of most; empty without any."""
+    said = Counter(
+        notice.text
+        for node in sorted(found.silent)
+        for notice in scene.moment.notices.get(node, ())
+        if notice.source == SOURCE and notice.event == "lost"
+    )
+    return said.most_common(1)[0][0] if said else ""

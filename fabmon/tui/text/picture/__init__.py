@@ -1,0 +1,1 @@
+"""What a finding looks like: one file a kind of picture."""

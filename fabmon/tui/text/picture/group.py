@@ -1,0 +1,77 @@
+"""Parallel links: what each carries, and what chance alone would have done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fabmon.analysis.chance import Chance, chance
+from fabmon.fabric.model import Fabric, Port
+from fabmon.tui.line import Line, width_of
+from fabmon.tui.target import peer
+from fabmon.tui.text.picture.bars import LIMIT, bars
+from fabmon.tui.text.picture.canvas import RECENT_S, Canvas, Loads
+from fabmon.tui.units import bits, percent, significant, whole
+
+
+def members(canvas: Canvas) -> list[Port]:
+    """The links of the group, in physical order; without those that suffer under it."""
+    suffer = set(canvas.finding.victims)
+    own = [port for port in canvas.ports if port.id not in suffer]
+    places = {node.name: place for place, node in enumerate(canvas.fabric.nodes)}
+    return sorted(own, key=lambda port: (places.get(port.node, 0), port.role, port.index, port.row))
+
+
+def group(canvas: Canvas) -> list[Line]:
+    """`leaf1 → spines, transmit …`, a bar for each link, and the null model's line in them."""
+    links = members(canvas)
+    if not links:
+        return []
+    loads = Loads(canvas, [port.row for port in links], "tx")
+    told = chance(canvas.finding)
+    shares = np.array([loads.share(port.row) for port in links], np.float32)
+    known = shares[np.isfinite(shares)]
+    usual = told.usual * float(known.mean()) if told is not None and len(known) else float("nan")
+    title = _title(canvas, links)
+    lines = canvas.title(title)
+    if told is not None:
+        said = _said(told, usual)
+        gap = canvas.width - 1 - width_of(lines[-1].spans) - len(said)
+        if len(lines) == 1 and gap >= 3:
+            lines = [Line((*lines[0].spans, (" " * gap + said, canvas.palette.text)))]
+        else:
+            lines += canvas.said(said)
+    return lines + bars(canvas, links, loads, canvas.height - len(lines), usual)
+
+
+def _title(canvas: Canvas, links: Sequence[Port]) -> str:
+    rates = {float(canvas.scene.moment.line_rate_bps[port.row]) for port in links}
+    each = f", {bits(rates.pop())} each" if len(rates) == 1 else ""
+    here = _side(canvas.fabric, {port.node for port in links})
+    there = _side(
+        canvas.fabric, {other.node for port in links if (other := peer(port, canvas.fabric))}
+    )
+    what = f"{here} → {there}, {len(links)} links" if there else f"{len(links)} ports of {here}"
+    return f"{what}, transmit{each}, mean of {RECENT_S} s"
+
+
+def _side(fabric: Fabric, names: set[str]) -> str:
+    """One node by its name, several by their group's."""
+    if len(names) == 1:
+        return next(iter(names))
+    groups = {node.group for node in fabric.nodes if node.name in names}
+    if len(groups) == 1 and (found := groups.pop()):
+        return found
+    return f"{len(names)} nodes" if names else ""
+
+
+def _said(told: Chance, usual: float) -> str:
+    """What random hashing would do, what was seen, and where that is in the bars."""
+    verdict = "chance does that" if told.explains else "more than chance"
+    where = f"; {LIMIT} p95" if usual <= 1 else f"; p95 is at {percent(usual)}"
+    expected = f"expected for {whole(told.flows)} flows on {told.links} links"
+    return (
+        f"{expected}: max/mean ≤ {significant(told.usual)} (p95),"
+        f" seen {significant(told.seen)}: {verdict}{where}"
+    )

@@ -1,0 +1,204 @@
+"""The links of a finding over the last minutes: a row a link, a column a stretch of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import Port
+from fabmon.fabric.moment import HEAT, Floats
+from fabmon.tui import clock
+from fabmon.tui.cells import ABSENT, Codes, Look, scale
+from fabmon.tui.line import Line, Span, fit, line, right
+from fabmon.tui.metrics import Heat, heat
+from fabmon.tui.palette import Depth
+from fabmon.tui.section import Block
+from fabmon.tui.stage import Stage
+from fabmon.tui.text import words
+from fabmon.tui.text.picture.canvas import Canvas
+from fabmon.tui.text.picture.group import members
+from fabmon.tui.text.picture.pictures import OF_GROUPS
+from fabmon.tui.units import per_second, percent
+from fabmon.tui.widgets.rowpainter import Row
+
+KEPT_MIN = 2
+"""Minutes that other columns than traffic are kept for."""
+_WIDEST = 4
+_MARK = 3
+_VALUE = 9
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """A finding's links in a scene, for so many minutes, in so many cells across."""
+
+    stage: Stage
+    scene: Scene
+    finding: Finding
+    minutes: int
+    width: int
+
+    @cached_property
+    def ports(self) -> list[Port]:
+        """The links of the group, in physical order; else the finding's ports, guilty first."""
+        canvas = Canvas(self.stage, self.scene, self.finding, self.width, 0)
+        return members(canvas) if self.finding.cause in OF_GROUPS else canvas.ports
+
+    @property
+    def guilty(self) -> int:
+        """The place of the finding's first port among the links."""
+        first = self.finding.rows[:1]
+        return next((n for n, port in enumerate(self.ports) if (port.row,) == first), 0)
+
+    @cached_property
+    def metric(self) -> Heat:
+        """The metric in use as far as it is kept; of a group's traffic what it sends."""
+        chosen = self.stage.heat
+        if any(column not in HEAT for column in chosen.columns):
+            chosen = heat("pause")
+        return heat("tx") if chosen.name == "util" and self.finding.cause in OF_GROUPS else chosen
+
+    @cached_property
+    def look(self) -> Look:
+        """How the cells look."""
+        stage = self.stage
+        return Look(stage.palette, scale(self.metric, stage.depth, stage.choices.digits))
+
+    # Time: columns of `_each` ticks that begin at the same ticks however often they are drawn, so
+    # that they move on only when one is full.
+
+    @cached_property
+    def _ticks(self) -> int:
+        return max(1, round(self.minutes * 60 / self.scene.moment.interval_s))
+
+    @cached_property
+    def _each(self) -> int:
+        return -(-self._ticks // self._room)
+
+    @cached_property
+    def columns(self) -> int:
+        """How many stretches of time there are."""
+        return -(-self._ticks // self._each)
+
+    @property
+    def _missing(self) -> int:
+        """Ticks of the last column that are still to come."""
+        return self._each - 1 - self.scene.moment.seq % self._each
+
+    def began_ns(self, column: int) -> int:
+        """When a column's first tick was."""
+        ticks = (self.columns - column) * self._each - self._missing - 1
+        moment = self.scene.moment
+        return moment.time_ns - int(ticks * moment.interval_s * clock.SECOND_NS)
+
+    def column(self, time_ns: int) -> int:
+        """The column of a time; below 0 where it is further back."""
+        moment = self.scene.moment
+        ago = (moment.time_ns - time_ns) / clock.SECOND_NS / moment.interval_s
+        return self.columns - 1 - int(ago + self._missing) // self._each
+
+    # Room.
+
+    @cached_property
+    def _before(self) -> int:
+        """Cells before the first column: for a mark and the longest name."""
+        names = (words.link(port, self.scene.moment.fabric) for port in self.ports)
+        longest = max(map(len, names), default=0)
+        return _MARK + min(longest, max(8, self.width // 4)) + 1
+
+    @cached_property
+    def _room(self) -> int:
+        return max(4, self.width - self._before - _VALUE - 1)
+
+    @cached_property
+    def cell(self) -> int:
+        """The width of a cell."""
+        return max(1, min(_WIDEST, self._room // self.columns))
+
+    # What is drawn.
+
+    @cached_property
+    def values(self) -> Floats:
+        """[ports, columns]: the greatest value of each stretch; NaN where nothing is known."""
+        moment, rows = self.scene.moment, [port.row for port in self.ports]
+        known = self.columns * self._each - self._missing
+        seen = np.full((len(rows), self.columns * self._each), np.nan, np.float32)
+        for column in self.metric.columns:
+            window = moment.window(column, rows, known)
+            rates = moment.line_rate_bps[rows][:, None] if self.metric.traffic else np.float32(1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                seen[:, :known] = np.fmax(seen[:, :known], window / rates)
+        starts = np.arange(self.columns) * self._each
+        parts = np.fmax.reduceat(seen, starts, axis=1) / self.metric.per
+        return parts.astype(np.float32)
+
+    @property
+    def codes(self) -> Codes:
+        """[ports, columns]: what each cell says."""
+        absent = np.isnan(self.values)
+        known = np.where(absent, 0, self.values)
+        codes = np.searchsorted(self.look.levels.edges, known, "right").astype(np.uint16)
+        codes[absent] = ABSENT
+        return codes
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What stands beside the cells: mark and name before them, the last value after."""
+        palette, fabric = self.stage.palette, self.scene.moment.fabric
+        block = Block(self._before, self.cell, self.cell, 0, self.columns)
+        end = self._before + self.columns * self.cell
+        made = []
+        for port, last in zip(self.ports, self.values[:, -1].tolist(), strict=True):
+            guilty = port.row == self.finding.rows[0] or port.id == self.finding.subject
+            name = fit(words.link(port, fabric), self._before - _MARK - 1)
+            texts = (
+                (1, "▲" if guilty else " ", palette.hot),
+                (_MARK, name, palette.strong if guilty else palette.text),
+                (end, right(self.say(last), _VALUE), palette.text),
+            )
+            made.append(Row(texts, (block,)))
+        return tuple(made)
+
+    def say(self, value: float) -> str:
+        """A value in words, with its unit."""
+        return percent(value) if self.metric.high == 1 else per_second(value)
+
+    @property
+    def axis(self) -> Line:
+        """From when to when; where the finding began, and how long it lasts."""
+        palette, finding = self.stage.palette, self.finding
+        plain, heavy = ("-", "=") if palette.depth is Depth.NONE else ("─", "━")
+        first = self.column(finding.since_ns)
+        last = self.columns - 1 if finding.until_ns is None else self.column(finding.until_ns)
+        strokes = [
+            heavy if first <= place <= last else plain
+            for place in range(self.columns)
+            for _ in range(self.cell)
+        ]
+        if first >= 0:
+            strokes[first * self.cell] = palette.chosen_mark
+        start = f"{clock.MINUS}{self.minutes} min"
+        spans: list[Span] = [(right(start, self._before - 1) + " ", palette.dim)]
+        for stroke in strokes:
+            spans.append((stroke, palette.dim if stroke == plain else palette.strong))
+        return line(*spans, (right("now", _VALUE), palette.dim))
+
+    def inspect(self, cell: tuple[int, int] | None) -> Line:
+        """The cell under the cursor, in words."""
+        palette = self.stage.palette
+        if cell is None or cell[0] >= len(self.ports) or cell[1] >= self.columns:
+            return line((" ", palette.text))
+        port, value = self.ports[cell[0]], float(self.values[cell])
+        when = clock.hms(self.began_ns(cell[1]))
+        long = clock.span(self._each * self.scene.moment.interval_s)
+        most = "" if self._each == 1 else " at most"
+        known = f"{self.metric.name} {self.say(value)}{most}"
+        return line(
+            (f" {words.both_ends(port, self.scene.moment.fabric)}  ", palette.strong),
+            (f"{when}, {long}: ", palette.dim),
+            ("nothing is known" if np.isnan(value) else known, palette.text),
+        )

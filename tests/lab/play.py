@@ -1,0 +1,144 @@
+"""Plays a scenario on a lab of its own, with fabmon watching it as a person would have it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tests.lab.fabric import Lab
+from tests.lab.layout import Layout
+from tests.lab.plan import Plan, plan
+from tests.lab.scenario import Scenario
+from tests.lab.senders import Stream
+from tests.lab.truth import Truth, Witness, Wrong
+from tests.lab.watching import Line, Watch
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+PATIENCE_S = 15.0
+"""So much longer a scenario goes on where a finding is missing: the machine may be busy."""
+
+_PROJECT = Path(__file__).parents[2]
+_UP_S = 60.0
+_SOON_S = 0.2
+_OF_CABLE = ("link_down", "flapping_link", "degraded_link", "error_burst")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A finding of fabmon's, and how long after the beginning of what it is about."""
+
+    what: Wrong
+    after_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was wrong, by the kernel's counters, and what fabmon told of."""
+
+    scenario: Scenario
+    truth: set[Wrong]
+    told: list[Told]
+
+    @property
+    def happened(self) -> bool:
+        """Whether the kernel did what the scenario is about, and nothing else."""
+        return sorted(each.cause for each in self.truth) == sorted(self.scenario.expect.findings)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all that was wrong was told, once, and nothing else."""
+        return Counter(each.what for each in self.told) == Counter(self.truth)
+
+
+def paths() -> list[Path]:
+    """The scenarios' files."""
+    return sorted(SCENARIOS.glob("*.toml"))
+
+
+def play(scenario: Scenario) -> Outcome:
+    """Build the lab, watch it, let it happen, and remove the lab."""
+    shape = scenario.topology
+    with (
+        Lab(
+            spines=shape.spines,
+            leaves=2,
+            hosts_per_leaf=shape.hosts // 2,
+            rate_mbps=shape.speed_mbps,
+            rails=shape.rails,
+            wires=frozenset(shape.wires),
+        ) as lab,
+        Watch(lab, hosts=_hosts_file(lab, scenario)) as watch,
+    ):
+        watch.until_all_up(_UP_S)
+        planned = plan(scenario, lab, PATIENCE_S)
+        with _sending(lab, planned.streams) as begin_s, Witness(lab) as witness:
+            _happen(scenario, planned, begin_s, watch)
+        began_s = begin_s + scenario.begins_s
+        told = [_told(lab.layout, line, watch.start_s - began_s) for line in watch.findings()]
+        truth = Truth(lab.layout, lab.rate_mbps, witness.samples, began_s + 1)
+        return Outcome(scenario, truth.wrong(), told)
+
+
+def _hosts_file(lab: Lab, scenario: Scenario) -> Path:
+    if scenario.topology.visible == "all":
+        return lab.hosts_file
+    lines = lab.hosts_file.read_text().splitlines()
+    path = lab.directory / "visible.txt"
+    path.write_text("\n".join(line for line in lines if "role=switch" not in line) + "\n")
+    return path
+
+
+@contextmanager
+def _sending(lab: Lab, streams: list[Stream]) -> Iterator[float]:
+    """Have the streams run; when they began, on the monotonic clock."""
+    process = subprocess.Popen(
+        lab.console_argv([sys.executable, "-m", "tests.lab.senders"]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=_PROJECT,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(streams) + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ready\n", "the senders do not connect"
+        begin_s = time.monotonic() + _SOON_S
+        process.stdin.write(f"{begin_s}\n".encode())
+        process.stdin.flush()
+        try:
+            yield begin_s
+        finally:
+            process.kill()
+
+
+def _happen(scenario: Scenario, planned: Plan, begin_s: float, watch: Watch) -> None:
+    """Do the deeds in time, and wait for the end, or for what is still to be told."""
+    deeds = list(planned.deeds)
+    wanted = set(scenario.expect.findings)
+    end_s = begin_s + scenario.expect.seconds
+    while (now_s := time.monotonic()) < end_s + PATIENCE_S:
+        while deeds and deeds[0].at_s <= now_s - begin_s:
+            deeds.pop(0).do()
+        if now_s >= end_s and wanted <= {line["cause"] for line in watch.findings()}:
+            return
+        time.sleep(0.02)
+
+
+def _told(layout: Layout, line: Line, began_s: float) -> Told:
+    """A finding by what it is about; a cable by its lower end, whichever end it was told of."""
+    subject = line["subject"]
+    if line["cause"] in _OF_CABLE:
+        for cable in layout.cables:
+            if subject == f"{cable.upper.node}/{cable.upper.port}":
+                subject = f"{cable.lower.node}/{cable.lower.port}"
+    return Told(Wrong(line["cause"], subject), line["at_s"] + began_s, line["text"])

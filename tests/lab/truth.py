@@ -1,0 +1,225 @@
+"""What was wrong with a lab, by the kernel's own counters: bytes, dropped packets of shapers, and
+changes of carrier, read once a second beside fabmon and without it.
+
+It knows what fabmon cannot see: whether there was a queue in front of a port. Nothing here has read
+the scenario.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.lab import netns
+from tests.lab.fabric import Lab
+from tests.lab.layout import Layout
+
+Floats = NDArray[np.float64]
+
+_OFTEN = 0.5
+"""Share of the seconds in which there must be a queue in front of a port for it to be lasting."""
+_QUEUE_S = 0.004
+"""What waits in front of a port is a queue if the port takes so long to send it."""
+_BUSY = 0.02
+"""Share of line rate above which a NIC sends, once a second."""
+_FULL = 0.8
+"""A port with a queue sends, over a second, at least this share of what its shaper lets through."""
+_SLOW = 0.9
+"""A shaper that lets through less than this share of line rate makes a slow link."""
+_FLAPS = 3
+_LATE_S = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A cause and what it is about, in fabmon's words; a cable is called by its lower end."""
+
+    cause: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"{self.cause} of {self.subject}"
+
+
+@dataclass
+class Sample:
+    """The fabric ports, (node, port), and when each node was read, on the monotonic clock."""
+
+    at_s: dict[str, float] = field(default_factory=dict)
+    sent: dict[tuple[str, str], int] = field(default_factory=dict)
+    dropped: dict[tuple[str, str], int] = field(default_factory=dict)
+    waiting_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    shaped_bps: dict[tuple[str, str], float] = field(default_factory=dict)
+    changes: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+class Witness:
+    """Reads the counters of all nodes once a second while it is entered."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="witness")
+        self.samples: list[Sample] = []
+
+    def __enter__(self) -> Witness:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_s = time.monotonic()
+        while not self._stop.wait(max(0.0, next_s - time.monotonic())):
+            next_s += 1.0
+            self.samples.append(self._sample())
+
+    def _sample(self) -> Sample:
+        sample = Sample()
+        for node in self._lab.layout.nodes:
+            ns = self._lab.ns(node)
+            sample.at_s[node] = time.monotonic()
+            for port, counted in netns.read_counters(ns).items():
+                sample.sent[node, port] = counted["tx_bytes"]
+            if self._lab.layout.role(node) == "switch":
+                for port, drops, backlog, rate in _shapers(ns):
+                    sample.dropped[node, port] = drops
+                    sample.waiting_s[node, port] = backlog / rate
+                    sample.shaped_bps[node, port] = rate * 8
+                for port, changes in _carrier_changes(ns).items():
+                    sample.changes[node, port] = changes
+        return sample
+
+
+def _shapers(ns: str) -> Iterator[tuple[str, int, int, float]]:
+    """Each port, the packets that its shaper threw away, the bytes that wait there, and its rate in
+    bytes a second.
+    """
+    argv = ["tc", "-n", ns, "-s", "-j", "qdisc", "show"]
+    for each in json.loads(subprocess.run(argv, capture_output=True, check=True).stdout):
+        if each["kind"] == "tbf":
+            yield each["dev"], each["drops"], each["backlog"], each["options"]["rate"]
+
+
+def _carrier_changes(ns: str) -> dict[str, int]:
+    argv = ["ip", "-n", ns, "-s", "-s", "-j", "link", "show"]
+    said = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+    return {
+        each["ifname"]: each["stats64"]["tx"]["carrier_changes"]
+        for each in said
+        if "stats64" in each
+    }
+
+
+class Truth:
+    """Judges traffic by the samples from `from_s` on, and links by all of them."""
+
+    def __init__(
+        self, layout: Layout, mbps: float, samples: Sequence[Sample], from_s: float
+    ) -> None:
+        self._layout = layout
+        seen = [each for each in samples if min(each.at_s.values()) >= from_s]
+        ends = [end for cable in layout.cables for end in (cable.lower, cable.upper)]
+        ports = [(end.node, end.port) for end in ends]
+        sent = np.array([[each.sent[port] for port in ports] for each in seen], float)
+        at_s = np.array([[each.at_s[node] for node, _ in ports] for each in seen])
+        bps = np.diff(sent, axis=0) * 8 / np.diff(at_s, axis=0)
+        self._sent_bps: dict[tuple[str, str], Floats] = dict(zip(ports, bps.T, strict=True))
+        self._line_bps = mbps * 1e6
+        self._seen = seen
+        self._changes = samples[0].changes, samples[-1].changes
+        self._nics = [
+            ((cable.lower.node, cable.lower.port), (cable.upper.node, cable.upper.port))
+            for cable in layout.cables
+            if cable.lower.node in layout.hosts
+        ]
+
+    def wrong(self) -> set[Wrong]:
+        """All of it."""
+        return {*self._crowded(), *self._flapping(), *self._late(), *self._left_out()}
+
+    def _util(self, node: str, port: str) -> Floats:
+        return self._sent_bps[node, port] / self._line_bps
+
+    # -- queues ----------------------------------------------------------------------------
+
+    def _has_queue(self, node: str, port: str) -> bool:
+        """Whether there was a queue in front of a port, most of the time."""
+        drops = np.diff([each.dropped[node, port] for each in self._seen])
+        waiting_s = np.array([each.waiting_s[node, port] for each in self._seen[1:]])
+        full = self._sent_bps[node, port] >= _FULL * self._shaped_bps(node, port)
+        return bool((full & ((drops > 0) | (waiting_s > _QUEUE_S))).mean() >= _OFTEN)
+
+    def _shaped_bps(self, node: str, port: str) -> float:
+        return min(each.shaped_bps[node, port] for each in self._seen)
+
+    def _crowded(self) -> set[Wrong]:
+        found: set[Wrong] = set()
+        for leaf in self._layout.leaves:
+            found |= self._uplinks(leaf)
+            for host in self._layout.hosts_of(leaf):
+                for rail in range(self._layout.rails):
+                    if self._has_queue(leaf, self._layout.port_to(leaf, host, rail)):
+                        found.add(Wrong("incast", f"{host}/eth{rail}"))
+        return found
+
+    def _uplinks(self, leaf: str) -> set[Wrong]:
+        uplinks = self._layout.uplinks(leaf)
+        full = [port for port in uplinks if self._has_queue(leaf, port)]
+        slow = [p for p in full if self._shaped_bps(leaf, p) < _SLOW * self._line_bps]
+        if slow:
+            return {Wrong("degraded_link", f"{leaf}/{port}") for port in slow}
+        if len(full) == len(uplinks):
+            return {Wrong("oversubscription", f"{leaf}/uplinks")}
+        used = [port for port in uplinks if self._util(leaf, port).mean() > _BUSY]
+        senders = [h for h in self._layout.hosts_of(leaf) if self._util(h, "eth0").mean() > _BUSY]
+        # So many flows, hashed apart, would all take one uplink once in two thousand times.
+        if full == used and len(full) == 1 and len(uplinks) ** (1 - len(senders)) < 0.0005:
+            return {Wrong("polarization", f"{leaf}/uplinks")}
+        return {Wrong("ecmp_collision", f"{leaf}/{port}") for port in full}
+
+    # -- links and hosts -------------------------------------------------------------------
+
+    def _flapping(self) -> set[Wrong]:
+        found: set[Wrong] = set()
+        first, last = self._changes
+        for cable in self._layout.cables:
+            ends = [
+                (e.node, e.port) for e in (cable.lower, cable.upper) if (e.node, e.port) in last
+            ]
+            changes = max((last[end] - first[end] for end in ends), default=0)
+            name = f"{cable.lower.node}/{cable.lower.port}"
+            if changes:
+                found.add(Wrong("link_down", name))
+            if changes >= _FLAPS:
+                found.add(Wrong("flapping_link", name))
+        return found
+
+    def _late(self) -> set[Wrong]:
+        """Hosts that neither sent nor received in seconds in which all others did either."""
+        moved = [np.maximum(self._util(*nic), self._util(*far)) for nic, far in self._nics]
+        moves = np.array(moved) > _BUSY
+        found = set()
+        for ((host, _), _), own in zip(self._nics, moves, strict=True):
+            alone = ~own & (moves.sum(axis=0) == len(moves) - 1)
+            if alone.sum() >= _LATE_S and own.any():
+                found.add(Wrong("straggler", host))
+        return found
+
+    def _left_out(self) -> set[Wrong]:
+        """Rails that carried less than half of what the host's busiest did."""
+        left = set()
+        for host in self._layout.hosts:
+            moved = [self._util(host, f"eth{rail}").mean() for rail in range(self._layout.rails)]
+            if max(moved) > _BUSY:
+                left |= {f"r{n}" for n, share in enumerate(moved) if share < 0.5 * max(moved)}
+        return {Wrong("uneven_rails", f"rails {rail}") for rail in left}

@@ -1,0 +1,99 @@
+"""Scenes with a finding of each cause: played by the simulator, or said by nodes that are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.condition import Cause
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.cli.config import load
+from fabmon.fabric.topology.read import parse
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.history.history import History
+from tests.fixtures import nvml
+from tests.fixtures.hosts import hgx_host
+from tests.making import tick
+from tests.scenario.test_scenarios import HERE, read
+from tests.unit.test_gpus import Node
+from tests.unit.topology.making import Plant, leaf_spine
+
+LATER = 4
+"""Seconds after it opened that a finding is looked at."""
+
+SCENARIOS: dict[Cause, str] = {
+    "degraded_link": "degraded_link",
+    "ecmp_collision": "collision",
+    "error_burst": "error_burst",
+    "flapping_link": "flapping_link",
+    "host_pcie_limit": "pcie_limit",
+    "incast": "incast",
+    "link_down": "flapping_link",
+    "node_lost": "node_lost",
+    "oversubscription": "oversubscription",
+    "pause_deadlock": "pause_deadlock",
+    "pause_storm": "pause_storm",
+    "pause_victim": "pause_deadlock_from_hosts",
+    "polarization": "polarization",
+    "saturated_counter": "saturated_counter",
+    "slow_receiver": "slow_receiver",
+    "straggler": "straggler",
+    "uneven_rails": "uneven_rails",
+}
+
+
+def analyst() -> Analyst:
+    return Analyst(load(Path("/dev/null")).thresholds)
+
+
+def told(scene: Scene, cause: Cause) -> Finding | None:
+    return next((each for each in scene.findings if each.cause == cause), None)
+
+
+@cache
+def played(cause: Cause) -> Scene:
+    """The scene some seconds after a finding of this cause opened."""
+    scenario, expected = read(HERE / f"{SCENARIOS[cause]}.toml")
+    feed, judge = DemoFeed(scenario), analyst()
+    history = History(feed.hosts)
+    since = 0
+    for _ in range(expected.seconds):
+        scene = judge.accept(history.accept(feed.step()))
+        since = since + 1 if told(scene, cause) else 0
+        if since > LATER:
+            return scene
+    raise AssertionError(f"{SCENARIOS[cause]} did not tell of {cause} for {LATER} s")
+
+
+def miscabled(_: Path, __: pytest.MonkeyPatch) -> Scene:
+    """Two cables that LLDP has the other way round than the plan."""
+    plant = Plant(leaf_spine(leaves=1, spines=2))
+    plan = "leaf1,swp50,spine2,swp1\nleaf1,swp51,spine1,swp1\n"
+    history = History(plant.hosts, topology=parse(plan, "pod7.csv"))
+    return analyst().accept(history.accept(tick(0, {}, plant.hellos())))
+
+
+def far_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A host whose second CPU has GPUs and no NIC."""
+    monkeypatch.setenv(nvml.VARIABLE, str(path / nvml.SCENARIO))
+    tree = hgx_host(path, hcas=8)
+    for number in range(4, 8):
+        tree.remove(f"sys/class/infiniband/mlx5_{number}")
+        tree.remove(f"sys/class/net/ib{number}")
+    return analyst().accept(Node(tree).frames(2))
+
+
+MADE: dict[Cause, Callable[[Path, pytest.MonkeyPatch], Scene]] = {
+    "gpu_nic_numa": far_gpus,
+    "miscabled": miscabled,
+}
+
+
+def scene_of(cause: Cause, path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A scene with a finding of this cause."""
+    return MADE[cause](path, monkeypatch) if cause in MADE else played(cause)

@@ -1,0 +1,133 @@
+"""The finding under the cursor lights its links in every view, until it is let go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from fabmon.analysis.scene import Scene
+from fabmon.tui.cells import CHOSEN, scale
+from fabmon.tui.metrics import heat
+from fabmon.tui.palette import Depth
+from fabmon.tui.stage import Stage
+from tests.tui import golden
+from tests.tui.running import Running, running
+from tests.tui.worlds import COLLISION, HEALTHY, big, troubled
+
+SIZES = ((60, 18), (80, 24), (120, 40))
+BIG = big()
+VIEWS = {"overview": "1", "switches": "2", "nodes": "3", "findings": "4", "matrix": "5"}
+
+
+async def test_nothing_is_marked_before_a_finding_is_pointed_at() -> None:
+    async with running(COLLISION) as run:
+        for key in VIEWS.values():
+            await run.press(key)
+            assert "◉" not in run.text
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("view", VIEWS)
+async def test_its_links_are_marked_in_every_view(view: str, size: tuple[int, int]) -> None:
+    async with running(COLLISION, size=size) as run:
+        await _choose_the_first(run)
+        await run.press(VIEWS[view])
+        assert "◉" in run.text
+        golden.check(f"chosen-{view}-{size[0]}x{size[1]}", run.text)
+
+
+@pytest.mark.parametrize("color", ["256", "16", "none"])
+async def test_the_mark_works_in_every_colour_mode(color: str) -> None:
+    async with running(COLLISION, size=(120, 40), color=color) as run:
+        await _choose_the_first(run)
+        assert ("*" if color == "none" else "◉") in run.lines[3]
+        golden.check(f"chosen-{color}", run.text)
+
+
+async def test_escape_lets_go_and_then_clears_the_filter() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"leaf1", "enter", "tab")
+        assert "◉" in run.text
+        await run.press("escape")
+        assert "◉" not in run.text
+        assert "filter: leaf1" in run.text
+        await run.press("escape")
+        assert "filter" not in run.lines[1]
+
+
+async def test_the_mark_moves_with_the_cursor_and_stays_when_the_finding_is_read() -> None:
+    async with running(troubled(), size=(120, 40)) as run:
+        await run.press("4", "j", "k")
+        first = run.app.stage.chosen_key
+        await run.press("j")
+        second = run.app.stage.chosen_key
+        assert first
+        assert first != second
+        await run.press("enter", "escape", "1", "4")
+        assert run.app.stage.chosen_key == second
+        await run.press("enter")
+        assert second.partition(":")[2].partition("/")[0] in run.lines[1]
+
+
+async def test_a_finding_that_closes_marks_nothing() -> None:
+    async with running(COLLISION) as run:
+        await _choose_the_first(run)
+        await run.send(HEALTHY.scene(71))
+        assert "◉" not in run.text
+
+
+async def test_the_strip_shows_since_when() -> None:
+    async with running(COLLISION, size=(240, 70)) as run:
+        await _choose_the_first(run)
+        strip = next(line for line in run.lines if "Last 10 min" in line)
+        # 37 of the last 600 s, in 240 columns.
+        assert strip[-15:] == "◉" + "━" * 14
+
+
+async def test_the_heatmap_scrolls_to_what_is_chosen() -> None:
+    async with running(BIG, size=(80, 24)) as run:
+        await run.press("G")
+        assert not run.lines[2].startswith(" leaf1 ")
+        await run.press("tab")
+        assert run.lines[2].startswith(" leaf1 ")
+        assert "▲" in run.lines[3]
+
+
+async def _choose_the_first(run: Running) -> None:
+    await run.press("4", "j", "g", "1")
+
+
+def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
+    """A guard with much slack: 0.2 ms when it was written."""
+    scene, stage = _wide(BIG.scene(70)), Stage("pod7", Depth.TRUECOLOR)
+    stage.take(scene)
+    levels = scale(heat("util"), Depth.TRUECOLOR, False)
+    plain = _least(lambda: stage.cells(scene, levels))
+
+    def choose_and_draw() -> object:
+        stage.choose("")
+        stage.choose(scene.findings[0].key)
+        return stage.cells(scene, levels)
+
+    taken = _least(choose_and_draw)
+    assert (stage.cells(scene, levels) & CHOSEN).any()
+    assert taken - plain < 0.005
+
+
+def _wide(scene: Scene) -> Scene:
+    """The scene with a finding that is about a thousand ports."""
+    finding = msgspec.structs.replace(scene.findings[0], rows=tuple(range(1000)))
+    return replace(scene, findings=(finding, *scene.findings[1:]))
+
+
+def _least(run: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(10):
+        start = time.process_time()
+        run()
+        taken.append(time.process_time() - start)
+    return min(taken)

@@ -1,0 +1,180 @@
+"""What a person reads of every cause: the sentence, the picture, what to do, the numbers."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fabmon.analysis.condition import CAUSES, Cause
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.tui.line import wrap
+from fabmon.tui.palette import Depth
+from fabmon.tui.stage import Stage
+from fabmon.tui.text import finding as page
+from fabmon.tui.text.findings import by_root
+from fabmon.tui.text.picture.pictures import PICTURES
+from tests.tui import golden
+from tests.tui.explained import MADE, SCENARIOS, played, scene_of, told
+from tests.tui.running import Running, running
+from tests.tui.worlds import COLLISION, big
+
+ROOT = Path(__file__).parents[2]
+GOLDENS = Path(__file__).parent / "goldens" / "explained"
+WHOLE: tuple[Cause, ...] = ("ecmp_collision", "polarization", "slow_receiver", "straggler")
+"""Causes whose page is kept as a whole screen."""
+
+
+def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[str]:
+    stage = Stage("pod7", Depth.TRUECOLOR)
+    stage.take(scene)
+    return [line.text for line in page.page(stage, scene, finding, True, width, height)]
+
+
+def test_every_cause_has_a_scene_a_picture_a_golden_and_a_paragraph() -> None:
+    assert set(SCENARIOS) | set(MADE) == set(CAUSES)
+    assert set(PICTURES) == set(CAUSES)
+    assert {path.stem for path in GOLDENS.glob("*.txt")} == set(CAUSES)
+    told_of = re.findall(r"^\*\*(\w+)\*\*", (ROOT / "docs" / "findings.md").read_text(), re.M)
+    assert set(told_of) == set(CAUSES)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_every_cause_is_explained(
+    cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentence, picture, advice, evidence with units, victims, what was not visible."""
+    scene = scene_of(cause, tmp_path, monkeypatch)
+    finding = told(scene, cause)
+    assert finding is not None
+    text = "\n".join(lines_of(scene, finding, 100, 40))
+    golden.check(f"explained/{cause}", text)
+    flat = " ".join(text.split())
+    for said in (finding.text, finding.advice, finding.unseen):
+        assert said in flat
+    assert all(item.name in text for item in finding.evidence)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_sentence_picture_and_advice_are_seen_without_scrolling(
+    cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of(cause, tmp_path, monkeypatch)
+    finding = told(scene, cause)
+    assert finding is not None
+    # 80x24 without header, title and footer, and without the scrollbar.
+    lines = lines_of(scene, finding, 79, 21)
+    assert max(map(len, lines)) <= 79
+    last = wrap(finding.advice, 60)[-1].split()[-1]
+    seen = " ".join(" ".join(lines[:21]).split())
+    assert finding.text in seen
+    assert finding.advice in seen
+    assert seen.index(last) > seen.index("since")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("cause", WHOLE)
+async def test_whole_pages(cause: Cause, size: tuple[int, int]) -> None:
+    async with running(size=size) as run:
+        await _explain(run, cause)
+        golden.check(f"explained-{cause}-{size[0]}x{size[1]}", run.text)
+
+
+@pytest.mark.parametrize("color", ["256", "16", "none"])
+async def test_the_page_in_every_colour_mode(color: str) -> None:
+    async with running(size=(80, 24), color=color) as run:
+        await _explain(run, "polarization")
+        golden.check(f"explained-{color}", run.text)
+
+
+async def _explain(run: Running, cause: Cause) -> None:
+    """Send the scene, put the cursor on the finding, press enter."""
+    scene = played(cause)
+    finding = told(scene, cause)
+    assert finding is not None
+    await run.send(scene)
+    run.app.stage.choose(finding.key)
+    await run.press("4", "enter")
+    assert run.view == "finding"
+
+
+async def test_the_null_model_is_a_line_in_the_bars_and_a_verdict() -> None:
+    async with running(size=(120, 40)) as run:
+        await _explain(run, "polarization")
+        assert "expected for 32 flows on 32 links: max/mean ≤ 5.00 (p95), seen 9.50" in run.text
+        assert "more than chance; ┊ p95" in run.text
+        bars = [line for line in run.lines if "┊" in line and "b/s" in line]
+        assert len(bars) >= 8
+
+
+async def test_without_a_null_model_there_is_no_line() -> None:
+    async with running(COLLISION, size=(120, 40)) as run:
+        await run.press("4", "enter")
+        assert "┊" not in run.text
+        assert "expected for" not in run.text
+
+
+async def test_the_guilty_and_the_fullest_are_shown_where_not_all_find_room() -> None:
+    async with running(size=(80, 24)) as run:
+        await _explain(run, "polarization")
+        assert "and 12 more; w shows them all" in run.text
+        for used in ("up1 ", "up9 ", "up17 ", "up25 "):
+            assert used in run.text
+
+
+async def test_a_hop_of_the_tree_opens_its_switch() -> None:
+    async with running(size=(120, 40)) as run:
+        await _explain(run, "slow_receiver")
+        await run.press("j", "j", "enter")
+        assert run.view == "node"
+        assert "spine1" in run.lines[1]
+
+
+def test_who_waits_stands_under_what_he_waits_for() -> None:
+    root = told(played("slow_receiver"), "slow_receiver")
+    assert root is not None
+    waits, other = (
+        msgspec.structs.replace(
+            root, cause="pause_victim", subject=name, victims=(), rows=rows, lost=0.1
+        )
+        for name, rows in (("leaf2", ()), ("gpu099", (99_999,)))
+    )
+    found = [(each.subject, [inner.subject for inner in inside]) for each, inside in
+             by_root([other, root, waits])]  # fmt: skip
+    assert found == [("gpu099", []), ("gpu005/mlx5_1", ["leaf2"])]
+
+
+async def test_one_who_waits_is_shown_inside_its_root() -> None:
+    scene = played("slow_receiver")
+    root = told(scene, "slow_receiver")
+    assert root is not None
+    victim = msgspec.structs.replace(
+        root, cause="pause_victim", subject="leaf2", victims=(), rows=(), text="leaf2 waits"
+    )
+    async with running(size=(120, 40)) as run:
+        await run.send(replace(scene, findings=(*scene.findings, victim)))
+        assert "  └ ▲ pause victim  leaf2" in run.text
+
+
+BIG = big()
+
+
+@pytest.mark.parametrize("cause", ["ecmp_collision", "straggler", "slow_receiver", "degraded_link"])
+def test_a_page_costs_little_at_8192_rails(cause: Cause) -> None:
+    """A guard with much slack: 1 to 4 ms when it was written."""
+    scene = BIG.scene(70)
+    finding = msgspec.structs.replace(scene.findings[0], cause=cause)
+    if cause == "straggler":
+        host = scene.moment.fabric.node("gpu500")
+        finding = msgspec.structs.replace(finding, rows=tuple(p.row for p in host.ports))
+    taken = []
+    for _ in range(5):
+        start = time.process_time()
+        lines_of(scene, finding, 119, 37)
+        taken.append(time.process_time() - start)
+    assert min(taken) < 0.03

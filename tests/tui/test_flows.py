@@ -1,0 +1,120 @@
+"""Who is on a link, on the pages of a finding and of a port."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from fabmon.fabric.messages import Notice
+from fabmon.fabric.moment import Floats
+from fabmon.tui.palette import Depth
+from fabmon.tui.stage import Stage
+from fabmon.tui.text import flows
+from tests.connections import ring, told
+from tests.tui import golden
+from tests.tui.running import running
+from tests.tui.scenes import World
+from tests.tui.worlds import COLLISION
+
+SEQ = 70
+HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
+
+
+TALKING = replace(COLLISION, told=told(ring(HOSTS), HOSTS))
+
+
+def page(world: World, width: int, row: int | None = None) -> str:
+    """The section of the collision, or of a port."""
+    scene = world.scene(SEQ)
+    stage = Stage("pod7", Depth.TRUECOLOR)
+    if row is None:
+        lines = flows.of_finding(stage, scene, scene.findings[0], width)
+    else:
+        lines = flows.of_port(stage, scene, scene.moment.fabric.ports[row], width)
+    assert all(cell_len(line.text) <= width for line in lines)
+    return "\n".join(line.text for line in lines)
+
+
+def nic(host: str, rail: int) -> int:
+    """The row of a NIC."""
+    return COLLISION.fabric.node(host).ports[rail].row
+
+
+@pytest.mark.parametrize("width", [59, 79, 119])
+def test_a_hot_uplink_has_the_flows_that_may_be_on_it(width: int) -> None:
+    said = page(TALKING, width)
+    golden.check(f"flows-collision-{width + 1}", said)
+    assert "Flows (from the hosts' queue pairs)" in said
+    assert "gpu004 mlx5_0" in said, "it sends to the other leaf"
+    assert "gpu002 mlx5_0" not in said, "whom it talks to is below the same leaf"
+    assert "the switch's secret" in " ".join(said.split())
+
+
+def test_a_nic_has_its_own_flows_and_no_doubt() -> None:
+    said = page(TALKING, 119, nic("gpu004", 3))
+    golden.check("flows-nic-120", said)
+    assert "may be" not in said
+    assert said.count("gpu004 mlx5_3  ") == 2
+
+
+def test_where_a_host_does_not_tell_what_is_open_is_said() -> None:
+    wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6, job="8812")
+    alike = wires.connect("gpu002/mlx5_7", "gpu005/mlx5_7", 9, 8).connect(
+        "gpu003/mlx5_7", "gpu006/mlx5_7", 9, 8
+    )
+    said = page(replace(COLLISION, told=told(alike, HOSTS, "gpu004")), 79)
+    golden.check("flows-partly-known-80", said)
+    assert "one of 2" in said
+    assert "unknown" in said
+    assert "Queue pairs are known of 3 of the 4 hosts that can send here." in said
+
+
+class Waves(World):
+    """Two NICs send more and less, one more and the other less, and the uplink with the first."""
+
+    def util(self, seq: int) -> tuple[Floats, Floats]:
+        tx, rx = super().util(seq)
+        wave = 0.3 * np.sin(seq / 5)
+        tx[self.guilty[0]] = 0.5 + wave
+        tx[nic("gpu002", 1)], tx[nic("gpu003", 2)] = 0.6 + wave, 0.6 - wave
+        return tx, rx
+
+
+WHY = "no rdma command on this node: it comes with iproute2"
+NOTICES = tuple((h, Notice("lost", "qps", reason="unsupported", text=WHY)) for h in HOSTS)
+
+
+def test_without_queue_pairs_hosts_that_move_with_the_link_are_inferred() -> None:
+    said = page(Waves(COLLISION.fabric, collides=30, notices=NOTICES), 79)
+    golden.check("flows-inferred-80", said)
+    assert "Hosts that move with this link (inferred)" in said
+    assert "gpu002 mlx5_1" in said
+    assert "gpu003" not in said
+    assert WHY in " ".join(said.split())
+    assert "Flows" not in said
+
+
+def test_where_nobody_moves_with_the_link_nobody_is_named() -> None:
+    said = page(replace(COLLISION, notices=NOTICES), 119)
+    assert said == f" Flows: queue pairs are not known ({WHY})".strip()
+    assert page(COLLISION, 119) == ""
+
+
+def test_a_silent_nic_says_why_or_nothing() -> None:
+    assert page(COLLISION, 79, nic("gpu001", 0)) == ""
+    notices = (("gpu001", Notice("lost", "qps", reason="denied", text="not permitted")),)
+    assert page(replace(COLLISION, notices=notices), 79, nic("gpu001", 0)) == (
+        " Flows: queue pairs are not known (not permitted)".strip()
+    )
+
+
+async def test_the_pages_of_a_finding_and_of_a_port_have_it() -> None:
+    async with running(TALKING, size=(120, 100)) as run:
+        await run.press("4", "enter")
+        assert "Flows (from the hosts' queue pairs), transmit: 32 queue pairs may be" in run.text
+        await run.press("enter")
+        assert run.view == "port"
+        assert "Flows (from the hosts' queue pairs), transmit" in run.text

@@ -1,0 +1,141 @@
+"""The links of a finding over time: a row a link, a column a stretch of time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from fabmon.tui.cells import ABSENT
+from fabmon.tui.clock import MINUS
+from fabmon.tui.palette import RAMPS, Depth
+from fabmon.tui.stage import Stage
+from fabmon.tui.text.waterfall import Waterfall
+from tests.tui import golden
+from tests.tui.running import Running, running
+from tests.tui.scenes import World
+from tests.tui.worlds import COLLISION, big
+
+GAPPED = replace(COLLISION, gap=range(40, 44))
+
+
+async def _open(run: Running) -> None:
+    await run.press("4", "enter", "w")
+    assert run.view == "waterfall"
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40), (200, 60)])
+async def test_it_opens_from_the_finding_and_closes(size: tuple[int, int]) -> None:
+    async with running(GAPPED, size=size) as run:
+        await _open(run)
+        assert len(run.lines) == size[1]
+        golden.check(f"waterfall-{size[0]}x{size[1]}", run.text)
+        await run.press("escape")
+        assert run.view == "finding"
+
+
+@pytest.mark.parametrize("color", ["truecolor", "256", "16", "none"])
+@pytest.mark.parametrize("digits", [False, True])
+async def test_every_colour_mode(color: str, digits: bool) -> None:
+    async with running(GAPPED, size=(120, 24), color=color) as run:
+        await _open(run)
+        if digits:
+            await run.press("C")
+        golden.check(f"waterfall-{color}{'-digits' if digits else ''}", run.text)
+
+
+async def test_all_colours_are_drawn() -> None:
+    async with running(GAPPED) as run:
+        await _open(run)
+        for _ in RAMPS:
+            await run.press("c")
+            assert "up8" in run.text
+
+
+async def test_it_zooms_and_says_how_far_back() -> None:
+    async with running(GAPPED) as run:
+        await _open(run)
+        seen = []
+        for key in ("plus", "plus", "minus", "minus", "minus", "minus"):
+            await run.press(key)
+            seen.append(next(line for line in run.lines if "now" in line).split(" min")[0].strip())
+        assert seen == [f"{MINUS}{minutes}" for minutes in (1, 1, 2, 5, 10, 10)]
+
+
+async def test_the_cursor_says_what_a_cell_is_and_opens_its_port() -> None:
+    async with running(GAPPED, size=(200, 60)) as run:
+        await _open(run)
+        # Two minutes find room second by second.
+        assert "leaf1/swp37 up5 → spine3/swp1  14:07:50Z, 1 s: tx 98." in run.text
+        await run.press("down", "left")
+        assert "leaf1/swp38 up6 → spine3/swp2  14:07:49Z, 1 s: tx" in run.text
+        for _ in range(26):
+            await run.press("left")
+        assert "14:07:23Z, 1 s: nothing is known" in run.text
+        await run.press("enter")
+        assert run.view == "port"
+        assert "leaf1/swp38 up6" in run.lines[1]
+
+
+async def test_other_metrics_say_how_long_they_are_kept() -> None:
+    async with running(GAPPED) as run:
+        await _open(run)
+        assert "% of line rate, tx" in run.lines[1]
+        await run.press("m", "m", "m")
+        assert "% of time paused" in run.lines[1]
+        assert "8.10 %" in next(line for line in run.lines if "up5" in line)
+        await run.press("minus")
+        assert "kept for 2 min" in run.lines[1]
+
+
+def fall(world: World, seq: int, minutes: int = 2, width: int = 119) -> Waterfall:
+    scene, stage = world.scene(seq), Stage("pod7", Depth.TRUECOLOR)
+    stage.take(scene)
+    return Waterfall(stage, scene, scene.findings[0], minutes, width)
+
+
+def test_a_stretch_keeps_its_value_while_time_goes_on() -> None:
+    """Columns move on as a whole: nothing flickers."""
+    before, after = fall(COLLISION, 70), fall(COLLISION, 70 + 2)
+    assert before.began_ns(before.columns - 2) == after.began_ns(after.columns - 3)
+    assert np.array_equal(before.values[:, 20:-1], after.values[:, 19:-2], equal_nan=True)
+
+
+def test_a_time_is_in_the_column_that_began_before_it() -> None:
+    for seq in range(70, 76):
+        made = fall(COLLISION, seq, width=80)
+        for column in range(made.columns):
+            assert made.column(made.began_ns(column)) == column
+
+
+def test_a_short_peak_is_never_lost() -> None:
+    wide, narrow = fall(COLLISION, 70), fall(COLLISION, 70, width=60)
+    assert np.nanmax(wide.values) == np.nanmax(narrow.values)
+
+
+def test_what_is_not_known_is_absent() -> None:
+    made = fall(World(collides=30), 40, minutes=10)
+    assert (made.codes[:, 0] == ABSENT).all()
+    assert (made.codes[:, -1] != ABSENT).all()
+
+
+BIG = big()
+
+
+def test_it_costs_little() -> None:
+    """A guard with much slack, for a tree of 512 ports: 3 ms when it was written."""
+    scene, stage = BIG.scene(70), Stage("pod7", Depth.TRUECOLOR)
+    stage.take(scene)
+    finding = msgspec.structs.replace(
+        scene.findings[0], cause="slow_receiver", rows=tuple(range(512))
+    )
+    taken = []
+    for _ in range(5):
+        start = time.process_time()
+        made = Waterfall(stage, scene, finding, 2, 239)
+        assert made.codes.shape[0] == len(made.rows) == 512
+        taken.append(time.process_time() - start)
+    assert min(taken) < 0.05

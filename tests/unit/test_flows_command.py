@@ -1,0 +1,57 @@
+"""`fabmon flows`: the object, the table, and the command itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+
+from fabmon.fabric.messages import Notice
+from fabmon.report.flows import (
+    FlowsRecord,
+    flows_json,
+    flows_record,
+    flows_schema,
+    flows_table,
+)
+from tests.connections import ring, told
+from tests.goldens import check_golden
+from tests.tui.scenes import World
+from tests.unit.test_cli import fabmon
+
+GOLDENS = Path(__file__).parent / "goldens"
+SCHEMA = Path(__file__).parents[2] / "docs" / "flows.schema.json"
+HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
+WHY = "no rdma command on this node: it comes with iproute2"
+
+
+def record() -> FlowsRecord:
+    """A ring of eight hosts, of which one does not tell, and a connection to nobody watched."""
+    wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6)
+    notices = (("gpu004", Notice("lost", "qps", reason="unsupported", text=WHY)),)
+    world = World(told=told(wires, HOSTS, "gpu004"), notices=notices)
+    return flows_record(world.scene(70).moment)
+
+
+def test_the_object_follows_its_schema() -> None:
+    check_golden(SCHEMA, flows_schema().decode())
+    said = json.loads(flows_json(record()))
+    jsonschema.validate(said, json.loads(flows_schema()))
+    assert said["silent"] == [{"node": "gpu004", "reason": WHY}]
+    nobody = next(each for each in said["flows"] if each["lqpn"] == 5)
+    assert (nobody["peer"], nobody["peer_leaf"], nobody["candidates"]) == (None, None, 0)
+
+
+def test_the_table_has_leaves_then_every_queue_pair() -> None:
+    text = flows_table(record())
+    check_golden(GOLDENS / "flows.txt", text)
+    assert f"x gpu004: {WHY}" in text
+
+
+def test_this_machine_is_asked_and_who_does_not_tell_is_named() -> None:
+    done = fabmon("flows", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    jsonschema.validate(said, json.loads(flows_schema()))
+    assert said["hosts"] == said["told"] + len(said["silent"]) == 1

@@ -1,0 +1,189 @@
+"""`fabmon trace`: asked of a real probe, what a person reads, and what can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from fabmon.analysis.paths import spreads
+from fabmon.fabric.messages import Trace, WireError, decode
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState
+from fabmon.feeds.live import LiveFeed
+from fabmon.report.records import utc
+from fabmon.report.trace import TraceRecord, trace_json, trace_schema, trace_table
+from tests.goldens import check_golden
+from tests.making import START_NS
+from tests.unit.feeds.fakes import FakeClock, FakeNodes
+from tests.unit.feeds.wirelines import are, watch
+from tests.unit.test_cli import fabmon
+from tests.unit.test_paths import SPORT, Net
+
+GOLDENS = Path(__file__).parent / "goldens"
+SCHEMA = Path(__file__).parents[2] / "docs" / "trace.schema.json"
+
+
+def record() -> TraceRecord:
+    """Five flows: two over one link, one past a silent switch to a silent host, one too long."""
+    net = Net()
+    paths = [
+        net.path("10.1.1.0", "10.2.1.1", "10.3.1.0", "10.1.2.1", sport=SPORT),
+        net.path("10.1.1.0", "10.2.3.1", "10.3.2.0", "10.1.2.1", sport=SPORT + 1),
+        net.path("10.1.1.0", "10.2.1.1", "10.3.1.0", "10.1.2.1", sport=SPORT + 2),
+        net.path("10.1.1.0", "", "10.3.1.0", "", "", "", end="silent", sport=SPORT + 3),
+        net.path("10.1.1.0", "10.9.9.9", end="far", sport=SPORT + 4),
+    ]
+    return TraceRecord(
+        time=utc(START_NS),
+        src=net.src,
+        dst=net.dst,
+        dport=4791,
+        dscp=26,
+        sports_from="default",
+        paths=paths,
+        spreads=spreads(net.fabric, paths),
+        notes=["spine3 is failed: no route to host: its hops may be without a name"],
+    )
+
+
+def test_the_table_has_flows_of_one_way_together_and_then_the_links_they_use() -> None:
+    check_golden(GOLDENS / "trace.txt", trace_table(record()))
+
+
+def test_without_switches_that_tell_their_links_answers_that_differ_are_counted() -> None:
+    net = Net(watched=())
+    paths = [
+        net.path("10.1.1.0", via, "10.1.2.1", sport=sport)
+        for sport, via in enumerate(("10.2.1.1", "10.2.3.1", "10.2.1.1"), SPORT)
+    ]
+    known = TraceRecord(
+        time=utc(START_NS),
+        src=net.src,
+        dst=net.dst,
+        dport=4791,
+        dscp=0,
+        sports_from="option",
+        paths=paths,
+        spreads=spreads(net.fabric, paths),
+        notes=[],
+    )
+    check_golden(GOLDENS / "trace-unnamed.txt", trace_table(known))
+
+
+def test_the_object_follows_its_schema() -> None:
+    check_golden(SCHEMA, trace_schema().decode())
+    jsonschema.validate(json.loads(trace_json(record())), json.loads(trace_schema()))
+
+
+def test_help() -> None:
+    done = fabmon("trace", "--help")
+    assert done.returncode == 0
+    check_golden(GOLDENS / "trace-help.txt", done.stdout)
+
+
+async def traced(feed: LiveFeed, sports: tuple[int, ...]) -> list[Trace]:
+    """All parts of the answer to a trace of the loopback."""
+    assert feed.trace("here", "127.0.0.1", "127.0.0.1", sports, seconds=10) == ""
+    parts: list[Trace] = []
+    async with asyncio.timeout(20):
+        async for tick in feed:
+            parts += [part for _, part in tick.answers if isinstance(part, Trace)]
+            if parts and parts[-1].done:
+                break
+    return parts
+
+
+async def test_a_trace_from_a_real_probe() -> None:
+    hosts = [Host(name="here", via="local")]
+    async with LiveFeed(hosts, interval_s=0.2) as feed:
+        await watch(feed, are(NodeState.UP, "here"))
+        paths = [part.path for part in await traced(feed, (SPORT, SPORT + 1)) if part.path]
+        assert [path.sport for path in paths] == [SPORT, SPORT + 1]
+        assert {path.end for path in paths} == {"reached"}
+        assert {hop[0][0] for path in paths for hop in path.hops} == {"127.0.0.1"}
+        refused = feed.trace("here", "127.0.0.1", "127.0.0.1", (SPORT,), seconds=10)
+        assert refused == "one of here is running"
+        # A burst is another kind of request: it need not wait.
+        assert feed.burst("here", ("lo",), 0.1, 10.0) == ""
+
+
+async def test_a_request_that_the_probe_refuses_comes_back_with_the_reason() -> None:
+    hosts = [Host(name="here", via="local")]
+    async with LiveFeed(hosts, interval_s=0.2) as feed:
+        await watch(feed, are(NodeState.UP, "here"))
+        (part,) = await traced(feed, tuple(range(1, 40)))
+        assert part.error == "sports must be a list of 1 to 32 ports"
+
+
+async def test_a_node_without_a_probe_of_ours_says_so() -> None:
+    clock, nodes = FakeClock(), FakeNodes()
+    hosts = [Host(name="sw1", via="snmp")]
+    async with LiveFeed(hosts, clock=clock, transports=nodes) as feed:
+        await anext(feed)
+        await clock.run(0.1)
+        said = feed.trace("sw1", "10.0.0.1", "10.0.0.2", (SPORT,), seconds=10)
+        assert (
+            said == "sw1 is read through snmp, which has no probe of this console that could trace"
+        )
+
+
+async def test_traces_that_nobody_asked_for_are_held_against_the_node() -> None:
+    clock, nodes = FakeClock(), FakeNodes()
+    async with LiveFeed([Host(name="gpu001")], clock=clock, transports=nodes) as feed:
+        await anext(feed)
+        await clock.run(0.1)
+        session = nodes.sessions["gpu001"]
+        session.greet()
+        session.put(*[b'["trace", {"id": 1, "done": true}]\n'] * 5)
+        await clock.run(0.5)
+        (status,) = feed.statuses
+        assert status.state in (NodeState.LOST, NodeState.FAILED)
+        assert "a trace that nobody asked for" in status.reason
+
+
+def test_a_line_that_is_no_trace_is_refused() -> None:
+    with pytest.raises(WireError):
+        decode(b'["trace", {"id": 1, "path": {"sport": 1, "end": "x", "hops": [[["a"]]]}}]')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["gpu001", "gpu9", "--host", "gpu[001-002]"], "no host gpu9 among the 2 that are named"),
+        (["gpu001", "gpu02", "--host", "gpu[001-002]"], "did you mean gpu002?"),
+        (["gpu001", "gpu001", "--host", "gpu001"], "gpu001 to gpu001 crosses no link"),
+        (
+            ["a", "b", "--host", "a via=http", "--host", "b"],
+            "a is read through http, which has no probe of this console that could trace: "
+            "use ssh, exec, local",
+        ),
+        (
+            ["a", "b", "--host", "a", "--host", "b via=exporters"],
+            "b is read through exporters, which does not tell its addresses",
+        ),
+        (["a", "b", "--host", "a,b", "--sport", "70000"], "1<=x<=65535"),
+        (
+            ["a", "b", "--host", "a,b", *(f"--sport={n}" for n in range(1, 34))],
+            "--sport: 33 source ports, 32 at most",
+        ),
+    ],
+)
+def test_a_mistake_is_named_before_anything_is_reached(
+    arguments: list[str], complaint: str
+) -> None:
+    done = fabmon("trace", *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+
+
+def test_a_host_that_cannot_be_reached_is_status_3_with_the_reason(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("here via=local\ngpu001 address=127.0.0.1 port=1\n")
+    done = fabmon("trace", "here", "gpu001", "--hosts", str(hosts))
+    assert done.returncode == 3
+    assert "gpu001 is failed: " in done.stderr
+    assert "refused" in done.stderr
