@@ -55,7 +55,12 @@ class Kept:
         return len(self._times) - bisect.bisect_right(self._times, time_ns)
 
     def step(self, time_ns: int, by: int) -> Scene | None:
-        """The one so many after a time, or before it; None where that is not kept."""
+        """The one so many after a time, or before it; None where that is not kept.
+
+        What is later than all that is kept has unknown ticks before it.
+        """
+        if not self._times or time_ns > self._times[-1]:
+            return None
         if by > 0:
             place = bisect.bisect_right(self._times, time_ns) + by - 1
         else:
