@@ -57,7 +57,7 @@ class LinkHealth:
         self._usual: Floats = np.empty(0, np.float32)
         self._up: Floats = np.empty(0, np.float32)
         self._turns: deque[tuple[int, Rows]] = deque()
-        self._stuck: set[int] = set()
+        self._stuck: set[tuple[int, str]] = set()
         self._filled: dict[int, int] = {}
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
@@ -176,10 +176,13 @@ class LinkHealth:
         What stuck when the port was first heard of has done so for long.
         """
         moment = sight.moment
-        width = moment.values.shape[1]
-        watched = [moment.columns[name] for name in _PHYSICAL if name in moment.columns]
-        stuck = set(moment.stuck[np.isin(moment.stuck % width, watched)].tolist())
-        for row in {cell // width for cell in stuck - self._stuck}:
+        # By name: the table grows wider when a node brings a metric that nobody had.
+        stuck = {
+            (row, name)
+            for name in _PHYSICAL
+            for row in np.flatnonzero(moment.is_stuck(name)).tolist()
+        }
+        for row in {row for row, _ in stuck - self._stuck}:
             if np.isfinite(sight.window("damage", _KNOWN_TICKS)[row, 0]):
                 self._filled[row] = moment.seq
         self._stuck = stuck
