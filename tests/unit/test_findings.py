@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
@@ -16,7 +17,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
 from tests.goldens import check_golden
-from tests.making import START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
+from tests.making import SECOND_NS, START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
 
 GOLDENS = Path(__file__).parent / "goldens"
 RATE = 100e6
@@ -231,3 +232,17 @@ def test_the_costliest_finding_comes_first() -> None:
     house.fabric.down.add("leaf1/down1")
     scene = house.seconds(2)
     assert [finding.cause for finding in scene.findings] == ["link_down", "ecmp_collision"]
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_a_clock_that_is_set_neither_closes_a_finding_nor_keeps_it(step_s: int) -> None:
+    house = House()
+    house.uplinks(0.98, 0.1, 0.2, 0.1)
+    house.seconds(8)
+    house.uplinks(0.1, 0.1, 0.1, 0.1)
+    house.seconds(10)
+    house.fabric.clock_off_ns = step_s * SECOND_NS
+    scene = house.seconds(1)
+    assert [finding.subject for finding in scene.findings] == ["leaf1/up1"]
+    house.seconds(20)
+    assert [change for _, change, _ in house.changes] == [Change.OPEN, Change.CLOSE]
