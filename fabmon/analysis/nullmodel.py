@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fabmon.fabric.moment import Floats
 
 _USUAL = 0.95
-_NEVER = 1e-15
+_NEVER = 1e-300
 
 
 def effective_flows(loads: Floats) -> float:
