@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
+from fabmon.fabric.facts import Heard
 from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Hello, Notice
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
@@ -112,6 +113,7 @@ class History:
         self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._queue_pairs: dict[str, QueuePairs] = {}
+        self._heard = Heard()
         self._fabric = self._built({}, 0)
         self._connections = Connections(self._fabric, {})
         self._wire_up()
@@ -193,7 +195,9 @@ class History:
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
-        return build(hosts, hellos, self.rows, version, self._management, self._topology)
+        return build(
+            hosts, hellos, self.rows, version, self._management, self._topology, self._heard
+        )
 
     def _note_queue_pairs(self, node: str, hello: Hello) -> bool:
         """Keep what a node tells of its connections; nothing is another state than none.
