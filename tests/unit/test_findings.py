@@ -166,6 +166,17 @@ def test_a_finding_opens_once_and_closes_once_through_the_jobs_pauses() -> None:
     assert closed.until_ns > closed.since_ns
 
 
+def test_a_line_rate_that_is_wrong_makes_no_negative_loss_and_is_told() -> None:
+    house = House()
+    house.seconds(4)
+    house.uplinks(0.98, 3.0, 3.0, 0.0)
+    house.seconds(8)
+    told = [each for _, _, each in house.changes if each.cause == "ecmp_collision"]
+    assert told
+    assert all(0 <= each.lost <= 1 for each in told)
+    assert all("the speed that is given for it is wrong" in each.text for each in told)
+
+
 def test_a_dead_member_is_not_an_idle_one() -> None:
     house = House(uplinks=2)
     house.seconds(3)
