@@ -21,7 +21,7 @@ from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
-_CHANCE = 0.0005
+_CHANCE = 0.0001
 _FEW_FLOWS = 6
 _FEW_LINKS = 4
 _MOST = 0.97
