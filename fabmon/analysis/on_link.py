@@ -114,8 +114,8 @@ def who(moment: Moment, rows: Sequence[int], way: str = "tx") -> OnLink | None:
 
 
 def effective_flows(moment: Moment, row: int, flows: float) -> tuple[Evidence, ...]:
-    """The effective flows of a group that a port is of, beside the queue pairs that may use it, as
-    far as those are at hand: this is asked at every tick.
+    """The effective flows of a group that a port is of, and of how many queue pairs that may use it,
+    where those are few enough to be joined within a tick.
     """
     table = moment.connections.at_hand
     ends = _ends(moment, row, "tx") if table else None

@@ -21,7 +21,7 @@ from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
-_CHANCE = 0.0005
+_CHANCE = 0.0001
 _NEVER = 1e-6
 """No model of chance holds so far out that a smaller one could be told as a number."""
 _FEW_FLOWS = 6

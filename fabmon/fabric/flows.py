@@ -26,8 +26,8 @@ from fabmon.fabric.sport import is_derived, roce_source_port
 Numbers = NDArray[np.int64]
 
 _ROUNDS = 4
-_AT_ONCE = 4096
-"""So many queue pairs are joined in some milliseconds."""
+_AT_ONCE = 16_384
+"""So many queue pairs are joined in about 10 ms."""
 
 
 class LeafPair(NamedTuple):
@@ -88,21 +88,16 @@ class Connections:
     ) -> None:
         self._fabric = fabric
         self._told = dict(told)
-        self._joined_before = before._last_joined() if before is not None else None
         if before is not None and before._fabric is fabric and "leaves" in before.__dict__:
             self.leaves = before.leaves
 
     @property
     def at_hand(self) -> FlowTable | None:
-        """Who talks to whom, as far as that can be said within a tick: as joined last by whoever
-        looked at it, where there are too many to be joined now; None where nobody has looked.
+        """Who talks to whom, where that can be worked out within a tick; None where that takes too
+        long. It is the same for whoever sees the same ticks, live or replayed.
         """
-        if sum(len(each.lqpn) for each in self._told.values()) <= _AT_ONCE:
-            return self.flows
-        return self._last_joined()
-
-    def _last_joined(self) -> FlowTable | None:
-        return self.flows if "flows" in self.__dict__ else self._joined_before
+        few = sum(len(each.lqpn) for each in self._told.values()) <= _AT_ONCE
+        return self.flows if few else None
 
     @cached_property
     def flows(self) -> FlowTable:
