@@ -121,8 +121,9 @@ class FromHosts:
                 Evidence(
                     "fullest such receiver", round(float(fullest.max(initial=0)) * 100, 1), "%"
                 ),
-                Evidence("CNPs handled over sent", round(queue.agree, 2)),
             ]
+            if np.isfinite(queue.agree):
+                evidence.append(Evidence("CNPs handled over sent", round(queue.agree, 2)))
         evidence += [Evidence("speaks against it", doubt.text) for doubt in against]
         return Condition(
             cause="ecmp_collision",
