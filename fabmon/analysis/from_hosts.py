@@ -167,7 +167,8 @@ def _is_below(sight: Sight, telling: set[int]) -> Mask:
     ends = np.append(structure.node, NONE)[structure.peer]
     told: Mask = (structure.peer != NONE) & np.isin(ends, sorted(telling))
     leaves = np.array([name in names for name in structure.leaves] + [False])
-    return told | leaves[structure.leaf]
+    told |= leaves[structure.leaf]
+    return told
 
 
 def _is_seen(sight: Sight) -> bool:
