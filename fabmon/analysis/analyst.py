@@ -102,7 +102,7 @@ class Analyst:
         idle = {
             each.key for each in roots if each.cause in _OF_TRAFFIC and sight.is_idle(each.rows)
         }
-        changes = self._tracker.accept(kept, moment.time_ns, explained, idle)
+        changes = self._tracker.accept(kept, moment.time_ns, moment.interval_s, explained, idle)
         self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
         self._states = {name: status.state for name, status in moment.statuses.items()}
         beats, news = self._conductor.accept(moment)

@@ -79,5 +79,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Detector = Callable[[Sight], Iterable[Condition]]
-"""One kind of finding: the conditions that hold at a tick, persistence included. Keeps nothing
-between calls: what it needs of the past is in the sight."""
+"""One kind of finding: the conditions that hold at a tick, persistence included. It is called once
+for every tick, in order. What it needs of the past is in the sight; it may keep what the sight does
+not tell (when a port was seen to turn, which counters were full before), or what only another
+fabric changes."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from fabmon.analysis import chance
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
-from fabmon.analysis.group_load import Load, loads
+from fabmon.analysis.group_load import LEVEL, Load, loads
 from fabmon.analysis.on_link import effective_flows
 from fabmon.analysis.polarization import is_polarized
 from fabmon.analysis.sight import Sight
@@ -21,6 +21,8 @@ from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
 _IDLE_UTIL = 0.02
+_POSSIBLE = 1.05
+"""Counters are not read exactly a second apart; beyond this the line rate is not what it seems."""
 QUEUE_ELSEWHERE = (
     "degraded_link",
     "error_burst",
@@ -93,7 +95,12 @@ class EcmpCollisions:
         seen, usual = chance.evidence(float(level[member]) / load.mean, flows, load.links)
         own = f"the {load.links} links into {load.group.node} are"
         group = own if load.group.is_inward else f"its group of {load.links} is"
-        lost = 1.0 - load.mean / float(level[member])
+        lost = min(max(1.0 - load.mean / float(level[member]), 0.0), 1.0)
+        wrong = (
+            "; more than the line rate is not possible: the speed that is given for it is wrong"
+            if float(np.nanmax(level)) > _POSSIBLE
+            else ""
+        )
         return Condition(
             cause="ecmp_collision",
             severity=CRITICAL if lost >= _CRITICAL_LOST else WARNING,
@@ -102,10 +109,10 @@ class EcmpCollisions:
             text=(
                 f"{structure.label(row)}{towards} sends at {percent(level[member])} of line rate"
                 f" while {group} at {percent(load.mean)}; the group loses"
-                f" {percent(lost)} ({others or 'none idle'})"
+                f" {percent(lost)} ({others or 'none idle'}){wrong}"
             ),
             evidence=(
-                Evidence("link utilisation", round(float(level[member]) * 100, 1), "%"),
+                Evidence(LEVEL, round(float(level[member]) * 100, 1), "%"),
                 Evidence("group mean", round(load.mean * 100, 1), "%"),
                 Evidence("lost bandwidth", round(lost * 100, 1), "%"),
                 Evidence("group links", load.links, "links"),

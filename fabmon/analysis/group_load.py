@@ -22,6 +22,8 @@ from fabmon.analysis.structure import NONE, Group, Mask
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
+LEVEL = "link utilisation"
+"""What the evidence of a finding calls the utilisation of its link, in %."""
 _CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
 _MOST_HOT = 4
 """So many of the hottest links of a finding about a group are looked at."""
@@ -121,10 +123,13 @@ class Loads:
     def _standing(self) -> Floats:
         """[ticks] utilisation of the fullest link of those that are told of already."""
         told = [each for key, each in self._sight.standing.items() if key.startswith(_CROWDED)]
-        rows = [row for each in told for row in each.rows[: _MOST_HOT if _is_group(each) else 1]]
-        if not rows:
-            return np.zeros(self.util.shape[1], np.float32)
-        top: Floats = np.nan_to_num(self.util[rows]).max(axis=0)
+        tops = [np.zeros(self.util.shape[1], np.float32)]
+        for each in told:
+            own = self.util[list(each.rows[: _MOST_HOT if _is_group(each) else 1])]
+            # A link that is not seen for a while is as full as it was: nobody else is to blame.
+            unseen = np.isnan(own).all(axis=0)
+            tops.append(np.where(unseen, _last_level(each), np.nan_to_num(own).max(axis=0)))
+        top: Floats = np.max(tops, axis=0)
         return top
 
     def _candidates(self) -> Iterator[Load]:
@@ -276,6 +281,12 @@ def _mean(own: Floats) -> Floats:
     """[ticks] mean over the members, the silent as idle."""
     mean: Floats = np.nan_to_num(own).mean(axis=0)
     return mean
+
+
+def _last_level(condition: Condition) -> float:
+    """Utilisation of its fullest link when it was last told of; 1 where that was not told."""
+    told = (each.value for each in condition.evidence if each.name == LEVEL)
+    return next((value / 100 for value in told if not isinstance(value, str)), 1.0)
 
 
 def _is_group(condition: Condition) -> bool:

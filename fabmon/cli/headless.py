@@ -20,7 +20,7 @@ from fabmon.report.once import report_json
 from fabmon.report.table import table
 
 ONCE_S = 15.0
-"""How long `--once` waits for the last node, unless --duration says otherwise."""
+"""How long `--once` waits for the last node, where no --duration says how long to watch."""
 
 
 async def stream(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
@@ -38,13 +38,17 @@ async def stream(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit
 
 
 async def once(scenes: AsyncIterator[Scene], style: str, duration_s: float | None) -> Exit:
-    """Print one report as soon as every node has given rates or has failed."""
+    """Print one report: when the time is over, or as soon as every node has given rates or failed.
+
+    Most findings need more than the first rates, so that whoever asks for a time gets all of it.
+    """
     last: Scene | None = None
     try:
         async with asyncio.timeout(duration_s or ONCE_S):
             async for scene in scenes:
                 last = scene
-                if all(_has_settled(scene, node) for node in scene.moment.fabric.nodes):
+                nodes = scene.moment.fabric.nodes
+                if duration_s is None and all(_has_settled(scene, node) for node in nodes):
                     break
     except TimeoutError:
         pass

@@ -125,8 +125,8 @@ def _can_paint() -> bool:
     others = [name for name, each in streams.items() if not (each and each.isatty())]
     if not others and os.environ.get("TERM") != "dumb":
         return True
-    verb = "is" if len(others) == 1 else "are"
-    why = f"{' and '.join(others)} {verb} not on a terminal" if others else "TERM=dumb"
+    why = "no terminal" if len(others) == len(streams) else f"no terminal on {' and '.join(others)}"
+    why = why if others else "TERM=dumb"
     if sys.stderr is not None:
         print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
     return False

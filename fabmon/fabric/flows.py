@@ -26,6 +26,8 @@ from fabmon.fabric.sport import is_derived, roce_source_port
 Numbers = NDArray[np.int64]
 
 _ROUNDS = 4
+_AT_ONCE = 4096
+"""So many queue pairs are joined in some milliseconds."""
 
 
 class LeafPair(NamedTuple):
@@ -73,11 +75,34 @@ class FlowTable:
 
 
 class Connections:
-    """The queue pairs that the nodes told last. They are joined when that is first asked for."""
+    """The queue pairs that the nodes told last. They are joined when that is first asked for.
 
-    def __init__(self, fabric: Fabric, told: Mapping[str, QueuePairs]) -> None:
+    `before` are those that they told until now.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        told: Mapping[str, QueuePairs],
+        before: Connections | None = None,
+    ) -> None:
         self._fabric = fabric
         self._told = dict(told)
+        self._joined_before = before._last_joined() if before is not None else None
+        if before is not None and before._fabric is fabric and "leaves" in before.__dict__:
+            self.leaves = before.leaves
+
+    @property
+    def at_hand(self) -> FlowTable | None:
+        """Who talks to whom, as far as that can be said within a tick: as joined last by whoever
+        looked at it, where there are too many to be joined now; None where nobody has looked.
+        """
+        if sum(len(each.lqpn) for each in self._told.values()) <= _AT_ONCE:
+            return self.flows
+        return self._last_joined()
+
+    def _last_joined(self) -> FlowTable | None:
+        return self.flows if "flows" in self.__dict__ else self._joined_before
 
     @cached_property
     def flows(self) -> FlowTable:

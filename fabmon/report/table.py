@@ -16,6 +16,9 @@ _HEAD = ("NODE", "PORT", "AS", "STATE", "SPEED", "TX", "RX", "TX %", "RX %", "ER
 _LEFT = 4
 """The first columns are words and stand left, the others are numbers and stand right."""
 
+_JUDGED_S = 10.0
+"""What most rules look back at, and the time that nodes need to come up."""
+
 
 def table(scene: Scene) -> str:
     """The whole report: a summary line, findings, nodes that are missing, one row a port."""
@@ -30,6 +33,9 @@ def _summary(scene: Scene) -> Iterator[str]:
         f"{time}  {nodes_up(scene)}/{len(moment.fabric.nodes)} nodes up  {ports} ports  "
         f"{len(scene.findings)} findings  rates over {moment.interval_s:g} s"
     )
+    watched_s = (moment.seq + 1) * moment.interval_s
+    if not scene.findings and watched_s < _JUDGED_S:
+        yield f"? watched for {watched_s:g} s only: most findings need 10 s, as with --duration 15"
 
 
 def _findings(scene: Scene) -> Iterator[str]:

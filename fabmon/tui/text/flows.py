@@ -153,8 +153,8 @@ def _notes(found: OnLink, shown: Sequence[Bundle], width: int, palette: Palette)
         notes.append(f"and {more} more, of {nics} NIC{'' if nics == 1 else 's'}")
     if not found.is_exact and len(found.flows):
         notes.append(
-            "Which of them it is, is the switch's secret: its hash sends each over this link or one"
-            " beside it. The rate is the sending port's."
+            "The switch does not tell which: its hash sends each over this link or one beside it."
+            " The rate is all that the sending NIC sends."
         )
     if found.silent:
         known, hosts = len(found.senders - found.silent), len(found.senders)
