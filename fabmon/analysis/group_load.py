@@ -41,7 +41,7 @@ class Load:
     `hot` are the members that are too small for what they are given, `hot_ticks` how often. `queue`
     says what tells of it: `marks`, `pause`, or empty for nothing but the utilisation, where neither
     can be seen. `streams` is the least number of flows that the group can carry now, from what its
-    biggest sender sends; None when no sender is seen. `is_lone` says that one flow alone fills the
+    senders send; None when no sender is seen. `is_lone` says that one flow alone fills the
     hottest link, `is_full` that the whole group was full in some second, `was_full` that a hot link
     was, often enough. `tops` is [ticks]: utilisation of the hottest link where it counts, else 0.
     """

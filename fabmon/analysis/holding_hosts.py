@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from fabmon.analysis.condition import CRITICAL, WARNING, Cause, Condition, Evidence
 from fabmon.analysis.pause_graph import pauses
 from fabmon.analysis.sight import Sight
@@ -50,6 +52,7 @@ def _condition(sight: Sight, node: int, row: int) -> Condition:
     cause: Cause = "pause_storm" if storm else "slow_receiver"
     victims = [each for each in graph.victims(node) if each != row]
     received = float(moment.column("rx_bps")[row])
+    known = np.isfinite(received)  # a host that fell silent a second ago still holds its switch
     why = {
         "pause_storm": "it all but stops the network",
         "slow_receiver": "it takes its data too slowly",
@@ -66,11 +69,11 @@ def _condition(sight: Sight, node: int, row: int) -> Condition:
         rows=(row, *(int(each) for each in victims)),
         text=(
             f"{port.node} {port.label} tells the network to wait {percent(held_share)} of the time"
-            f" while it receives {gbps(received)}: {why}"
+            f"{f' while it receives {gbps(received)}' if known else ''}: {why}"
         ),
         evidence=(
             Evidence("time held", round(held_share * 100, 1), "%"),
-            Evidence("received", round(received), "bps"),
+            *([Evidence("received", round(received), "bps")] if known else []),
             *dropped,
         ),
         advice=_ADVICE[cause],

@@ -1,9 +1,9 @@
 """Many flows, and yet they use few links: the hash sees far fewer flows than there are.
 
-What the group carries over what its biggest sender sends is the least number of flows in it. So
-many flows that are hashed independently use so few links with a probability that can be computed;
-when it is tiny, they were not independent: one UDP source
-port for all queue pairs, or the same hash at two tiers.
+How few of its senders, the biggest first, could have sent what the group carries is the least
+number of flows in it. So many flows that are hashed independently use so few links with a
+probability that can be computed; when it is tiny, they were not independent: one UDP source port
+for all queue pairs, or the same hash at two tiers.
 """
 
 from __future__ import annotations

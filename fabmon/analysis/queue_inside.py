@@ -21,6 +21,7 @@ PAUSE = "pause"
 
 _NEARLY_ALL = 0.9
 _MOST = 0.5
+_SOME = 0.05
 _AGREE = 0.2
 _LOSES_TICKS = 5
 _CERTAIN = 0.95
@@ -61,6 +62,8 @@ def place(sight: Sight, queue: QueueInside) -> tuple[str, str]:
     target = _one_leaf(sight, queue.marked)
     if source and queue.by == PAUSE:
         return f"paths out of {source}", f"on the way out of {source}"
+    if source and source == target:
+        return "", ""  # what stays behind one leaf crosses no link between switches
     if source and target:
         return f"{source} to {target}", f"at an uplink of {source} or a link into {target}"
     if source:
@@ -89,7 +92,7 @@ def doubts(sight: Sight, queue: QueueInside, active: Mask) -> Iterator[Doubt]:
     if queue.by == PAUSE:
         yield Doubt("pause goes where marks do not", 0.05)
         return
-    if queue.inside < _CERTAIN:
+    if queue.inside < 1 - _SOME:
         yield Doubt("some receivers are full, slow or stalled", 0.1)
     if queue.agree < 1 - _AGREE:
         yield Doubt("senders that are not watched are slowed too", 0.1)

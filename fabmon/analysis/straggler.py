@@ -20,6 +20,7 @@ from fabmon.fabric.moment import Floats
 
 _LEAST_TICKS = 12
 _ITERATION_TICKS = 40
+"""A host that is late by two seconds an iteration needs more than one of them to be seen."""
 _LEAST_PEERS = 3
 _MOST_SUSPECTS = 32
 _NEARLY_ALL = 0.75

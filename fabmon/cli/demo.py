@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fabmon.cli.options import Options
     from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.feeds.demo.scenario import Scenario
+    from fabmon.recording.timeline import Timeline
 
 MARK = "SIMULATED"
 
@@ -124,11 +126,14 @@ def demo(
 
 
 async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
-    from fabmon.analysis.analyst import Analyst, watch
+    from fabmon.analysis.analyst import Analyst
     from fabmon.cli.config import load
+    from fabmon.cli.recording import made, ring, watch
     from fabmon.cli.saves import saves
-    from fabmon.cli.showing import Look, show
+    from fabmon.cli.showing import Look, is_screen, show
+    from fabmon.cli.travel import back_through, files_of
     from fabmon.history.history import History
+    from fabmon.recording.recorder import Recorder
     from fabmon.tui.captions import Caption
 
     if options.style is not None or options.once:
@@ -137,7 +142,25 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     settings = load(options.config)
     history = History(feed.hosts, options.interval_s or 1.0, settings.management_ports)
     analyst = Analyst(settings.thresholds, options.hints)
-    color = options.color or settings.color
-    look = Look(scenario.title, color, MARK, captions, saves=saves(lambda: ()))
-    async with aclosing(feed), aclosing(watch(feed, history, analyst)) as scenes:
-        return await show(scenes, options, look)
+    look = Look(scenario.title, options.color or settings.color, MARK, captions)
+    if not is_screen(options):
+        async with aclosing(feed), aclosing(watch(feed, history, analyst, None)) as scenes:
+            return await show(scenes, options, look)
+    title = f"{MARK}: {scenario.title}"
+    interval_s = options.interval_s or 1.0
+    # Beside the rings of what is real: `fabmon replay` must not take it for the last of them.
+    recorder = ring(settings.recording, feed.hosts, interval_s, title, beside="demo")
+
+    def again(timeline: Timeline) -> History:
+        ports, rows = settings.management_ports, history.rows
+        return History(timeline.hosts, timeline.interval_s, ports, rows=rows)
+
+    travel = back_through(recorder, again, lambda: Analyst(settings.thresholds))
+    scenes = watch(feed, history, analyst, made(recorder))
+    try:
+        async with aclosing(feed), aclosing(scenes):
+            look = replace(look, travel=travel, saves=saves(lambda: files_of(recorder)))
+            return await show(scenes, options, look)
+    finally:
+        if isinstance(recorder, Recorder):
+            recorder.close()

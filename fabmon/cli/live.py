@@ -8,22 +8,27 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.cli import config
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import named
 from fabmon.cli.options import Options
-from fabmon.cli.recording import recorded, recorder_for, ring, watch
+from fabmon.cli.recording import made, recorded, recorder_for, ring, watch
 from fabmon.cli.saves import saves
 from fabmon.cli.showing import Look, check_writable, is_screen, show
 from fabmon.cli.topology import given
+from fabmon.cli.travel import back_through, files_of
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.given import Topology
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
 from fabmon.recording.recorder import Recorder
+from fabmon.recording.timeline import Timeline
+
+if TYPE_CHECKING:
+    pass
 
 
 def run(options: Options) -> Exit:
@@ -57,8 +62,29 @@ async def _watch(
     title = title or socket.gethostname()
     look = Look(title, options.color or settings.color, ask_burst=feed.burst)
     with _recorder(options, settings, hosts, interval_s, title) as recorder:
-        async with aclosing(feed), aclosing(watch(feed, history, analyst, recorder)) as scenes:
-            return await show(scenes, options, _with_saves(look, recorder, options))
+        if is_screen(options):
+            look = _with_past(look, recorder, options, settings, history, topology)
+        scenes = watch(feed, history, analyst, made(recorder))
+        async with aclosing(feed), aclosing(scenes):
+            return await show(scenes, options, look)
+
+
+def _with_past(
+    look: Look,
+    recorder: Recorder | str,
+    options: Options,
+    settings: config.Config,
+    history: History,
+    topology: Topology,
+) -> Look:
+    """Back in time, through a house that is furnished like the one of now; and cut out of it."""
+
+    def again(timeline: Timeline) -> History:
+        ports, rows = settings.management_ports, history.rows
+        return History(timeline.hosts, timeline.interval_s, ports, topology=topology, rows=rows)
+
+    travel = back_through(recorder, again, lambda: Analyst(settings.thresholds, options.hints))
+    return replace(look, travel=travel, saves=saves(lambda: files_of(recorder)))
 
 
 async def _watch_engine(
@@ -92,38 +118,27 @@ async def _watch_engine(
         title = f"every {feed.interval_s:g} s: {feed.title}"
         look = Look(title, options.color or settings.color, nothing=lambda: feed.nothing)
         with _recorder(options, settings, feed.hosts, feed.interval_s, title) as recorder:
-            scenes = engine.scenes(feed, history, analyst, past_s, recorder)
+            if is_screen(options):
+                look = _with_past(look, recorder, options, settings, history, topology)
+            scenes = engine.scenes(feed, history, analyst, past_s, made(recorder))
             async with aclosing(scenes):
-                return await show(scenes, options, _with_saves(look, recorder, options))
-
-
-def _with_saves(look: Look, recorder: Recorder | None, options: Options) -> Look:
-    """What is recorded meanwhile can be cut out of."""
-
-    def files() -> list[Path]:
-        if recorder is None:
-            return []
-        path = recorder.status.path
-        return [path if options.record is not None else path.parent]
-
-    return replace(look, saves=saves(files))
+                return await show(scenes, options, look)
 
 
 @contextmanager
 def _recorder(
     options: Options, settings: config.Config, hosts: Sequence[Host], interval_s: float, title: str
-) -> Iterator[Recorder | None]:
-    """What is watched is recorded: to --record, else, beside a screen, to the ring."""
+) -> Iterator[Recorder | str]:
+    """What is watched is recorded: to --record, else, beside a screen, to the ring; or why not."""
+    recorder: Recorder | str = "nothing is recorded without a screen"
     if options.record is not None:
-        recorder: Recorder | None = recorder_for(options.record, hosts, interval_s, title)
+        recorder = recorder_for(options.record, hosts, interval_s, title)
     elif is_screen(options):
         recorder = ring(settings.recording, hosts, interval_s, title)
-    else:
-        recorder = None
     try:
         yield recorder
     finally:
-        if recorder is not None:
+        if isinstance(recorder, Recorder):
             status = recorder.close()
             if options.record is not None:
                 print(f"fabmon: {recorded(status)}", file=sys.stderr)

@@ -69,6 +69,11 @@ def recorder_for(
         raise UsageError(f"{error}: choose another file to record to") from None
 
 
+def made(recorder: Recorder | str) -> Recorder | None:
+    """A recorder, where there is one."""
+    return recorder if isinstance(recorder, Recorder) else None
+
+
 def recorded(status: Status) -> str:
     """How it went, for a person."""
     lost = f", {status.lost_ticks} lost" if status.lost_ticks else ""
@@ -87,30 +92,38 @@ def rotation_of(rotate: str | None, keep: str | None) -> Rotation:
 
 
 def ring(
-    config: RecordingConfig, hosts: Sequence[Host], interval_s: float, title: str
-) -> Recorder | None:
-    """The recorder that always runs beside the screen: bounded, in the runtime directory.
+    config: RecordingConfig,
+    hosts: Sequence[Host],
+    interval_s: float,
+    title: str,
+    beside: str = "",
+) -> Recorder | str:
+    """The recorder that always runs beside the screen: bounded, in the runtime directory, or in a
+    directory `beside` the others there.
 
-    None where it is turned off, or cannot be: watching goes on without. Raises UsageError for a
-    size that is none.
+    Why not, for a person, where it is turned off, or cannot be: watching goes on without. Raises
+    UsageError for a size that is none.
     """
     room = 0 if config.ring in ("0", "off") else size(config.ring)
     if room is None:
         raise UsageError(f"recording.ring: {config.ring!r}: a size such as 128MB, or off")
     if not room:
-        return None
+        return "recording is turned off (recording.ring)"
     home = Path(config.directory).expanduser() if config.directory else runtime_directory()
+    home = home / beside
     rotation = Rotation(every_bytes=room // _RING_FILES, keep_bytes=room)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if home.stat().st_uid != os.getuid():
-            return None
+            return f"not recording: {home} is another user's"
         _tidy(home)
         path = home / str(os.getpid()) / "live.fabrec"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return recorder_for(path, hosts, interval_s, title, rotation)
-    except (OSError, UsageError):
-        return None
+    except OSError as error:
+        return f"not recording: {error.filename or home}: {error.strerror or error}"
+    except UsageError as error:
+        return f"not recording: {error}"
 
 
 def rings(home: Path) -> list[Path]:

@@ -17,6 +17,7 @@ from fabmon.cli.hosts import config_option
 
 if TYPE_CHECKING:
     from fabmon.cli.config import Config
+    from fabmon.fabric.redaction import Redactor
     from fabmon.recording.timeline import Timeline
 
 RECORDINGS = click.argument(
@@ -105,15 +106,16 @@ async def _play(
 ) -> Exit:
     from fabmon.analysis.analyst import Analyst, watch
     from fabmon.cli import headless
-    from fabmon.cli.saves import saves
     from fabmon.fabric.redaction import Redactor, redacted
     from fabmon.feeds.replay import ReplayFeed
     from fabmon.history.history import History
     from fabmon.recording.cut import hosts_of
 
-    pace = speed if style in (None, "jsonl") else None
-    feed = ReplayFeed(timeline, from_ns=begin, until_ns=end, speed=pace, follow=follow)
     redactor = Redactor(timeline.hosts) if redact else None
+    if style is None:
+        return await _show(timeline, settings, begin, end, speed, follow, redactor, color)
+    pace = speed if style == "jsonl" else None
+    feed = ReplayFeed(timeline, from_ns=begin, until_ns=end, speed=pace, follow=follow)
     hosts = hosts_of(timeline, redactor)
     history = History(hosts, feed.interval_s, settings.management_ports)
     analyst = Analyst(settings.thresholds)
@@ -123,14 +125,51 @@ async def _play(
     ):
         if style == "jsonl":
             return await headless.stream(scenes, None)
-        if style is not None:
-            return await headless.last(scenes, style)
-        from fabmon.tui.app import FabmonApp
+        return await headless.last(scenes, style)
 
-        title = "replay" if redact else f"replay of {timeline.files[0].path.name}"
-        kept = saves(lambda: [each.path for each in timeline.files], redactor)
-        await FabmonApp(scenes, title=title, color=color or settings.color, saves=kept).run_async()
-    return Exit.OK
+
+async def _show(
+    timeline: Timeline,
+    settings: Config,
+    begin: int | None,
+    end: int | None,
+    speed: float | None,
+    follow: bool,
+    redactor: Redactor | None,
+    color: str | None,
+) -> Exit:
+    """Recordings on the screen, which goes through them as a person likes."""
+    from fabmon.analysis.analyst import Analyst
+    from fabmon.cli.past import RecordedPast
+    from fabmon.cli.saves import saves
+    from fabmon.fabric.build import Rows
+    from fabmon.history.history import History
+    from fabmon.recording.cut import hosts_of
+    from fabmon.tui.app import FabmonApp
+    from fabmon.tui.timekeys import Travel
+
+    rows = Rows()
+
+    def history(played: Timeline) -> History:
+        ports = settings.management_ports
+        return History(hosts_of(played, redactor), played.interval_s, ports, rows=rows)
+
+    past = RecordedPast(timeline, history, lambda: Analyst(settings.thresholds), end, redactor)
+    travel = Travel(
+        past=past,
+        why_not=lambda: "nothing is recorded",
+        keep_note=lambda _: "a recording is not changed: bookmarks are set while it is made",
+        plays=True,
+        from_ns=begin,
+        speed=speed,
+        follow=follow,
+    )
+    title = "replay" if redactor else f"replay of {timeline.files[0].path.name}"
+    kept = saves(lambda: [each.path for each in timeline.files], redactor)
+    colors = color or settings.color
+    app = FabmonApp(None, title=title, color=colors, travel=travel, saves=kept)
+    await app.run_async()
+    return Exit(app.return_code or Exit.OK)
 
 
 def opened(files: Sequence[Path]) -> Timeline:

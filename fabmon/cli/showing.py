@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fabmon.tui.app import AskBurst, FabmonApp
     from fabmon.tui.captions import Caption
     from fabmon.tui.saving import Saves
+    from fabmon.tui.timekeys import Travel
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_AFTER_S = 10.0
@@ -31,7 +32,8 @@ class Look:
     """What the screen says of the feed behind it: `mark` where nothing is real.
 
     `ask_burst` is how ports are sampled fast, None where nobody can be asked; `nothing` says why
-    there are no nodes. `saves` is how the screen keeps what it does not draw.
+    there are no nodes. `saves` is how the screen keeps what it does not draw; `travel` is where one
+    can go back to.
     """
 
     title: str
@@ -41,6 +43,7 @@ class Look:
     ask_burst: AskBurst | None = None
     nothing: Callable[[], str] = str
     saves: Saves | None = None
+    travel: Travel | None = None
 
 
 def is_screen(options: Options) -> bool:
@@ -67,6 +70,7 @@ async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Ex
         ask_burst=look.ask_burst,
         nothing=look.nothing,
         saves=look.saves,
+        travel=look.travel,
     )
     if options.picture is not None:
         return await _take_picture(app, options.picture, options.duration_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,17 +30,20 @@ _ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
 
 
 class Rows:
-    """Gives every (node, port) a row, once and for good."""
+    """Gives every (node, port) a row, once and for good; histories in several threads may share it,
+    so that a row is the same port now and in the past."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], int] = {}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def of(self, node: str, port: str) -> int:
         """The row of a port, a new one at first sight."""
-        return self._rows.setdefault((node, port), len(self._rows))
+        with self._lock:
+            return self._rows.setdefault((node, port), len(self._rows))
 
 
 def build(

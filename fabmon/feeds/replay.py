@@ -23,7 +23,8 @@ class ReplayFeed:
     possible. Where nothing was recorded for longer than `longest_wait_s` it goes on after so long.
     When it starts within the timeline, the first two ticks tell what was known then, so that rates
     and states are there from the start. With `follow` it waits for more at the end of a file that
-    grows, and does not end by itself.
+    grows, and does not end by itself. `known` is how many of the first ticks tell what was known at
+    its start.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ReplayFeed:
         self._last_ns = (from_ns or 0) - 1
         self._at_s: float | None = None
         first = timeline.prime(from_ns) if from_ns is not None else []
-        self._unpaced = len(first)
+        self._unpaced = self.known = len(first)
         self._ticks: Iterator[Tick] = itertools.chain(
             first, timeline.ticks(from_ns or 0, self._until_ns)
         )
@@ -78,6 +79,17 @@ class ReplayFeed:
             raise StopAsyncIteration
         return tick
 
+    def refresh(self) -> bool:
+        """Take in what was written since; whether there was anything.
+
+        While a file grows its last ticks are written anew: they are to be looked up again before
+        more of them are read.
+        """
+        if not self._timeline.refresh():
+            return False
+        self._ticks = self._timeline.ticks(self._last_ns + 1, self._until_ns)
+        return True
+
     async def aclose(self) -> None:
         """Ticks end."""
         self._closed.set()
@@ -90,8 +102,7 @@ class ReplayFeed:
             await self._sleep(_POLL_S)
             if self._closed.is_set():
                 return None
-            if self._timeline.refresh():
-                self._ticks = self._timeline.ticks(self._last_ns + 1, self._until_ns)
+            self.refresh()
 
     async def _wait(self, time_ns: int) -> None:
         """Until a recorded time is due, counted from the tick before."""

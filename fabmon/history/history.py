@@ -80,7 +80,8 @@ class History:
     """Keeps counters, rates and the last minutes; `accept` a tick, get a moment.
 
     `hosts` are the nodes in the order of the hosts file. `management` are patterns of ports that
-    carry no training traffic. `topology` is what was given of the cabling.
+    carry no training traffic. `topology` is what was given of the cabling. `rows` are those of
+    another history that is to call the same ports by the same rows.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class History:
         management: Sequence[str] = MANAGEMENT_PORTS,
         ring_ticks: int = RING_TICKS,
         topology: Topology | None = None,
+        rows: Rows | None = None,
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
@@ -98,8 +100,11 @@ class History:
         self._series = Series()
         self._ring = Ring(ring_ticks)
         self._bursts = Bursts()
-        self._rows = Rows()
+        self.rows = Rows() if rows is None else rows
         self._nodes: dict[str, _Seat] = {}
+        self._told_before: dict[str, _Seat] = {}
+        self._is_new = False
+        self._built_of: list[str] = []
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
@@ -111,24 +116,52 @@ class History:
         self._connections = Connections(self._fabric, {})
         self._wire_up()
 
+    def restart(self) -> None:
+        """Forget all counters and states: the next ticks are of another time.
+
+        What nodes said of themselves is known again as soon as they say the same: a thousand
+        hellos take a second else.
+        """
+        self._is_new = True
+        self._told_before = {**self._told_before, **self._nodes}
+        self._nodes = {}
+        self._series.restart()
+        self._ring.restart()
+        self._bursts = Bursts()
+        self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
+        self._last_heat = np.empty((len(HEAT), 0), np.float32)
+        self._was_up = np.empty(0, np.bool_)
+        self._notices = {}
+        self._queue_pairs = {}
+        self._deriver = Deriver(self._columns, self._has)
+
     def accept(self, tick: Tick) -> Moment:
         """Take a tick and say how the fabric looks at its end."""
+        self.take(tick)
+        return self._moment(tick, tick.time_ns / 1e9)
+
+    def take(self, tick: Tick) -> None:
+        """Take a tick that nobody looks at: one before that which is wanted."""
         now_s = tick.time_ns / 1e9
         for host in tick.hosts:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         is_other_fabric = bool(tick.hosts)
         for node, hello in tick.hellos:
-            old = self._nodes.get(node)
+            old = self._nodes.get(node) or self._told_before.get(node)
+            self._note_queue_pairs(node, hello)
+            if old is not None and old.hello is hello:
+                self._nodes[node] = old
+                self._notices.pop(node, None)
+                continue
             # Queue pairs come and go with every job: what is cabled to what stays as it is.
             is_other_fabric |= old is None or not only_queue_pairs_moved(old.hello, hello)
-            self._note_queue_pairs(node, hello)
             if old is not None and hello.counts_like(old.hello):
                 place = old.place
             else:
                 place = self._series.add(hello, old.place if old else None)
             self._nodes[node] = _Seat(
-                self._hosts[node], self._hosts, hello, place, self._rows, self._columns
+                self._hosts[node], self._hosts, hello, place, self.rows, self._columns
             )
             self._notices.pop(node, None)
         for status in tick.statuses:
@@ -138,19 +171,24 @@ class History:
         for node, frame in tick.frames:
             if node in self._nodes:
                 self._series.accept(self._nodes[node].place, frame, now_s)
-        if is_other_fabric:
+        if tick.hellos or is_other_fabric or self._is_new:
+            self._told_by(list(self._nodes), is_other_fabric)
+        self._series.advance(now_s)
+        self._bursts.accept(tick.answers, tick.time_ns)
+
+    def _told_by(self, names: list[str], is_other_fabric: bool) -> None:
+        """The fabric of what these nodes say now; as it was where they say the same."""
+        self._is_new = False
+        if is_other_fabric or names != self._built_of:
+            self._built_of = names
             hellos = {name: node.hello for name, node in self._nodes.items()}
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._wire_up()
-        if tick.hellos or is_other_fabric:
-            self._connections = Connections(self._fabric, self._queue_pairs)
-        self._series.advance(now_s)
-        self._bursts.accept(tick.answers, tick.time_ns)
-        return self._moment(tick, now_s)
+        self._connections = Connections(self._fabric, self._queue_pairs)
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
-        return build(hosts, hellos, self._rows, version, self._management, self._topology)
+        return build(hosts, hellos, self.rows, version, self._management, self._topology)
 
     def _note_queue_pairs(self, node: str, hello: Hello) -> None:
         """Keep what a node tells of its connections; nothing is another state than none."""
@@ -178,9 +216,9 @@ class History:
         self._cell_rows = rows
         self._ring.place(np.array([port.role == NVLINK for port in self._fabric.ports], np.bool_))
         self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
-        has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
-        has.ravel()[self._cells] = True
-        self._deriver = Deriver(self._columns, has, self._deriver)
+        self._has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
+        self._has.ravel()[self._cells] = True
+        self._deriver = Deriver(self._columns, self._has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
         # Who tells of a port: the last of `_nodes` stands for nobody.
         self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)

@@ -35,6 +35,12 @@ class Ring:
         self._rest = _Table(len(HEAT) - _LONG, min(ticks, _BRIEF_TICKS))
         self._worst = np.full(ticks, np.nan, np.float32)
         self._last = -1
+        self._first = 0
+
+    def restart(self) -> None:
+        """Forget all; the next tick is the first one."""
+        self._last = -1
+        self._first = -1
 
     def place(self, brief: NDArray[np.bool_]) -> None:
         """Make places for ports that are new: [ports] whether they are kept briefly only."""
@@ -48,6 +54,8 @@ class Ring:
 
     def append(self, seq: int, heat: Floats, worst: float) -> None:
         """Keep [len(HEAT), ports] values of tick `seq`; sequence numbers skipped become gaps."""
+        if self._first < 0:
+            self._first, self._last = seq, seq - 1
         for missing in range(max(self._last + 1, seq - self.ticks + 1), seq):
             self._traffic.clear(missing)
             self._brief_traffic.clear(missing)
@@ -65,10 +73,10 @@ class Ring:
         """[len(rows), ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
         place = HEAT.index(column)
         if place < _LONG and not self._is_brief.any():
-            return self._traffic.window(place, rows, self._seqs(ticks, end_seq), self._last)
+            return self._traffic.window(place, rows, self._seqs(ticks, end_seq), *self._kept)
         if place < _LONG:
             return self._both(place, np.asarray(rows, np.intp), self._seqs(ticks, end_seq))
-        return self._rest.window(place - _LONG, rows, self._seqs(ticks, end_seq), self._last)
+        return self._rest.window(place - _LONG, rows, self._seqs(ticks, end_seq), *self._kept)
 
     def _both(self, column: int, rows: _Slots, seqs: _Slots) -> Floats:
         """A window of ports of both kinds."""
@@ -76,15 +84,20 @@ class Ring:
         is_brief = self._is_brief[rows]
         for table, wanted in ((self._traffic, ~is_brief), (self._brief_traffic, is_brief)):
             if wanted.any():
-                picked[wanted] = table.window(column, self._slots[rows[wanted]], seqs, self._last)
+                picked[wanted] = table.window(column, self._slots[rows[wanted]], seqs, *self._kept)
         return picked
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
         """[ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
         seqs = self._seqs(ticks, end_seq)
         picked: Floats = self._worst[seqs % self.ticks]
-        picked[~_kept(seqs, self.ticks, self._last)] = np.nan
+        picked[~_are_kept(seqs, self.ticks, *self._kept)] = np.nan
         return picked
+
+    @property
+    def _kept(self) -> tuple[int, int]:
+        """The first and the last tick that there may be."""
+        return max(self._first, 0), self._last
 
     @staticmethod
     def _seqs(ticks: int, end_seq: int) -> _Slots:
@@ -110,14 +123,16 @@ class _Table:
         self._values[:, seq % self._ticks, :rows] = values
         self._values[:, seq % self._ticks, rows:] = np.nan
 
-    def window(self, column: int, rows: Sequence[int] | _Slots, seqs: _Slots, last: int) -> Floats:
+    def window(
+        self, column: int, rows: Sequence[int] | _Slots, seqs: _Slots, first: int, last: int
+    ) -> Floats:
         """[rows, ticks]; a step-one `range` of rows is copied as a whole."""
         slots = seqs % self._ticks
         if isinstance(rows, range) and rows.step == 1:
             picked: Floats = self._values[column, :, rows.start : rows.stop][slots]
         else:
             picked = self._values[column][np.ix_(slots, np.asarray(rows, np.intp))]
-        picked[~_kept(seqs, self._ticks, last)] = np.nan
+        picked[~_are_kept(seqs, self._ticks, first, last)] = np.nan
         return picked.T
 
     def _make_room(self, rows: int) -> None:
@@ -128,6 +143,6 @@ class _Table:
             self._values = larger
 
 
-def _kept(seqs: _Slots, ticks: int, last: int) -> NDArray[np.bool_]:
-    kept: NDArray[np.bool_] = (seqs > last - ticks) & (seqs <= last) & (seqs >= 0)
+def _are_kept(seqs: _Slots, ticks: int, first: int, last: int) -> NDArray[np.bool_]:
+    kept: NDArray[np.bool_] = (seqs > last - ticks) & (seqs <= last) & (seqs >= first)
     return kept

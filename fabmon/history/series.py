@@ -110,6 +110,13 @@ class Series:
         """[size or more]: whether the counter sticks at its maximum."""
         return self._all.saturated
 
+    def restart(self) -> None:
+        """Forget all values; every series keeps its place."""
+        s = self._all
+        s.known[:] = s.known_before[:] = s.fresh[:] = s.saturated[:] = False
+        s.rate[:] = np.nan
+        s.arrived_s[:] = -np.inf
+
     def add(self, hello: Hello, old: Place | None = None) -> Place:
         """Make room for a node's frames; nothing is known of them yet.
 

@@ -87,6 +87,11 @@ class Recorder:
         """Ticks and notes that were accepted and are not taken up yet."""
         return self._queue.qsize()
 
+    @property
+    def rotates(self) -> bool:
+        """Whether there is ever another file than the first."""
+        return self._segments.rotation.rotates
+
     def note(self, note: Note) -> None:
         """Keep a bookmark. Returns at once."""
         self._queue.put(note)

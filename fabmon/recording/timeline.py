@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ import numpy as np
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Floats
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.recording.errors import NotARecording
+from fabmon.recording.errors import NotARecording, RecordingError
 from fabmon.recording.minutes import Minute
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
@@ -30,14 +30,31 @@ class Timeline:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Raises RecordingError or OSError; a directory stands for the recordings in it."""
-        self._stack = ExitStack()
-        files = [self._stack.enter_context(Recording(path)) for path in _files(paths)]
-        self.files = sorted(files, key=lambda each: (each.start_ns or _LATEST, str(each.path)))
-        self._single = len(files) == 1 and len(files[0].sessions) == 1
+        self._paths = paths
+        self.files: list[Recording] = []
+        try:
+            self._open(_files(paths))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let the files go."""
-        self._stack.close()
+        for each in self.files:
+            each.close()
+
+    def _open(self, paths: Sequence[Path]) -> None:
+        """Open those that are not, close those that are gone, and put all in their order."""
+        known = {each.path: each for each in self.files}
+        for path, each in known.items():
+            if path not in paths:
+                each.close()
+        self.files = [each for path, each in known.items() if path in paths]
+        for path in paths:
+            if path not in known:
+                self.files.append(Recording(path))
+        self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
+        self._single = len(self.files) == 1 and len(self.files[0].sessions) == 1
 
     def __enter__(self) -> Timeline:
         return self
@@ -81,8 +98,16 @@ class Timeline:
             each.warm()
 
     def refresh(self) -> bool:
-        """Take in what was written since; whether there was anything."""
-        return sum(each.refresh() for each in self.files) > 0
+        """Take in what was written since, files that are new in a directory included, and let go
+        of those that a rotation removed; whether there was anything.
+        """
+        has_grown = sum([each.refresh() for each in self.files]) > 0
+        if not any(path.is_dir() for path in self._paths):
+            return has_grown
+        before = [each.path for each in self.files]
+        with suppress(RecordingError, OSError):  # Not yet begun, or just removed: the next time.
+            self._open(_files(self._paths))
+        return has_grown or before != [each.path for each in self.files]
 
     def ticks(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Tick]:
         """Every tick from a time up to and with another."""

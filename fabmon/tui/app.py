@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from rich.console import Console
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -45,6 +45,7 @@ from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
 from fabmon.tui.text import burst
 from fabmon.tui.theme import theme
+from fabmon.tui.timekeys import TimeKeys, Travel
 from fabmon.tui.toast import Toasts
 
 _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
@@ -58,14 +59,14 @@ AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
 
 
-class FabmonApp(App[None]):
+class FabmonApp(TimeKeys):
     """The whole screen.
 
     `color` is `auto`, `truecolor`, `256`, `16` or `none`. `mark` is a word that stays in the header
     whatever else there is no room for. `captions` explain what is shown, from the first scene on.
     `ask_burst` has ports sampled fast; without it there is nobody to ask.
-    `saves` is how to keep what is not drawn. `clock` is only used to notice that no scene comes any
-    more.
+    `saves` is how to keep what is not drawn; `travel` is where one can go from now; without scenes,
+    all that there is to see. `clock` is only used to notice that no scene comes any more.
     """
 
     CSS_PATH = "screen.tcss"
@@ -74,7 +75,7 @@ class FabmonApp(App[None]):
 
     def __init__(
         self,
-        scenes: AsyncIterator[Scene],
+        scenes: AsyncIterator[Scene] | None,
         *,
         title: str,
         color: str = "auto",
@@ -83,6 +84,7 @@ class FabmonApp(App[None]):
         ask_burst: AskBurst | None = None,
         nothing: Callable[[], str] = str,
         saves: Saves | None = None,
+        travel: Travel | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Show these scenes under this title; `nothing` says why they have no nodes."""
@@ -97,7 +99,7 @@ class FabmonApp(App[None]):
         self._heard = clock()
         self._toasts = Toasts()
         self._led = False
-        self.failure: BaseException | None = None
+        self.go_through_time(travel or Travel(), self._show, self.repaint, self._say)
 
     def on_mount(self) -> None:
         """Set up the views, and listen."""
@@ -107,8 +109,15 @@ class FabmonApp(App[None]):
         for view in views:
             self.install_screen(view(self.stage), view.VIEW)
         self.push_screen(Nodes.VIEW)
-        self.run_worker(self._watch(), name="scenes", exclusive=True, exit_on_error=False)
+        if self._scenes is not None:
+            watching = self._watch(self._scenes)
+            self.run_worker(watching, name="scenes", exclusive=True, exit_on_error=False)
+        self.begin_to_play()
         self.set_interval(1.0, self._notice_silence)
+
+    async def on_unmount(self) -> None:
+        """Let the recording go."""
+        await self.player.close()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """None of Textual's: our colours are chosen for the depth as they are."""
@@ -128,17 +137,24 @@ class FabmonApp(App[None]):
 
     # Scenes.
 
-    async def _watch(self) -> None:
-        async for scene in self._scenes:
+    async def _watch(self, scenes: AsyncIterator[Scene]) -> None:
+        async for scene in scenes:
             await self.take(scene)
         self.stage.ended = True
         self.repaint()
 
     async def take(self, scene: Scene) -> None:
-        """Show a scene, or keep it for later while the screen is frozen."""
+        """Show the scene of now, or keep it for later while the screen shows another."""
         self._heard = self._clock()
         self.stage.take(scene)
+        self.player.keep(scene)
         self._toast(scene)
+        await self._show(scene)
+
+    async def _show(self, scene: Scene) -> None:
+        """There is another scene to draw."""
+        if self.stage.live is None and self.stage.cursor.playing:
+            self._toast(scene)
         if not self._led and _has_data(scene):
             self._led = True
             if isinstance(self.screen, Nodes):
@@ -147,6 +163,7 @@ class FabmonApp(App[None]):
 
     def repaint(self) -> None:
         """Draw the topmost of our screens; a palette or a message may lie over it."""
+        self.player.draw_strip(self.size.width)
         for screen in reversed(self.screen_stack):
             if isinstance(screen, StageScreen):
                 screen.paint()
@@ -156,6 +173,9 @@ class FabmonApp(App[None]):
         text = self._toasts.accept(scene, self.size.width - 4)
         if text:
             self.notify(text, timeout=6, markup=False, severity="warning")
+
+    def _say(self, text: str) -> None:
+        self.notify(fit(text, max(1, self.size.width - 4)).rstrip(), timeout=4, markup=False)
 
     def _notice_silence(self) -> None:
         """Say in the header that nothing comes, once it has been missed."""
@@ -205,7 +225,7 @@ class FabmonApp(App[None]):
             refused = self._ask_burst(port.node, (port.name,), burst.SECONDS, burst.HZ)
             asked = f"burst of {port.id}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
             said = f"no burst: {refused}" if refused else asked
-        self.notify(fit(said, max(1, self.size.width - 4)).rstrip(), timeout=4, markup=False)
+        self._say(said)
 
     async def action_view(self, name: str) -> None:
         """One of the views, from the top."""
@@ -236,11 +256,6 @@ class FabmonApp(App[None]):
             await self.push_screen(HelpScreen(self.stage, screen.VIEW))
 
     # Choices.
-
-    def action_freeze(self) -> None:
-        """Stop at this scene, or follow again."""
-        self.stage.freeze()
-        self.repaint()
 
     def action_interrupt(self) -> None:
         """Leave as ctrl+c leaves any program."""

@@ -13,6 +13,25 @@ def hms(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%H:%M:%SZ")
 
 
+def stamp(time_ns: int) -> str:
+    """`2026-11-20 14:03:22Z`."""
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def label(time_ns: int, span_s: float) -> str:
+    """As much of a time as tells it from others within a span: `14:03:20`, `14:03`, `11-20`."""
+    pattern = "%H:%M:%S" if span_s < 300 else "%H:%M" if span_s < 86_400 else "%m-%d %H:%M"
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime(pattern)
+
+
+def short(seconds: float) -> str:
+    """A length of time in its largest unit: `10 min`, `3 h`, `7 d`."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
 def span(seconds: float) -> str:
     """A length of time in the two units that matter: `31 s`, `2 min 11 s`, `3 h 12 min`."""
     whole = max(0, int(seconds))

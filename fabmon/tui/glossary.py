@@ -6,6 +6,8 @@ _TEXT = """
 absent ·
     nobody can say: the device has no such counter, we may not read it, or it is not known yet.
     Never zero.
+bookmark ◆
+    a tick that somebody kept with `b`, and what they said of it; `{` and `}` go there.
 burst
     fast samples of one port, 50 a second for 5 s, by its own node: `B` on the port's page.
 busiest
@@ -50,6 +52,8 @@ ECMP
 ECN
     explicit congestion notification: a switch marks packets when its queue grows; here, marked
     ones received per second.
+END ■
+    the last tick of a recording; backtick waits there for more.
 engine
     a Prometheus, or another store of metrics, that fabmon reads instead of the nodes.
 errors
@@ -124,8 +128,8 @@ pause
     share of time that a port was told to hold (paused, rx), or told its neighbour to (pausing,
     tx).
 PAUSED ❚❚
-    the screen is frozen at that time, so far behind now. Everything still works; scenes keep
-    coming.
+    the screen shows that time, so far behind now; … while the minutes before it are worked
+    through. Everything still works; watching and recording go on.
 peer
     the port at the other end of the cable.
 PFC
@@ -148,6 +152,12 @@ rail
     the NIC of the same index in every host: r0, r1 … Collectives run along rails.
 RDMA only
     the port's bytes are those of RDMA alone: the wire carries more.
+REC ●
+    what is watched is recorded, in so many bytes; ✖ and why, when it is not. One can go back as far
+    as that.
+REPLAY ▶
+    a recording plays, so many times as fast as it was, so far from its start; ▶ alone: what was,
+    while now goes on.
 resolution
     the shortest time that a burst can tell apart: that of the reading, or the counter's own.
 rhythm
@@ -178,6 +188,8 @@ sure
     so many % sure: the confidence in a finding.
 switch
     a node that forwards for others.
+then
+    findings told when it was recorded are those of then; others are worked out today.
 tick
     one round of samples, one per second unless told otherwise.
 tx

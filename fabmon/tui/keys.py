@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual.binding import Binding
 
@@ -10,6 +10,7 @@ EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
 CHART = "port"
+STRIP = "strip"
 FINDING = "finding"
 WATERFALL = "waterfall"
 SAVE = "save"
@@ -23,7 +24,8 @@ class Key:
 
     `where` is the view that it works in; `label` is its word in the footer (none: not there);
     `title` is its name in the command palette (none: not there). The footer of
-    `only` these views reminds of it (none: of all).
+    `only` these views reminds of it (none: of all). `away` is its word, among the first, where
+    something else than now is shown.
     """
 
     action: str
@@ -34,6 +36,7 @@ class Key:
     label: str = ""
     title: str = ""
     only: tuple[str, ...] = ()
+    away: str = ""
 
 
 KEYS = (
@@ -98,10 +101,72 @@ KEYS = (
         "freeze",
         "space",
         "space",
-        "freeze the screen, or follow again; nothing is lost meanwhile",
+        "freeze the screen, or go on: with now, or playing from where you went to; "
+        "nothing is lost meanwhile",
         label="freeze",
-        title="Freeze or follow",
+        title="Freeze or go on",
+        away="go on",
     ),
+    Key(
+        "step(-1)",
+        "left_square_bracket",
+        "[",
+        "one tick back",
+        label="back 1",
+        title="Back",
+        away="back",
+    ),
+    Key("step(1)", "right_square_bracket", "]", "one tick on", title="On", away="on"),
+    Key(
+        "event(-1)",
+        "left_curly_bracket",
+        "{",
+        "to the event before: a finding, a node lost, a bookmark",
+        label="event",
+        title="Event before",
+        away="event",
+    ),
+    Key(
+        "event(1)", "right_curly_bracket", "}", "to the next event", title="Next event", away="next"
+    ),
+    Key(
+        "seek",
+        "t",
+        "t",
+        "to a time: 14:03  2026-11-20 14:03:22  -10m  +1h  event 17",
+        label="time",
+        title="Go to a time",
+        away="time",
+    ),
+    Key(
+        "now",
+        "grave_accent",
+        "`",
+        "back to now; in a recording, to its end",
+        title="Now",
+        away="now",
+    ),
+    Key("speed(-1)", "less_than_sign", "<", "play half as fast, down to ½", title="Slower"),
+    Key(
+        "speed(1)",
+        "greater_than_sign",
+        ">",
+        "play twice as fast, up to 64",
+        title="Faster",
+        away="faster",
+    ),
+    Key("skip_idle", "S", "S", "skip, in playing, what nothing happens in", title="Skip idle"),
+    Key(
+        "bookmark",
+        "b",
+        "b",
+        "keep this tick as a bookmark, with a text",
+        title="Bookmark",
+        away="bookmark",
+    ),
+    Key("mark('in')", "i", "i", "what is to be cut out begins here", title="Mark the start"),
+    Key("mark('out')", "o", "o", "what is to be cut out ends here", title="Mark the end"),
+    Key("began", "f", "f", "to where the selected finding began", title="Where it began"),
     Key(
         "digits",
         "C",
@@ -155,6 +220,13 @@ KEYS = (
         CHART,
         "burst",
     ),
+    Key("app.time_zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the strip", OVERVIEW),
+    Key("app.time_zoom(1)", "minus", "-", "more time in the strip, up to days", OVERVIEW),
+    Key("app.time_zoom(0)", "0", "0", "the usual time in the strip", OVERVIEW),
+    Key("app.step(-1)", "left,h", "h ←", "one tick back", STRIP),
+    Key("app.step(1)", "right,l", "l →", "one tick on", STRIP),
+    Key("app.step(-10)", "shift+left,H", "H shift+←", "ten ticks back", STRIP),
+    Key("app.step(10)", "shift+right,L", "L shift+→", "ten ticks on", STRIP),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
     Key(
@@ -176,12 +248,14 @@ MOUSE = (
     ("click", "select a cell or a line; again, open it"),
     ("hover", "the value of the cell under the mouse, in the line below the heatmap"),
     ("wheel", "scroll"),
+    ("click a time", "in the strip: go there"),
     ("click a key", "in the footer: the same as pressing it"),
 )
 _TITLES = {
     EVERYWHERE: "Everywhere",
     CURSOR: "In the heatmap and in lists",
     OVERVIEW: "Overview",
+    STRIP: "In the strip of time (tab goes there)",
     CHART: "Port",
     FINDING: "Finding",
     WATERFALL: "Waterfall",
@@ -198,12 +272,21 @@ def bindings(where: str) -> list[Binding]:
     ]
 
 
-def footer(view: str) -> list[Key]:
-    """The keys to remind of in a view, the most wanted first; `help` and `quit` go last."""
+def footer(view: str, is_away: bool = False) -> list[Key]:
+    """The keys to remind of in a view, the most wanted first; `help` and `quit` go last.
+
+    Where it `is_away` from now, those that go through time come first.
+    """
     chosen = [key for key in KEYS if key.label and key.where in (EVERYWHERE, CURSOR, view)]
     chosen = [key for key in chosen if not key.only or view in key.only]
     if view in ROOT:
         chosen = [key for key in chosen if key.action != "back"]
+    if is_away:
+        of_time = [replace(key, label=key.away) for key in KEYS if key.away]
+        actions = {key.action for key in of_time}
+        near = [key for key in chosen if key.action in ("open", "back")]
+        rest = [key for key in chosen if key not in near and key.action not in actions]
+        return [*near, *of_time, *sorted(rest, key=lambda key: key.action in _LAST)]
     return sorted(
         chosen,
         key=lambda key: (_LAST.index(key.action) if key.action in _LAST else -1, key.where != view),
@@ -212,7 +295,7 @@ def footer(view: str) -> list[Key]:
 
 def scopes(view: str) -> list[tuple[str, list[Key]]]:
     """For help: the keys that work in a view, under their headings, the nearest first."""
-    order = [view, CURSOR, EVERYWHERE]
+    order = [view, *([STRIP] if view == OVERVIEW else []), CURSOR, EVERYWHERE]
     return [
         (_TITLES[where], [key for key in KEYS if key.where == where])
         for where in order

@@ -33,3 +33,12 @@ class BurstWanted(Message):
         """Of this port."""
         super().__init__()
         self.port = port
+
+
+class Sought(Message):
+    """A person wants to see what was at a time."""
+
+    def __init__(self, time_ns: int) -> None:
+        """As near as a click can tell."""
+        super().__init__()
+        self.time_ns = time_ns

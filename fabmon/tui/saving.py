@@ -16,7 +16,6 @@ from fabmon.fabric.filter import Mask
 from fabmon.fabric.moment import Moment
 from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.stage import Stage
-from fabmon.tui.text.timeline import MINUTES
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 
@@ -78,8 +77,11 @@ async def keep(what: str, stage: Stage, view: str, picture: Callable[[], str], s
 
 
 def range_of(stage: Stage, moment: Moment) -> tuple[int, int]:
-    """What is to be cut out, in ns: the minutes that the timeline shows."""
-    return moment.time_ns - MINUTES * 60 * SECOND_NS, moment.time_ns
+    """What is to be cut out, in ns: what is marked, else what the strip shows up to now."""
+    if stage.cursor.range_ns is not None:
+        return stage.cursor.range_ns
+    live = None if stage.live is None else stage.live.moment.time_ns
+    return stage.cursor.window(moment.time_ns, live)
 
 
 def _unused(title: str, what: str, when: str, suffix: str) -> Path:

@@ -1,4 +1,4 @@
-"""What is being shown and how: the scenes, the frozen one, and the person's choices.
+"""What is being shown and how: the scene of now, that of the cursor, and the person's choices.
 
 Screens read it, the app's actions change it. It knows nothing of Textual.
 """
@@ -10,18 +10,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
 from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.moment import Floats, stale_ports
+from fabmon.recording.recorder import Status
 from fabmon.tui.captions import Captions
 from fabmon.tui.cells import CHOSEN, Codes, Scale, encode
 from fabmon.tui.chosen import Chosen, chosen
 from fabmon.tui.clock import SECOND_NS
+from fabmon.tui.cursor import Cursor
 from fabmon.tui.metrics import Heat, following, heat
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
+from fabmon.tui.past import Curve, Recorded
 from fabmon.tui.target import peer
+from fabmon.tui.then import events_of
 from fabmon.tui.units import Unit
+
+_REMEMBERED = 900
+"""Ticks of the busiest link that every scene can tell of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,8 @@ class Choices:
 class Stage:
     """The scene on the screen, and what is needed to draw it.
 
-    `live` is the last scene that came, `frozen` the one that the person stopped at. `silent_s` is
+    `live` is the last scene that came, None where what is shown is over; `shown` is that at the
+    cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
     how long no scene has come, where that is worth saying; `ended` that none will. `mark` is a word
     that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
     there; it is empty where nobody knows. `chosen_key` is the key of the finding whose links are
@@ -51,7 +59,10 @@ class Stage:
     depth: Depth
     choices: Choices = field(default_factory=Choices)
     live: Scene | None = None
-    frozen: Scene | None = None
+    shown: Scene | None = None
+    cursor: Cursor = field(default_factory=Cursor)
+    recording: Callable[[], Status | None] = lambda: None
+    is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
     mark: str = ""
@@ -60,6 +71,7 @@ class Stage:
     chosen_key: str = ""
     _chosen: tuple[Fabric, Chosen] | None = None
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    _told: tuple[Recorded | None, tuple[Event, ...]] = (None, ())
     _cables: tuple[Fabric, int] | None = None
     _index: Index | None = None
     _matched: tuple[Scene, tuple[Term, ...], Matched] | None = None
@@ -67,19 +79,19 @@ class Stage:
     @property
     def scene(self) -> Scene | None:
         """The one to draw."""
-        return self.frozen or self.live
+        return self.shown or self.live
 
     @property
     def paused(self) -> bool:
-        """Whether the person has stopped the screen; scenes keep coming meanwhile."""
-        return self.frozen is not None
+        """Whether the screen stands still, or shows something else than now."""
+        return self.shown is not None and (self.live is not None or not self.cursor.playing)
 
     @property
     def lag_s(self) -> float:
         """How far what is drawn is behind what came last."""
-        if self.frozen is None or self.live is None:
+        if self.shown is None or self.live is None:
             return 0.0
-        return (self.live.moment.time_ns - self.frozen.moment.time_ns) / SECOND_NS
+        return (self.live.moment.time_ns - self.shown.moment.time_ns) / SECOND_NS
 
     @property
     def palette(self) -> Palette:
@@ -95,6 +107,21 @@ class Stage:
         """The next scene has come."""
         self.live = scene
         self.silent_s = 0.0
+        self._learn(scene)
+
+    def show(self, scene: Scene) -> None:
+        """Show a scene of the past, or the next one of it."""
+        self.shown = scene
+        self.is_frozen_now = False
+        self._learn(scene)
+
+    def follow(self) -> None:
+        """Show what comes."""
+        self.shown = None
+        self.is_frozen_now = self.cursor.playing = self.cursor.at_end = False
+        self.cursor.is_settled = True
+
+    def _learn(self, scene: Scene) -> None:
         rates = scene.moment.line_rate_bps
         new = len(rates) - len(self._line_rate_bps)
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
@@ -137,8 +164,39 @@ class Stage:
         return self._cables[1]
 
     def freeze(self) -> None:
-        """Stop at the scene that is drawn, or follow the last one again."""
-        self.frozen = None if self.frozen is not None else self.live
+        """Stop at the last scene."""
+        self.shown = self.live
+        self.is_frozen_now = self.shown is not None
+
+    def strip_window(self) -> tuple[int, int] | None:
+        """(from, until) in ns: what the strip of time shows."""
+        if self.scene is None:
+            return None
+        now_ns = None if self.live is None else self.live.moment.time_ns
+        return self.cursor.window(self.scene.moment.time_ns, now_ns)
+
+    def curve(self) -> Curve | None:
+        """What is known for the strip of time: the last minutes, or what was read of others."""
+        window = self.strip_window()
+        if window is None or self.live is None or window[1] != self.live.moment.time_ns:
+            return self.cursor.curve
+        interval_ns = int(max(self.live.moment.interval_s, 0.001) * SECOND_NS)
+        ticks = (window[1] - window[0]) // interval_ns
+        if ticks > _REMEMBERED:
+            return self.cursor.curve
+        ticks = max(ticks, 1)
+        from_ns = window[1] - ticks * interval_ns
+        return Curve(from_ns, window[1], self.live.moment.worst(ticks))
+
+    def events(self) -> list[Event]:
+        """All that is known to have happened, by time."""
+        recorded = self.cursor.recorded
+        if recorded is not None and self._told[0] is not recorded:
+            self._told = (recorded, events_of(recorded.notes))
+        scenes = [scene for scene in (self.live, self.shown) if scene is not None]
+        every = [*self._told[1], *(event for scene in scenes for event in scene.events)]
+        once = {(event.time_ns, event.text): event for event in every}
+        return [once[key] for key in sorted(once)]
 
     def next_unit(self) -> None:
         """Gb/s, GB/s, %."""
@@ -146,7 +204,7 @@ class Stage:
 
     def next_metric(self) -> None:
         """The next metric of the cells."""
-        moment = None if self.live is None else self.live.moment
+        moment = None if self.scene is None else self.scene.moment
         self.choices = replace(self.choices, metric=following(self.choices.metric, moment))
 
     def next_ramp(self) -> None:

@@ -20,11 +20,15 @@ from pathlib import Path
 
 from fabmon.analysis.analyst import Analyst, watch
 from fabmon.cli.config import load
+from fabmon.cli.past import RecordedPast
+from fabmon.fabric.build import Rows
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
 from fabmon.recording.records import SessionRecord
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
+from fabmon.tui.app import FabmonApp
+from fabmon.tui.timekeys import Travel
 from tests.bench.long_recording import make
 from tests.bench.measure import tell
 from tests.bench.traffic import METRICS, PORTS, Traffic
@@ -177,11 +181,63 @@ def long(path: Path) -> None:
     with _lap(figures, "hour_of_minutes_ms"):
         minutes = list(timeline.minutes(timeline.until_ns - hour_ns))
     figures["minutes"] = len(minutes)
+    figures |= asyncio.run(through_the_screen(timeline))
     status = Path("/proc/self/status").read_text()
     peak_kb = int(status.partition("VmHWM:")[2].split()[0])
     figures["rss_mb_most"] = round(peak_kb / 1024)
     timeline.close()
     tell("recording_long", figures)
+
+
+class _Drawn(FabmonApp):
+    """The screen, which tells when it has drawn."""
+
+    CSS_PATH = str(Path(sys.modules[FabmonApp.__module__].__file__ or "").with_name("screen.tcss"))
+    _again = asyncio.Event()
+
+    def repaint(self) -> None:
+        super().repaint()
+        self._again.set()
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        while not wanted():
+            self._again.clear()
+            await self._again.wait()
+
+
+async def through_the_screen(timeline: Timeline) -> dict[str, object]:
+    """Seeks from the key to the drawn screen of 200 x 60; then until a tick is worked through."""
+    rows, thresholds = Rows(), load(None).thresholds
+    past = RecordedPast(
+        timeline,
+        lambda each: History(each.hosts, each.interval_s, rows=rows),
+        lambda: Analyst(thresholds),
+    )
+    app = _Drawn(None, title="bench", color="truecolor", travel=Travel(past=past))
+    chance = random.Random(2)
+    walls: list[float] = []
+    cpus: list[float] = []
+    async with app.run_test(size=(200, 60)) as pilot:
+        await app.action_view("overview")
+        for _ in range(SEEKS // 2):
+            before = app.stage.shown
+            at_ns = chance.randrange(timeline.start_ns + 60 * SECOND_NS, timeline.until_ns)
+            start, cpu = time.perf_counter(), time.process_time()
+            app.player.seek(at_ns)
+            await app.until(lambda before=before: app.stage.shown is not before)  # type: ignore[misc]
+            app.screen._compositor.render_full_update()
+            walls.append((time.perf_counter() - start) * 1e3)
+            cpus.append((time.process_time() - cpu) * 1e3)
+            await pilot.pause(0)
+        await app.until(lambda: app.stage.cursor.is_settled)
+        settled_s = time.perf_counter() - start
+    return {
+        "screen_seek_ms_first": round(walls[0], 1),
+        "screen_seek_ms_median": round(statistics.median(walls[1:]), 1),
+        "screen_seek_ms_most": round(max(walls[1:]), 1),
+        "screen_seek_cpu_ms_median": round(statistics.median(cpus[1:]), 1),
+        "screen_settled_s": round(settled_s, 1),
+    }
 
 
 @contextmanager

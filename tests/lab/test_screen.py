@@ -87,6 +87,25 @@ def test_a_frozen_screen_says_so_and_lets_go(terminal: Terminal) -> None:
     terminal.until(r"● LIVE")
 
 
+def test_the_screen_goes_back_while_recording_goes_on(lab: Lab, terminal: Terminal) -> None:
+    terminal.until(r"14/14 nodes", 15)
+    before = terminal.until(r"● LIVE [\d:]+Z +● REC")
+    lab.collide("leaf1", "up3", mbps=80)
+    terminal.until(r"▲ 1 hot", 15)
+    live = re.search(r"LIVE ([\d:]+)Z", before)
+    assert live is not None
+    terminal.keys("t")
+    terminal.until(r"go to")
+    terminal.keys(live[1], "Enter")
+    then = terminal.until(rf"❚❚ PAUSED {live[1]}Z")
+    assert "▲ 0 hot" in then
+    terminal.until(r"PAUSED [\d:]+Z \(.00:[1-5]\d\)", 20)
+    terminal.keys("}")
+    terminal.until(r"▲ 1 hot", 10)
+    terminal.keys("`")
+    terminal.until(r"● LIVE")
+
+
 def test_from_the_fabric_to_the_node_to_the_port_and_back(terminal: Terminal) -> None:
     terminal.until(r"14/14 nodes", 15)
     terminal.keys("Enter")

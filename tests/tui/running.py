@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -14,9 +15,21 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
 from fabmon.tui.captions import Caption
 from fabmon.tui.saving import Saves
+from fabmon.tui.timekeys import Travel
 from tests.tui.scenes import World
 
 _CHARACTERS = {"slash": "/", "space": " "}
+_NAMES = {
+    "[": "left_square_bracket",
+    "]": "right_square_bracket",
+    "{": "left_curly_bracket",
+    "}": "right_curly_bracket",
+    "<": "less_than_sign",
+    ">": "greater_than_sign",
+    "`": "grave_accent",
+    "+": "plus",
+    "-": "minus",
+}
 _ROUNDS = 5
 """Queues to be emptied after each other: key, action, new screen, its layout, its drawing.
 
@@ -42,13 +55,29 @@ class Running:
         """Press keys, and let them be acted upon."""
         for key in keys:
             char = key if len(key) == 1 else _CHARACTERS.get(key)
-            self.app.post_message(events.Key(key, char))
+            self.app.post_message(events.Key(_NAMES.get(key, key), char))
             await self.settle()
 
     async def settle(self) -> None:
         """Wait until everything that was asked for is drawn."""
         for _ in range(_ROUNDS):
             await self.pilot.pause(0)
+
+    async def until(self, wanted: Callable[[], bool], timeout_s: float = 30) -> None:
+        """Wait until it is so, however busy the machine is."""
+        deadline_s = time.monotonic() + timeout_s
+        while not wanted():
+            assert time.monotonic() < deadline_s, f"not in {timeout_s:g} s:\n{self.text}"
+            await asyncio.sleep(0.01)
+            await self.settle()
+
+    async def shows(self, *texts: str) -> None:
+        """Wait until all of these are on the screen."""
+        await self.until(lambda: all(text in self.text for text in texts))
+
+    async def says(self, text: str) -> None:
+        """Wait until it is said in a message."""
+        await self.until(lambda: any(text in note.message for note in self.app._notifications))
 
     @property
     def text(self) -> str:
@@ -76,8 +105,13 @@ async def running(
     captions: Sequence[Caption] = (),
     ask_burst: AskBurst | None = None,
     saves: Saves | None = None,
+    travel: Travel | None = None,
+    live: bool = True,
 ) -> AsyncIterator[Running]:
-    """The app, with the scene of tick `seq` drawn (none without a world)."""
+    """The app, with the scene of tick `seq` drawn (none without a world).
+
+    Where it is not `live`, nothing comes: there is only what `travel` has.
+    """
     queue: asyncio.Queue[Scene | None] = asyncio.Queue()
 
     async def scenes() -> AsyncIterator[Scene]:
@@ -85,13 +119,14 @@ async def running(
             yield scene
 
     app = FabmonApp(
-        scenes(),
+        scenes() if live else None,
         title="pod7",
         color=color,
         mark=mark,
         captions=captions,
         ask_burst=ask_burst,
         saves=saves,
+        travel=travel,
         clock=lambda: 0.0,
     )
     async with app.run_test(size=size) as pilot:

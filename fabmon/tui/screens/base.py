@@ -71,7 +71,7 @@ class StageScreen(Screen[None]):
             self.query_one("#header", Painted).show([header(self.stage, width)], palette.text)
         except NoMatches:
             return
-        view = footer(self.VIEW, width, palette)
+        view = footer(self.VIEW, width, palette, self.stage.shown is not None)
         self.query_one("#footer", Painted).show([view], palette.text)
         self._caption(width)
         scene = self.stage.scene
@@ -81,8 +81,8 @@ class StageScreen(Screen[None]):
     def _caption(self, width: int) -> None:
         """Say what is on the screen, where there is something to say."""
         view, palette = self.query_one("#caption", Painted), self.stage.palette
-        live = self.stage.live
-        text = self.stage.captions.at(live.moment.time_ns) if live is not None else ""
+        scene = self.stage.scene
+        text = self.stage.captions.at(scene.moment.time_ns) if scene is not None else ""
         said = (
             wrap(f"{text} (esc: no more of these)", width - 3)[: max(1, self.size.height // 8)]
             if text

@@ -30,6 +30,11 @@ class FindingScreen(LineScreen):
         self._finding = shown
         self._drawn = False
 
+    @property
+    def finding(self) -> Finding:
+        """As it is now, or was at last."""
+        return self._finding
+
     def crumb(self) -> str:
         """Its cause and subject."""
         return f"{words.cause(self._finding)} {self._finding.subject}"

@@ -17,7 +17,7 @@ from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.layout import Grid, build
 from fabmon.tui.line import Line, Span
-from fabmon.tui.messages import Opened
+from fabmon.tui.messages import Opened, Sought
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
 from fabmon.tui.screens.base import StageScreen
@@ -28,16 +28,15 @@ from fabmon.tui.text.gridrows import rows, spread
 from fabmon.tui.text.inspect import inspect
 from fabmon.tui.text.rule import legend, marks
 from fabmon.tui.text.span import with_span
-from fabmon.tui.text.timeline import MINUTES, timeline
+from fabmon.tui.text.timeline import places, time_at, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lineview import LineView
 from fabmon.tui.widgets.painted import Painted
+from fabmon.tui.widgets.timestrip import TimeStrip
 
 NARROW = 112
 TINY = (72, 20)
 TALL = 40
-_LABEL = 8
-"""Cells beside the strip of time on each side, where it is one row high."""
 _RHYTHM_FROM = 14
 _RHYTHM_LINES = 10
 """Lines of the right column from which on the rhythm is shown, and how many it takes at most."""
@@ -72,7 +71,7 @@ class Overview(StageScreen):
                 yield Painted(id="findings-title")
                 yield LineView(id="findings")
                 yield Painted(id="rhythm")
-        yield Painted(id="time")
+        yield TimeStrip(id="time")
 
     def on_mount(self) -> None:
         """Fit the terminal."""
@@ -103,19 +102,7 @@ class Overview(StageScreen):
             self._draw_grid(scene)
         if self.query_one("#right").display:
             self._draw_findings(scene)
-        time = self.query_one("#time", Painted)
-        if time.display:
-            width, height, tone = self.size.width, time.size.height, self.stage.palette
-            lines = timeline(scene, width, height, tone, self.stage.paused)
-            chosen = self.stage.chosen(scene)
-            if chosen is not None:
-                until_ns = scene.moment.time_ns
-                window = (until_ns - MINUTES * 60 * SECOND_NS, until_ns)
-                places = (0, width) if height > 1 else (_LABEL, width - 2 * _LABEL)
-                lines[0] = with_span(
-                    lines[0], chosen.finding, window, places, tone, is_alone=height <= 1
-                )
-            time.show(lines, tone.text)
+        self._draw_time(scene)
         stroke, style = (
             ("║", self.stage.palette.hot)
             if self.stage.paused
@@ -127,6 +114,22 @@ class Overview(StageScreen):
         height = self.size.height
         between = self.query_one("#between", Painted)
         between.show([Line(((stroke, style),))] * height, self.stage.palette.text)
+
+    def _draw_time(self, scene: Scene) -> None:
+        time, stage, tone = self.query_one(TimeStrip), self.stage, self.stage.palette
+        window = stage.strip_window()
+        if not time.display or window is None:
+            return
+        width, height = self.size.width, time.size.height
+        lines = timeline(stage, width, height, time.has_focus)
+        chosen = stage.chosen(scene)
+        if chosen is not None:
+            span_s = (window[1] - window[0]) // SECOND_NS
+            where = places(width, height, span_s)
+            lines[0] = with_span(
+                lines[0], chosen.finding, window, where, tone, is_alone=height <= 1
+            )
+        time.show(lines, tone.text)
 
     def _draw_grid(self, scene: Scene) -> None:
         stage, choices = self.stage, self.stage.choices
@@ -267,6 +270,21 @@ class Overview(StageScreen):
             return
         row = int(self._grid.ports[event.cell])
         self.post_message(Opened(NodeTarget(scene.moment.fabric.ports[row].node, row)))
+
+    def on_time_strip_redraw(self) -> None:
+        """Show whether the keys are the strip's."""
+        if self.stage.scene is not None:
+            self._draw_time(self.stage.scene)
+
+    def on_time_strip_picked(self, event: TimeStrip.Picked) -> None:
+        """Go to what was at a column of the strip."""
+        window, strip = self.stage.strip_window(), self.query_one(TimeStrip)
+        if window is None:
+            return
+        span_s = (window[1] - window[0]) // SECOND_NS
+        first, count = places(strip.size.width, strip.size.height, span_s)
+        if 0 <= event.column - first < count:
+            self.post_message(Sought(time_at(event.column - first, window, count)))
 
     def maximise(self) -> None:
         """Give the focused panel the whole screen, or give it back."""

@@ -19,7 +19,10 @@ from fabmon.tui.target import FindingTarget, PortTarget
 from fabmon.tui.text import rhythm, words
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import mark
+from fabmon.tui.then import only_then, open_then
 from fabmon.tui.units import per_second, percent
+
+_MOST_EVENTS = 500
 
 
 def panel(stage: Stage, scene: Scene, width: int, height: int) -> list[Line]:
@@ -201,16 +204,46 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
         for finding in inside:
             lines += entry(finding, stage, scene, width, brief=True, inside=True)
     lines = lines or _nothing(stage, scene, width)
+    lines += _otherwise(stage, scene, width)
     lines += rhythm.page(scene.beats, width, palette)
     lines += [line(("", palette.text)), line((" Events, the latest first", palette.strong))]
-    for event in reversed(scene.events):
+    events = [each for each in stage.events() if each.time_ns <= scene.moment.time_ns]
+    for event in reversed(events[-_MOST_EVENTS:]):
         sign = mark(event)
         accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
         text = fit(words.event(event), max(0, width - 15))
         time = clock.hms(event.time_ns)
         lines.append(line((f" {time} ", palette.dim), (f"{sign} ", accent), (text, palette.text)))
-    if not scene.events:
+    if not events:
         lines.append(line(("   none in sight", palette.dim)))
+    return lines
+
+
+def _otherwise(stage: Stage, scene: Scene, width: int) -> list[Line]:
+    """Where what was recorded is shown: what was found then and is not today, and the reverse."""
+    palette, recorded = stage.palette, stage.cursor.recorded
+    if stage.shown is None or recorded is None or stage.is_frozen_now:
+        return []
+    notes = [note for note in recorded.notes if note.time_ns <= scene.moment.time_ns]
+    then = open_then(notes, scene.moment.fabric)
+    lists = (
+        ("Found then, as recorded, not found today", only_then(then, scene.findings)),
+        ("Found today, not found then", only_then(scene.findings, then)),
+    )
+    lines: list[Line] = []
+    for title, found in lists:
+        if found:
+            lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
+        for finding in found:
+            since = f"{words.mark(finding)} {clock.hms(finding.since_ns)}"
+            named = f"{words.cause(finding)} {words.subject(finding, scene.moment.fabric)}"
+            lines.append(
+                line((f"   {since} ", palette.dim), (fit(named, max(0, width - 16)), palette.text))
+            )
+    if not stage.cursor.is_settled:
+        return [line(("   findings are those of then, as recorded …", palette.dim))]
+    if not lines and then:
+        lines = [line(("   the same was found then, as recorded", palette.dim))]
     return lines
 
 

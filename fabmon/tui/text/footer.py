@@ -9,9 +9,9 @@ from fabmon.tui.line import Line, Span, width_of
 from fabmon.tui.palette import Palette
 
 
-def footer(view: str, width: int, palette: Palette) -> Line:
+def footer(view: str, width: int, palette: Palette, is_away: bool = False) -> Line:
     """As many keys as `width` holds, `help` and `quit` at the right as the last to go."""
-    chosen = keys.footer(view)
+    chosen = keys.footer(view, is_away)
     between: Span = ("  ", palette.text)
     help_, quit_ = (_part(key, palette) for key in chosen[-2:])
     last = [*help_, between, *quit_]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+
 import numpy as np
 from rich.style import Style
 
@@ -9,13 +13,19 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import clock
+from fabmon.tui.cursor import speed_of
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
 
+_COUNTED = re.compile(r" (nodes|hot|down)$|(?<=● REC) .*")
+_SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|[()]")
+"""What a time can do without, in terminals where nothing fits."""
+
 _Part = tuple[int, list[Span]]
 _TITLE = 5
 _LEAST_TITLE = 6
+_HALF_A_DAY_S = 43_200
 
 
 def header(stage: Stage, width: int) -> Line:
@@ -28,6 +38,7 @@ def header(stage: Stage, width: int) -> Line:
         (_TITLE, [(fit(stage.title, min(len(stage.title), 24)), palette.text)]),
         *([(0, [_mark(stage)])] if stage.mark else []),
         (0, state(stage)),
+        *_recording(stage),
     ]
     if scene is not None:
         parts += _counts(scene, stage.cables(scene.moment.fabric), palette)
@@ -40,7 +51,11 @@ def header(stage: Stage, width: int) -> Line:
                 return _join(parts, gap, palette.text)
         least = max(importance for importance, _ in parts)
         if not least:
-            return _join([_short(part) for part in parts], 1, palette.text)
+            parts = [_short(part) for part in parts]
+            if _width(parts, 1) > width:
+                parts = [(0, [(_SPARED.sub("", text), style) for text, style in each])
+                         for _, each in parts]  # fmt: skip
+            return _join(parts, 1, palette.text)
         if least == _TITLE and (shorter := _with_short_title(parts, stage.title, width)):
             return _join(shorter, 2, palette.text)
         parts = [part for part in parts if part[0] != least]
@@ -65,12 +80,7 @@ def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]
 def _short(part: _Part) -> _Part:
     """A count without its word, for terminals where even the least does not fit."""
     importance, spans = part
-    words_ = (" nodes", " hot", " down")
-    cut = [
-        (text.removesuffix(next((w for w in words_ if text.endswith(w)), "")), style)
-        for text, style in spans
-    ]
-    return importance, cut
+    return importance, [(_COUNTED.sub("", text), style) for text, style in spans]
 
 
 def _width(parts: list[_Part], gap: int) -> int:
@@ -90,16 +100,63 @@ def state(stage: Stage) -> list[Span]:
     """Live, paused or over: a word, a glyph and a time."""
     palette, scene = stage.palette, stage.scene
     if scene is None:
+        if stage.ended:
+            return [("■ NOTHING to show", palette.strong)]
         return [("○ WAITING for the first tick", palette.dim)]
     time = clock.hms(scene.moment.time_ns)
-    if stage.paused:
-        return [(f" ❚❚ PAUSED {time} ({clock.lag(stage.lag_s)}) ", palette.paused)]
+    if stage.shown is not None:
+        return [_cursor(stage, stage.shown)]
     if stage.ended:
         return [(f"■ ENDED {time}", palette.strong)]
     live: list[Span] = [("● LIVE ", palette.key), (time, palette.strong)]
     if stage.silent_s:
         live.append((f" no tick for {clock.span(stage.silent_s)}", palette.hot))
     return live
+
+
+def _cursor(stage: Stage, shown: Scene) -> Span:
+    """Where in time the screen is, and whether it moves."""
+    cursor, palette = stage.cursor, stage.palette
+    time_ns = shown.moment.time_ns
+    more = "" if cursor.is_settled else " …"
+    pace = f"▶ {speed_of(cursor.speed)}"
+    if stage.live is not None:
+        is_today = stage.lag_s < _HALF_A_DAY_S
+        time = clock.hms(time_ns) if is_today else clock.stamp(time_ns)
+        sign = pace if cursor.playing else "❚❚ PAUSED"
+        return f" {sign} {time} ({clock.lag(stage.lag_s)}){more} ", palette.paused
+    time, share = clock.stamp(time_ns), _share(stage, time_ns)
+    if cursor.at_end:
+        waits = " waits for more" if cursor.playing else ""
+        return f"■ END of replay{waits} {time}", palette.strong
+    if cursor.playing:
+        skips = " skips idle" if cursor.skips_idle else ""
+        return f"▶ REPLAY {speed_of(cursor.speed)}{skips} {time} {share}{more}", palette.strong
+    return f" ❚❚ REPLAY {time} {share}{more} ", palette.paused
+
+
+def _share(stage: Stage, time_ns: int) -> str:
+    recorded = stage.cursor.recorded
+    if recorded is None or recorded.until_ns <= recorded.start_ns:
+        return ""
+    length = recorded.until_ns - recorded.start_ns
+    return f"{min(max(time_ns - recorded.start_ns, 0) * 100 // length, 100)} %"
+
+
+def _recording(stage: Stage) -> list[_Part]:
+    """Whether all of this is kept, and what of the disk it takes."""
+    status, palette = stage.recording(), stage.palette
+    if status is None:
+        return []
+    if status.trouble:
+        why = status.trouble.rpartition(": ")[2]
+        why = "disk full" if why == os.strerror(errno.ENOSPC) else why
+        return [(0, [(f"✖ REC {fit(why, min(len(why), 24))}", palette.gone)])]
+    return [(0, [(f"● REC {_size(status.bytes)}", palette.dim)])]
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:

@@ -1,74 +1,92 @@
-"""The last ten minutes: the busiest link, what happened when, and where nothing is known."""
+"""The strip of time: the busiest link, what happened, what is not known, and where you are."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.moment import Floats
+from fabmon.tui import clock
 from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Palette
+from fabmon.tui.past import Curve
+from fabmon.tui.stage import Stage
 from fabmon.tui.text import chart
 from fabmon.tui.text.rule import rule
 from fabmon.tui.units import percent
 
-MINUTES = 10
 _GONE = ("lost", "down", "failed")
-_WEIGHT = {"│": 1, "▲": 2, "✖": 3}
+_WEIGHT = {"│": 1, "◆": 2, "▲": 3, "✖": 4}
+_HEAD, _HERE, _IN, _OUT = "▼", "┃", "[", "]"
+_LABELS_S = (10, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 604_800)
+_LABEL_EVERY = 18
+"""Columns from one time label to the next, at least."""
 
 
-def timeline(scene: Scene, width: int, height: int, palette: Palette, paused: bool) -> list[Line]:
-    """A rule with the marks in it, and `height - 1` rows of blocks; in one row, blocks alone."""
-    moment = scene.moment
-    ticks = max(1, round(MINUTES * 60 / max(moment.interval_s, 0.001)))
-    worst = moment.worst(ticks)
+def timeline(stage: Stage, width: int, height: int, is_focused: bool = False) -> list[Line]:
+    """A rule with its times, and `height - 1` rows of blocks with the marks in the lowest; in one
+    row, that alone. Nothing before the first scene.
+    """
+    window, scene, palette = stage.strip_window(), stage.scene, stage.palette
+    if window is None or scene is None:
+        return []
+    span_s = round((window[1] - window[0]) / SECOND_NS)
+    named = palette.cursor if is_focused else palette.strong
+    here = _here(stage, scene)
     if height <= 1:
-        return [_single(worst, scene, width, palette)]
-    marks = _marks(scene, width)
+        label, now = f" {clock.short(span_s)} ", f" {percent(here):>6} "
+        columns = max(1, width - len(label) - len(now))
+        row = _rows(stage, window, columns, 1, is_alone=True)[0]
+        first = (label, named if is_focused else palette.dim)
+        return [Line((first, *row.spans, (now, palette.text)))]
+    follows = stage.shown is None
+    last = "Last " if stage.live is not None and window[1] == stage.live.moment.time_ns else ""
     title: list[list[Span]] = [
-        [(f"Last {MINUTES} min", palette.strong)],
-        [("busiest link, % of line rate", palette.dim)],
-        [(_now(worst), palette.text)],
+        [(f"{last}{clock.short(span_s)}", named)],
+        [("busiest link, % of line rate" if width >= 100 else "busiest link", palette.dim)],
+        [(f"{'now' if follows else 'here'} {percent(here)}", palette.text)],
     ]
-    first = rule(title, width, palette, paused)
-    first = _overlay(first, marks, width, palette)
-    rows = chart.bars(worst, width, height - 1, 1.0)
-    return [first, *(Line(((row, palette.tx),)) for row in rows)]
+    top = _with_times(rule(title, width, palette, stage.paused), stage, window, width)
+    top = _with_head(top, _head(stage, window, width), palette)
+    return [top, *_rows(stage, window, width, height - 1)]
 
 
-def _now(worst: Floats) -> str:
-    now = float(worst[-1]) if len(worst) else float("nan")
-    return f"now {percent(now)}"
+def _here(stage: Stage, scene: Scene) -> float:
+    """The busiest link at the cursor; NaN where that is not known."""
+    known = float(scene.moment.worst(1)[0])
+    if np.isnan(known) and stage.shown is not None:
+        end_ns = scene.moment.time_ns
+        known = float(spread(stage.curve(), (end_ns - SECOND_NS, end_ns), 1)[0])
+    return known
 
 
-def _single(worst: Floats, scene: Scene, width: int, palette: Palette) -> Line:
-    label = f" {MINUTES} min "
-    now = f" {percent(float(worst[-1]) if len(worst) else float('nan')):>6} "
-    columns = max(1, width - len(label) - len(now))
-    marks = _marks(scene, columns)
-    strip = chart.spark(worst, columns, 1.0)
-    spans: list[Span] = [(label, palette.dim)]
-    for place, char in enumerate(strip):
-        mark = marks.get(place)
-        spans.append((mark, _style(mark, palette)) if mark else (char, palette.tx))
-    return Line((*spans, (now, palette.text)))
+def column_of(time_ns: int, window: tuple[int, int], columns: int) -> int:
+    """The column of a time; a tick stands at the end of its second."""
+    share = (time_ns - window[0]) / max(window[1] - window[0], 1)
+    return int(np.ceil(share * columns)) - 1
 
 
-def _marks(scene: Scene, columns: int) -> dict[int, str]:
-    """Column -> mark of what happened there, the gravest first."""
-    marks: dict[int, str] = {}
-    for event in scene.events:
-        ago = (scene.moment.time_ns - event.time_ns) / SECOND_NS
-        place = columns - 1 - int(np.floor(ago / (MINUTES * 60) * columns))
-        if 0 <= place < columns and _WEIGHT[mark(event)] >= _WEIGHT.get(marks.get(place, ""), 0):
-            marks[place] = mark(event)
-    return marks
+def time_at(column: int, window: tuple[int, int], columns: int) -> int:
+    """The time at the right of a column."""
+    return window[0] + (column + 1) * (window[1] - window[0]) // max(columns, 1)
+
+
+def places(width: int, height: int, span_s: int) -> tuple[int, int]:
+    """(first, count): the columns of the strip that stand for time."""
+    if height > 1:
+        return 0, width
+    label = len(f" {clock.short(span_s)} ")
+    return label, max(1, width - label - 8)
 
 
 def mark(event: Event) -> str:
-    """`✖` something went, `▲` a finding opened, `│` anything else, as its end."""
+    """`✖` something went, `▲` a finding opened, `◆` a bookmark, `│` anything else, as its end."""
+    if event.kind == "bookmark":
+        return "◆"
     if event.text.startswith("close"):
         return "│"
     if any(word in event.text for word in _GONE):
@@ -76,21 +94,120 @@ def mark(event: Event) -> str:
     return "▲" if event.kind == "finding" else "│"
 
 
+def _rows(
+    stage: Stage, window: tuple[int, int], columns: int, rows: int, is_alone: bool = False
+) -> list[Line]:
+    """Blocks; the lowest row with marks, and the cursor's column in its own colour; where the row
+    `is_alone`, without a rule above it, with a sign of its own."""
+    palette = stage.palette
+    values = spread(stage.curve(), window, columns)
+    lines = chart.bars(values, columns, rows, 1.0)
+    known = np.flatnonzero(np.isfinite(values))
+    ends = int(known[-1]) + 1 if len(known) else 0
+    end_ns = stage.live.moment.time_ns if stage.live is not None else window[1]
+    if stage.live is None and stage.cursor.recorded is not None:
+        end_ns = stage.cursor.recorded.until_ns
+    ends = max(ends, min(columns, column_of(end_ns, window, columns) + 1))
+    marks = _marks(stage.events(), window, columns)
+    head = _head(stage, window, columns)
+    drawn = []
+    for number, text in enumerate(lines):
+        is_lowest = number == len(lines) - 1
+        spans: list[Span] = []
+        for place, char in enumerate(text):
+            found = marks.get(place) if is_lowest else None
+            char, style = (char, palette.tx) if place < ends else (" ", palette.text)
+            if found is not None:
+                char, style = found, _style(found, palette)
+            if place == head:
+                char = _HERE if is_alone else char
+                style = palette.cursor if char.strip() else palette.paused
+            spans.append((char, style))
+        drawn.append(Line(tuple(_joined(spans))))
+    return drawn
+
+
+def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats:
+    """[columns] the most of what is known of each; NaN where nothing is."""
+    values = np.full(columns, np.nan, np.float32)
+    if curve is None or not len(curve.values) or curve.until_ns <= curve.from_ns:
+        return values
+    part_ns = (curve.until_ns - curve.from_ns) / len(curve.values)
+    edges = window[0] + np.arange(columns + 1) * ((window[1] - window[0]) / columns)
+    first = np.floor((edges[:-1] - curve.from_ns) / part_ns + 1e-6).astype(int)
+    last = np.ceil((edges[1:] - curve.from_ns) / part_ns - 1e-6).astype(int)
+    for column in np.flatnonzero((last > 0) & (first < len(curve.values))).tolist():
+        part = curve.values[max(first[column], 0) : max(last[column], first[column] + 1)]
+        values[column] = np.fmax.reduce(part)
+    return values
+
+
+def _head(stage: Stage, window: tuple[int, int], columns: int) -> int | None:
+    """The cursor's column; None where it is now, at the right."""
+    if stage.shown is None:
+        return None
+    return min(max(column_of(stage.shown.moment.time_ns, window, columns), 0), columns - 1)
+
+
+def _marks(events: Iterable[Event], window: tuple[int, int], columns: int) -> dict[int, str]:
+    """Column -> mark of what happened there, the gravest first."""
+    marks: dict[int, str] = {}
+    for event in events:
+        if window[0] < event.time_ns <= window[1]:
+            place, said = column_of(event.time_ns, window, columns), mark(event)
+            if _WEIGHT[said] >= _WEIGHT.get(marks.get(place, ""), 0):
+                marks[place] = said
+    return marks
+
+
 def _style(mark: str, palette: Palette) -> Style:
-    return {"▲": palette.hot, "✖": palette.gone}.get(mark, palette.dim)
+    return {"▲": palette.hot, "✖": palette.gone, "◆": palette.key}.get(mark, palette.dim)
 
 
-def _overlay(line: Line, marks: dict[int, str], width: int, palette: Palette) -> Line:
-    """Set the marks into the part of the rule that is a plain stroke."""
-    text, style = line.spans[-1]
-    start = width - len(text)
-    spans: list[Span] = list(line.spans[:-1])
-    run = ""
-    for place in range(start, width):
-        found = marks.get(place)
-        if found is None:
-            run += text[place - start]
-            continue
-        spans += [(run, style), (found, _style(found, palette))]
-        run = ""
-    return Line((*spans, (run, style)))
+def _with_times(line: Line, stage: Stage, window: tuple[int, int], width: int) -> Line:
+    """Set times, what is marked, and the cursor into the plain stroke of a rule."""
+    palette, cursor = stage.palette, stage.cursor
+    stroke, style = line.spans[-1]
+    start = width - len(stroke)
+    cells: list[Span] = [(char, style) for char in stroke]
+    span_s = (window[1] - window[0]) / SECOND_NS
+    for time_ns in _label_times(window, width):
+        text = f" {clock.label(time_ns, span_s)} "
+        place = column_of(time_ns, window, width) - start - len(text) // 2
+        if place >= 2 and place + len(text) < len(cells) - 1:
+            cells[place : place + len(text)] = [(char, palette.dim) for char in text]
+    marked = ((cursor.mark_in_ns, _IN), (cursor.mark_out_ns, _OUT))
+    for at_ns, sign in marked:
+        if at_ns is not None and window[0] <= at_ns <= window[1]:
+            place = column_of(at_ns, window, width) - start
+            if 0 <= place < len(cells):
+                cells[place] = (sign, palette.key)
+    return Line((*line.spans[:-1], *_joined(cells)))
+
+
+def _with_head(line: Line, head: int | None, palette: Palette) -> Line:
+    """Set in the cursor, whatever stands there."""
+    if head is None:
+        return line
+    cells = [(char, style) for text, style in line.spans for char in text]
+    cells[head] = (_HEAD, palette.hot)
+    return Line(tuple(_joined(cells)))
+
+
+def _label_times(window: tuple[int, int], width: int) -> list[int]:
+    span_s = (window[1] - window[0]) / SECOND_NS
+    wanted_s = span_s / max(1, width / _LABEL_EVERY)
+    every_ns = next((s for s in _LABELS_S if s >= wanted_s), _LABELS_S[-1]) * SECOND_NS
+    first = window[0] // every_ns * every_ns + every_ns
+    return list(range(first, window[1], every_ns))
+
+
+def _joined(cells: list[Span]) -> list[Span]:
+    """Runs of one style as one piece."""
+    spans: list[Span] = []
+    for text, style in cells:
+        if spans and spans[-1][1] is style:
+            spans[-1] = (spans[-1][0] + text, style)
+        else:
+            spans.append((text, style))
+    return spans

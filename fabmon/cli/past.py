@@ -1,0 +1,262 @@
+"""A recording for the screen: it goes through the house again, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.kept import Kept
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.tick import Tick
+from fabmon.feeds.replay import ReplayFeed
+from fabmon.history.history import RING_TICKS, History
+from fabmon.recording.cut import redacted
+from fabmon.recording.errors import RecordingError
+from fabmon.recording.records import Note
+from fabmon.recording.timeline import Timeline
+from fabmon.tui.past import Curve, PastError, Recorded
+from fabmon.tui.then import events_of, open_then, since_then
+
+_SETTLE_S = 1.5
+"""How long it may take to work through the minutes before a tick."""
+
+_LEAST_TICKS = 60
+_LATEST = (1 << 63) - 1
+_FIRST_GUESS_S = 0.01
+
+T = TypeVar("T")
+
+
+class RecordedPast:
+    """Past of some recordings; `recordings` tells their paths when they are first wanted, or is
+    what somebody else has opened and closes.
+
+    `history` and `analyst` make what ticks go through. Nothing after `until_ns` is shown, and with
+    a `redactor` no name.
+    """
+
+    def __init__(
+        self,
+        recordings: Callable[[], Sequence[Path]] | Timeline,
+        history: Callable[[Timeline], History],
+        analyst: Callable[[], Analyst],
+        until_ns: int | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._redactor = redactor
+        self._recordings = recordings
+        self._make_history = history
+        self._make_analyst = analyst
+        self._until_ns = until_ns
+        self._thread = ThreadPoolExecutor(1, "fabmon-past")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timeline = recordings if isinstance(recordings, Timeline) else None
+        self._history: History | None = None
+        self._analyst = analyst()
+        self._feed: ReplayFeed | None = None
+        self._kept = Kept()
+        self._begun_ns = self._position_ns = self._at_ns = 0
+        self._wanted = 0
+        self._tick_s = _FIRST_GUESS_S
+        self._notes: tuple[int, tuple[Note, ...]] = (-1, ())
+
+    async def look(self) -> Recorded:
+        """What there is by now."""
+        return await self._read(self._look)
+
+    async def seek(self, at_ns: int) -> Scene | None:
+        """The last tick up to a time; see Past."""
+        self._wanted += 1
+        return await self._read(lambda: self._seek(at_ns))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last scene that was given knows what the minutes before it tell."""
+        return self._at_ns > self._begun_ns
+
+    async def settle(self, at_ns: int) -> Scene | None:
+        """The same with all that led there; see Past."""
+        self._wanted += 1
+        wanted = self._wanted
+        return await self._read(lambda: self._settle(at_ns, lambda: self._wanted == wanted))
+
+    async def step(self, at_ns: int, by: int) -> Scene | None:
+        """Another tick; see Past."""
+        self._wanted += 1
+        return await self._read(lambda: self._step(at_ns, by))
+
+    def give_up(self) -> None:
+        """Whatever is being worked through is not wanted any more."""
+        self._wanted += 1
+
+    async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
+        """The busiest link in so many parts of a time."""
+        return await self._read(lambda: self._curve(from_ns, until_ns, parts))
+
+    async def close(self) -> None:
+        """Let it go."""
+        self._wanted += 1
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    # In the thread.
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
+    def _run(self, doing: Awaitable[T]) -> T:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(doing)
+
+    def _close(self) -> None:
+        if self._timeline is not None and self._timeline is not self._recordings:
+            self._timeline.close()
+        if self._loop is not None:
+            self._loop.close()
+
+    def _open(self) -> Timeline:
+        """The recordings, as they are by now."""
+        if self._timeline is None:
+            assert not isinstance(self._recordings, Timeline)
+            self._timeline = Timeline(self._recordings())
+            self._timeline.warm()
+        elif self._feed is not None:
+            self._feed.refresh()
+        else:
+            self._timeline.refresh()
+        return self._timeline
+
+    def _look(self) -> Recorded:
+        timeline = self._open()
+        until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
+        notes = tuple(note for note in self._all_notes(timeline) if note.time_ns <= until_ns)
+        return Recorded(timeline.start_ns, until_ns, notes)
+
+    def _all_notes(self, timeline: Timeline) -> tuple[Note, ...]:
+        if self._notes[0] != timeline.size:
+            notes = timeline.notes()
+            if self._redactor is not None:
+                notes = [redacted(note, self._redactor) for note in notes]
+            self._notes = (timeline.size, tuple(notes))
+        return self._notes[1]
+
+    def _curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
+        timeline = self._open()
+        end = min(until_ns, self._until_ns or until_ns)
+        values = timeline.strip(from_ns, until_ns, parts)
+        if end < until_ns:
+            values[round((end - from_ns) / (until_ns - from_ns) * parts) :] = float("nan")
+        return Curve(from_ns, until_ns, values)
+
+    def _begin(self, timeline: Timeline, from_ns: int) -> tuple[ReplayFeed, History]:
+        """Everything anew, at a time."""
+        self._feed = ReplayFeed(timeline, from_ns=from_ns, until_ns=self._until_ns, speed=None)
+        if self._history is None:
+            self._history = self._make_history(timeline)
+        self._history.restart()
+        self._analyst = self._make_analyst()
+        self._kept.clear()
+        self._begun_ns = from_ns
+        return self._feed, self._history
+
+    def _seek(self, at_ns: int) -> Scene | None:
+        timeline = self._open()
+        last_ns = min(at_ns, self._until_ns or at_ns)
+        feed, history = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
+        if not feed.known:
+            return None
+        *before, last = (self._tick(feed) for _ in range(feed.known))
+        for tick in before:
+            if tick is not None:
+                history.take(tick)
+        if last is None:
+            return None
+        moment = history.accept(last)
+        self._begun_ns = self._position_ns = moment.time_ns
+        return self._show(Scene(moment, (), (), ()), timeline)
+
+    def _settle(self, at_ns: int, is_wanted: Callable[[], bool]) -> Scene | None:
+        if not is_wanted():
+            return None
+        timeline = self._open()
+        ticks = min(max(int(_SETTLE_S / self._tick_s), _LEAST_TICKS), RING_TICKS)
+        began_s = time.perf_counter()
+        from_ns = at_ns - int(ticks * timeline.interval_s * 1e9)
+        self._begin(timeline, max(from_ns, timeline.start_ns))
+        count, scene = 0, None
+        while scene is None or scene.moment.time_ns < at_ns:
+            if not is_wanted():
+                return None
+            following = self._next()
+            if following is None:
+                break
+            count, scene = count + 1, following
+        self._tick_s = (time.perf_counter() - began_s) / max(count, 1)
+        return None if scene is None else self._show(scene, timeline)
+
+    def _step(self, at_ns: int, by: int) -> Scene | None:
+        timeline = self._open()
+        kept = self._kept.step(at_ns, by)
+        if kept is not None:
+            return self._show(kept, timeline)
+        interval_ns = int(timeline.interval_s * 1e9)
+        if by < 0:
+            return self._seek(at_ns - 1 + (by + 1) * interval_ns)
+        if at_ns > self._position_ns or not (
+            at_ns == self._position_ns or self._kept.covers(at_ns)
+        ):
+            return self._seek(at_ns + by * interval_ns)
+        last = self._kept.at(_LATEST)
+        ahead = self._kept.after(at_ns)
+        for _ in range(by - ahead):
+            following = self._next()
+            if following is None:
+                break
+            last = following
+        return None if last is None else self._show(last, timeline)
+
+    def _show(self, scene: Scene, timeline: Timeline) -> Scene:
+        """A scene with what was found at the time, and before the minutes that were gone through.
+
+        Where nothing was gone through yet, those are its findings.
+        """
+        moment = scene.moment
+        self._at_ns = moment.time_ns
+        notes = [n for n in self._all_notes(timeline) if n.time_ns <= moment.time_ns]
+        then = open_then(notes, moment.fabric)
+        if moment.time_ns <= self._begun_ns:
+            scene = replace(scene, findings=then)
+        earlier = events_of(note for note in notes if note.time_ns <= self._begun_ns)
+        return since_then(scene, then, earlier)
+
+    def _tick(self, feed: ReplayFeed) -> Tick | None:
+        """What comes next of a feed, without names where none are to be told; None at the end."""
+        tick = self._run(_following(feed))
+        return tick if tick is None or self._redactor is None else self._redactor.tick(tick)
+
+    def _next(self) -> Scene | None:
+        """The next tick through the house; None at the end."""
+        assert self._feed is not None
+        assert self._history is not None
+        tick = self._tick(self._feed)
+        if tick is None:
+            return None
+        scene = self._analyst.accept(self._history.accept(tick))
+        self._position_ns = scene.moment.time_ns
+        self._kept.add(scene)
+        return scene
+
+
+async def _following(feed: ReplayFeed) -> Tick | None:
+    return await anext(feed, None)

@@ -1,0 +1,80 @@
+"""What was found at the time, as the recording keeps it, beside what is found today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Event, Scene
+from fabmon.fabric.model import Fabric
+from fabmon.recording.records import Note
+
+
+def open_then(notes: Iterable[Note], fabric: Fabric) -> tuple[Finding, ...]:
+    """The findings that were open after some notes, the costliest first; rows are the fabric's."""
+    opened: dict[str, tuple[Finding, Note]] = {}
+    last_seq = 0
+    for note in notes:
+        if note.kind != "finding":
+            continue
+        if note.seq < last_seq:
+            # Ticks are counted anew: another run began, and what was open then ended unseen.
+            opened.clear()
+        last_seq = note.seq
+        try:
+            finding = msgspec.convert(note.finding, Finding)
+        except msgspec.ValidationError:
+            continue  # Of a fabmon that told of findings in another way.
+        if note.change == "close":
+            opened.pop(finding.key, None)
+        else:
+            opened[finding.key] = (finding, note)
+    if not opened:
+        return ()
+    rows = {port.id: port.row for port in fabric.ports}
+    found = [
+        msgspec.structs.replace(
+            finding, rows=tuple(rows[port] for port in note.ports if port in rows)
+        )
+        for finding, note in opened.values()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+
+
+def since_then(scene: Scene, then: Iterable[Finding], earlier: tuple[Event, ...]) -> Scene:
+    """A scene that knows what came before the minutes that were looked at: a finding began when it
+    was first told of, and there were `earlier` events.
+    """
+    began = {finding.key: finding.since_ns for finding in then}
+    findings = tuple(
+        msgspec.structs.replace(
+            finding, since_ns=min(finding.since_ns, began.get(finding.key, finding.since_ns))
+        )
+        for finding in scene.findings
+    )
+    return replace(scene, findings=findings, events=(*earlier, *scene.events))
+
+
+def events_of(notes: Iterable[Note]) -> tuple[Event, ...]:
+    """Notes as events of the timeline."""
+    return tuple(
+        Event(note.time_ns, note.seq, note.kind, _said(note))
+        for note in notes
+        if note.change != "update"
+    )
+
+
+def _said(note: Note) -> str:
+    if note.kind != "finding":
+        return note.text
+    cause, subject = note.finding.get("cause", note.text), note.finding.get("subject", "")
+    return f"{note.change} {cause} {subject}".strip()
+
+
+def only_then(then: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
+    """The findings of one list that the other has not."""
+    keys = {finding.key for finding in now}
+    return [finding for finding in then if finding.key not in keys]

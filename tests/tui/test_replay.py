@@ -1,0 +1,310 @@
+"""A recording on the screen: the same screen as live, and a cursor that goes anywhere in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fabmon.analysis.scene import Scene
+from fabmon.recording.records import Note
+from fabmon.recording.writer import Writer
+from tests.tui.golden import check
+from tests.tui.recordings import BEGAN_S, Watching, at, replaying
+from tests.tui.running import Running
+
+SIZES = [(60, 18), (80, 24), (120, 40)]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Scene]]:
+    path = tmp_path_factory.mktemp("replay") / "incident.fabrec"
+    return path, Watching().record(path, 90)
+
+
+def second_of(run: Running) -> int:
+    """Where the cursor is, from the start of the recording."""
+    shown = run.app.stage.shown
+    return -1 if shown is None else round((shown.moment.time_ns - at(0)) / 1e9)
+
+
+async def at_end(run: Running) -> None:
+    await run.until(lambda: run.app.stage.cursor.at_end)
+
+
+async def settled_at(run: Running, second: int) -> None:
+    await run.until(lambda: second_of(run) == second and run.app.stage.cursor.is_settled)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_it_plays_to_the_end_and_stays_there(
+    recording: tuple[Path, list[Scene]], size: tuple[int, int]
+) -> None:
+    path, scenes = recording
+    async with replaying(path, size=size) as run:
+        await at_end(run)
+        shown = run.app.stage.shown
+        assert shown is not None
+        assert shown.moment.time_ns == scenes[-1].moment.time_ns
+        assert shown.findings == scenes[-1].findings
+        assert "■ END" in run.lines[0]
+        await run.until(lambda: run.app.stage.cursor.curve is not None)
+        check(f"replay-end-{size[0]}x{size[1]}", run.text)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_it_is_unmistakable_that_it_was(
+    recording: tuple[Path, list[Scene]], size: tuple[int, int]
+) -> None:
+    async with replaying(recording[0], size=size, from_s=32, speed=0.5) as run:
+        await run.until(lambda: run.app.stage.cursor.playing)
+        assert "▶" in run.lines[0]
+        assert "14:07:1" in run.lines[0]
+        await run.press("space")
+        assert "❚❚" in run.lines[0]
+        await run.press("t", *"14:07:12", "enter")
+        await settled_at(run, 32)
+        await run.until(lambda: run.app.stage.cursor.curve is not None)
+        check(f"replay-paused-{size[0]}x{size[1]}", run.text)
+
+
+async def test_a_seek_shows_rates_findings_and_their_start_as_they_were(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    path, scenes = recording
+    async with replaying(path) as run:
+        await at_end(run)
+        for second in (40, 12, 70, 25, 0):
+            await run.press("t", *f"14:0{6 + (40 + second) // 60}:{(40 + second) % 60:02d}")
+            await run.press("enter")
+            await settled_at(run, second)
+            shown, was = run.app.stage.shown, scenes[second]
+            assert shown is not None
+            if second:
+                assert shown.findings == was.findings
+                assert shown.moment.heat.tolist()[:2] == was.moment.heat.tolist()[:2]
+
+
+async def test_before_it_is_worked_through_findings_are_those_of_then(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    path, scenes = recording
+    async with replaying(path) as run:
+        await at_end(run)
+        past = run.app.player._past
+        assert past is not None
+        rough = await past.seek(at(40))
+        assert rough is not None
+        assert [f.key for f in rough.findings] == [f.key for f in scenes[40].findings]
+        assert not past.is_settled
+
+
+async def test_one_tick_at_a_time_there_and_back(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0], from_s=50, speed=0.5) as run:
+        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.press("space")
+        began = second_of(run)
+        for number in range(1, 8):
+            await run.press("[")
+            await run.until(lambda n=number: second_of(run) == began - n)  # type: ignore[misc]
+        for number in range(6, -4, -1):
+            await run.press("]")
+            await run.until(lambda n=number: second_of(run) == began - n)  # type: ignore[misc]
+        await run.press("shift+tab", "left", "H")
+        await run.until(lambda: second_of(run) == began + 3 - 11)
+
+
+async def test_from_event_to_event(recording: tuple[Path, list[Scene]]) -> None:
+    path, scenes = recording
+    opened = next(
+        n for n, scene in enumerate(scenes) if any("open ecmp" in e.text for e in scene.events)
+    )
+    assert opened > BEGAN_S
+    async with replaying(path) as run:
+        await at_end(run)
+        await run.press("{")
+        await run.until(lambda: second_of(run) < 89)
+        while second_of(run) != opened:
+            before = second_of(run)
+            await run.press("{")
+            await run.until(lambda b=before: second_of(run) < b)  # type: ignore[misc]
+        await run.says("open ECMP collision")
+        await run.press("}")
+        await run.says("no later event")
+        await settled_at(run, opened)
+
+
+async def test_a_finding_leads_to_its_start(recording: tuple[Path, list[Scene]]) -> None:
+    path, scenes = recording
+    async with replaying(path, from_s=40, speed=0.5) as run:
+        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.press("space", "4", "f")
+        since = round((scenes[40].findings[0].since_ns - at(0)) / 1e9)
+        await settled_at(run, since)
+        await run.press("f")
+
+
+async def test_speeds(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0], from_s=10, speed=1) as run:
+        await run.until(lambda: run.app.stage.cursor.playing)
+        for speed in ("×2", "×4", "×8", "×16", "×32", "×64", "×64"):  # noqa: RUF001
+            await run.press(">")
+            assert f"REPLAY {speed}" in run.lines[0] or run.app.stage.cursor.at_end
+        await at_end(run)
+        for _ in range(9):
+            await run.press("<")
+        assert run.app.stage.cursor.speed == 0.5
+
+
+async def test_what_nothing_happens_in_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "idle.fabrec"
+    Watching('[topology]\nhosts = 4\nrails = 2\n[[fault]]\nkind = "node_lost"\nat = 50\nfor = 20\n'
+             'where = "gpu002"\n').record(path, 90)  # fmt: skip
+    async with replaying(path, speed=0.5) as run:
+        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.press("S")
+        await run.until(lambda: second_of(run) > 50)
+        assert "skips idle" in run.lines[0]
+
+
+async def test_a_recording_is_not_changed(recording: tuple[Path, list[Scene]]) -> None:
+    path, _ = recording
+    before = path.read_bytes()
+    async with replaying(path) as run:
+        await at_end(run)
+        await run.press("b", *"here", "enter")
+        await run.says("a recording is not changed")
+    assert path.read_bytes() == before
+
+
+async def test_a_wrong_time_is_told_what_would_be_right(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        await run.press("t", *"soon", "enter")
+        assert "not a time: 14:03, 14:03:22, 2026-11-20 14:03, -10m, +1h or event 3" in run.text
+        await run.press("escape")
+        assert "not a time" not in run.text
+        assert second_of(run) == 89
+        await run.press("t", *"event 1", "enter")
+        await run.until(lambda: second_of(run) < 89)
+
+
+async def test_a_click_in_the_strip_goes_there(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        row = run.app.screen.query_one("#time").region.y + 1
+        await run.pilot.click(offset=(40, row))
+        await run.until(lambda: 20 <= second_of(run) <= 60)
+
+
+async def test_what_is_marked_is_kept_for_cutting(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        await run.press("o")
+        assert run.app.stage.cursor.mark_out_ns == at(89)
+        await run.press("t", *"-30s", "enter")
+        await run.until(lambda: second_of(run) == 59)
+        await run.press("i")
+        assert run.app.stage.cursor.range_ns == (at(59), at(89))
+        await run.says("marked 14:07:39Z to 14:08:09Z, 30 s")
+
+
+async def test_the_strip_zooms_and_comes_back(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        assert " 2 min ═" in run.text
+        await run.press("-")
+        await run.shows(" 5 min ═")
+        await run.press("+", "+")
+        await run.shows(" 1 min ═")
+        for _ in range(20):
+            await run.press("-")
+        await run.shows(" 30 d ═")
+        await run.press("0")
+        await run.shows(" 2 min ═")
+
+
+async def test_what_was_not_recorded_is_a_gap(tmp_path: Path) -> None:
+    watching = Watching()
+    writer = Writer.create(tmp_path / "a.fabrec", watching.session)
+    for second in range(90):
+        if 30 <= second < 60:
+            watching.feed.step()
+        else:
+            watching.write(writer)
+    writer.close()
+    async with replaying(tmp_path / "a.fabrec") as run:
+        await at_end(run)
+        await run.until(lambda: run.app.stage.cursor.curve is not None)
+        lowest = run.app.screen.query_one("#time").region.bottom - 1
+        assert "·" * 20 in run.lines[lowest]
+        await run.press("t", *"14:07:25", "enter")
+        await run.until(lambda: second_of(run) == 29)
+
+
+async def test_it_is_resized_while_it_plays(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0], speed=64) as run:
+        for width, height in ((60, 18), (200, 60), (80, 24), (120, 40), (60, 18)):
+            await run.pilot.resize_terminal(width, height)
+            await run.settle()
+            assert all(len(each) <= width for each in run.lines)
+        await at_end(run)
+
+
+async def test_several_files_are_one_timeline(tmp_path: Path) -> None:
+    watching = Watching()
+    for name in ("a", "b"):
+        watching.record(tmp_path / f"{name}.fabrec", 40)
+    async with replaying(tmp_path, from_s=50, speed=0.5) as run:
+        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.press("space", "t", *"-30s", "enter")
+        await run.until(lambda: 15 <= second_of(run) <= 25)
+        await run.press("`")
+        await run.until(lambda: second_of(run) == 79)
+
+
+async def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:
+    watching = Watching()
+    writer = Writer.create(tmp_path / "a.fabrec", watching.session)
+    for _ in range(30):
+        watching.write(writer)
+    async with replaying(tmp_path / "a.fabrec") as run:
+        await at_end(run)
+        assert second_of(run) == 29
+        await run.press("`")
+        for _ in range(5):
+            watching.write(writer)
+        await run.until(lambda: second_of(run) == 34)
+        writer.close()
+
+
+async def test_what_was_found_then_is_kept_beside_what_is_found_today(tmp_path: Path) -> None:
+    watching = Watching()
+    writer = Writer.create(tmp_path / "a.fabrec", watching.session)
+    scenes = [watching.write(writer) for _ in range(40)]
+    told = {
+        "cause": "incast", "severity": "warning", "subject": "gpu002/mlx5_0", "rows": [],
+        "text": "many to one", "evidence": [], "advice": "", "confidence": 0.9, "since_ns": at(22),
+    }  # fmt: skip
+    writer.note(Note(kind="finding", time_ns=at(22), seq=22, text="x", change="open", finding=told))
+    writer.close()
+    assert scenes[-1].findings
+    async with replaying(tmp_path / "a.fabrec", from_s=38, speed=None) as run:
+        await at_end(run)
+        await run.press("4")
+        assert "Found then, as recorded, not found today" in run.text
+        assert "incast" in run.text
+        assert "Found today, not found then" not in run.text
+
+
+async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    Watching().record(path, 60)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    async with replaying(path) as run:
+        await run.says("none of its ticks can be read")
+        assert "■ NOTHING to show" in run.lines[0]

@@ -1,0 +1,200 @@
+"""Live, and back: the screen goes through what is recorded while recording goes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fabmon.analysis.scene import Scene
+from fabmon.cli.recording import notes
+from fabmon.cli.travel import back_through
+from fabmon.recording.recorder import Recorder, Status
+from fabmon.recording.segments import Rotation, Segments
+from fabmon.tui.timekeys import Travel
+from tests.tui.golden import check
+from tests.tui.recordings import Watching, analyst, at, history_like
+from tests.tui.running import Running, running
+
+SMALL = Rotation(every_bytes=200_000, keep_bytes=100_000_000)
+
+
+class Live:
+    """A fabric that is watched and recorded; some seconds passed before the screen came."""
+
+    def __init__(self, home: Path, before_s: int, rotation: Rotation) -> None:
+        self.watching = Watching()
+        self.recorder = Recorder(Segments(home / "live.fabrec", rotation), self.watching.session)
+        self.first = self.recorder.status.path.name
+        self.ticks = 0
+        for _ in range(before_s):
+            self._tick()
+
+    def _tick(self) -> Scene:
+        tick = self.watching.feed.step()
+        scene = self.watching.judge(tick)
+        self.recorder.accept(tick, scene.moment, notes(scene))
+        self.ticks += 1
+        return scene
+
+    async def pass_s(self, run: Running, seconds: int) -> None:
+        """So many ticks come, and are recorded."""
+        for _ in range(seconds):
+            await run.send(self._tick())
+        await run.until(lambda: self.recorder.status.ticks == self.ticks)
+
+    @property
+    def travel(self) -> Travel:
+        """Back through what is recorded."""
+        return back_through(self.recorder, history_like(self.watching.history), analyst)
+
+
+@asynccontextmanager
+async def watching(
+    home: Path,
+    before_s: int = 0,
+    size: tuple[int, int] = (120, 40),
+    rotation: Rotation | None = None,
+) -> AsyncIterator[tuple[Running, Live]]:
+    """A live screen, and what it watches."""
+    live = Live(home, before_s, rotation or Rotation())
+    try:
+        async with running(size=size, travel=live.travel) as run:
+            yield run, live
+    finally:
+        live.recorder.close()
+
+
+def second_of(run: Running) -> int:
+    """The tick that is shown."""
+    scene = run.app.stage.scene
+    return -1 if scene is None else round((scene.moment.time_ns - at(0)) / 1e9)
+
+
+async def shows_second(run: Running, second: int) -> None:
+    await run.until(lambda: second_of(run) == second and run.app.stage.cursor.is_settled)
+
+
+async def test_it_goes_back_in_memory_and_in_the_file_while_recording_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with watching(tmp_path, before_s=30) as (run, live):
+        await live.pass_s(run, 20)
+        await run.press("t", *"-10s", "enter")
+        await shows_second(run, 39)
+        assert "❚❚ PAUSED 14:07:19Z (\N{MINUS SIGN}00:10)" in run.lines[0]
+        await run.press("t", *"14:06:55", "enter")
+        await shows_second(run, 15)
+        assert "▲ 0 hot" in run.lines[0]
+        await live.pass_s(run, 5)
+        assert "(\N{MINUS SIGN}00:39)" in run.lines[0]
+        assert "● REC" in run.lines[0]
+        assert live.recorder.status.ticks == 55
+        await run.press("`")
+        assert "● LIVE 14:07:34Z" in run.lines[0]
+        assert second_of(run) == 54
+
+
+async def test_from_the_file_into_memory_and_to_now_tick_by_tick(tmp_path: Path) -> None:
+    async with watching(tmp_path, before_s=10) as (run, live):
+        await live.pass_s(run, 5)
+        await run.press("space")
+        for second in range(13, 5, -1):
+            await run.press("[")
+            await shows_second(run, second)
+        for second in range(7, 15):
+            await run.press("]")
+            await shows_second(run, second)
+        await run.press("]")
+        await run.until(lambda: "● LIVE" in run.lines[0])
+
+
+async def test_it_plays_from_there_and_catches_up_with_now(tmp_path: Path) -> None:
+    async with watching(tmp_path, before_s=20) as (run, live):
+        await live.pass_s(run, 5)
+        await run.press("t", *"-20s", "enter")
+        await shows_second(run, 4)
+        for _ in range(6):
+            await run.press(">")
+        await run.press("space")
+        await run.until(lambda: "● LIVE" in run.lines[0])
+
+
+async def test_what_is_written_anew_and_rotated_meanwhile_is_read(tmp_path: Path) -> None:
+    async with watching(tmp_path, rotation=SMALL) as (run, live):
+        await live.pass_s(run, 20)
+        run.app.player._kept.clear()
+        await run.press("t", *"14:06:45", "enter")
+        await shows_second(run, 5)
+        await live.pass_s(run, 30)
+        assert live.recorder.status.path.name != live.first
+        run.app.player._kept.clear()
+        await run.press("t", *"14:07:15", "enter")
+        await shows_second(run, 35)
+        assert "▲ 1 hot" in run.lines[0]
+
+
+async def test_a_bookmark_is_kept_and_found_again(tmp_path: Path) -> None:
+    async with watching(tmp_path) as (run, live):
+        await live.pass_s(run, 10)
+        await run.press("space", "[", "[", "b", *"odd here", "enter")
+        await run.says("◆ odd here, at 14:06:47Z")
+        await run.press("`")
+        await live.pass_s(run, 5)
+        await run.press("{")
+        await shows_second(run, 7)
+        await run.says("event 1 of 1: odd here")
+        assert "◆" in run.text
+        await run.press("4")
+        assert "◆ odd here" in run.text
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40)])
+async def test_it_is_unmistakable_where_one_is(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with watching(tmp_path, before_s=25, size=size) as (run, live):
+        await live.pass_s(run, 30)
+        assert "● REC" in run.lines[0]
+        await run.press("i", "t", *"-25s", "enter")
+        await shows_second(run, 29)
+        await run.press("o", "tab", "tab")
+        check(f"rewound-{size[0]}x{size[1]}", run.text)
+
+
+async def test_where_nothing_is_recorded_it_says_so_and_goes_as_far_as_it_can(
+    tmp_path: Path,
+) -> None:
+    live = Live(tmp_path, 0, Rotation())
+    off = back_through("recording is turned off (recording.ring)", history_like(
+        live.watching.history), analyst)  # fmt: skip
+    async with running(travel=off) as run:
+        await live.pass_s(run, 10)
+        assert "REC" not in run.lines[0]
+        await run.press("t", *"-1h", "enter")
+        await run.says("recording is turned off (recording.ring): no further back than 14:06:40Z")
+        assert second_of(run) == 0
+        await run.press("b", "enter")
+        await run.says("nothing is recorded: a bookmark has nowhere to go")
+    live.recorder.close()
+
+
+async def test_a_disk_that_is_full_is_in_the_header(tmp_path: Path) -> None:
+    full = Travel(
+        recording=lambda: Status(tmp_path, trouble=f"{tmp_path}/a: No space left on device"),
+        why_not=lambda: "disk full",
+    )
+    for size in ((60, 18), (120, 40)):
+        async with running(size=size, travel=full) as run:
+            await run.send(Watching().next())
+            assert "✖ REC disk full" in run.lines[0]
+            await run.press("[")
+            await run.says("disk full: no further back than 14:06:40Z")
+
+
+async def test_a_time_that_is_not_yet_is_now(tmp_path: Path) -> None:
+    async with watching(tmp_path) as (run, live):
+        await live.pass_s(run, 3)
+        await run.press("t", *"+1h", "enter")
+        await run.says("that is not yet: this is now")
+        assert "● LIVE" in run.lines[0]
