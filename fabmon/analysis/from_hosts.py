@@ -29,6 +29,7 @@ from fabmon.analysis.structure import NONE, Mask, Rows
 from fabmon.analysis.thresholds import FromHosts as Thresholds
 from fabmon.fabric.moment import Floats
 
+_CROWDED = ("ecmp_collision", "oversubscription", "polarization")
 _SILENT_TICKS = 3
 _MAD = 1.4826
 _NOISE = 0.02
@@ -47,7 +48,7 @@ class FromHosts:
         if not structure.rails:
             return
         telling = _telling(sight)
-        blind = structure.is_rail & ~_is_below(sight, telling)
+        blind = structure.is_rail & ~_is_below(sight, telling | _accused(sight))
         if not blind.any():
             return
         queue = self._by_marks(sight, blind) or self._by_pause(sight, blind)
@@ -158,6 +159,13 @@ def _telling(sight: Sight) -> set[int]:
     structure = sight.structure
     fresh = np.isfinite(sight.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
     return set(structure.node[structure.is_switch & fresh].tolist())
+
+
+def _accused(sight: Sight) -> set[int]:
+    """The switches whose links an open finding blames: one that falls silent is blamed still."""
+    structure = sight.structure
+    blamed = [each.rows[0] for each in sight.standing.values() if each.cause in _CROWDED]
+    return {int(structure.node[row]) for row in blamed if structure.is_switch[row]}
 
 
 def _is_below(sight: Sight, telling: set[int]) -> Mask:

@@ -114,7 +114,7 @@ def who(moment: Moment, rows: Sequence[int], way: str = "tx") -> OnLink | None:
 
 
 def effective_flows(moment: Moment, row: int, flows: float) -> tuple[Evidence, ...]:
-    """The effective flows of a group that a port is of, and of how many queue pairs that may use it,
+    """The effective flows of a group that a port is of, and of how many queue pairs on it at most,
     where those are few enough to be joined within a tick.
     """
     table = moment.connections.at_hand
