@@ -16,26 +16,12 @@ from fabmon.analysis.structure import NONE, Mask, Rows, Structure
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
 from fabmon.analysis.words import gbps
 from fabmon.fabric.moment import Floats
+from fabmon.history.derive import DAMAGE
 
 _LOOK_BACK_S = 120
 """Seconds over which changes of carrier are counted."""
 
-_PHYSICAL = (
-    "phy_rx_crc_errors",
-    "phy_rx_symbol_errors",
-    "phy_rx_pcs_symbol_errors",
-    "phy_rx_fec_uncorrectable_blocks",
-    "phy_rx_errors",
-    "ib_symbol_errors",
-    "ib_link_error_recovery",
-    "ib_local_link_integrity_errors",
-    "ib_rx_errors",
-    "netdev_rx_errors",
-    "nvlink_crc_errors",
-    "nvlink_replays",
-    "nvlink_symbol_errors",
-    "nvlink_effective_errors",
-)
+_PHYSICAL = (*DAMAGE, "phy_rx_pcs_symbol_errors")
 """Counters of damage on the link itself; lost packets and retransmissions are congestion's too."""
 
 _KNOWN_TICKS = 10

@@ -45,7 +45,7 @@ _WAIT = ("ib_ext_tx_wait", "ib_tx_wait")
 _BITS_A_WAIT = 64
 """One count of these is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
 Assessment on InfiniBand Links", for Quantum; taken to hold for ConnectX too."""
-_DAMAGE = (
+DAMAGE = (
     "phy_rx_crc_errors",
     "phy_rx_symbol_errors",
     "phy_rx_fec_uncorrectable_blocks",
@@ -107,7 +107,7 @@ class Deriver:
             "ecn": self._first(values, _ECN, ""),
             "cnp_sent": self._one(values, "rdma_cnp_sent"),
             "cnp": self._one(values, "rdma_cnp_handled"),
-            "damage": self._worst_of(values, _DAMAGE),
+            "damage": self._worst_of(values, DAMAGE),
             "flaps": self._flaps(values),
             "bus": self._worst_of(values, _BUS) / np.float32(100),
             "errors": self._total(values, "error"),
