@@ -106,10 +106,6 @@ class Store:
         self.is_open = False
         os.close(self._fd)
 
-    def sync(self) -> None:
-        """Have what is written reach the disk."""
-        os.fdatasync(self._fd)
-
     def _frame(self, piece: Piece, flags: int = 0) -> bytes:
         return b"".join(
             frame(

@@ -11,7 +11,6 @@ from fabmon.feeds.prometheus.access import BadAccess
 _MATCHER = re.compile(
     r"""\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')\s*"""
 )
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -38,11 +37,6 @@ def matchers(text: str) -> str:
                 raise BadAccess(f"--match {clean(text)!r}: a comma is missing behind {match[0]!r}")
             at += 1
     return ",".join(parts)
-
-
-def is_name(text: str) -> bool:
-    """Whether a metric can be asked for by that name as it stands."""
-    return _NAME.fullmatch(text) is not None
 
 
 def label(text: str) -> str:

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from collectors.catalog import CATALOG, GAUGE
+from collectors.catalog import CATALOG
 from fabmon.fabric.openmetrics import EXPOSED
 
 _RANGE = re.compile(r"\{(\w+):(\d+)-(\d+)\}")
@@ -62,11 +62,6 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join: Join = "first"
     kind: str = ""
     roles: dict[str, str] = {}
-
-    @property
-    def is_gauge(self) -> bool:
-        """Whether the value is a level, never to be made a rate of."""
-        return CATALOG[self.to].kind == GAUGE
 
 
 class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
