@@ -31,22 +31,37 @@ _PEOPLE_KEYS = frozenset({"comm", "job"})
 """Facts that say what somebody runs; of these a number is left."""
 
 _PLAIN_KEYS = frozenset(
-    {
-        *("admin_status", "bond", "board_id", "bytes_from", "default_route", "dev", "driver"),
-        *("exporter", "fec", "fw_ver", "hca_type", "iflink", "kind", "lanes", "link_layer"),
-        *(
-            "master",
-            "netdev",
-            "node_role",
-            "numa_node",
-            "over",
-            "pci",
-            "peer_role",
-            "pfc",
-            "pcie_width",
-        ),
-        *("product_name", "rdma", "role", "switch_os", "type"),
-    }
+    [
+        "admin_status",
+        "bond",
+        "board_id",
+        "bytes_from",
+        "default_route",
+        "dev",
+        "driver",
+        "exporter",
+        "fec",
+        "fw_ver",
+        "hca_type",
+        "iflink",
+        "kind",
+        "lanes",
+        "link_layer",
+        "master",
+        "netdev",
+        "node_role",
+        "numa_node",
+        "over",
+        "pci",
+        "pcie_width",
+        "peer_role",
+        "pfc",
+        "product_name",
+        "rdma",
+        "role",
+        "switch_os",
+        "type",
+    ]
 )
 """Facts in words that say nothing of a site; of others the words are replaced."""
 
