@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 import numpy as np
 
-from fabmon.feeds.demo.scenario import Fault, Job, Scenario, ScenarioError, Topology
+from fabmon.feeds.demo.scenario import Fault, FaultKind, Job, Scenario, ScenarioError, Topology
 from fabmon.feeds.demo.world import World
 
 SECONDS = 100
 _FROM_S, _TO_S = 18.0, 30.0
 _LASTS_S = (25.0, 45.0)
 
-KINDS = (
-    "collision",
-    "polarization",
-    "oversubscription",
-    "incast",
-    "degraded_link",
-    "flap",
-    "pause_storm",
-    "pause_deadlock",
-    "slow_receiver",
-    "straggler",
-    "pcie_limit",
-    "error_burst",
-    "saturated_counter",
-    "uneven_rails",
-    "node_lost",
-)
+KINDS = tuple(kind for kind in get_args(FaultKind) if kind != "miscabled")
 HOSTS_KINDS = (
     *("collision",) * 6,
     "incast",
