@@ -15,6 +15,13 @@ import click
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hints import hint_options, hints
 from fabmon.cli.hosts import FILE, config_option
+from fabmon.cli.shared import (
+    color_option,
+    duration_option,
+    once_option,
+    picture_option,
+    style_option,
+)
 
 if TYPE_CHECKING:
     from fabmon.cli.options import Options
@@ -44,30 +51,12 @@ MARK = "SIMULATED"
     show_default=True,
     help="Simulated seconds a second.",
 )
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json", "jsonl"]),
-    help="Print instead of the screen: jsonl streams, table and json go with --once.",
-)
-@click.option("--once", is_flag=True, help="Print one report, as a table or as JSON, and leave.")
-@click.option(
-    "--duration",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Leave after so long.",
-)
+@style_option
+@once_option
+@duration_option
 @config_option
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
-    help="Colours of the screen.  [default: auto]",
-)
-@click.option(
-    "--picture",
-    type=FILE,
-    help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
-)
+@color_option
+@picture_option
 @hint_options
 def demo(
     topology: str | None,

@@ -12,6 +12,7 @@ import click
 
 from fabmon.cli.errors import Exit
 from fabmon.cli.hosts import config_option, host_option, hosts_option, named, ssh_config_option
+from fabmon.cli.shared import patience_option, report_option
 from fabmon.cli.topology import given, topology_option
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
@@ -27,22 +28,8 @@ _PATIENCE_S = 15.0
 @click.command()
 @hosts_option
 @host_option
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For a person, or for a program.",
-)
-@click.option(
-    "--duration",
-    type=click.FloatRange(min=0, min_open=True),
-    default=_PATIENCE_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Wait so long for the last node, at most.",
-)
+@report_option
+@patience_option(_PATIENCE_S)
 @topology_option
 @config_option
 @ssh_config_option

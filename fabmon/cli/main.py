@@ -21,6 +21,13 @@ from fabmon.cli.hosts import (
     ssh_config_option,
     token_option,
 )
+from fabmon.cli.shared import (
+    color_option,
+    duration_option,
+    once_option,
+    picture_option,
+    style_option,
+)
 from fabmon.cli.topology import topology_option
 
 _EPILOG = """\b
@@ -47,19 +54,9 @@ Exit status:
 @prometheus_option
 @match_option
 @token_option
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json", "jsonl"]),
-    help="Print instead of the screen: jsonl streams, table and json go with --once.",
-)
-@click.option("--once", is_flag=True, help="Print one report, as a table or as JSON, and leave.")
-@click.option(
-    "--duration",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Leave after so long.",
-)
+@style_option
+@once_option
+@duration_option
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=3600),
@@ -69,16 +66,8 @@ Exit status:
 @topology_option
 @config_option
 @ssh_config_option
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
-    help="Colours of the screen.  [default: auto]",
-)
-@click.option(
-    "--picture",
-    type=FILE,
-    help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
-)
+@color_option
+@picture_option
 @hint_options
 @click.option("--record", type=FILE, help="Keep all that is seen in a file (*.fabrec).")
 @click.version_option(__version__, prog_name="fabmon")

@@ -15,6 +15,7 @@ from fabmon.cli.amounts import moment
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import config_option
 from fabmon.cli.progress import progress
+from fabmon.cli.shared import color_option
 
 if TYPE_CHECKING:
     from fabmon.cli.config import Config
@@ -50,11 +51,7 @@ REDACT = click.option(
     type=click.Choice(["table", "json", "jsonl"]),
     help="Print instead of the screen: jsonl streams; table and json tell of the end (--to).",
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
-    help="Colours of the screen.  [default: auto]",
-)
+@color_option
 @REDACT
 @config_option
 def replay(

@@ -13,6 +13,7 @@ import click
 
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import config_option, host_option, hosts_option, named, ssh_config_option
+from fabmon.cli.shared import report_option
 from fabmon.cli.topology import given, topology_option
 
 if TYPE_CHECKING:
@@ -59,14 +60,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Go no further.",
 )
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For a person, or for a program.",
-)
+@report_option
 @topology_option
 @config_option
 @ssh_config_option
