@@ -4,6 +4,7 @@ RecordingError      it cannot be read or written; the message says what, where a
   NotARecording     the file is something else
   TooNew            its format's major version is a later one
   Damaged           a frame of it does not hold what its checksum says
+  Moved             a frame was written anew, elsewhere, since it was looked up
 """
 
 from __future__ import annotations
@@ -23,3 +24,7 @@ class TooNew(RecordingError):
 
 class Damaged(RecordingError):
     """A frame does not hold what its checksum says."""
+
+
+class Moved(RecordingError):
+    """A frame was written anew since it was looked up: a refresh finds it again."""

@@ -72,6 +72,33 @@ def test_a_reader_follows_a_file_that_grows(tmp_path: Path) -> None:
     recording.close()
 
 
+def test_what_is_written_anew_while_it_is_read_comes_once_and_is_no_loss(tmp_path: Path) -> None:
+    """A block of ticks is settled behind the back of who has looked at them one by one."""
+    ticks = quiet_ticks(700)
+    path = tmp_path / "a.fabrec"
+    writer = write(path, ticks[:250], close=False)
+    with Recording(path) as recording, Recording(path) as unread, Recording(path) as blocks:
+        first = recording.ticks()
+        runs = blocks.blocks()
+        seen = [next(first) for _ in range(3)]
+        given = [next(runs) for _ in range(3)]
+        for tick in ticks[250:600]:
+            writer.write(tick)
+        older, newer = unread.prime(ticks[100].time_ns)
+        assert (older.seq, newer.seq) == (98, 99)
+        assert newer.frames == ticks[99].frames
+        seen += first
+        assert seen == ticks[:600]
+        given += runs
+        rows = [b.ticks.seq[b.there.any(axis=1)].tolist() for _, _, run in given for b in run]
+        assert [seq for each in rows for seq in each] == list(range(600))
+        assert not recording.losses
+        assert not unread.losses
+        assert not blocks.losses
+        assert list(unread.verify())
+        assert not unread.losses
+
+
 def test_opening_what_has_no_index_tells_how_far_it_is(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.fabrec", quiet_ticks(60), close=False)
