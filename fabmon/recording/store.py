@@ -38,9 +38,11 @@ class Store:
     `settled` is where the settled part ends, `end` where the file does.
     """
 
-    def __init__(self, path: Path, *, settled: int = 0, index_at: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, is_new: bool = True, settled: int = 0, index_at: int = 0
+    ) -> None:
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (0 if settled else os.O_CREAT | os.O_EXCL)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
         self._fd = os.open(path, flags, 0o640)
         self.is_open = True
         self.settled = settled

@@ -29,12 +29,14 @@ class Timeline:
     """
 
     def __init__(self, paths: Sequence[Path], told: Told = nobody) -> None:
-        """Raises RecordingError or OSError; a directory stands for the recordings in it.
+        """Raises RecordingError or OSError; a directory stands for the recordings in it, of which
+        those that cannot be read are told as `losses`.
 
         `told` hears how far they are while they are opened, in bytes of all of them.
         """
         self._paths = paths
         self.files: list[Recording] = []
+        self._unreadable: dict[Path, Loss] = {}
         try:
             self._open(files_of(paths), told)
         except BaseException:
@@ -56,10 +58,33 @@ class Timeline:
         before = 0
         for path in paths:
             if path not in known:
-                self.files.append(Recording(path, _after(before, told)))
-                before += self.files[-1].size
+                opened = self._opened(path, _after(before, told))
+                self.files += opened
+                before += sum(each.size for each in opened)
+        self._unreadable = {at: loss for at, loss in self._unreadable.items() if at in paths}
+        if not self.files:
+            path, loss = next(iter(self._unreadable.items()))
+            raise NotARecording(f"{path}: {loss.text}")
         self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
         self._single = len(self.files) == 1 and len(self.files[0].sessions) == 1
+
+    def _opened(self, path: Path, told: Told) -> list[Recording]:
+        """A file; none where one in a directory cannot be read, or is gone by now."""
+        if path in self._paths:
+            return [Recording(path, told)]
+        with suppress(FileNotFoundError):
+            size = path.stat().st_size
+            if path in self._unreadable and self._unreadable[path].end == size:
+                return []
+            try:
+                found = Recording(path, told)
+            except RecordingError as error:
+                text = str(error).removeprefix(f"{path}: ")
+                self._unreadable[path] = Loss(0, size, text)
+            else:
+                self._unreadable.pop(path, None)
+                return [found]
+        return []
 
     def __enter__(self) -> Timeline:
         return self
@@ -95,7 +120,8 @@ class Timeline:
     @property
     def losses(self) -> list[tuple[Path, Loss]]:
         """What could not be read so far."""
-        return [(each.path, loss) for each in self.files for loss in each.losses]
+        found = [(each.path, loss) for each in self.files for loss in each.losses]
+        return [*found, *self._unreadable.items()]
 
     def warm(self) -> None:
         """Read what every seek needs, so that the first one takes no longer than others."""

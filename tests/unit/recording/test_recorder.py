@@ -105,6 +105,40 @@ def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room(
     assert ticks_in(path) == ticks
 
 
+def test_a_disk_that_is_full_from_the_start_leaves_no_file_and_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.fabrec"
+    with no_file_larger_than(0), pytest.raises(OSError, match="File too large"):
+        Recorder(Segments(path, Rotation()), session(LeafSpine()))
+    assert not path.exists()
+    path.touch()
+    record(path, quiet_ticks(5)).close()
+    assert ticks_in(path) == quiet_ticks(5)
+
+
+def test_what_cannot_be_read_in_a_directory_is_passed_over_and_told(tmp_path: Path) -> None:
+    record(tmp_path / "a.fabrec", quiet_ticks(5)).close()
+    (tmp_path / "b.fabrec").touch()
+    (tmp_path / "c.fabrec").write_text("years of work")
+    with Timeline([tmp_path]) as timeline:
+        assert list(timeline.ticks()) == quiet_ticks(5)
+        lost = [(path.name, loss.end, loss.text) for path, loss in timeline.losses]
+        assert lost == [
+            ("b.fabrec", 0, "not a recording of fabmon"),
+            ("c.fabrec", 13, "not a recording of fabmon"),
+        ]
+        (tmp_path / "b.fabrec").unlink()
+        assert [path.name for path, _ in timeline.losses] == ["b.fabrec", "c.fabrec"]
+        timeline.refresh()
+        assert [path.name for path, _ in timeline.losses] == ["c.fabrec"]
+    (tmp_path / "a.fabrec").unlink()
+    with pytest.raises(NotARecording, match=r"c\.fabrec: not a recording"):
+        Timeline([tmp_path])
+    with pytest.raises(NotARecording):
+        Timeline([tmp_path / "c.fabrec"])
+
+
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")

@@ -283,7 +283,7 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
         said = compress(msgspec.json.encode(record))
         path.write_bytes(b"".join(frame(Kind.SESSION, said, time_ns=START_NS)))
-        store = Store(path, settled=path.stat().st_size)
+        store = Store(path, is_new=False, settled=path.stat().st_size)
         writer = Writer(store, session(LeafSpine()))
         for tick in ticks:
             writer.write(tick)
