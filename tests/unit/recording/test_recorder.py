@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -176,6 +177,63 @@ def test_a_disk_that_hangs_does_not_hold_up_the_watching(
         status = recorder.close()
     assert status.lost_ticks == lost
     assert len(ticks_in(tmp_path / "a.fabrec")) == 100 - lost
+
+
+def test_what_a_lost_tick_told_is_told_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node says hello while the disk hangs; it is there when the disk answers again."""
+    ticks = quiet_ticks(100)
+    ours = dict(ticks[0].hellos)["gpu001"]
+
+    def without(tick: Tick) -> Tick:
+        others = tuple(each for each in tick.hellos if each[0] != "gpu001")
+        return msgspec.structs.replace(tick, hellos=others)
+
+    recorder = record(tmp_path / "a.fabrec", [without(ticks[0]), *ticks[1:2]])
+    gate = threading.Event()
+    real = os.pwritev
+
+    def slow(fd: int, data: list[bytes], at: int) -> int:
+        gate.wait()
+        return real(fd, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", slow)
+        late = msgspec.structs.replace(ticks[90], hellos=(("gpu001", ours),))
+        for tick in [*ticks[2:90], late]:
+            recorder.accept(tick)
+        assert recorder.status.lost_ticks
+        gate.set()
+        wait_for(lambda: not recorder.waiting)
+    for tick in ticks[91:]:
+        recorder.accept(tick)
+    recorder.close()
+    got = {tick.seq: tick for tick in ticks_in(tmp_path / "a.fabrec")}
+    assert 90 not in got
+    assert got[91].hellos == (("gpu001", ours),)
+    assert [dict(got[seq].frames)["gpu001"] for seq in range(91, 100)] == [
+        dict(tick.frames)["gpu001"] for tick in ticks[91:]
+    ]
+
+
+def test_while_nothing_can_be_written_what_is_told_is_kept(tmp_path: Path) -> None:
+    ticks = quiet_ticks(60)
+    segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=20))
+    recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
+    recorder.accept(msgspec.structs.replace(ticks[0], hellos=()))
+    wait_for(lambda: recorder.status.ticks == 1)
+    with no_file_larger_than(0):
+        for tick in [msgspec.structs.replace(ticks[20], hellos=ticks[0].hellos), *ticks[21:30]]:
+            recorder.accept(tick)
+        wait_for(lambda: recorder.status.lost_ticks == 10)
+    for tick in ticks[30:]:
+        recorder.accept(tick)
+    assert not recorder.close().trouble
+    with Timeline([tmp_path]) as timeline:
+        last = list(timeline.ticks())[-30:]
+    assert last[0].hellos == ticks[0].hellos
+    assert [tick.frames for tick in last] == [tick.frames for tick in ticks[30:]]
 
 
 def test_it_goes_on_with_a_file_that_is_there(tmp_path: Path) -> None:
