@@ -90,9 +90,15 @@ class Recording:
 
     @property
     def hosts(self) -> list[Host]:
-        """Every node that any session watched."""
-        found = {host.name: host for session in self.sessions for host in session.hosts}
-        return list(found.values())
+        """Every node that any session watched, from its start or since it was found."""
+        if self._hosts is None:
+            found = {host.name: host for session in self.sessions for host in session.hosts}
+            state = self.state(self.until_ns)
+            found |= state.hosts
+            for node in state.hellos:
+                found.setdefault(node, Host(name=node))
+            self._hosts = list(found.values())
+        return self._hosts
 
     @property
     def interval_s(self) -> float:
@@ -358,6 +364,7 @@ class Recording:
     def _arrange(self) -> None:
         """Put every frame where it is looked for."""
         self._frames = arrange(self._contents.entries)
+        self._hosts: list[Host] | None = None
         self._session_starts = [entry.header.time_ns for entry in self._frames.sessions] or [0]
         try:
             self.sessions = self._events.sessions(self._frames, self._blocks)
