@@ -47,6 +47,10 @@ class Arranged(NamedTuple):
     spans: list[Span]
     span_ends: NDArray[np.int64]
 
+    def session_of(self, entry: Entry) -> int:
+        """The number of a frame's session."""
+        return max(0, bisect.bisect_right([each.at for each in self.sessions], entry.at) - 1)
+
 
 def arrange(entries: Iterable[Entry]) -> Arranged:
     """All frames of a file, given in its order."""

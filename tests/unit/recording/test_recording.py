@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabmon.fabric.tick import Tick
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.recording.errors import NotARecording, TooNew
 from fabmon.recording.frames import HEADER_BYTES, Kind, frame
 from fabmon.recording.reader import Recording
@@ -332,6 +333,49 @@ def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None
         assert by_node(t for s, t in got if s == 0) == by_node(first)
         assert by_node(t for s, t in got if s == 1) == by_node(second)
         assert not recording.losses
+
+
+HOUR_NS = 3600 * SECOND_NS
+
+
+def one_after_the_other(path: Path, *starts_ns: int) -> None:
+    """A session with one node of its own from each time on, all in one file."""
+    for number, start_ns in enumerate(starts_ns):
+        name = f"gpu{number}"
+        hosts = (Host(name=name),)
+        record = SessionRecord(started_ns=start_ns, interval_s=1.0, hosts=hosts)
+        writer = resume(path, record) if number else Writer.create(path, record)
+        for tick in quiet_ticks(20):
+            writer.write(
+                msgspec.structs.replace(
+                    tick,
+                    time_ns=start_ns + tick.seq * SECOND_NS,
+                    hellos=((name, dict(tick.hellos)["gpu001"]),) if not tick.seq else (),
+                    frames=((name, dict(tick.frames)["gpu001"]),),
+                    statuses=(NodeStatus(name, NodeState.UP, start_ns),) if not tick.seq else (),
+                )
+            )
+        writer.close()
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged: int) -> None:
+    path = tmp_path / "a.fabrec"
+    one_after_the_other(path, START_NS, START_NS + HOUR_NS, START_NS + 2 * HOUR_NS)
+    with Recording(path) as recording:
+        ticks = list(recording.numbered())
+        entries = [e for e in recording.entries() if e.header.kind == Kind.SESSION]
+    data = bytearray(path.read_bytes())
+    data[entries[damaged].at + HEADER_BYTES + 9] ^= 255
+    path.write_bytes(data)
+    with Recording(path) as recording:
+        assert list(recording.numbered()) == ticks
+        assert [[host.name for host in each.hosts] for each in recording.sessions] == [
+            ["gpu0"], ["gpu1"], ["gpu2"]
+        ]  # fmt: skip
+        assert len(recording.losses) == 1
+    with Timeline([path]) as timeline:
+        assert len(list(timeline.ticks())) == 60
 
 
 def test_bookmarks_and_findings_are_kept_with_their_time(tmp_path: Path) -> None:
