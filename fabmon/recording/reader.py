@@ -51,6 +51,8 @@ class Recording:
         self._blocks = Blocks(self._contents)
         self._events = Events(self._contents)
         self._widths: dict[int, tuple[Hello, tuple[int, ...]]] = {}
+        self._hosts: list[Host] | None = None
+        self.sessions: list[SessionRecord] = []
         try:
             self._fresh(self._arrange)
         except BaseException:
@@ -364,7 +366,7 @@ class Recording:
     def _arrange(self) -> None:
         """Put every frame where it is looked for."""
         self._frames = arrange(self._contents.entries)
-        self._hosts: list[Host] | None = None
+        self._hosts = None
         self._session_starts = [entry.header.time_ns for entry in self._frames.sessions] or [0]
         try:
             self.sessions = self._events.sessions(self._frames, self._blocks)

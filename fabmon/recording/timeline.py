@@ -24,8 +24,9 @@ _LATEST = (1 << 63) - 1
 
 
 class Timeline:
-    """Recordings by time. Ticks of one session keep their numbers; those of several are numbered
-    by their time, so that what was not recorded is a gap.
+    """Recordings by time. Ticks of one session keep their numbers; those of several, and of a
+    directory, are numbered by their time, so that what was not recorded is a gap. A tick keeps its
+    number when files before it go.
     """
 
     def __init__(self, paths: Sequence[Path], told: Told = nobody) -> None:
@@ -36,6 +37,7 @@ class Timeline:
         """
         self._paths = paths
         self.files: list[Recording] = []
+        self._origin_ns = 0
         self._unreadable: dict[Path, Loss] = {}
         try:
             self._open(files_of(paths), told)
@@ -66,7 +68,11 @@ class Timeline:
             path, loss = next(iter(self._unreadable.items()))
             raise NotARecording(f"{path}: {loss.text}")
         self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
-        self._single = len(self.files) == 1 and len(self.files[0].sessions) == 1
+        self._single = (
+            len(self.files) == 1
+            and len(self.files[0].sessions) == 1
+            and self.files[0].path in self._paths
+        )
 
     def _opened(self, path: Path, told: Told) -> list[Recording]:
         """A file; none where one in a directory cannot be read, or is gone by now."""
@@ -177,7 +183,8 @@ class Timeline:
         return strip
 
     def _seq(self, time_ns: int) -> int:
-        return round((time_ns - self.start_ns) / (self.interval_s * 1e9))
+        self._origin_ns = self._origin_ns or self.start_ns
+        return round((time_ns - self._origin_ns) / (self.interval_s * 1e9))
 
     def _merged(self, from_ns: int, until_ns: int) -> Iterator[Tick]:
         """All ticks by time, numbered by it; who is watched no more is said to be lost."""
