@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
@@ -48,21 +47,25 @@ class Events:
                 if event is not None:
                     yield entry.at, session, event
 
-    def state(self, frames: Arranged, session: SessionRecord, at_ns: int) -> State:
-        """What all events of a session up to and with a time amount to."""
-        times = [entry.header.time_ns for entry in frames.states]
-        place = bisect.bisect_right(times, at_ns)
+    def state(self, frames: Arranged, number: int, session: SessionRecord, at_ns: int) -> State:
+        """What all events of a session up to and with a time amount to, and all of those before
+        it in the file: the clock may have been set back between them.
+        """
+
+        def is_before(of: int, entry: Entry) -> bool:
+            return of < number or (of == number and entry.header.time_ns <= at_ns)
+
         state, since = State(session), 0
-        while place:
-            place -= 1
-            entry = frames.states[place]
-            record = self._contents.json(entry, StateRecord)
-            if record is not None:
-                since = entry.at
-                state = State.of(record, self._named(frames, record, entry))
-                break
-        for at, _, event in self.between(frames, 0, at_ns):
-            if at > since:
+        for entry in reversed(frames.states):
+            if is_before(frames.session_of(entry), entry):
+                record = self._contents.json(entry, StateRecord)
+                if record is not None:
+                    since = entry.at
+                    state = State.of(record, self._named(frames, record, entry))
+                    break
+        told = [e for of, e in frames.events if e.at > since and is_before(of, e)]
+        for event in map(self._event, sorted(told)):
+            if event is not None:
                 state.apply(event)
         return state
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ import numpy as np
 from fabmon.fabric.messages import Frame, Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Floats
-from fabmon.fabric.tick import Tick
+from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording import block, minutes
 from fabmon.recording.block import Block
 from fabmon.recording.blocks import Blocks
@@ -29,7 +30,7 @@ from fabmon.recording.past import Reads, last_reads
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.scan import Loss, Told, nobody
 from fabmon.recording.spans import Span, arrange
-from fabmon.recording.state import State
+from fabmon.recording.state import State, left_behind
 from fabmon.recording.taken import frames_of
 
 _LATEST = (1 << 63) - 1
@@ -151,8 +152,8 @@ class Recording:
             for (time_ns, seq), at in rows.items():
                 if not from_ns <= time_ns <= until_ns:
                     continue
-                while (event := events.peek()) and (event[0], event[1].time_ns, event[1].seq) < (
-                    span.session, time_ns, seq,
+                while (event := events.peek()) and (event[1].time_ns, event[0], event[1].seq) < (
+                    time_ns, span.session, seq,
                 ):  # fmt: skip
                     yield event[0], _tick(next(events)[1], ())
                 told = None
@@ -210,6 +211,7 @@ class Recording:
         if span is None:
             return []
         state = self._state(at_ns - 1)
+        state.statuses |= self._left_behind(at_ns - 1)
         at, reads = last_reads((self._blocks.of(each) for each in self._spans_back(span)), at_ns)
         if at is None:
             return []
@@ -227,7 +229,19 @@ class Recording:
         return self._fresh(lambda: self._state(at_ns))
 
     def _state(self, at_ns: int) -> State:
-        return self._events.state(self._frames, self._session_at(at_ns), at_ns)
+        number = self._session_at(at_ns)
+        return self._events.state(self._frames, number, self.sessions[number], at_ns)
+
+    def _left_behind(self, at_ns: int) -> dict[str, NodeStatus]:
+        """States of the nodes that only sessions before the one of a time watched."""
+        sessions = self.sessions[: self._session_at(at_ns) + 1]
+        watched = {host.name for host in sessions[-1].hosts}
+        return {
+            status.node: status
+            for before, now in pairwise(sessions)
+            for status in left_behind(before, now, now.started_ns)
+            if status.node not in watched
+        }
 
     def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:
         """Bookmarks, and what was found at the time, by time."""
@@ -367,15 +381,18 @@ class Recording:
         """Put every frame where it is looked for."""
         self._frames = arrange(self._contents.entries)
         self._hosts = None
-        self._session_starts = [entry.header.time_ns for entry in self._frames.sessions] or [0]
+        self._session_starts = [
+            (entry.header.time_ns, number) for number, entry in enumerate(self._frames.sessions)
+        ]
         try:
             self.sessions = self._events.sessions(self._frames, self._blocks)
         except (NotARecording, TooNew) as error:
             raise type(error)(f"{self.path}: {error}") from None
 
-    def _session_at(self, at_ns: int) -> SessionRecord:
-        place = max(0, bisect.bisect_right(self._session_starts, at_ns) - 1)
-        return self.sessions[min(place, len(self.sessions) - 1)]
+    def _session_at(self, at_ns: int) -> int:
+        """The number of the session that began last before a time, by the clock."""
+        begun = [each for each in self._session_starts if each[0] <= at_ns]
+        return max(begun)[1] if begun else 0
 
     def _spans_in(self, from_ns: int, until_ns: int) -> Iterator[Span]:
         first = int(np.searchsorted(self._frames.span_ends, from_ns))

@@ -12,12 +12,13 @@ import numpy as np
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Floats
-from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording.errors import NotARecording, RecordingError
 from fabmon.recording.minutes import Minute
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
 from fabmon.recording.scan import Loss, Told, nobody
+from fabmon.recording.state import left_behind
 
 SUFFIX = ".fabrec"
 _LATEST = (1 << 63) - 1
@@ -207,12 +208,8 @@ class Timeline:
         """States of the nodes that only the session before watched, if it is over."""
         if before[0] < 0 or (before[0] != now[0] and self.files[before[0]].until_ns >= time_ns):
             return []
-        watched = {host.name for host in self.files[now[0]].sessions[now[1]].hosts}
-        return [
-            NodeStatus(host.name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
-            for host in self.files[before[0]].sessions[before[1]].hosts
-            if host.name not in watched
-        ]
+        sessions = [self.files[file].sessions[session] for file, session in (before, now)]
+        return left_behind(sessions[0], sessions[1], time_ns)
 
 
 def _stream(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.history.history import History
 from fabmon.recording.errors import NotARecording, TooNew
 from fabmon.recording.frames import HEADER_BYTES, Kind, frame
 from fabmon.recording.reader import Recording
@@ -376,6 +377,34 @@ def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged:
         assert len(recording.losses) == 1
     with Timeline([path]) as timeline:
         assert len(list(timeline.ticks())) == 60
+
+
+def test_who_seeks_into_a_session_sees_whom_it_does_not_watch_as_lost(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    one_after_the_other(path, START_NS, START_NS + HOUR_NS, START_NS + 2 * HOUR_NS)
+    at = START_NS + 2 * HOUR_NS + 10 * SECOND_NS
+    with Timeline([path]) as timeline:
+        sought, played = History(timeline.hosts, 1.0), History(timeline.hosts, 1.0)
+        there = [sought.accept(tick) for tick in timeline.prime(at)][-1]
+        reached = [played.accept(tick) for tick in timeline.ticks(0, at - 1)][-1]
+        for moment in (there, reached):
+            assert {node: status.state for node, status in moment.statuses.items()} == {
+                "gpu0": NodeState.LOST, "gpu1": NodeState.LOST, "gpu2": NodeState.UP
+            }  # fmt: skip
+
+
+def test_a_clock_that_is_set_back_between_sessions_loses_no_tick(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    one_after_the_other(path, START_NS + HOUR_NS, START_NS)
+    with Timeline([path]) as timeline:
+        times = [tick.time_ns for tick in timeline.ticks()]
+        assert times == sorted(times)
+        assert (timeline.start_ns, timeline.until_ns) == (times[0], times[-1])
+        assert times[::39] == [START_NS, START_NS + HOUR_NS + 19 * SECOND_NS]
+        assert [tick.time_ns for tick in timeline.ticks(times[0], times[-1])] == times
+        assert [tick.time_ns for tick in timeline.ticks(0, times[19])] == times[:20]
+        older, _ = timeline.prime(times[10])
+        assert {node for node, _ in older.frames} == {"gpu1"}
 
 
 def test_bookmarks_and_findings_are_kept_with_their_time(tmp_path: Path) -> None:
