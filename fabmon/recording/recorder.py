@@ -204,6 +204,8 @@ class Recorder:
             self._drop(_said(error))
 
     def _drop(self, text: str) -> None:
+        if self._writer is not None:
+            self._writer.give_up()
         self._writer = None
         self._retry_at = time.monotonic() + self._retry_s
         self._tell(text)

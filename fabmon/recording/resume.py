@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from fabmon.fabric.tick import Tick
 from fabmon.recording.frames import Kind
 from fabmon.recording.index import Entry
 from fabmon.recording.reader import Recording
@@ -20,11 +18,23 @@ _KEPT = (Kind.NOTE, Kind.MINUTE, Kind.TOPOLOGY)
 def resume(path: Path, session: SessionRecord) -> Writer:
     """A writer that appends a session. What a killed writer left provisional is settled first.
 
-    A file of no bytes is as good as a new one. Raises NotARecording, TooNew or OSError; the file is
-    then as it was.
+    A file of no bytes is as good as a new one. Raises NotARecording, TooNew, InUse or OSError; the
+    file is then as it was.
     """
-    if not path.stat().st_size:
-        return _begun(Writer(Store(path, is_new=False), session), session)
+    store = Store(path, is_new=False)
+    try:
+        if path.stat().st_size:
+            return _resumed(store, session)
+        writer = Writer(store, session)
+        writer.begin(session)
+    except BaseException:
+        store.close()
+        raise
+    return writer
+
+
+def _resumed(store: Store, session: SessionRecord) -> Writer:
+    path = store.path
     with Recording(path) as before:
         settled = before.settled_to
         entries = before.entries()
@@ -36,21 +46,10 @@ def resume(path: Path, session: SessionRecord) -> Writer:
         session_before = before.sessions[-1]
     rows = Rows()
     rows.seat(state.hellos)
-    store = Store(path, is_new=False, settled=settled, index_at=index_at)
-    return _begun(Writer(store, session_before, state, rows), session, tail, kept)
-
-
-def _begun(
-    writer: Writer, session: SessionRecord, tail: Sequence[Tick] = (), kept: Sequence[Piece] = ()
-) -> Writer:
-    """A writer with what it takes over, and its session."""
-    try:
-        if tail or kept:
-            writer.take_over(tail, kept)
-        writer.begin(session)
-    except BaseException:
-        writer.give_up()
-        raise
+    store.go_on(settled, index_at)
+    writer = Writer(store, session_before, state, rows)
+    writer.take_over(tail, kept)
+    writer.begin(session)
     return writer
 
 

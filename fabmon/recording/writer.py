@@ -60,11 +60,12 @@ class Writer:
 
         `state` is what is known already, when this file goes on where another one ended.
         """
-        writer = cls(Store(path), session, state)
+        store = Store(path)
+        writer = cls(store, session, state)
         try:
             writer.begin(session)
         except BaseException:
-            writer.give_up()
+            store.close()
             path.unlink(missing_ok=True)
             raise
         return writer
@@ -174,7 +175,8 @@ class Writer:
 
     def give_up(self) -> None:
         """Let the file go as it is."""
-        self._store.close()
+        if self._store.is_open:
+            self._store.close()
 
     def _forget(self) -> None:
         self._settled = []

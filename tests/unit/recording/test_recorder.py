@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from fabmon.fabric.tick import Tick
-from fabmon.recording.errors import NotARecording
+from fabmon.recording.errors import InUse, NotARecording
 from fabmon.recording.recorder import Recorder
 from fabmon.recording.segments import Rotation, Segments
 from fabmon.recording.timeline import Timeline
@@ -159,6 +159,18 @@ def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(NotARecording, match="not a recording"):
         Recorder(Segments(path, Rotation()), session(LeafSpine()))
     assert path.read_text() == "years of work"
+
+
+def test_a_file_that_another_records_to_is_not_touched(tmp_path: Path) -> None:
+    ticks = quiet_ticks(30)
+    path = tmp_path / "a.fabrec"
+    recorder = record(path, ticks[:10])
+    with pytest.raises(InUse, match="being recorded to by another"):
+        Recorder(Segments(path, Rotation()), session(LeafSpine()))
+    for tick in ticks[10:]:
+        recorder.accept(tick)
+    assert not recorder.close().trouble
+    assert ticks_in(path) == ticks
 
 
 def test_where_nothing_can_be_written_is_said_at_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -285,7 +286,8 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
         said = compress(msgspec.json.encode(record))
         path.write_bytes(b"".join(frame(Kind.SESSION, said, time_ns=START_NS)))
-        store = Store(path, is_new=False, settled=path.stat().st_size)
+        store = Store(path, is_new=False)
+        store.go_on(path.stat().st_size, 0)
         writer = Writer(store, session(LeafSpine()))
         for tick in ticks:
             writer.write(tick)
@@ -317,7 +319,8 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
 def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     first = eventful_ticks()
-    write(path, first, close=False)
+    write(tmp_path / "killed.fabrec", first, close=False)
+    shutil.copy(tmp_path / "killed.fabrec", path)
     later = START_NS + 3600 * SECOND_NS
     record = SessionRecord(started_ns=later, interval_s=1.0, hosts=session(LeafSpine()).hosts)
     writer = resume(path, record)
