@@ -83,6 +83,21 @@ def test_only_what_is_to_be_kept_is_kept_and_other_files_are_left_alone(tmp_path
         assert timeline.until_ns == START_NS + 59 * SECOND_NS
 
 
+def test_all_files_together_take_no_more_room_than_they_may(tmp_path: Path) -> None:
+    recorder = Recorder(
+        Segments(tmp_path / "pod.fabrec", Rotation(every_bytes=4000, keep_bytes=16_000)),
+        session(LeafSpine()),
+    )
+    most = 0
+    for number, tick in enumerate(quiet_ticks(120), start=1):
+        # A file's name has its time to the second: a second a tick.
+        recorder.accept(tick)
+        wait_for(lambda count=number: recorder.status.ticks == count)  # type: ignore[misc]
+        most = max(most, sum(path.stat().st_size for path in tmp_path.iterdir()))
+    recorder.close()
+    assert 8000 < most <= 16_000 + 500
+
+
 @contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
     """What a quota or a full disk does to a write: it fails, after it wrote a part."""
