@@ -128,7 +128,7 @@ class Store:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InUse(f"{self.path}: is being recorded to by another fabmon") from None
+            raise InUse(f"{self.path}: another fabmon is recording to it") from None
         except OSError:
             return  # The file system has no locks.
 

@@ -180,7 +180,7 @@ def test_a_file_that_another_records_to_is_not_touched(tmp_path: Path) -> None:
     ticks = quiet_ticks(30)
     path = tmp_path / "a.fabrec"
     recorder = record(path, ticks[:10])
-    with pytest.raises(InUse, match="being recorded to by another"):
+    with pytest.raises(InUse, match="another fabmon is recording to it"):
         Recorder(Segments(path, Rotation()), session(LeafSpine()))
     for tick in ticks[10:]:
         recorder.accept(tick)
