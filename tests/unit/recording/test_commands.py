@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fabmon.cli.amounts import moment, seconds, size
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
-from tests.making import SECOND_NS, START_NS
-from tests.unit.recording.making import long_ticks, quiet_ticks, ticks_in, write
+from fabmon.recording.writer import Writer
+from tests.making import SECOND_NS, START_NS, LeafSpine
+from tests.unit.recording.making import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
 
 
@@ -54,6 +56,26 @@ def test_info_says_what_a_recording_holds(tmp_path: Path) -> None:
     assert "nodes  7" in done.stdout
     found = json.loads(fabmon("info", "--format", "json", str(tmp_path)).stdout)
     assert (found[0]["ticks"], found[0]["closed"], found[0]["lost_bytes"]) == (300, True, 0)
+
+
+def test_nodes_that_were_found_while_it_recorded_are_its_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "found.fabrec"
+    nobody = msgspec.structs.replace(session(LeafSpine()), hosts=())
+    writer = Writer.create(path, nobody)
+    for tick in quiet_ticks(40):
+        hosts = tuple(LeafSpine().hosts) if tick.seq == 0 else ()
+        writer.write(msgspec.structs.replace(tick, hosts=hosts))
+    writer.close()
+    with Recording(path) as recording:
+        assert recording.hosts == LeafSpine().hosts
+    for arguments in (
+        ("fluctuate", str(path)),
+        ("compare", str(path), str(path)),
+        ("export", "--format", "openmetrics", "--links", "node:gpu001", str(path)),
+    ):
+        done = fabmon(*arguments)
+        assert done.returncode == 0, done.stderr
+    assert f"nodes  {len(LeafSpine().hosts)}" in fabmon("info", str(path)).stdout
 
 
 def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
