@@ -17,8 +17,8 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
-from fabmon.recording.cut import redacted
 from fabmon.recording.errors import RecordingError
+from fabmon.recording.found import redacted
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.tui.past import Curve, PastError, Recorded
@@ -147,6 +147,8 @@ class RecordedPast:
         if self._notes[0] != timeline.size:
             notes = timeline.notes()
             if self._redactor is not None:
+                for tick in timeline.prime(timeline.until_ns + 1):
+                    self._redactor.learn(tick)
                 notes = [redacted(note, self._redactor) for note in notes]
             self._notes = (timeline.size, tuple(notes))
         return self._notes[1]

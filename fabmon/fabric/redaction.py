@@ -81,12 +81,16 @@ class Redactor:
         for host in sorted(hosts, key=lambda each: natural(each.name)):
             self._host(host)
 
-    def tick(self, tick: Tick) -> Tick:
-        """The same without names; frames are numbers, and stay."""
+    def learn(self, tick: Tick) -> None:
+        """Know the names of all nodes that a tick tells of."""
         for host in tick.hosts:
             self._host(host)
         for node, hello in tick.hellos:
             self._learn(node, hello)
+
+    def tick(self, tick: Tick) -> Tick:
+        """The same without names; frames are numbers, and stay."""
+        self.learn(tick)
         return Tick(
             tick.seq,
             tick.time_ns,
@@ -114,6 +118,22 @@ class Redactor:
     def node(self, name: str) -> str:
         """The pseudonym of a node."""
         return self._name(name, "device")
+
+    def port(self, name: str) -> str:
+        """A port as findings name it, `node/port`; a node that nobody told of has a pseudonym too.
+
+        So has one that is named alone.
+        """
+        node, slash, port = name.partition("/")
+        return f"{self.node(node)}{slash}{self.text(port)}"
+
+    def subject(self, text: str) -> str:
+        """What a finding is about: a node, a port, or some words with them."""
+        if " " not in text:
+            return self.port(text)
+        return " ".join(
+            self.port(word) if "/" in word else self.text(word) for word in text.split()
+        )
 
     def hello(self, hello: Hello) -> Hello:
         """What a node says of itself, and of its neighbours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.recording.found import redacted, still_open
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
@@ -36,10 +38,9 @@ def copy(
         interval_s=timeline.interval_s,
         hosts=tuple(hosts_of(timeline, redactor)),
     )
-    notes = timeline.notes(from_ns, until_ns)
+    notes = [*_open_at(timeline, from_ns), *timeline.notes(from_ns, until_ns)]
     if redactor is not None:
         session = msgspec.structs.replace(session, recorder="", title="")
-        notes = [redacted(note, redactor) for note in notes]
     change: Callable[[Tick], Tick] = redactor.tick if redactor is not None else _same
     writer = Writer.create(output, session)
     try:
@@ -48,10 +49,17 @@ def copy(
         for tick in map(change, timeline.ticks(from_ns, until_ns)):
             due = [note for note in notes if note.time_ns <= tick.time_ns]
             notes = notes[len(due) :]
+            if redactor is not None:
+                due = [redacted(note, redactor) for note in due]
             writer.write(tick, moment_of(tick), due)
             yield tick.time_ns
-    finally:
         writer.close()
+    except BaseException:
+        # What was not finished would look like a recording of less than what was asked for.
+        with suppress(OSError):
+            writer.close()
+        output.unlink(missing_ok=True)
+        raise
 
 
 def hosts_of(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
@@ -60,20 +68,10 @@ def hosts_of(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
     return hosts if redactor is None else [redactor.host(host) for host in hosts]
 
 
-def redacted(note: Note, redactor: Redactor) -> Note:
-    """A note without names: of a finding its cause, subject and numbers, of a bookmark its time."""
-    finding = {
-        key: redactor.text(value) if isinstance(value, str) else value
-        for key, value in note.finding.items()
-        if key in ("cause", "severity", "subject", "since_ns", "until_ns", "lost", "confidence")
-    }
-    text = f"{finding.get('cause', '')} {finding.get('subject', '')}".strip()
-    return msgspec.structs.replace(
-        note,
-        text=text or "bookmark",
-        ports=tuple(redactor.text(port) for port in note.ports),
-        finding=finding,
-    )
+def _open_at(timeline: Timeline, at_ns: int) -> list[Note]:
+    """The findings that were open before a time, as notes that open them then."""
+    before = still_open(timeline.notes(until_ns=at_ns - 1))
+    return [msgspec.structs.replace(note, time_ns=at_ns, change="open") for note in before]
 
 
 def _same(tick: Tick) -> Tick:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -11,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from fabmon.cli.amounts import moment, seconds, size
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import Tick
+from fabmon.recording.cut import copy
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
+from fabmon.recording.timeline import Timeline
 from tests.making import SECOND_NS, START_NS
 from tests.unit.recording.making import long_ticks, quiet_ticks, ticks_in, write
 from tests.unit.test_cli import fabmon
@@ -133,3 +138,16 @@ def test_moments_of_a_recording() -> None:
     assert at("2025-11-21 04:41:00") == 60
     assert at("2025-11-21T05:41:00+01:00") == 60
     assert at("tomorrow") is None
+
+
+def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(20))
+    output = tmp_path / "part.fabrec"
+
+    def no_room(tick: Tick) -> Moment:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Timeline([path]) as timeline, pytest.raises(OSError, match="No space"):
+        list(copy(timeline, output, timeline.start_ns, timeline.until_ns, no_room))
+    assert not output.exists()
