@@ -12,7 +12,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
-from fabmon.recording.found import redacted, still_open
+from fabmon.recording.found import redacted, runs_of, still_open
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
@@ -35,10 +35,11 @@ def copy(
     session = msgspec.structs.replace(
         before,
         started_ns=from_ns,
+        run_ns=from_ns,
         interval_s=timeline.interval_s,
         hosts=tuple(hosts_of(timeline, redactor)),
     )
-    notes = [*_open_at(timeline, from_ns), *timeline.notes(from_ns, until_ns)]
+    notes = _notes(timeline, from_ns, until_ns)
     if redactor is not None:
         session = msgspec.structs.replace(session, recorder="", title="")
     change: Callable[[Tick], Tick] = redactor.tick if redactor is not None else _same
@@ -68,10 +69,23 @@ def hosts_of(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
     return hosts if redactor is None else [redactor.host(host) for host in hosts]
 
 
-def _open_at(timeline: Timeline, at_ns: int) -> list[Note]:
-    """The findings that were open before a time, as notes that open them then."""
-    before = still_open(timeline.notes(until_ns=at_ns - 1))
-    return [msgspec.structs.replace(note, time_ns=at_ns, change="open") for note in before]
+def _notes(timeline: Timeline, from_ns: int, until_ns: int) -> list[Note]:
+    """Notes of one run: what was open at its start opens then, and what another run left open
+    closes when that one begins.
+    """
+    every, runs_ns = timeline.notes(until_ns=until_ns), runs_of(timeline)
+
+    def left_open(at_ns: int, change: str) -> list[Note]:
+        return [
+            msgspec.structs.replace(note, time_ns=at_ns, change=change)
+            for note in still_open(every, runs_ns, at_ns - 1)
+        ]
+
+    ends = [run_ns for run_ns in runs_ns if from_ns < run_ns <= until_ns]
+    notes = [] if from_ns in runs_ns else left_open(from_ns, "open")
+    notes += [note for run_ns in ends for note in left_open(run_ns, "close")]
+    notes += [note for note in every if note.time_ns >= from_ns]
+    return sorted(notes, key=lambda note: note.time_ns)
 
 
 def _same(tick: Tick) -> Tick:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import bisect
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from fabmon.fabric.redaction import Redactor
 from fabmon.recording.records import Note
+from fabmon.recording.timeline import Timeline
 
 _KEPT = ("cause", "severity", "since_ns", "until_ns", "lost", "confidence")
 """Of a finding without names: what is a number, or a word that fabmon chose."""
 
 
-def still_open(notes: Iterable[Note]) -> list[Note]:
-    """Of notes by time those of findings that were not closed, as they were told last."""
+def runs_of(timeline: Timeline) -> tuple[int, ...]:
+    """When the runs of its recorders began, by time, ns."""
+    sessions = (session for file in timeline.files for session in file.sessions)
+    return tuple(sorted({session.run_ns or session.started_ns for session in sessions}))
+
+
+def still_open(notes: Iterable[Note], runs_ns: Sequence[int], at_ns: int) -> list[Note]:
+    """Of notes by time those of findings that were open at a time, as they were told last.
+
+    What was open when another run began ended unseen.
+    """
+    place = bisect.bisect_right(runs_ns, at_ns)
+    began_ns = runs_ns[place - 1] if place else 0
     opened: dict[tuple[object, object], Note] = {}
-    last_seq = 0
     for note in notes:
-        if note.kind != "finding":
+        if note.kind != "finding" or not began_ns <= note.time_ns <= at_ns:
             continue
-        if note.seq < last_seq:
-            # Ticks are counted anew: another run began, and what was open then ended unseen.
-            opened.clear()
-        last_seq = note.seq
         key = (note.finding.get("cause"), note.finding.get("subject"))
         if note.change == "close":
             opened.pop(key, None)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
-from fabmon.fabric.model import Fabric
+from fabmon.fabric.moment import Moment
 from fabmon.recording.found import still_open
 from fabmon.recording.records import Note
 
 
-def open_then(notes: Iterable[Note], fabric: Fabric) -> tuple[Finding, ...]:
-    """The findings that were open after some notes, the costliest first; rows are the fabric's."""
-    opened = still_open(notes)
+def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> tuple[Finding, ...]:
+    """The findings that were open at a moment, the costliest first; rows are those of now.
+
+    `runs_ns` are the times at which recording began anew.
+    """
+    opened = still_open(notes, runs_ns, moment.time_ns)
     if not opened:
         return ()
-    rows = {port.id: port.row for port in fabric.ports}
+    rows = {port.id: port.row for port in moment.fabric.ports}
     found = []
     for note in opened:
         try:

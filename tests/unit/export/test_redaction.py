@@ -16,7 +16,6 @@ from fabmon.analysis.condition import Cause, Evidence
 from fabmon.analysis.finding import Finding
 from fabmon.cli.config import load
 from fabmon.cli.past import RecordedPast
-from fabmon.fabric.build import Rows, build
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
@@ -241,7 +240,9 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
     assert done.returncode == 0, done.stderr
     with Recording(cut) as opened:
         early = [note for note in opened.notes() if note.time_ns == START_NS + 3 * SECOND_NS]
-        then = open_then(early, build([], {}, Rows(), 0))
+        history = History(opened.hosts)
+        moment = [history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)]
+        then = open_then(early, (), moment[-1])
     assert {(each.cause, each.subject, each.text) for each in then} == {
         ("incast", "device-1/swp9", ""),
         ("ecmp_collision", "device-2/swp9", ""),
