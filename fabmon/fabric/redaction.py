@@ -19,6 +19,7 @@ from fabmon.fabric.messages import BlockInfo, Hello, Notice, ObjectInfo
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.topology.given import End, Given, Topology
 
 _NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
 _NAME_KEYS = {"node": "device", "peer_node": "device", "hostname": "host", "node_group": "group"}
@@ -78,6 +79,7 @@ class Redactor:
         """Known from the start are `hosts`, numbered in the order in which people count."""
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._originals: dict[str, str] = {}
         for host in sorted(hosts, key=lambda each: natural(each.name)):
             self._host(host)
 
@@ -119,6 +121,10 @@ class Redactor:
         """The pseudonym of a node."""
         return self._name(name, "device")
 
+    def original(self, pseudonym: str) -> str:
+        """The name of a node or a group that a pseudonym stands for: to find it, not to tell it."""
+        return self._originals.get(pseudonym, pseudonym)
+
     def port(self, name: str) -> str:
         """A port as findings name it, `node/port`; a node that nobody told of has a pseudonym too.
 
@@ -133,6 +139,31 @@ class Redactor:
             return self.port(text)
         return " ".join(
             self.port(word) if "/" in word else self.text(word) for word in text.split()
+        )
+
+    def topology(self, given: Topology) -> Topology:
+        """What somebody gave of the cabling, without names and files."""
+        for names, prefix in ((given.hosts, "host"), (given.switches, SWITCH)):
+            for name in sorted(names, key=natural):
+                self._name(name, prefix)
+
+        def end(told: End) -> End:
+            also, ids = (tuple(map(self.text, each)) for each in (told.also, told.ids))
+            return End(self.node(told.node), self.text(told.port), also, ids)
+
+        return msgspec.structs.replace(
+            given,
+            cables=tuple(
+                Given(end(each.one), end(each.other), each.source, self._alike("file", each.by))
+                for each in given.cables
+            ),
+            tiers={self.node(name): tier for name, tier in given.tiers.items()},
+            planes={self.node(n): self._alike("plane", each) for n, each in given.planes.items()},
+            pods={self.node(n): self._alike("pod", each) for n, each in given.pods.items()},
+            groups={self.node(n): self._name(each, "group") for n, each in given.groups.items()},
+            hosts=frozenset(map(self.node, given.hosts)),
+            switches=frozenset(map(self.node, given.switches)),
+            rails=tuple(map(self.text, given.rails)),
         )
 
     def hello(self, hello: Hello) -> Hello:
@@ -233,6 +264,7 @@ class Redactor:
         found = self._known.get(name.lower()) or self._known.get(key)
         if found is None:
             found = self._known[key] = self._next(prefix)
+            self._originals[found] = name
             if name.lower() != key:
                 self._known[name.lower()] = found
         return found

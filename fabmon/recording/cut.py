@@ -12,6 +12,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.topology.given import Topology
 from fabmon.recording.found import redacted, runs_of, still_open
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
@@ -67,6 +68,13 @@ def hosts_of(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
     """The nodes that were watched, by the names that are to be told."""
     hosts = timeline.hosts
     return hosts if redactor is None else [redactor.host(host) for host in hosts]
+
+
+def topology_of(topology: Topology | None, redactor: Redactor | None) -> Topology | None:
+    """What was given of the cabling, by the names that are to be told."""
+    if topology is None or redactor is None:
+        return topology
+    return redactor.topology(topology)
 
 
 def _notes(timeline: Timeline, from_ns: int, until_ns: int) -> list[Note]:
