@@ -80,12 +80,14 @@ def replay(
     from fabmon.cli import headless
     from fabmon.cli.config import load
 
+    if at is not None and from_ is not None:
+        raise UsageError("--at and --from are the same: give one of them")
     settings = load(config)
     topology = given(settings, config, topologies)
     pace = _speed(speed)
     with opened(files or _last_ring(settings)) as timeline:
         timeline.warm()
-        begin, end = span_of(timeline, at or from_, to)
+        begin, end = span_of(timeline, from_ if at is None else at, to)
         if style is not None:
             headless.log_to_stderr()
         try:

@@ -53,7 +53,7 @@ _PLAIN_KEYS = frozenset(
 
 _PORT = re.compile(
     r"(?:eth|ens|enp|eno|ib|ibp|swp|ethernet|management|et-|xe-|ge-|te|hu|fo|mlx[45]_|bond|hsn|cxi|"
-    r"roce\w*?|rdma|nvl?|gpu|port|bnxt_re|irdma|lo|p|sw)[\d/._:sfnp-]*",
+    r"roceo?|rdma|nvl?|gpu|port|bnxt_re|irdma|lo|p|sw)[\d/._:sfnp-]*",
     re.IGNORECASE,
 )
 _ADDRESS = re.compile(
@@ -66,7 +66,12 @@ _ADDRESS = re.compile(
     r")(?![0-9a-z])",
     re.IGNORECASE,
 )
-_PATH = re.compile(r"(?<![\w.)\]])~?(?:/[\w.@+~-]+)+/?")
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:[^@/\s]*@)?(?P<host>\[[0-9a-f:.]+\]|[^/:?#\s]+)"
+    r"(?P<port>:\d+)?(?:[/?#]\S*)?",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?<![\w.)\]])(?<!:/)~?(?:/[\w.@+~-]+)+/?")
 _TOKEN = re.compile(r"[^\W_](?:[\w.@-]*[^\W_])?")
 _PIECES = re.compile(r"([._@-])")
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
@@ -183,6 +188,7 @@ class Redactor:
         """A text in which every name that is known, and all that looks like an address or a path,
         is replaced. Names that nobody told of stay: for texts that fabmon wrote itself.
         """
+        text = _URL.sub(self._url, text)
         text = _ADDRESS.sub(self._address, text)
         text = _PATH.sub(lambda match: self._alike("path", match[0]), text)
         return _TOKEN.sub(self._token, text)
@@ -232,7 +238,9 @@ class Redactor:
 
     def _fact(self, key: str, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {str(name): self._fact(str(name), item) for name, item in value.items()}
+            return {
+                self.text(str(name)): self._fact(str(name), item) for name, item in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self._fact(key, item) for item in value]
         if not isinstance(value, str) or not value:
@@ -300,6 +308,12 @@ class Redactor:
                         f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
                     )
         return word
+
+    def _url(self, match: re.Match[str]) -> str:
+        """Where it leads to, without who goes there and what for."""
+        host = match["host"]
+        named = host if _ADDRESS.fullmatch(host.strip("[]")) else self.node(host)
+        return f"{match['scheme']}{named}{match['port'] or ''}"
 
     def _ip(self, text: str) -> str:
         """An address of those that are set aside for tests and for documents; others use none."""

@@ -311,3 +311,20 @@ def test_addresses_keep_their_kind() -> None:
 def test_a_tick_without_names_is_not_changed() -> None:
     each = Tick(3, START_NS)
     assert Redactor().tick(each) == each
+
+
+def test_facts_are_told_without_names() -> None:
+    redactor = Redactor([Host(name="acme-n1")])
+    facts: dict[str, Any] = {
+        "alias": "roce_acmecorp_alice",
+        "netdev": "rocep59s0f0",
+        "exporter": "http://alice@acme-n1:9100/metrics?who=alice",
+        "peers": {"acme-n1": {"port": "rocep59s0f0"}},
+    }
+    told = redactor.hello(hello(port("eth0", "", **facts))).blocks[0].objects[0].info
+    assert told["exporter"] == "http://host-1:9100"
+    assert told["alias"] == "text-1"
+    assert told["peers"] == {"host-1": {"port": "rocep59s0f0"}}
+    assert redactor.text("see http://10.0.0.1:9100/a and file:/home/alice/x") == (
+        "see http://198.18.0.1:9100 and file:path-1"
+    )

@@ -97,6 +97,7 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("replay", "FILE", "--at", "noon"), "--from noon: a time such as 14:03"),
+        (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give one of them"),
         (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
         (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
         (("replay", "FILE", "--speed", "fast"), "--speed fast: a number such as 0.5 or 8, or max"),
