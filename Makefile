@@ -68,7 +68,8 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 
 .PHONY: test
 test: setup system $(VENV39)/.ready ## every test
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/lab $(PYTEST_ARGS)
+	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
 	@if [ -e $(VENV39)/.ready ]; then echo "the node half under Python 3.9:"; \
 	  $(VENV39)/bin/python -m pytest tests/unit/collectors -p no:cacheprovider $(PYTEST_ARGS); \
 	elif [ "$$FABMON_NEED_ALL" = 1 ]; then echo "FAILED: no Python 3.9 for the node half"; exit 1; \

@@ -75,7 +75,7 @@ class LeafSpine:
     """One leaf with uplinks to as many spines, and hosts below; counters that a test moves.
 
     `sent` and `received` map `node/port` to bits/s; `step` lets one second pass. The leaf has
-    `management` ports that lead out of the fabric.
+    `management` ports that lead out of the fabric. `clock_off_ns` sets the console's clock.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class LeafSpine:
         self.down: set[str] = set()
         self._bytes: dict[tuple[str, str], float] = {}
         self.seq = 0
+        self.clock_off_ns = 0
 
     @property
     def hosts(self) -> list[Host]:
@@ -125,7 +126,8 @@ class LeafSpine:
             frames[node] = frame(self.seq, *values)
         first = self.seq == 0
         self.seq += 1
-        return tick(self.seq - 1, frames, hellos if first else {}, up(*hellos) if first else ())
+        made = tick(self.seq - 1, frames, hellos if first else {}, up(*hellos) if first else ())
+        return msgspec.structs.replace(made, time_ns=made.time_ns + self.clock_off_ns)
 
     def _port_values(self, name: str) -> list[int]:
         for direction, rates in (("tx", self.sent), ("rx", self.received)):

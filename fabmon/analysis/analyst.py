@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
 from fabmon.analysis.condition import Condition, Detector
 from fabmon.analysis.ecmp_collision import EcmpCollisions
@@ -35,6 +36,7 @@ from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.history.history import History
 
+_LOG = logging.getLogger("fabmon.analysis")
 _MOST_EVENTS = 500
 _OF_TRAFFIC = frozenset(
     {
@@ -50,28 +52,41 @@ _OF_TRAFFIC = frozenset(
 """What can be seen only while somebody sends."""
 
 
-class Analyst:
-    """Judges one moment after the other. `hints` are what a person said of the job that trains."""
+def detectors(thresholds: Thresholds) -> tuple[Detector, ...]:
+    """A new one of every kind."""
+    return (
+        NodesLost(thresholds.node_lost),
+        links_down,
+        LinkHealth(thresholds.link_health),
+        EcmpCollisions(thresholds.ecmp_groups),
+        Polarization(thresholds.ecmp_groups),
+        Oversubscription(thresholds.ecmp_groups),
+        FromHosts(thresholds.from_hosts),
+        Incasts(thresholds.incast),
+        holding_hosts,
+        NarrowBuses(thresholds.bus),
+        waiting_ports,
+        UnevenRails(thresholds.uneven_rails),
+        Stragglers(thresholds.straggler),
+        stuck_counters,
+        GpuNicNuma(),
+        Miscabled(),
+    )
 
-    def __init__(self, thresholds: Thresholds, hints: Hints | None = None) -> None:
-        self._detectors: tuple[Detector, ...] = (
-            NodesLost(thresholds.node_lost),
-            links_down,
-            LinkHealth(thresholds.link_health),
-            EcmpCollisions(thresholds.ecmp_groups),
-            Polarization(thresholds.ecmp_groups),
-            Oversubscription(thresholds.ecmp_groups),
-            FromHosts(thresholds.from_hosts),
-            Incasts(thresholds.incast),
-            holding_hosts,
-            NarrowBuses(thresholds.bus),
-            waiting_ports,
-            UnevenRails(thresholds.uneven_rails),
-            Stragglers(thresholds.straggler),
-            stuck_counters,
-            GpuNicNuma(),
-            Miscabled(),
-        )
+
+class Analyst:
+    """Judges one moment after the other. `hints` are what a person said of the job that trains;
+    `judged_by` are detectors to use instead of all.
+    """
+
+    def __init__(
+        self,
+        thresholds: Thresholds,
+        hints: Hints | None = None,
+        judged_by: Sequence[Detector] | None = None,
+    ) -> None:
+        self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
+        self._failed: set[Detector] = set()
         self._structure: Structure | None = None
         self._tracker = Tracker(thresholds.findings)
         self._conductor = Conductor(hints)
@@ -82,17 +97,28 @@ class Analyst:
         """What there is to show at this moment."""
         roots = self._tracker.open()
         sight = self._sight(moment, {finding.key: finding for finding in roots})
-        told = [condition for detect in self._detectors for condition in detect(sight)]
+        told = [condition for detect in self._detectors for condition in self._told(detect, sight)]
         kept, explained = one_root(told, roots, sight.structure)
         idle = {
             each.key for each in roots if each.cause in _OF_TRAFFIC and sight.is_idle(each.rows)
         }
-        changes = self._tracker.accept(kept, moment.time_ns, explained, idle)
+        changes = self._tracker.accept(kept, moment.time_ns, moment.interval_s, explained, idle)
         self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
         self._states = {name: status.state for name, status in moment.statuses.items()}
         beats, news = self._conductor.accept(moment)
         self._events += [Event(moment.time_ns, moment.seq, "rhythm", text) for text in news]
         return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events), beats)
+
+    def _told(self, detect: Detector, sight: Sight) -> Sequence[Condition]:
+        """What a detector says; nothing, and a word in the log the first time, when it fails."""
+        try:
+            return tuple(detect(sight))
+        except Exception:
+            if detect not in self._failed:
+                self._failed.add(detect)
+                name = getattr(detect, "__name__", type(detect).__name__)
+                _LOG.exception("%s failed and is left out of this second", name)
+            return ()
 
     def _sight(self, moment: Moment, standing: dict[str, Condition]) -> Sight:
         if self._structure is None or self._structure.fabric is not moment.fabric:

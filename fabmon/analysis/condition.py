@@ -55,7 +55,8 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     `subject` is what it is about (`leaf1/up5`, `gpu003`); `rows` the ports to light, the guilty
     first; `victims` what suffers under it. `text` is one sentence, numbers first. `lost` is the
     share of bandwidth it costs, 0 to 1. `confidence` is 0 to 1. `unseen` says what was not visible.
-    `unless` are causes that, found anywhere at that time, explain what this was inferred from.
+    `unless` are causes that explain what this was inferred from: those of cables when they are
+    near, the others wherever they are.
     """
 
     cause: Cause
@@ -78,5 +79,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Detector = Callable[[Sight], Iterable[Condition]]
-"""One kind of finding: the conditions that hold at a tick, persistence included. Keeps nothing
-between calls: what it needs of the past is in the sight."""
+"""One kind of finding: the conditions that hold at a tick, persistence included. It is called once
+for every tick, in order. What it needs of the past is in the sight; it may keep what the sight does
+not tell (when a port was seen to turn, which counters were full before), or what only another
+fabric changes."""

@@ -11,16 +11,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis import chance
+from fabmon.analysis.blame import may_talk
 from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
-from fabmon.analysis.group_load import Load, loads
+from fabmon.analysis.group_load import LEVEL, Load, loads
 from fabmon.analysis.on_link import effective_flows
 from fabmon.analysis.polarization import is_polarized
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import NONE
+from fabmon.analysis.structure import NONE, Group
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
 _IDLE_UTIL = 0.02
+_POSSIBLE = 1.05
+"""Counters are not read exactly a second apart; beyond this the line rate is not what it seems."""
 QUEUE_ELSEWHERE = (
     "degraded_link",
     "error_burst",
@@ -93,7 +96,12 @@ class EcmpCollisions:
         seen, usual = chance.evidence(float(level[member]) / load.mean, flows, load.links)
         own = f"the {load.links} links into {load.group.node} are"
         group = own if load.group.is_inward else f"its group of {load.links} is"
-        lost = 1.0 - load.mean / float(level[member])
+        lost = min(max(1.0 - load.mean / float(level[member]), 0.0), 1.0)
+        wrong = (
+            "; more than the line rate is not possible: the speed that is given for it is wrong"
+            if float(np.nanmax(level)) > _POSSIBLE
+            else ""
+        )
         return Condition(
             cause="ecmp_collision",
             severity=CRITICAL if lost >= _CRITICAL_LOST else WARNING,
@@ -102,10 +110,10 @@ class EcmpCollisions:
             text=(
                 f"{structure.label(row)}{towards} sends at {percent(level[member])} of line rate"
                 f" while {group} at {percent(load.mean)}; the group loses"
-                f" {percent(lost)} ({others or 'none idle'})"
+                f" {percent(lost)} ({others or 'none idle'}){wrong}"
             ),
             evidence=(
-                Evidence("link utilisation", round(float(level[member]) * 100, 1), "%"),
+                Evidence(LEVEL, round(float(level[member]) * 100, 1), "%"),
                 Evidence("group mean", round(load.mean * 100, 1), "%"),
                 Evidence("lost bandwidth", round(lost * 100, 1), "%"),
                 Evidence("group links", load.links, "links"),
@@ -141,22 +149,56 @@ def _carried_on(sight: Sight, uneven: list[Load]) -> dict[int, list[int]]:
     second queue, and whether there is one cannot be told apart.
     """
     structure = sight.structure
-    ups: dict[int, list[tuple[int, float]]] = {}
-    for load in uneven:
-        if not load.group.is_inward:
-            for member in np.flatnonzero(load.hot).tolist():
-                row = int(load.group.rows[member])
-                peer = int(structure.peer[row])
-                if peer != NONE:
-                    known = ups.setdefault(int(structure.node[peer]), [])
-                    known.append((row, float(load.level[member])))
+    ups: dict[int, list[tuple[int, Group]]] = {}
+    for row, group in _hot_uplinks(sight, uneven).items():
+        peer = int(structure.peer[row])
+        if peer != NONE:
+            ups.setdefault(int(structure.node[peer]), []).append((row, group))
     found: dict[int, list[int]] = {}
     for load in uneven:
         if load.group.is_inward:
-            for member in np.flatnonzero(load.hot).tolist():
-                row, level = int(load.group.rows[member]), float(load.level[member])
-                for up, same in ups.get(int(structure.node[row]), ()):
-                    if abs(level - same) <= _SAME * level:
+            for row in load.group.rows[load.hot].tolist():
+                for up, group in ups.get(int(structure.node[row]), ()):
+                    if _is_as_full(sight, load, row, up) and _may_reach(sight, group, load.group):
                         found.setdefault(up, []).append(row)
                         break
     return found
+
+
+def _hot_uplinks(sight: Sight, uneven: list[Load]) -> dict[int, Group]:
+    """Those that are hot now, and those that are told of still."""
+    told = {
+        row
+        for key, each in sight.standing.items()
+        if key.startswith("ecmp_collision:")
+        for row in each.rows[:1]
+    }
+    found = {
+        row: group
+        for group in (sight.structure.groups if told else ())
+        for row in group.rows.tolist()
+        if row in told and not group.is_inward
+    }
+    for load in uneven:
+        if not load.group.is_inward:
+            found |= dict.fromkeys(load.group.rows[load.hot].tolist(), load.group)
+    return found
+
+
+def _may_reach(sight: Sight, up: Group, into: Group) -> bool:
+    """Whether what leaves a switch may enter another."""
+    if up.node == into.node or not len(up.hosts):
+        return up.node != into.node
+    return bool(may_talk(sight, up.hosts, into.hosts).any())
+
+
+def _is_as_full(sight: Sight, load: Load, row: int, up: int) -> bool:
+    """Whether an uplink carries what a link carries, if only while that one is at its fullest."""
+    own, fed = np.nan_to_num(sight.util("tx")[[row, up]])
+    counts = load.tops > 0
+    fullest = counts & (own >= (1 - _SAME) * own[counts].max())
+    for ticks in (counts, fullest):
+        level = float(own[ticks].mean())
+        if abs(level - float(fed[ticks].mean())) <= _SAME * level:
+            return True
+    return False

@@ -1,4 +1,4 @@
-"""Collisions inferred from hosts alone, where no switch can be asked.
+"""Collisions inferred from hosts alone, for senders behind switches that cannot be asked.
 
 A queue inside the fabric is not seen, but what it does is: packets that cross it are ECN-marked,
 the hosts that get them send CNPs, and those who sent them handle these (the sums agree). Where the
@@ -25,17 +25,19 @@ from fabmon.analysis.queue_inside import (
     place,
 )
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import Mask, Rows
+from fabmon.analysis.structure import NONE, Mask, Rows
 from fabmon.analysis.thresholds import FromHosts as Thresholds
 from fabmon.fabric.moment import Floats
 
+_CROWDED = ("ecmp_collision", "oversubscription", "polarization")
+_SILENT_TICKS = 3
 _MAD = 1.4826
 _NOISE = 0.02
 """Rail peers are never judged closer than this share of their median."""
 
 
 class FromHosts:
-    """Judges all rails together, when no switch is watched."""
+    """Judges all rails together whose own switch tells nothing now: unwatched, or silent."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
@@ -43,17 +45,21 @@ class FromHosts:
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition for all that one queue slows."""
         structure = sight.structure
-        if structure.is_switch.any() or not structure.rails:
+        if not structure.rails:
             return
-        queue = self._by_marks(sight) or self._by_pause(sight)
-        if queue is None:
+        telling = _telling(sight)
+        blind = structure.is_rail & ~_is_below(sight, telling | _accused(sight))
+        if not blind.any():
+            return
+        queue = self._by_marks(sight, blind) or self._by_pause(sight, blind)
+        if queue is None or (len(telling) and _is_seen(sight)):
             return
         sends = np.nan_to_num(sight.util("tx")) > self._t.busy_util
         active: Mask = np.any(sends, axis=1)
         if 1 <= len(queue.senders) <= self._t.most_senders * active.sum():
             yield self._condition(sight, queue, active)
 
-    def _by_marks(self, sight: Sight) -> QueueInside | None:
+    def _by_marks(self, sight: Sight, blind: Mask) -> QueueInside | None:
         t, rail = self._t, sight.structure.is_rail
         handled = _recent(sight, "cnp", t.of_ticks, rail)
         sent = _recent(sight, "cnp_sent", t.of_ticks, rail)
@@ -64,19 +70,20 @@ class FromHosts:
         innocent = marks * ~self._is_last_hop(sight, seen)
         inside = float(innocent.sum() / marks.sum())
         received = np.flatnonzero(innocent > t.named * max(float(innocent.max()), 1.0))
-        slowed = handled.sum(axis=1)
+        slowed = np.where(blind, handled.sum(axis=1), 0)
         senders = np.flatnonzero(slowed > t.named * max(float(slowed.max()), 1.0))
         if inside < t.inside or not len(senders):
             return None
         if float(marks.max() / marks.sum()) > t.one_receiver and len(senders) > t.few_senders:
             return None  # many send to one: an incast, however full it looks at one sample a second
-        agree = float(slowed.sum() / sent.sum()) if sent.sum() > 0 else float("nan")
+        agree = float(handled.sum() / sent.sum()) if sent.sum() > 0 else float("nan")
         return QueueInside(senders, received, MARKS, slowed, innocent, inside, agree)
 
-    def _by_pause(self, sight: Sight) -> QueueInside | None:
+    def _by_pause(self, sight: Sight, blind: Mask) -> QueueInside | None:
         t, rail = self._t, sight.structure.is_rail
         held = np.fmax(
-            _recent(sight, "pause_rx", t.of_ticks, rail), _recent(sight, "stall", t.of_ticks, rail)
+            _recent(sight, "pause_rx", t.of_ticks, blind),
+            _recent(sight, "stall", t.of_ticks, blind),
         )
         queued = held.max(axis=0, initial=0.0) > t.held
         if queued.sum() < t.ticks:
@@ -121,8 +128,9 @@ class FromHosts:
                 Evidence(
                     "fullest such receiver", round(float(fullest.max(initial=0)) * 100, 1), "%"
                 ),
-                Evidence("CNPs handled over sent", round(queue.agree, 2)),
             ]
+            if np.isfinite(queue.agree):
+                evidence.append(Evidence("CNPs handled over sent", round(queue.agree, 2)))
         evidence += [Evidence("speaks against it", doubt.text) for doubt in against]
         return Condition(
             cause="ecmp_collision",
@@ -141,9 +149,53 @@ class FromHosts:
             ),
             confidence=confidence(against),
             victims=tuple(structure.fabric.ports[int(row)].id for row in queue.receivers[:64]),
-            unseen="all switches: the link itself, and whether it is sick instead of crowded",
+            unseen=f"{_unseen(sight)}: the link itself, and whether it is sick instead of crowded",
             unless=("host_pcie_limit", "incast", "pause_storm", "slow_receiver"),
         )
+
+
+def _telling(sight: Sight) -> set[int]:
+    """The switches, as places in the fabric's nodes, that tell what their links carry now."""
+    structure = sight.structure
+    fresh = np.isfinite(sight.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
+    return set(structure.node[structure.is_switch & fresh].tolist())
+
+
+def _accused(sight: Sight) -> set[int]:
+    """The switches whose links an open finding blames: one that falls silent is blamed still."""
+    structure = sight.structure
+    blamed = [each.rows[0] for each in sight.standing.values() if each.cause in _CROWDED]
+    return {int(structure.node[row]) for row in blamed if structure.is_switch[row]}
+
+
+def _is_below(sight: Sight, telling: set[int]) -> Mask:
+    """[ports]: whether it is known to be cabled to a switch that tells."""
+    structure = sight.structure
+    names = {structure.fabric.nodes[node].name for node in telling}
+    ends = np.append(structure.node, NONE)[structure.peer]
+    told: Mask = (structure.peer != NONE) & np.isin(ends, sorted(telling))
+    leaves = np.array([name in names for name in structure.leaves] + [False])
+    told |= leaves[structure.leaf]
+    return told
+
+
+def _is_seen(sight: Sight) -> bool:
+    """Whether a switch tells of a collision that may slow these senders: one on the way down, or of
+    a switch that nobody is known to be cabled to.
+    """
+    structure = sight.structure
+    for standing in sight.standing.values():
+        row = standing.rows[0] if standing.cause == "ecmp_collision" else NONE
+        if row == NONE or not structure.is_switch[row]:
+            continue
+        has_hosts = (structure.is_edge & (structure.node == structure.node[row])).any()
+        if not (structure.is_uplink[row] and has_hosts):
+            return True
+    return False
+
+
+def _unseen(sight: Sight) -> str:
+    return "the switches before them" if _telling(sight) else "all switches"
 
 
 def _likely(against: Sequence[Doubt]) -> str:

@@ -14,18 +14,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.blame import Suspect, is_to_blame
 from fabmon.analysis.condition import Condition
 from fabmon.analysis.full_receivers import full_receivers
 from fabmon.analysis.nullmodel import effective_flows
-from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import NONE, Group, Mask
+from fabmon.analysis.sight import TICKS, Sight
+from fabmon.analysis.structure import NONE, Group, Mask, Rows
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
+LEVEL = "link utilisation"
+"""What the evidence of a finding calls the utilisation of its link, in %."""
 _CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
 _MOST_HOT = 4
 """So many of the hottest links of a finding about a group are looked at."""
-_LEADS_ALL = 0.98
 _CARRIES = 0.1
 """Share of the hottest link's load above which a link counts as used."""
 _ALIKE = 0.97
@@ -43,7 +45,9 @@ class Load:
     can be seen. `streams` is the least number of flows that the group can carry now, from what its
     senders send; None when no sender is seen. `is_lone` says that one flow alone fills the
     hottest link, `is_full` that the whole group was full in some second, `was_full` that a hot link
-    was, often enough. `tops` is [ticks]: utilisation of the hottest link where it counts, else 0.
+    was, often enough. `tops` is [TICKS]: utilisation of the hottest link where it counts, else 0.
+    `slowed` are the NICs whose packets were marked, of those behind the group, by which the queue
+    was seen; None where it was not seen by marks.
     """
 
     group: Group
@@ -56,6 +60,7 @@ class Load:
     is_full: bool
     was_full: bool
     tops: Floats
+    slowed: Rows | None
 
     @property
     def links(self) -> int:
@@ -100,35 +105,47 @@ class Loads:
     def __init__(self, sight: Sight, t: EcmpGroups) -> None:
         self._sight = sight
         self._t = t
-        self.util = sight.util("tx")[:, -t.of_ticks :]
+        self.util = sight.util("tx")
 
     @cached_property
     def all(self) -> tuple[Load, ...]:
         """Those with a hot member; none that is only less full than another's.
 
-        A queue somewhere slows a whole job, and its marks are seen in many places: a link that is
-        not full itself is blamed for them only if no suspect was fuller while they came.
+        A link that is not full itself is blamed for what slows hosts only if no suspect that was
+        fuller while it did explains it.
         """
         found = list(self._candidates())
-        suspects = [load.tops for load in found if load.queue]
-        fullest = np.max([*suspects, self._standing()], axis=0)
-        return tuple(load for load in found if not load.queue or self._leads(load, fullest))
+        weak = [load for load in found if load.queue and not load.was_full]
+        if not weak:
+            return tuple(found)
+        suspects = [*(_suspect(load) for load in found if load.queue), *self._standing()]
+        full = self._t.hot_util
+        spared = {
+            id(load)
+            for load in weak
+            if not is_to_blame(self._sight, _suspect(load), suspects, full)
+        }
+        return tuple(load for load in found if id(load) not in spared)
 
-    def _leads(self, load: Load, fullest: Floats) -> bool:
-        counts = load.tops > 0
-        return load.was_full or bool((load.tops[counts] >= _LEADS_ALL * fullest[counts]).all())
-
-    def _standing(self) -> Floats:
-        """[ticks] utilisation of the fullest link of those that are told of already."""
-        told = [each for key, each in self._sight.standing.items() if key.startswith(_CROWDED)]
-        rows = [row for each in told for row in each.rows[: _MOST_HOT if _is_group(each) else 1]]
-        if not rows:
-            return np.zeros(self.util.shape[1], np.float32)
-        top: Floats = np.nan_to_num(self.util[rows]).max(axis=0)
-        return top
+    def _standing(self) -> Iterator[Suspect]:
+        """The fullest links of those that are told of already."""
+        told = {
+            row: each
+            for key, each in self._sight.standing.items()
+            if key.startswith(_CROWDED)
+            for row in each.rows[: _MOST_HOT if _is_group(each) else 1]
+        }
+        for group in self._sight.structure.groups if told else ():
+            own = [row for row in group.rows.tolist() if row in told]
+            if own:
+                # A link that is not seen for a while is as full as it was: nobody else is to blame.
+                seen = self.util[own]
+                last = max(_last_level(told[row]) for row in own)
+                tops = np.where(np.isnan(seen).all(axis=0), last, np.nan_to_num(seen).max(axis=0))
+                yield Suspect(tops, group.is_inward, group.hosts, None)
 
     def _candidates(self) -> Iterator[Load]:
-        recent = np.nan_to_num(self.util)
+        recent = np.nan_to_num(self.util[:, -self._t.of_ticks :])
         peak = recent.max(axis=1)
         for group in self._sight.structure.groups:
             if peak[group.rows].max() < self._t.used_util or self._is_calm(group):
@@ -164,8 +181,8 @@ class Loads:
         top: Floats = known.max(axis=0)
         kind, queued, passes_on = self._queue(group)
         if kind:
-            counts: Mask = np.logical_and(queued, top >= t.used_util)
-            if not counts.any():
+            counts = _last(queued & (top >= t.used_util), t.of_ticks)
+            if not counts[-t.of_ticks :].any():
                 return None
             # Pause goes where marks do not: its root gets a second more to show itself.
             more = 1 if kind == "pause" else 0
@@ -177,35 +194,58 @@ class Loads:
                 alike = level >= _ALIKE * np.nanmax(level)
             full = full_ticks >= t.full_ticks + more
             was_full = bool((alike & full).any())
-            always = hot_ticks == counts.sum()
-            hot = alike & ((always & (hot_ticks >= t.hot_ticks + more)) | full)
+            always = (hot_ticks == counts.sum()) & (hot_ticks >= t.hot_ticks + more)
+            # Beside a link that was full, one that was not is only the next.
+            hot = alike & (full if was_full else always)
         else:
-            hot_ticks = (known >= t.hot_util).sum(axis=1)
+            late = np.arange(TICKS) >= TICKS - t.of_ticks
+            hot_ticks = (late & (known >= t.hot_util)).sum(axis=1)
             hot = hot_ticks >= t.hot_ticks
             was_full = True
-            counts = np.asarray(top >= t.hot_util)
+            counts = late & (top >= t.hot_util)
             level = _level(own, alive, counts)
         if not hot.any():
             return None
         streams, is_lone = self._streams(group, level, counts)
-        is_full = bool((_mean(own[alive]) >= t.hot_util).any())
-        tops = np.where(counts, known[hot].max(axis=0), 0)
-        return Load(group, level, hot, hot_ticks, kind, streams, is_lone, is_full, was_full, tops)
+        return Load(
+            group=group,
+            level=level,
+            hot=hot,
+            hot_ticks=hot_ticks,
+            queue=kind,
+            streams=streams,
+            is_lone=is_lone,
+            is_full=bool((_mean(own[alive][:, counts]) >= t.hot_util).any()),
+            was_full=was_full,
+            tops=np.where(counts, known[hot].max(axis=0), 0),
+            slowed=self._slowed(group, counts) if kind == "marks" else None,
+        )
+
+    def _slowed(self, group: Group, counts: Mask) -> Rows:
+        """The NICs behind a group by whose marks its queue was seen, often enough."""
+        hosts = group.hosts
+        if group.is_inward:
+            hosts = hosts[~full_receivers(self._sight).full[hosts]]
+            told = self._sight.marked[hosts]
+        else:
+            told = np.nan_to_num(self._sight.window("cnp")[hosts]) > 1
+        often: Mask = (told & counts).sum(axis=1) >= self._t.hot_ticks
+        return hosts[often]
 
     def _queue(self, group: Group) -> tuple[str, Mask, Mask]:
         """What can tell of a queue in front of the group; in which [ticks] it did; and which
         [members, ticks] are held themselves, so that the queue is further on.
         """
-        sight, ticks = self._sight, self._t.of_ticks
+        sight, late = self._sight, self._t.of_ticks
         hosts = group.hosts
-        no_tick = np.zeros(ticks, np.bool_)
+        no_tick = np.zeros(TICKS, np.bool_)
         nobody = np.zeros((len(group.rows), 1), np.bool_)
         if not len(hosts):
             return "", no_tick, nobody
         column = "ecn" if group.is_inward else "cnp"
         counted = np.isfinite(sight.window(column)[hosts, -1]).any()
         receivers = full_receivers(sight)
-        if not counted or not receivers.marks[-ticks:].any():
+        if not counted or not receivers.marks[-late:].any():
             # ECN may be off, or the queue too short for it.
             paused = sight.window("pause_rx")[hosts, -1], sight.window("stall")[hosts, -1]
             if not counted and not np.isfinite(paused).any():
@@ -213,15 +253,15 @@ class Loads:
             return "pause", *self._held(group)
         if group.is_inward:
             open_ones = hosts[~receivers.full[hosts]]
-            marked: Mask = np.any(sight.marked[open_ones][:, -ticks:], axis=0)
+            marked: Mask = np.any(sight.marked[open_ones], axis=0)
         else:
-            slowed = np.nan_to_num(sight.window("cnp")[hosts][:, -ticks:]) > 1
-            marked = slowed.any(axis=0) & ~receivers.explain[-ticks:]
+            slowed = np.nan_to_num(sight.window("cnp")[hosts]) > 1
+            marked = slowed.any(axis=0) & ~receivers.explain
         return "marks", marked, nobody
 
     def _held(self, group: Group) -> tuple[Mask, Mask]:
         """[ticks]: whether those who fill the group are held; [members, ticks]: whether it is."""
-        sight, ticks = self._sight, self._t.of_ticks
+        sight = self._sight
         peer = sight.structure.peer
         if group.is_inward:
             nodes = sight.structure.node[group.rows]
@@ -231,7 +271,7 @@ class Loads:
             feeders = feeders[feeders != NONE]
         else:
             feeders = group.hosts
-        share = np.nan_to_num(np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -ticks:])
+        share = np.nan_to_num(np.fmax(sight.window("pause_rx"), sight.window("stall")))
         before = share[feeders].max(axis=0, initial=0.0)
         held: Mask = before > self._t.held
         return held, share[group.rows] > 0.5 * before
@@ -242,8 +282,8 @@ class Loads:
             return None, False
         sight = self._sight
         way = "tx_bps" if group.is_inward else "rx_bps"
-        sent = np.nan_to_num(sight.window(way)[group.edges][:, -self._t.of_ticks :][:, counts])
-        total = np.nan_to_num(sight.window("tx_bps")[group.rows][:, -self._t.of_ticks :][:, counts])
+        sent = np.nan_to_num(sight.window(way)[group.edges][:, counts])
+        total = np.nan_to_num(sight.window("tx_bps")[group.rows][:, counts])
         biggest = float(sent.sum(axis=1).max())
         if biggest <= 0:
             return None, False
@@ -276,6 +316,23 @@ def _mean(own: Floats) -> Floats:
     """[ticks] mean over the members, the silent as idle."""
     mean: Floats = np.nan_to_num(own).mean(axis=0)
     return mean
+
+
+def _last_level(condition: Condition) -> float:
+    """Utilisation of its fullest link when it was last told of; 1 where that was not told."""
+    told = (each.value for each in condition.evidence if each.name == LEVEL)
+    return next((value / 100 for value in told if not isinstance(value, str)), 1.0)
+
+
+def _last(counts: Mask, most: int) -> Mask:
+    """The last so many of the ticks that count."""
+    after = np.cumsum(counts[::-1])[::-1]
+    last: Mask = counts & (after <= most)
+    return last
+
+
+def _suspect(load: Load) -> Suspect:
+    return Suspect(load.tops, load.group.is_inward, load.group.hosts, load.slowed)
 
 
 def _is_group(condition: Condition) -> bool:

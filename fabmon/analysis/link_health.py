@@ -17,8 +17,8 @@ from fabmon.analysis.thresholds import LinkHealth as Thresholds
 from fabmon.analysis.words import gbps
 from fabmon.fabric.moment import Floats
 
-_LOOK_BACK = 120
-"""Ticks over which changes of carrier are counted."""
+_LOOK_BACK_S = 120
+"""Seconds over which changes of carrier are counted."""
 
 _PHYSICAL = (
     "phy_rx_crc_errors",
@@ -56,8 +56,8 @@ class LinkHealth:
         self._rates: Floats = np.empty(0, np.float32)
         self._usual: Floats = np.empty(0, np.float32)
         self._up: Floats = np.empty(0, np.float32)
-        self._turns: deque[tuple[int, Rows]] = deque()
-        self._stuck: set[int] = set()
+        self._changes: deque[tuple[int, Rows, Floats]] = deque()
+        self._stuck: set[tuple[int, str]] = set()
         self._filled: dict[int, int] = {}
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
@@ -75,39 +75,40 @@ class LinkHealth:
         yield from self._damaged(sight)
 
     def _flapping(self, sight: Sight) -> Iterator[Condition]:
-        moment = sight.moment
-        changes = moment.window("flaps", range(len(moment.up)), _LOOK_BACK)
-        counts = np.nansum(changes, axis=1) * moment.interval_s
-        counts = np.maximum(counts, self._seen_to_turn(sight))
+        counts = self._changes_of_carrier(sight)
         for row in np.flatnonzero(counts >= self._t.flaps).tolist():
             yield self._condition(
                 sight,
                 row,
                 "flapping_link",
-                f"went up and down {round(float(counts[row]))} times in the last"
-                f" {round(_LOOK_BACK * moment.interval_s / 60)} min",
+                f"changed carrier {round(float(counts[row]))} times in the last"
+                f" {_LOOK_BACK_S // 60} min",
                 (Evidence("changes of carrier", round(float(counts[row])), "times"),),
                 f"{_CABLE} Take the port down until it is mended: every flap costs a reroute.",
                 0.95,
             )
 
-    def _seen_to_turn(self, sight: Sight) -> Floats:
-        """[ports] how often a port was seen to go down or up: InfiniBand counts only what fell, and
-        that rarely.
+    def _changes_of_carrier(self, sight: Sight) -> Floats:
+        """[ports] how often a port went down or up, as it counts or as was seen, the larger:
+        InfiniBand counts only what fell, and that rarely.
         """
         moment = sight.moment
         before = np.full(len(moment.up), np.nan, np.float32)
         before[: len(self._up)] = self._up
         turned = np.isfinite(before) & np.isfinite(moment.up) & (before != moment.up)
-        if turned.any():
-            self._turns.append((moment.seq, np.flatnonzero(turned)))
-        while self._turns and self._turns[0][0] <= moment.seq - _LOOK_BACK:
-            self._turns.popleft()
+        both = np.stack((np.nan_to_num(moment.column("flaps")) * moment.interval_s, turned))
+        rows = np.flatnonzero(both.any(axis=0))
+        if len(rows):
+            self._changes.append((moment.seq, rows, both[:, rows]))
+        oldest = moment.seq - _LOOK_BACK_S / moment.interval_s
+        while self._changes and self._changes[0][0] <= oldest:
+            self._changes.popleft()
         self._up = np.where(np.isnan(moment.up), before, moment.up)
-        counts = np.zeros(len(moment.up), np.float32)
-        for _, rows in self._turns:
-            counts[rows] += 1
-        return counts
+        counts = np.zeros((2, len(moment.up)), np.float32)
+        for _, rows, changes in self._changes:
+            counts[:, rows] += changes
+        larger: Floats = counts.max(axis=0)
+        return larger
 
     def _slower(self, sight: Sight) -> Iterator[Condition]:
         moment = sight.moment
@@ -176,10 +177,13 @@ class LinkHealth:
         What stuck when the port was first heard of has done so for long.
         """
         moment = sight.moment
-        width = moment.values.shape[1]
-        watched = [moment.columns[name] for name in _PHYSICAL if name in moment.columns]
-        stuck = set(moment.stuck[np.isin(moment.stuck % width, watched)].tolist())
-        for row in {cell // width for cell in stuck - self._stuck}:
+        # By name: the table grows wider when a node brings a metric that nobody had.
+        stuck = {
+            (row, name)
+            for name in _PHYSICAL
+            for row in np.flatnonzero(moment.is_stuck(name)).tolist()
+        }
+        for row in {row for row, _ in stuck - self._stuck}:
             if np.isfinite(sight.window("damage", _KNOWN_TICKS)[row, 0]):
                 self._filled[row] = moment.seq
         self._stuck = stuck

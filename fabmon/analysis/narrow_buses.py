@@ -59,7 +59,8 @@ def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
     structure, moment = sight.structure, sight.moment
     port = structure.fabric.ports[row]
     share = float(np.nan_to_num(sight.window("bus")[row, -5:]).max())
-    moved = max(float(moment.column(way)[row]) for way in ("tx_bps", "rx_bps"))
+    moved = float(np.fmax(moment.column("tx_bps")[row], moment.column("rx_bps")[row]))
+    known = np.isfinite(moved)
     carries = float(structure.pcie_bps[row])
     info = port.info
     lanes = f"x{info.get('pcie_width')} at {info.get('pcie_speed_gtps')} GT/s"
@@ -76,10 +77,11 @@ def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
         severity=WARNING,
         subject=port.id,
         rows=(row, *victims),
-        text=f"PCIe of {port.node} {port.label} {' and '.join(parts)}: it moves {gbps(moved)}",
+        text=f"PCIe of {port.node} {port.label} {' and '.join(parts)}"
+        f"{f': it moves {gbps(moved)}' if known else ''}",
         evidence=(
             Evidence("time stalled", round(share * 100, 1), "%"),
-            Evidence("moved", round(moved), "bps"),
+            *([Evidence("moved", round(moved), "bps")] if known else []),
             *([Evidence("PCIe carries", round(carries), "bps")] if np.isfinite(carries) else []),
             Evidence("holds the network", "yes" if graph.holds[row] else "no"),
         ),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.condition import Evidence
+from fabmon.fabric.flows import FlowTable
 from fabmon.fabric.leaves import NONE, Mask, Rows, far_node, leads_up
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK
 from fabmon.fabric.moment import Floats, Moment
@@ -87,7 +88,7 @@ def who(moment: Moment, rows: Sequence[int], way: str = "tx") -> OnLink | None:
     if not ends:
         return None
     table = moment.connections.flows
-    picked, unsure = _picked(moment, ends)
+    picked, unsure = _picked(table, ends)
     names = moment.fabric.ports
     can_send = np.flatnonzero(np.any([each.src for each in ends], axis=0)).tolist()
     senders = frozenset(names[row].node for row in can_send)
@@ -113,13 +114,16 @@ def who(moment: Moment, rows: Sequence[int], way: str = "tx") -> OnLink | None:
 
 
 def effective_flows(moment: Moment, row: int, flows: float) -> tuple[Evidence, ...]:
-    """The effective flows of a group that a port is of, beside the queue pairs that may use it."""
-    ends = _ends(moment, row, "tx")
-    picked = _picked(moment, [ends])[0] if ends is not None else np.empty(0, np.intp)
-    if not len(picked):
+    """The effective flows of a group that a port is of, and of how many queue pairs on it at most,
+    where those are few enough to be joined within a tick.
+    """
+    table = moment.connections.at_hand
+    ends = _ends(moment, row, "tx") if table else None
+    picked = _picked(table, [ends])[0] if table and ends else np.empty(0, np.intp)
+    if not table or not len(picked):
         return (Evidence("effective flows", flows, "flows"),)
     of = f"of {len(picked)} QPs"
-    sports = moment.connections.flows.distinct_sports(picked)
+    sports = table.distinct_sports(picked)
     told = Evidence("distinct UDP source ports", sports, of)
     return (Evidence("effective flows", flows, of), *((told,) if sports else ()))
 
@@ -191,9 +195,8 @@ def _ends(moment: Moment, row: int, way: str) -> _Ends | None:
     return _Ends(src, dst, False, upwards)
 
 
-def _picked(moment: Moment, ends: Sequence[_Ends]) -> tuple[Rows, int]:
+def _picked(table: FlowTable, ends: Sequence[_Ends]) -> tuple[Rows, int]:
     """The flows that may be on one of the links, and how many more have an unknown other end."""
-    table = moment.connections.flows
     on_any = np.zeros(len(table), np.bool_)
     unsure = np.zeros(len(table), np.bool_)
     is_known = table.dst != NONE

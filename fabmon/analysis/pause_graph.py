@@ -54,20 +54,23 @@ class Pauses:
         return found
 
     def loop(self, node: int) -> list[int]:
-        """The rows of a cycle of waiting that a node is in; empty when there is none."""
-        path: list[int] = []
-        seen: set[int] = set()
-
-        def waits_for_itself(at: int) -> bool:
-            seen.add(at)
+        """The rows of the shortest cycle of waiting that a node is in; empty when there is none."""
+        came: dict[int, tuple[int, int]] = {}
+        queue = deque([node])
+        while queue:
+            at = queue.popleft()
             for row in self._by_holder.get(at, ()):
                 further = int(self._node[row])
-                if further == node or (further not in seen and waits_for_itself(further)):
-                    path.append(row)
-                    return True
-            return False
-
-        return path if waits_for_itself(node) else []
+                if further == node:
+                    path = [row]
+                    while at != node:
+                        row_before, at = came[at]
+                        path.append(row_before)
+                    return path
+                if further not in came:
+                    came[further] = row, at
+                    queue.append(further)
+        return []
 
 
 def pauses(sight: Sight) -> Pauses:

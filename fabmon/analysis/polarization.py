@@ -21,7 +21,9 @@ from fabmon.analysis.sight import Sight
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.analysis.words import percent
 
-_CHANCE = 0.0005
+_CHANCE = 0.0001
+_NEVER = 1e-6
+"""No model of chance holds so far out that a smaller one could be told as a number."""
 _FEW_FLOWS = 6
 _FEW_LINKS = 4
 _MOST = 0.97
@@ -73,8 +75,8 @@ def _condition(sight: Sight, load: Load) -> Condition:
         rows=tuple(int(row) for row in order),
         text=(
             f"{flows} flows or more of {node} use {load.used} of {load.links} uplinks"
-            f" ({', '.join(used)}); chance does that once in"
-            f" {round(1 / max(probability, 1e-9)):,} times; the group loses {percent(lost)}"
+            f" ({', '.join(used)}); chance does that {_seldom(probability)};"
+            f" the group loses {percent(lost)}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
@@ -93,3 +95,9 @@ def _condition(sight: Sight, load: Load) -> Condition:
         confidence=round(min(0.98, 1 - probability * 10), 2),
         lost=lost,
     )
+
+
+def _seldom(probability: float) -> str:
+    if probability < _NEVER:
+        return f"less than once in {round(1 / _NEVER):,} times"
+    return f"once in {round(1 / probability):,} times"

@@ -103,12 +103,6 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of_ticks: Ticks
 
 
-class LinkDown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ticks that a port must be down."""
-
-    after_ticks: Ticks
-
-
 class NodeLost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that a node must be lost."""
 
@@ -126,5 +120,4 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uneven_rails: UnevenRails
     straggler: Straggler
     bus: Bus
-    link_down: LinkDown
     node_lost: NodeLost

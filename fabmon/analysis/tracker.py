@@ -10,13 +10,20 @@ from fabmon.analysis.condition import SEVERITIES, Condition
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.thresholds import Findings
 
+_LONGEST_TICK = 3
+"""Intervals that a tick takes at most: a clock that was set, and a machine that slept, let no time
+pass in which a condition could have been seen."""
+
 
 class _Life:
-    def __init__(self, finding: Finding, time_ns: int) -> None:
+    """`seen_ns` and `told_ns` are by the tracker's own clock, `last_ns` by the wall's."""
+
+    def __init__(self, finding: Finding, now_ns: int, time_ns: int) -> None:
         self.finding = finding
-        self.seen_ns = time_ns
+        self.seen_ns = now_ns
+        self.last_ns = time_ns
         self.waited_ns = 0
-        self.told_ns = time_ns
+        self.told_ns = now_ns
         self.told_text = finding.text
 
 
@@ -27,6 +34,7 @@ class Tracker:
         self._close_after_ns = int(thresholds.close_after_s * 1e9)
         self._wait_at_most_ns = int(thresholds.wait_at_most_s * 1e9)
         self._now_ns = 0
+        self._time_ns: int | None = None
         self._update_every_ns = int(thresholds.update_every_s * 1e9)
         self._open: dict[str, _Life] = {}
 
@@ -34,33 +42,36 @@ class Tracker:
         self,
         conditions: Iterable[Condition],
         time_ns: int,
+        interval_s: float,
         explained: Collection[str] = (),
         idle: Collection[str] = (),
     ) -> list[tuple[Change, Finding]]:
         """What opened, moved or closed at this tick, given all that holds at it.
 
+        `time_ns` is the wall clock; of what it moved since the last tick, three intervals count.
         Findings whose key is in `explained` close at once: their root has been found. Those in
         `idle` are given time: a job that computes shows nothing of what slows its traffic.
         """
+        passed_ns = self._passed_ns(time_ns, interval_s)
+        self._now_ns += passed_ns
         for key in idle:
             life = self._open.get(key)
             if life is not None and life.waited_ns < self._wait_at_most_ns:
-                life.waited_ns += time_ns - self._now_ns
-        self._now_ns = time_ns
+                life.waited_ns += passed_ns
         changes: list[tuple[Change, Finding]] = []
         for condition in conditions:
             life = self._open.get(condition.key)
             if life is None:
                 finding = _finding(condition, time_ns)
-                self._open[condition.key] = _Life(finding, time_ns)
+                self._open[condition.key] = _Life(finding, self._now_ns, time_ns)
                 changes.append((Change.OPEN, finding))
                 continue
-            life.seen_ns, life.waited_ns = time_ns, 0
+            life.seen_ns, life.last_ns, life.waited_ns = self._now_ns, time_ns, 0
             life.finding = _finding(condition, life.finding.since_ns)
-            if self._has_moved(life, time_ns):
-                life.told_ns, life.told_text = time_ns, life.finding.text
+            if self._has_moved(life):
+                life.told_ns, life.told_text = self._now_ns, life.finding.text
                 changes.append((Change.UPDATE, life.finding))
-        changes += self._close(time_ns, explained)
+        changes += self._close(explained)
         return changes
 
     def open(self) -> tuple[Finding, ...]:
@@ -68,26 +79,31 @@ class Tracker:
         findings = [life.finding for life in self._open.values()]
         return tuple(sorted(findings, key=_order))
 
-    def _has_moved(self, life: _Life, time_ns: int) -> bool:
-        due = time_ns - life.told_ns >= self._update_every_ns
+    def _passed_ns(self, time_ns: int, interval_s: float) -> int:
+        before_ns, self._time_ns = self._time_ns, time_ns
+        if before_ns is None:
+            return 0
+        return min(max(time_ns - before_ns, 0), int(_LONGEST_TICK * interval_s * 1e9))
+
+    def _has_moved(self, life: _Life) -> bool:
+        due = self._now_ns - life.told_ns >= self._update_every_ns
         return due and life.finding.text != life.told_text
 
-    @staticmethod
-    def _missed_ns(life: _Life, time_ns: int) -> int:
-        return time_ns - life.seen_ns - life.waited_ns
+    def _missed_ns(self, life: _Life) -> int:
+        return self._now_ns - life.seen_ns - life.waited_ns
 
-    def _close(self, time_ns: int, explained: Collection[str]) -> list[tuple[Change, Finding]]:
+    def _close(self, explained: Collection[str]) -> list[tuple[Change, Finding]]:
         gone = [
             key
             for key, life in self._open.items()
             if key in explained
-            or (life.seen_ns != time_ns and self._missed_ns(life, time_ns) >= self._close_after_ns)
+            or (life.seen_ns != self._now_ns and self._missed_ns(life) >= self._close_after_ns)
         ]
         closed = []
         for key in gone:
             life = self._open.pop(key)
             closed.append(
-                (Change.CLOSE, msgspec.structs.replace(life.finding, until_ns=life.seen_ns))
+                (Change.CLOSE, msgspec.structs.replace(life.finding, until_ns=life.last_ns))
             )
         return closed
 

@@ -42,8 +42,11 @@ class UnevenRails:
                 continue
             low = level < self._t.low * float(level.max())
             found[tuple(sight.structure.rail[rows[low]].tolist())].append((rows, level))
+        subjects = {low_rails: _subject(low_rails) for low_rails in found}
         for low_rails, hosts in found.items():
-            yield self._condition(sight, low_rails, hosts)
+            subject = _standing_subject(sight, hosts, set(subjects.values())) or subjects[low_rails]
+            subjects[low_rails] = subject
+            yield self._condition(sight, subject, low_rails, hosts)
 
     def _suspects(self, sight: Sight, util: Floats) -> Iterator[Rows]:
         """The rails of hosts that may be uneven: all known now, and not alike of late."""
@@ -79,7 +82,11 @@ class UnevenRails:
         return level if steady and not beside else None
 
     def _condition(
-        self, sight: Sight, low_rails: tuple[int, ...], hosts: list[tuple[Rows, Floats]]
+        self,
+        sight: Sight,
+        subject: str,
+        low_rails: tuple[int, ...],
+        hosts: list[tuple[Rows, Floats]],
     ) -> Condition:
         structure = sight.structure
         lost = float(np.mean([1 - level.mean() / level.max() for _, level in hosts]))
@@ -97,7 +104,7 @@ class UnevenRails:
         return Condition(
             cause="uneven_rails",
             severity=WARNING,
-            subject=f"{names[0]} {rails}" if len(names) == 1 else f"rails {rails}",
+            subject=subject,
             rows=(*low, *busy),
             text=(
                 f"{who} {verb} at {percent(float(np.mean(few)))} of line rate on {rails} and at"
@@ -119,6 +126,23 @@ class UnevenRails:
             # The senders of an incast send it on one rail.
             unless=("incast",) if len(busy) == len(hosts) else (),
         )
+
+
+def _subject(low_rails: tuple[int, ...]) -> str:
+    """`rails r2, r3`, however many hosts leave them out: hosts are heard one after the other."""
+    return f"rails {', '.join(f'r{rail}' for rail in low_rails)}"
+
+
+def _standing_subject(sight: Sight, hosts: list[tuple[Rows, Floats]], taken: set[str]) -> str:
+    """What it was called when it opened, as long as it is about some of the same hosts and nothing
+    else is called that now.
+    """
+    mine = {int(row) for rows, _ in hosts for row in rows}
+    for key, standing in sight.standing.items():
+        is_free = key.startswith("uneven_rails:") and standing.subject not in taken
+        if is_free and mine & set(standing.rows):
+            return standing.subject
+    return ""
 
 
 def _sent(sight: Sight, rows: Rows) -> Floats:

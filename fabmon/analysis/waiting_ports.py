@@ -10,12 +10,13 @@ from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.pause_graph import pauses
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE
-from fabmon.analysis.words import percent
+from fabmon.analysis.words import counted, percent
 from fabmon.fabric.model import SWITCH
 
 _STUCK = 0.9
 _STORM = 0.5
 _HOT = 0.8
+_NOT_NAMED = "unwatched switches"
 _HOSTS = ("host_pcie_limit", "oversubscription")
 
 
@@ -26,11 +27,12 @@ def waiting_ports(sight: Sight) -> Iterator[Condition]:
         return
     yield from _deadlocks(sight)
     yield from _storming_switches(sight)
-    by_node: dict[int, list[int]] = {}
+    by_neighbour: dict[str, list[int]] = {}
     for row in graph.orphans.tolist():
-        by_node.setdefault(int(sight.structure.node[row]), []).append(row)
-    for rows in by_node.values():
-        yield _victim(sight, rows)
+        cable = sight.structure.fabric.ports[row].cable
+        by_neighbour.setdefault(cable.node if cable else "", []).append(row)
+    for neighbour, rows in by_neighbour.items():
+        yield _victim(sight, neighbour, rows)
 
 
 def _deadlocks(sight: Sight) -> Iterator[Condition]:
@@ -98,24 +100,27 @@ def _storming_switches(sight: Sight) -> Iterator[Condition]:
         )
 
 
-def _victim(sight: Sight, rows: list[int]) -> Condition:
-    """Ports of one node that an unwatched neighbour holds."""
+def _victim(sight: Sight, neighbour: str, rows: list[int]) -> Condition:
+    """Ports that one unwatched neighbour holds, or, where nobody tells of it, some of these."""
     graph, structure = pauses(sight), sight.structure
     worst = max(rows, key=lambda row: float(graph.share[row]))
     share = float(graph.share[worst])
-    port = structure.fabric.ports[worst]
+    nodes = len(set(structure.node[rows].tolist()))
+    are = "is" if len(rows) == 1 else "are"
     return Condition(
         cause="pause_victim",
         severity=WARNING,
-        subject=port.node,
+        subject=neighbour or _NOT_NAMED,
         rows=(worst, *(row for row in rows if row != worst)),
         text=(
-            f"{port.node} is told to wait {percent(share)} of the time on"
-            f" {structure.labels(np.array(rows))}: its neighbour is congested"
+            f"{counted(len(rows), 'port')} of {counted(nodes, 'node')}"
+            f" ({structure.labels(np.array(rows), 3)}) {are} told to wait, up to {percent(share)}"
+            f" of the time: {neighbour or 'what they are cabled to'} is congested"
         ),
         evidence=(
             Evidence("time held", round(share * 100, 1), "%"),
             Evidence("ports", len(rows), "ports"),
+            Evidence("nodes", nodes, "nodes"),
         ),
         advice="Watch the switch too (role=switch in the hosts file): the root is behind it.",
         confidence=0.6,

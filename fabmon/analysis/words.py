@@ -14,3 +14,8 @@ def percent(share: float | np.floating) -> str:
 def gbps(bps: float) -> str:
     """`188 Gb/s`, or `750 Mb/s` below one."""
     return f"{bps / 1e9:.3g} Gb/s" if bps >= 1e9 else f"{bps / 1e6:.3g} Mb/s"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 port`, `2 ports`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -14,6 +14,7 @@ import click
 from fabmon.cli.amounts import moment
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import config_option
+from fabmon.cli.progress import progress
 from fabmon.cli.topology import given, topology_option
 
 if TYPE_CHECKING:
@@ -190,10 +191,13 @@ async def _show(
 def opened(files: Sequence[Path]) -> Timeline:
     """Recordings as one timeline. Raises UsageError."""
     from fabmon.recording.errors import RecordingError
-    from fabmon.recording.timeline import Timeline
+    from fabmon.recording.timeline import Timeline, files_of
 
     try:
-        return Timeline(files)
+        found = files_of(files)
+        size = sum(each.stat().st_size for each in found)
+        with progress("opening", size) as tell:
+            return Timeline(files, tell)
     except RecordingError as error:
         raise UsageError(str(error)) from None
     except OSError as error:

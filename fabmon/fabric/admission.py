@@ -5,6 +5,7 @@ Whatever is refused here costs the node that said it, and nobody else.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import msgspec
@@ -28,8 +29,19 @@ _MOST_PORTS_TOLD = 16_384
 _MOST_VALUES = 65_536
 """As many as the longest line can announce."""
 
+_MOST_SETS = 1024
+"""ECMP sets of one node: what a switch's hardware has. Each is worked through at every change."""
+
+_MOST_NEIGHBOURS = 16_384
+"""Neighbours of one node: as large as a segment's ARP table gets."""
+
 _MOST_UNKNOWN = 256
 """Metrics of a newer probe; they are kept by name, and each costs every port of the fabric."""
+
+_OF_KIND = (
+    ("ecmp", "ECMP sets", _MOST_SETS),
+    ("neighbour", "neighbours", _MOST_NEIGHBOURS),
+)
 
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Speed = Annotated[float, Meta(ge=0, le=1e6)]
@@ -107,6 +119,9 @@ class Admission:
         _bound("values", hello.width(), _MOST_VALUES)
         ports = {(item.node or "", item.port) for item in objects if item.port is not None}
         _bound("ports", len(ports), self._most_ports)
+        for kind, what, most in _OF_KIND:
+            about = Counter(item.node for item in objects if item.kind == kind)
+            _bound(what, max(about.values(), default=0), most)
         ever = self._ports | ports
         _bound("ports, those gone by now included,", len(ever), 2 * self._most_ports)
         names = {name for item in objects for name in item.metrics if name not in CATALOG}

@@ -10,7 +10,7 @@ from typing import Any
 
 from fabmon.fabric import model
 from fabmon.fabric.cables import PortName
-from fabmon.fabric.facts import Facts, gather
+from fabmon.fabric.facts import Facts, Heard
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
@@ -53,14 +53,17 @@ def build(
     version: int,
     management: Sequence[str] = MANAGEMENT_PORTS,
     topology: Topology | None = None,
+    heard: Heard | None = None,
 ) -> Fabric:
     """The fabric as far as the nodes have described it, and as far as `topology` was given.
 
     Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
-    no node. Nodes that others tell of come after those of the hosts file.
+    no node. Nodes that others tell of come after those of the hosts file. `heard` is what an
+    earlier fabric of theirs was built of.
     """
     with _uncollected():
-        return _build(hosts, hellos, rows, version, management, topology or Topology())
+        topology, heard = topology or Topology(), heard or Heard()
+        return _build(hosts, hellos, rows, version, management, topology, heard)
 
 
 @contextmanager
@@ -83,10 +86,11 @@ def _build(
     version: int,
     management: Sequence[str],
     topology: Topology,
+    heard: Heard,
 ) -> Fabric:
     given = {host.name: host for host in hosts}
     hosts = [*hosts, *spoken_for(given, hellos).values()]
-    facts = gather(given, hellos)
+    facts = heard.gather(given, hellos)
     cabled = cabling(hosts, facts, topology)
     rails = Rails(topology)
     nodes = []

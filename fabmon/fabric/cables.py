@@ -10,6 +10,21 @@ PortName = tuple[str, str]
 """(node, port)."""
 
 
+def _settle(
+    contested: Sequence[tuple[PortName, set[PortName]]], seen: dict[PortName, set[PortName]]
+) -> None:
+    """Where several nodes claim the address that a port sees, the one node that sees that port too
+    has it: a copied address costs nobody but its copier."""
+    rejected: list[tuple[PortName, set[PortName]]] = []
+    for end, owners in contested:
+        agreeing = {owner for owner in owners if end in seen.get(owner, _NOBODY)}
+        nodes = {node for node, _ in agreeing}
+        if len(nodes) == 1:
+            rejected.append((end, {owner for owner in owners if owner[0] not in nodes}))
+    for end, others in rejected:
+        seen[end] -= others
+
+
 _NOBODY: frozenset[PortName] = frozenset()
 
 
@@ -19,7 +34,8 @@ def cables(
     """Both directions of every cable that is sure.
 
     `facts` maps a node to its ports' infos and its neighbour entries ({"dev", "mac"}). A MAC may
-    belong to several ports of a switch; then the entries of the other side decide. A cable is sure
+    belong to several ports of a switch, or be claimed by several nodes; then the entries of the
+    other side decide. A cable is sure
     when its two ends name each other, or when just one end names a port that sees nobody. On a
     shared segment, where a port sees several nodes or is seen by them, there is none.
     """
@@ -29,6 +45,7 @@ def cables(
             if info.get("mac"):
                 owners.setdefault(str(info["mac"]).lower(), set()).add((node, name))
     seen: dict[PortName, set[PortName]] = {}
+    contested: list[tuple[PortName, set[PortName]]] = []
     for node, (ports, neighbours) in facts.items():
         by_netdev = {str(info.get("netdev", name)): name for name, info in ports.items()}
         for entry in neighbours:
@@ -39,6 +56,9 @@ def cables(
                 for other in others:
                     if other[0] != node:
                         mine.add(other)
+                if len(others) > 1:
+                    contested.append(((node, local), set(others)))
+    _settle(contested, seen)
     claims: dict[PortName, PortName] = {}
     for end, others in seen.items():
         if len(others) == 1:

@@ -88,20 +88,34 @@ class Facts:
         ]
 
 
-def gather(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, Facts]:
-    """By node, what is said of it; `given` are the nodes that are watched by themselves."""
-    facts: dict[str, Facts] = {name: Facts() for name in hellos}
-    for name, hello in hellos.items():
-        try:
-            said = _said(given[name], given, hello)
-        except Exception:
-            # Hellos are checked on arrival; what slips through costs the node that said it.
-            _LOG.exception("%s: what it tells of its ports cannot be used", name)
-            continue
-        for about, fact in said.items():
-            facts.setdefault(about, Facts()).merge(fact)
-        facts[name].hostname = hello.hostname
-    return facts
+class Heard:
+    """What every node says, worked out once for each of its hellos."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[Hello, dict[str, Facts]]] = {}
+        self._given: dict[str, Host] = {}
+
+    def gather(self, given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, Facts]:
+        """By node, what is said of it; `given` are the nodes that are watched by themselves."""
+        if dict(given) != self._given:
+            self._given, self._said = dict(given), {}
+        facts: dict[str, Facts] = {name: Facts() for name in hellos}
+        said = {}
+        for name, hello in hellos.items():
+            known = self._said.get(name)
+            try:
+                if known is None or known[0] is not hello:
+                    known = hello, _said(given[name], given, hello)
+            except Exception:
+                # Hellos are checked on arrival; what slips through costs the node that said it.
+                _LOG.exception("%s: what it tells of its ports cannot be used", name)
+                continue
+            said[name] = known
+            for about, fact in known[1].items():
+                facts.setdefault(about, Facts()).merge(fact)
+            facts[name].hostname = hello.hostname
+        self._said = said
+        return facts
 
 
 def _said(speaker: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, Facts]:

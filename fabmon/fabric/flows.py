@@ -26,6 +26,8 @@ from fabmon.fabric.sport import is_derived, roce_source_port
 Numbers = NDArray[np.int64]
 
 _ROUNDS = 4
+_AT_ONCE = 16_384
+"""So many queue pairs are joined in about 10 ms."""
 
 
 class LeafPair(NamedTuple):
@@ -73,11 +75,29 @@ class FlowTable:
 
 
 class Connections:
-    """The queue pairs that the nodes told last. They are joined when that is first asked for."""
+    """The queue pairs that the nodes told last. They are joined when that is first asked for.
 
-    def __init__(self, fabric: Fabric, told: Mapping[str, QueuePairs]) -> None:
+    `before` are those that they told until now.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        told: Mapping[str, QueuePairs],
+        before: Connections | None = None,
+    ) -> None:
         self._fabric = fabric
         self._told = dict(told)
+        if before is not None and before._fabric is fabric and "leaves" in before.__dict__:
+            self.leaves = before.leaves
+
+    @property
+    def at_hand(self) -> FlowTable | None:
+        """Who talks to whom, where that can be worked out within a tick; None where that takes too
+        long. It is the same for whoever sees the same ticks, live or replayed.
+        """
+        few = sum(len(each.lqpn) for each in self._told.values()) <= _AT_ONCE
+        return self.flows if few else None
 
     @cached_property
     def flows(self) -> FlowTable:

@@ -6,13 +6,16 @@ decoded, so that nothing after this module can paint an escape sequence.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from collectors import wire
 
 _MAX_TEXT = 400
+_COUNTERS_END = 1 << 64
+
+_Microseconds = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class WireError(Exception):
@@ -147,6 +150,13 @@ class Burst(msgspec.Struct, frozen=True):
     done: bool = False
     error: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for what no counter can hold."""
+        for sample in self.samples:
+            for value in sample:
+                if value is not None and not 0 <= value < _COUNTERS_END:
+                    raise ValueError("a burst's sample with a number beyond 64 bits, or below 0")
+
 
 class TracedPath(msgspec.Struct, frozen=True):
     """The way of one flow. `hops` are from TTL 1 on, each with its answers: who, and after how many
@@ -159,7 +169,7 @@ class TracedPath(msgspec.Struct, frozen=True):
     sport: int
     end: str
     text: str = ""
-    hops: tuple[tuple[tuple[str, int], ...], ...] = ()
+    hops: tuple[tuple[tuple[str, _Microseconds], ...], ...] = ()
 
 
 class Trace(msgspec.Struct, frozen=True):

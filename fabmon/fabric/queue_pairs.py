@@ -76,6 +76,13 @@ class QueuePairs:
     processes: tuple[Process, ...]
     count: int
 
+    def is_like(self, other: QueuePairs) -> bool:
+        """Whether both tell the same."""
+        columns = ("port", "lqpn", "rqpn", "sq_psn", "rq_psn", "process")
+        return (
+            (self.ports, self.processes, self.count) == (other.ports, other.processes, other.count)
+        ) and all(np.array_equal(getattr(self, key), getattr(other, key)) for key in columns)
+
 
 def queue_pairs_of(hello: Hello) -> QueuePairs | None:
     """What a node tells of itself; None when it does not, which is not the same as none.

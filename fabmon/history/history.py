@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
 from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
+from fabmon.fabric.facts import Heard
 from fabmon.fabric.flows import Connections
 from fabmon.fabric.messages import Hello, Notice
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
@@ -112,6 +113,7 @@ class History:
         self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._queue_pairs: dict[str, QueuePairs] = {}
+        self._heard = Heard()
         self._fabric = self._built({}, 0)
         self._connections = Connections(self._fabric, {})
         self._wire_up()
@@ -147,9 +149,10 @@ class History:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         is_other_fabric = bool(tick.hosts)
+        moved = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._told_before.get(node)
-            self._note_queue_pairs(node, hello)
+            moved |= self._note_queue_pairs(node, hello)
             if old is not None and old.hello is hello:
                 self._nodes[node] = old
                 self._notices.pop(node, None)
@@ -172,31 +175,44 @@ class History:
             if node in self._nodes:
                 self._series.accept(self._nodes[node].place, frame, now_s)
         if tick.hellos or is_other_fabric or self._is_new:
-            self._told_by(list(self._nodes), is_other_fabric)
+            self._told_by(list(self._nodes), is_other_fabric, moved)
         self._series.advance(now_s)
         self._bursts.accept(tick.answers, tick.time_ns)
 
-    def _told_by(self, names: list[str], is_other_fabric: bool) -> None:
+    def _told_by(self, names: list[str], is_other_fabric: bool, moved: bool) -> None:
         """The fabric of what these nodes say now; as it was where they say the same."""
+        moved |= self._is_new
         self._is_new = False
         if is_other_fabric or names != self._built_of:
             self._built_of = names
             hellos = {name: node.hello for name, node in self._nodes.items()}
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._wire_up()
-        self._connections = Connections(self._fabric, self._queue_pairs)
+            moved = True
+        if moved:
+            before = self._connections
+            self._connections = Connections(self._fabric, self._queue_pairs, before)
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
-        return build(hosts, hellos, self.rows, version, self._management, self._topology)
+        return build(
+            hosts, hellos, self.rows, version, self._management, self._topology, self._heard
+        )
 
-    def _note_queue_pairs(self, node: str, hello: Hello) -> None:
-        """Keep what a node tells of its connections; nothing is another state than none."""
+    def _note_queue_pairs(self, node: str, hello: Hello) -> bool:
+        """Keep what a node tells of its connections; nothing is another state than none.
+
+        Whether that is something else than before.
+        """
         told = queue_pairs_of(hello)
+        before = self._queue_pairs.get(node)
+        if told is before or (told and before and told.is_like(before)):
+            return False
         if told is None:
             self._queue_pairs.pop(node, None)
         else:
             self._queue_pairs[node] = told
+        return True
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep what is wrong on a node now; a recovery takes its trouble away."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,6 +53,13 @@ class Ticks:
         table = np.cumsum(table, axis=1)
         worst = np.where(table[2] < 0, np.nan, table[2] / WORST_UNIT).astype(np.float32)
         return cls(table[0], table[1], worst)
+
+
+def planes_of_one(seq: int, time_ns: int, worst: float) -> bytes:
+    """What a section of Ticks holds for a single row: the same, where arrays do not pay."""
+    millionths = -1 if math.isnan(worst) else round(worst * WORST_UNIT)
+    row = struct.pack("<3q", seq, time_ns, millionths)
+    return b"".join([row[byte::8] for byte in range(8)])
 
 
 @dataclass(frozen=True, slots=True)

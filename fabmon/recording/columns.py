@@ -36,6 +36,9 @@ _LEVEL = 1
 _ZSTD_SINGLE_SEGMENT = b"\x28\xb5\x2f\xfd\xa0"
 _ZSTD_BLOCK = 1 << 17
 _SAMPLED_ROWS = 24
+_AT_ONCE = 256
+"""Columns that are worked on at a time: what they need of memory is used again and again, where
+that of all would be got from the system, and given back, for every step."""
 _EXACT = 2.0**52
 """Beyond this a double does not hold every integer: such a column predicts nothing."""
 _BIAS = 1022
@@ -62,22 +65,14 @@ def encode(values: Words, hints: Hints) -> list[bytes]:
     if rows == 1 or columns == 0:
         return [pack(values[0])]
     first = pack(byte_planes(values[0]))
-    signed = values.view(np.int64)
-    steps: Ints = signed[1:] - signed[:-1]
-    moving = np.flatnonzero(steps.any(axis=0))
-    wide = np.ascontiguousarray(steps[:, moving].T)
+    moving, steps = _moving(values.view(np.int64))
     table = np.zeros(len(moving), _TABLE)
     table["column"] = moving
-    _choose(wide, moving, hints, table)
-    rest = wide
-    _subtract(rest, table)
-    low = np.bitwise_or.reduce(rest, axis=1)
-    shift = np.frexp((low & -low).view(np.uint64).astype(np.float64))[1] - 1
-    shift[low == 0] = 0
-    rest >>= shift[:, None]
-    coded = ((rest << 1) ^ (rest >> 63)).view(np.uint64)
-    bits = np.frexp(coded.max(axis=1, initial=0).astype(np.float64))[1]
-    table["shift"], table["bits"] = shift, bits
+    _choose(steps, moving, hints, table)
+    # From the last on: a column is predicted by one before it, which must still be as it was.
+    for start in reversed(range(0, len(moving), _AT_ONCE)):
+        _code(steps, table, start, start + _AT_ONCE)
+    coded, bits = steps.view(np.uint64), table["bits"].astype(np.intp)
     order = np.argsort(-bits, kind="stable")
     coded = coded[order]
     there = coded != 0
@@ -92,6 +87,39 @@ def encode(values: Words, hints: Hints) -> list[bytes]:
         if count:
             sections.append(pack(left[: ends[count - 1], plane]))
     return sections
+
+
+def _moving(values: Ints) -> tuple[Places, Ints]:
+    """The columns that move, and their differences [moving, rows - 1]."""
+    rows, columns = values.shape
+    moving = np.empty(columns, np.intp)
+    steps = np.empty((columns, rows - 1), np.int64)
+    count = 0
+    for start in range(0, columns, _AT_ONCE):
+        some = values[:, start : start + _AT_ONCE]
+        which = np.flatnonzero((some[1:] != some[:-1]).any(axis=0))
+        series = np.ascontiguousarray(some[:, which].T)
+        end = count + len(which)
+        moving[count:end] = start + which
+        np.subtract(series[:, 1:], series[:, :-1], out=steps[count:end])
+        count = end
+    return moving[:count], steps[:count]
+
+
+def _code(steps: Ints, table: NDArray[np.void], start: int, stop: int) -> None:
+    """Take the predictions of some columns away, and put what is left into its final form."""
+    _subtract(steps, table, start, stop)
+    rest = steps[start:stop]
+    low = np.bitwise_or.reduce(rest, axis=1)
+    shift = np.frexp((low & -low).view(np.uint64).astype(np.float64))[1] - 1
+    shift[low == 0] = 0
+    rest >>= shift[:, None]
+    sign = rest >> 63
+    rest <<= 1
+    rest ^= sign
+    most = rest.view(np.uint64).max(axis=1, initial=0)
+    table["shift"][start:stop] = shift
+    table["bits"][start:stop] = np.frexp(most.astype(np.float64))[1]
 
 
 class Table:
@@ -173,7 +201,7 @@ def _choose(wide: Ints, moving: Places, hints: Hints, table: NDArray[np.void]) -
     """Fill in the prediction of every column that leaves the fewest bits over."""
     stride = max(1, wide.shape[1] // _SAMPLED_ROWS)
     sample = wide[:, ::stride].astype(np.float64)
-    exact = np.abs(wide).max(axis=1) < _EXACT
+    exact = (wide.max(axis=1) < _EXACT) & (wide.min(axis=1) > -_EXACT)
     best = _bits(sample)
     everywhere = np.flatnonzero((sample != 0).all(axis=1) & exact)
     mean = np.rint(sample[everywhere].mean(axis=1))
@@ -244,11 +272,12 @@ def _guess(steps: Ints, table: NDArray[np.void], at: Places) -> Ints:
     return guess
 
 
-def _subtract(steps: Ints, table: NDArray[np.void]) -> None:
-    """Take the predictions away, in place."""
-    at = np.flatnonzero(table["back"])
+def _subtract(steps: Ints, table: NDArray[np.void], start: int, stop: int) -> None:
+    """Take the predictions of some columns away, in place."""
+    back = table["back"][start:stop]
+    at = start + np.flatnonzero(back)
     guess = _guess(steps, table, at)
-    alone = np.flatnonzero((table["back"] == 0) & (table["add"] != 0))
+    alone = start + np.flatnonzero((back == 0) & (table["add"][start:stop] != 0))
     steps[alone] -= table["add"][alone][:, None]
     steps[at] -= guess
 

@@ -12,7 +12,7 @@ import msgspec
 from fabmon.recording.errors import Damaged
 from fabmon.recording.frames import MAGIC
 from fabmon.recording.index import Entry
-from fabmon.recording.scan import File, Loss, Walk, indexed
+from fabmon.recording.scan import File, Loss, Told, Walk, indexed, nobody
 from fabmon.recording.zstd import ZstdError, decompress
 
 T = TypeVar("T")
@@ -22,10 +22,11 @@ class Contents:
     """One file's frames, in its order. Raises OSError.
 
     `size` is its bytes when it was last looked at. From `settled_to` on all may still change, since
-    the writer puts there what it will write again in its final form.
+    the writer puts there what it will write again in its final form. `told` hears how far it is
+    while the file is opened; where no index lists its frames that may take a while.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, told: Told = nobody) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.file = File(self._fd)
         self.size = self.file.size
@@ -36,7 +37,7 @@ class Contents:
         self._open_losses: list[Loss] = []
         self._bad: set[int] = set()
         try:
-            self._take(*indexed(self.file, self.size))
+            self._take(*indexed(self.file, self.size), told)
         except BaseException:
             self.close()
             raise
@@ -65,7 +66,7 @@ class Contents:
         if size == self.size and not self.provisional:
             return False
         self.size = size
-        self._take([], [(self.settled_to, size)])
+        self._take([], [(self.settled_to, size)], nobody)
         return True
 
     def is_bad(self, entry: Entry) -> bool:
@@ -94,12 +95,12 @@ class Contents:
         """A record; None, and a loss, when it is damaged."""
         return self.decoded(entry, lambda p: msgspec.json.decode(decompress(p), type=kind))
 
-    def _take(self, listed: list[Entry], gaps: list[tuple[int, int]]) -> None:
+    def _take(self, listed: list[Entry], gaps: list[tuple[int, int]], told: Told) -> None:
         """Take in frames that the index lists, and walk where it has none."""
         found = list(listed)
         losses: list[Loss] = []
         for start, stop in gaps:
-            walk = Walk(self.file, start, stop)
+            walk = Walk(self.file, start, stop, told)
             found += walk
             losses += walk.losses
         found.sort(key=lambda entry: entry.at)

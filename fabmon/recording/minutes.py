@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +83,7 @@ class MinuteMaker:
                 columns.pack(",".join(HEAT).encode()),
                 columns.pack(self._line_rate.astype("<f4")),
                 columns.pack(_turned(most)),
-                columns.pack(_turned(short(_mean(mean_10s)))),
+                columns.pack(_turned(short(_mean(list(mean_10s))))),
                 columns.pack(_share(most_10s, unshort(most))),
                 columns.pack(_share(mean_10s, unshort(most))),
             ]
@@ -95,11 +96,11 @@ class MinuteMaker:
         if not self._bin:
             return
         ports = self._bin[-1].shape[1]
-        heat = np.stack([_widened(each, ports) for each in self._bin])
+        heat = [_widened(each, ports) for each in self._bin]
         self._bins = {
             n: (_widened(a, ports), _widened(b, ports)) for n, (a, b) in self._bins.items()
         }
-        self._bins[self._bin_number] = (np.fmax.reduce(heat, axis=0), _mean(heat))
+        self._bins[self._bin_number] = _most(heat), _mean(heat)
         self._bin = []
 
 
@@ -108,13 +109,24 @@ def _widened(heat: Floats, ports: int) -> Floats:
     return np.pad(heat, ((0, 0), (0, new)), constant_values=np.nan) if new else heat
 
 
-def _mean(heat: Floats) -> Floats:
-    """Over the first axis, of what is known; NaN where nothing is."""
-    known = ~np.isnan(heat)
-    count = known.sum(axis=0)
-    total = np.where(known, heat, np.float32(0)).sum(axis=0, dtype=np.float64)
-    mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return mean.astype(np.float32)
+def _most(heat: Sequence[Floats]) -> Floats:
+    """The highest of what is known; NaN where nothing is."""
+    most = heat[0].copy()
+    for each in heat[1:]:
+        np.fmax(most, each, out=most)
+    return most
+
+
+def _mean(heat: Sequence[Floats]) -> Floats:
+    """Of what is known; NaN where nothing is. One after the other, in memory that stays at hand."""
+    total, count = np.zeros(heat[0].shape), np.zeros(heat[0].shape, np.int32)
+    for each in heat:
+        known = each == each  # NaN is not
+        np.add(total, each, out=total, where=known)
+        count += known
+    with np.errstate(invalid="ignore"):
+        mean: Floats = (total / count).astype(np.float32)
+    return mean
 
 
 def decode(payload: bytes, start_ns: int) -> Minute:

@@ -26,7 +26,7 @@ from fabmon.recording.index import Entry
 from fabmon.recording.minutes import Minute
 from fabmon.recording.past import Reads, last_reads
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
-from fabmon.recording.scan import Loss
+from fabmon.recording.scan import Loss, Told, nobody
 from fabmon.recording.spans import Span, arrange
 from fabmon.recording.state import State
 from fabmon.recording.taken import frames_of
@@ -37,12 +37,13 @@ _LATEST = (1 << 63) - 1
 class Recording:
     """One file, as what came out of the feed and what was made of it at the time.
 
+    `told` hears how far it is while the file is opened, in bytes.
     Raises NotARecording, TooNew, or OSError. Times are the recorder's wall clock, in ns, UTC.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, told: Told = nobody) -> None:
         self.path = path
-        self._contents = Contents(path)
+        self._contents = Contents(path, told)
         self._blocks = Blocks(self._contents)
         self._events = Events(self._contents)
         self._widths: dict[int, tuple[Hello, tuple[int, ...]]] = {}

@@ -12,28 +12,36 @@ from fabmon.fabric.tick import Tick
 from fabmon.recording import block as blocks
 from fabmon.recording import columns
 from fabmon.recording.block import Ticks, packed_seats
-from fabmon.recording.columns import Places
+from fabmon.recording.columns import Places, Words
 from fabmon.recording.seats import Filler, Seat, hints
 
 _PART_SAMPLES = 1 << 20
 """A block frame holds about so many samples: a tenth of a second of work at most, and what one
 flipped byte costs."""
 
+_BLOCK_TICKS = 256
+_BLOCK_SAMPLES = 2 << 20
+"""A block ends at either. More samples take longer to seek, fewer ticks more room."""
+
 
 class _Row:
-    __slots__ = ("absent", "seq", "there", "time_ns", "values", "worst")
+    __slots__ = ("absent", "seq", "there", "time_ns", "worst")
 
-    def __init__(self, tick: Tick, worst: float, values: bytearray, blocks_: int) -> None:
+    def __init__(self, tick: Tick, worst: float, blocks_: int) -> None:
         self.seq = tick.seq
         self.time_ns = tick.time_ns
         self.worst = worst
-        self.values = values
         self.there = bytearray(blocks_)
         self.absent: list[int] = []
 
 
 class Rows:
-    """The ticks since the last block."""
+    """The ticks since the last block.
+
+    `_table` [1 + rows and more, columns] holds their values, below those of the tick before them.
+    It is used again for the next block: memory that the system gives and takes costs more than all
+    that is done in it.
+    """
 
     def __init__(self) -> None:
         self._fillers: dict[str, Filler] = {}
@@ -41,16 +49,25 @@ class Rows:
         self._columns = 0
         self._blocks = 0
         self._rows: list[_Row] = []
-        self._last = bytearray()
+        self._table: Words = np.zeros((1, 0), np.uint64)
         self._packed_seats = b""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
-    def samples(self) -> int:
-        """How many values are held."""
-        return len(self._rows) * max(self._columns, 1)
+    def are_full(self) -> bool:
+        """Whether they are enough for a block."""
+        return self._are(1)
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether they are twice as many: no block could be written for long."""
+        return self._are(2)
+
+    def _are(self, times: int) -> bool:
+        samples = len(self._rows) * self._columns
+        return len(self._rows) >= times * _BLOCK_TICKS or samples >= times * _BLOCK_SAMPLES
 
     @property
     def span(self) -> tuple[int, int]:
@@ -67,21 +84,21 @@ class Rows:
         self.seat(dict(tick.hellos))
         before = len(self._rows)
         self._add_row(tick, worst)
-        first = self._rows[before]
+        words = self._words(before)
         counts: dict[str, int] = {}
         for node, frame in tick.frames:
             filler = self._fillers.get(node)
             if filler is None:
                 continue
-            row = first
-            if first.there[filler.block]:
+            count = 0
+            if self._rows[before].there[filler.block]:
                 # Its second frame at this tick, or a later one.
                 count = counts[node] = counts.get(node, 0) + 1
-                if before + count == len(self._rows):
+                if count == len(words):
                     self._add_row(tick, worst)
-                row = self._rows[before + count]
-            filler.fill(row.values, row.there, frame, row.absent)
-        self._last = self._rows[-1].values
+                    words = self._words(before)
+            row = self._rows[before + count]
+            filler.fill(words[count], row.there, frame, row.absent)
         return len(self._rows) - before
 
     def last(self, rows: int) -> list[bytes | bytearray | memoryview]:
@@ -95,9 +112,9 @@ class Rows:
             return [self._part(self._all, self._rows[-rows:])]
         row = self._rows[-1]
         absent = _absent([row], 0, self._columns)
-        pieces = columns.stored(row.values)
+        pieces = columns.stored(self._table[len(self._rows)].data.cast("B"))
         small = (
-            ticks_of([row]).planes(),
+            blocks.planes_of_one(row.seq, row.time_ns, row.worst),
             np.packbits(np.frombuffer(row.there, np.bool_)).tobytes(),
             blocks.absent_bytes(absent, 1),
         )
@@ -120,15 +137,17 @@ class Rows:
 
     def clear(self) -> None:
         """Forget the ticks; nodes keep their seats, and what they had before a new one is gone."""
+        self._table[0] = self._table[len(self._rows)]
         self._rows = []
         if len(self._all) != len(self._fillers):
-            last, self._last = self._last, bytearray()
-            old = list(self._fillers.items())
+            last, old = self._table[0], list(self._fillers.items())
             self._all, self._columns, self._blocks = [], 0, 0
             for node, before in old:
-                self._fillers[node] = after = self._place(node, before.hello)
-                width = 8 * after.seat.columns
-                self._last[8 * after.start :] = last[8 * before.start : 8 * before.start + width]
+                self._fillers[node] = self._place(node, before.hello)
+            self._table = np.zeros((1, self._columns), np.uint64)
+            for node, before in old:
+                width, start = before.seat.columns, self._fillers[node].start
+                self._table[0, start : start + width] = last[before.start : before.start + width]
 
     def _seat(self, node: str, hello: Hello) -> None:
         widths = tuple(info.width() for info in hello.blocks)
@@ -146,10 +165,19 @@ class Rows:
         return filler
 
     def _add_row(self, tick: Tick, worst: float) -> None:
-        last = self._rows[-1].values if self._rows else self._last
-        values = bytearray(last)
-        values.extend(bytes(8 * self._columns - len(last)))
-        self._rows.append(_Row(tick, worst, values, self._blocks))
+        self._rows.append(_Row(tick, worst, self._blocks))
+        number = len(self._rows)
+        if number == len(self._table) or self._columns > self._table.shape[1]:
+            # Of a full block: only what is written to takes memory.
+            full = 2 + min(_BLOCK_TICKS, _BLOCK_SAMPLES // max(self._columns, 1))
+            rows = full if number < full else 2 * number
+            old, self._table = self._table, np.zeros((rows, self._columns), np.uint64)
+            self._table[:number, : old.shape[1]] = old[:number]
+        self._table[number] = self._table[number - 1]
+
+    def _words(self, first: int) -> list[memoryview]:
+        """The values of the rows from one on, to be written."""
+        return [self._table[1 + n].data for n in range(first, len(self._rows))]
 
     def _part(self, some: list[Filler], rows: list[_Row]) -> bytes:
         """The payload of a block of some seats, which lie side by side, over some rows."""
@@ -158,12 +186,11 @@ class Rows:
         start = some[0].block if some else 0
         stop = first + sum(seat.columns for seat in seats)
         end = start + sum(seat.blocks for seat in seats)
-        values = np.zeros((len(rows), stop - first), np.uint64)
+        end_row = 1 + len(self._rows)
+        values = self._table[end_row - len(rows) : end_row, first:stop]
         there = np.zeros((len(rows), end - start), np.bool_)
         for number, row in enumerate(rows):
             # A row from before a node came is shorter than one from after.
-            part = np.frombuffer(row.values, np.uint64)[first:stop]
-            values[number, : len(part)] = part
             blocks_ = np.frombuffer(row.there, np.bool_)[start:end]
             there[number, : len(blocks_)] = blocks_
         if not there[0].all():
@@ -183,6 +210,8 @@ def ticks_of(rows: Sequence[_Row]) -> Ticks:
 
 def _absent(rows: Sequence[_Row], first: int, stop: int) -> Places:
     """Pairs of row and column, counted from `first`."""
+    if not any(row.absent for row in rows):
+        return np.empty((0, 2), np.intp)
     pairs = [
         (number, column - first)
         for number, row in enumerate(rows)

@@ -6,7 +6,7 @@ Whatever is no frame is passed over to the next one that is, and told as a loss.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fabmon.recording import index
@@ -15,6 +15,14 @@ from fabmon.recording.frames import HEADER_BYTES, MAGIC, Header, Kind, header, s
 from fabmon.recording.index import Entry
 
 _CHUNK = 1 << 20
+
+
+Told = Callable[[float], None]
+"""Is told how far a file has been read, in bytes."""
+
+
+def nobody(_: float) -> None:
+    """For what need not be told."""
 
 
 class Loss(NamedTuple):
@@ -51,9 +59,10 @@ class File:
             raise Damaged(f"byte {entry.at}: a frame ({entry.header.kind}) that is damaged")
         return data
 
-    def next_frame(self, at: int, stop: int) -> int:
+    def next_frame(self, at: int, stop: int, told: Told) -> int:
         """Where the next sound header is, from a place on; `stop` when there is none."""
         while at < stop:
+            told(at)
             data = self.read(at, _CHUNK + HEADER_BYTES)
             found = data.find(MAGIC)
             while found >= 0:
@@ -83,14 +92,16 @@ class File:
 class Walk:
     """Goes from header to header; `losses` are what lay between, `at` is where it stands."""
 
-    def __init__(self, file: File, at: int, stop: int) -> None:
+    def __init__(self, file: File, at: int, stop: int, told: Told) -> None:
         self.at = at
         self.losses: list[Loss] = []
         self._file = file
         self._stop = stop
+        self._told = told
 
     def __iter__(self) -> Iterator[Entry]:
         while self.at < self._stop:
+            self._told(self.at)
             found = self._file.header(self.at)
             if found is None:
                 self._pass_over("no frame begins here")
@@ -105,7 +116,7 @@ class Walk:
 
     def _pass_over(self, text: str) -> None:
         start = self.at
-        self.at = self._file.next_frame(start + 1, self._stop)
+        self.at = self._file.next_frame(start + 1, self._stop, self._told)
         self.losses.append(Loss(start, self.at, text))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+from array import array
 from collections.abc import Sequence
 
 import msgspec
@@ -45,60 +45,51 @@ class Filler:
         self.seat = seat
         self.start = start
         self.block = block
-        self._at = start * 8
-        self._head = struct.Struct(f"{HEAD}{_U64}")
-        self._places: list[tuple[int, struct.Struct]] = []
-        at = (start + HEAD) * 8
-        for width in seat.widths:
-            self._places.append((at, struct.Struct(f"{width}{_U64}")))
-            at += width * 8
-        self._whole = struct.Struct(f"{seat.columns}{_U64}")
+        self._stop = start + seat.columns
         self._all_there = b"\1" * seat.blocks
 
-    def fill(self, row: bytearray, there: bytearray, frame: Frame, absent: list[int]) -> bool:
+    def fill(self, row: memoryview, there: bytearray, frame: Frame, absent: list[int]) -> bool:
         """Write values over what the row held, and which blocks are there; whether the frame fits.
 
-        `absent` gets the column of every value that is null, or no number of 64 bits (downstream
-        takes them alike); the row keeps what it held there, which costs the least.
+        `row` is of words of 64 bits. `absent` gets the column of every value that is null, or no
+        number of 64 bits (downstream takes them alike); the row keeps what it held there, which
+        costs the least.
         """
         blocks = frame.blocks
-        if len(blocks) == 1 and blocks[0] is not None:
-            # The most of all frames, and half of what recording costs.
-            try:
-                self._whole.pack_into(
-                    row, self._at, frame.seq, frame.mono_ns, frame.wall_ns, *blocks[0]
-                )
-            except struct.error:
-                pass
-            else:
-                there[self.block : self.block + 2] = self._all_there
-                return True
-        if not self._fits(frame):
-            return False
-        self._fill_parts(row, there, frame, absent)
+        try:
+            if tuple(map(len, blocks)) != self.seat.widths:  # type: ignore[arg-type]
+                return False
+            # The fastest way from lists of int to words; still the most of what a tick costs.
+            words = array(WORD, (frame.seq, frame.mono_ns, frame.wall_ns))
+            for block in blocks:
+                words.fromlist(block)  # type: ignore[arg-type]
+        except (TypeError, OverflowError):
+            return self._fill_parts(row, there, frame, absent)
+        row[self.start : self._stop] = words
+        there[self.block : self.block + len(self._all_there)] = self._all_there
         return True
 
     def _fill_parts(
-        self, row: bytearray, there: bytearray, frame: Frame, absent: list[int]
-    ) -> None:
-        number = self.block
-        self._head.pack_into(
-            row, self._at, frame.seq & _MASK, frame.mono_ns & _MASK, frame.wall_ns & _MASK
-        )
-        there[number] = 1
-        for block, (at, packer) in zip(frame.blocks, self._places, strict=True):
-            number += 1
-            if block is None:
-                continue
-            there[number] = 1
-            try:
-                packer.pack_into(row, at, *block)
-            except struct.error:
-                held = packer.unpack_from(row, at)
-                gaps = [place for place, value in enumerate(block) if not _is_u64(value)]
-                whole = [h if not _is_u64(v) else v for v, h in zip(block, held, strict=True)]
-                packer.pack_into(row, at, *whole)
-                absent += [at // 8 + place for place in gaps]
+        self, row: memoryview, there: bytearray, frame: Frame, absent: list[int]
+    ) -> bool:
+        """The same of a frame that lacks blocks or values."""
+        if not self._fits(frame):
+            return False
+        head = (frame.seq & _MASK, frame.mono_ns & _MASK, frame.wall_ns & _MASK)
+        start = self.start + HEAD
+        row[self.start : start] = array(WORD, head)
+        there[self.block] = 1
+        for number, block in enumerate(frame.blocks):
+            stop = start + self.seat.widths[number]
+            if block is not None:
+                there[self.block + 1 + number] = 1
+                for column, value in enumerate(block, start):
+                    if value is not None and 0 <= value <= _MASK:
+                        row[column] = value
+                    else:
+                        absent.append(column)
+            start = stop
+        return True
 
     def _fits(self, frame: Frame) -> bool:
         """Whether the frame is one of this layout."""
@@ -137,9 +128,5 @@ def hints(fillers: Sequence[Filler]) -> Hints:
 
 
 _MASK = (1 << 64) - 1
-_U64 = "L" if struct.calcsize("L") == 8 else "Q"
+WORD = "L" if array("L").itemsize == 8 else "Q"
 """CPython turns an int into an unsigned long twice as fast as into an unsigned long long."""
-
-
-def _is_u64(value: int | None) -> bool:
-    return value is not None and 0 <= value <= _MASK

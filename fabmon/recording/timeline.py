@@ -17,7 +17,7 @@ from fabmon.recording.errors import NotARecording, RecordingError
 from fabmon.recording.minutes import Minute
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
-from fabmon.recording.scan import Loss
+from fabmon.recording.scan import Loss, Told, nobody
 
 SUFFIX = ".fabrec"
 _LATEST = (1 << 63) - 1
@@ -28,12 +28,15 @@ class Timeline:
     by their time, so that what was not recorded is a gap.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises RecordingError or OSError; a directory stands for the recordings in it."""
+    def __init__(self, paths: Sequence[Path], told: Told = nobody) -> None:
+        """Raises RecordingError or OSError; a directory stands for the recordings in it.
+
+        `told` hears how far they are while they are opened, in bytes of all of them.
+        """
         self._paths = paths
         self.files: list[Recording] = []
         try:
-            self._open(_files(paths))
+            self._open(files_of(paths), told)
         except BaseException:
             self.close()
             raise
@@ -43,16 +46,18 @@ class Timeline:
         for each in self.files:
             each.close()
 
-    def _open(self, paths: Sequence[Path]) -> None:
+    def _open(self, paths: Sequence[Path], told: Told) -> None:
         """Open those that are not, close those that are gone, and put all in their order."""
         known = {each.path: each for each in self.files}
         for path, each in known.items():
             if path not in paths:
                 each.close()
         self.files = [each for path, each in known.items() if path in paths]
+        before = 0
         for path in paths:
             if path not in known:
-                self.files.append(Recording(path))
+                self.files.append(Recording(path, _after(before, told)))
+                before += self.files[-1].size
         self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
         self._single = len(self.files) == 1 and len(self.files[0].sessions) == 1
 
@@ -106,7 +111,7 @@ class Timeline:
             return has_grown
         before = [each.path for each in self.files]
         with suppress(RecordingError, OSError):  # Not yet begun, or just removed: the next time.
-            self._open(_files(self._paths))
+            self._open(files_of(self._paths), nobody)
         return has_grown or before != [each.path for each in self.files]
 
     def ticks(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Tick]:
@@ -184,7 +189,13 @@ def _stream(
         yield tick.time_ns, number, session, tick
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
+def _after(before: int, told: Told) -> Told:
+    """Tells of what comes behind so many bytes."""
+    return lambda done: told(before + done)
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The recordings, and those in directories. Raises NotARecording where one has none."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():

@@ -25,10 +25,6 @@ from fabmon.recording.state import State
 from fabmon.recording.store import Piece, Store
 from fabmon.recording.zstd import compress
 
-_BLOCK_TICKS = 256
-_BLOCK_SAMPLES = 2 << 20
-"""A block ends at either. More samples take longer to seek, fewer ticks more room."""
-
 _STATE_EVERY_NS = 600_000_000_000
 
 
@@ -116,8 +112,7 @@ class Writer:
         rows = self._rows.add(tick, worst)
         self._worst = float(np.fmax(self._worst, worst))
         self._tick = (tick.seq, tick.time_ns)
-        full = len(self._rows) >= _BLOCK_TICKS or self._rows.samples >= _BLOCK_SAMPLES
-        if full:
+        if self._rows.are_full:
             self.settle()
             return
         for piece in pieces:
@@ -150,7 +145,7 @@ class Writer:
         try:
             self._store.settle([*self._settled, *blocks, *state])
         except OSError:
-            if self._rows.samples < 2 * _BLOCK_SAMPLES and len(self._rows) < 2 * _BLOCK_TICKS:
+            if not self._rows.are_too_many:
                 raise
             self._lost += len(self._rows)
             self._forget()

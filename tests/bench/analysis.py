@@ -1,54 +1,109 @@
-"""CPU of judging one tick: 1,024 hosts of 8 rails below 64 leaves, healthy and with trouble."""
+"""CPU of judging one tick of 1,024 hosts of 8 rails: healthy and with trouble.
+
+`64 of 64`: 64 switches of 64 ports are watched, 12,288 ports in all. `all`: more ports than such
+switches have, 128 hosts a leaf, and eight to one above.
+"""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
+import msgspec
+
 from fabmon.analysis.analyst import Analyst
 from fabmon.cli.config import load
+from fabmon.fabric.messages import Hello
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
 from fabmon.history.history import History
 from tests.bench.measure import tell
 
 TICKS, FROM = 40, 15
+SIZES = {
+    "64 of 64": (
+        Topology(kind="rail", hosts=1024, rails=8, hosts_per_leaf=32, spines=32),
+        [f"leaf{number}" for number in range(1, 65)],
+    ),
+    "all": (
+        Topology(kind="rail", hosts=1024, rails=8, hosts_per_leaf=128, oversubscription=8.0),
+        [],
+    ),
+}
+"""Topologies, and the switches that are watched; all where none is named."""
+TROUBLE = (
+    Fault(kind="slow_receiver", at=10.0),
+    Fault(kind="error_burst", at=10.0),
+    Fault(kind="incast", at=12.0, flows=16),
+)
 
 
-def scenario(*faults: Fault) -> Scenario:
-    """More ports than 64 switches of 64 have: 128 hosts a leaf, and eight to one above."""
-    return Scenario(
-        topology=Topology(
-            kind="rail", hosts=1024, rails=8, hosts_per_leaf=128, oversubscription=8.0
-        ),
-        job=(Job(demand=0.6 if faults else 0.1, payload_gb=80.0, placement="packed"),),
-        fault=faults,
+HELLOS = "collision, a hello every 10 ticks"
+
+
+def scenarios(topology: Topology) -> dict[str, Scenario]:
+    """By what goes on in it."""
+    calm = Job(demand=0.1, payload_gb=80.0, placement="packed")
+    busy = msgspec.structs.replace(calm, demand=0.6)
+    spread = msgspec.structs.replace(busy, placement="scattered")
+    collision = Fault(kind="collision", at=2.0, where="leaf1/up3")
+    return {
+        "healthy": Scenario(topology=topology, job=(calm,)),
+        "trouble": Scenario(topology=topology, job=(busy,), fault=TROUBLE),
+        HELLOS: Scenario(topology=topology, job=(spread,), fault=(collision,)),
+    }
+
+
+def watched(hosts: list[Host], switches: list[str]) -> list[Host]:
+    """Those of the nodes that are watched."""
+    return [each for each in hosts if each.role != "switch" or each.name in switches]
+
+
+def of(tick: Tick, names: set[str]) -> Tick:
+    """What a tick tells of these nodes."""
+    return msgspec.structs.replace(
+        tick,
+        hellos=tuple(each for each in tick.hellos if each[0] in names),
+        frames=tuple(each for each in tick.frames if each[0] in names),
+        statuses=tuple(each for each in tick.statuses if each.node in names),
+        notices=tuple(each for each in tick.notices if each[0] in names),
     )
 
 
 def main() -> None:
     """Medians over ticks, once every window is full."""
-    cases = {
-        "healthy": scenario(),
-        "trouble": scenario(
-            Fault(kind="slow_receiver", at=10.0),
-            Fault(kind="error_burst", at=10.0),
-            Fault(kind="incast", at=12.0, flows=16),
-        ),
-    }
-    for name, each in cases.items():
-        feed = DemoFeed(each)
-        history = History(feed.hosts)
-        analyst = Analyst(load(Path("/dev/null")).thresholds)
-        taken, ports = [], 0
-        for tick in range(TICKS):
-            moment = history.accept(feed.step())
-            begin = time.process_time()
-            scene = analyst.accept(moment)
-            if tick >= FROM:
-                taken.append(time.process_time() - begin)
-            ports = len(moment.up)
-        tell("analysis_tick", {"case": name, "ports": ports, "open": len(scene.findings)}, taken)
+    for size, (topology, switches) in SIZES.items():
+        for case, scenario in scenarios(topology).items():
+            feed = DemoFeed(scenario)
+            hosts = watched(feed.hosts, switches) if switches else feed.hosts
+            names = {each.name for each in hosts}
+            history = History(hosts)
+            analyst = Analyst(load(Path("/dev/null")).thresholds)
+            taken, at_hello, ports, found = [], [], 0, 0
+            hello: tuple[str, Hello] | None = None
+            for number in range(TICKS):
+                tick = of(feed.step(), names)
+                hello = hello or tick.hellos[5]
+                is_hello = case == HELLOS and number >= FROM and number % 10 == 0
+                if is_hello:
+                    node, said = hello
+                    said = msgspec.structs.replace(said, kernel=f"6.1.{number}")
+                    tick = msgspec.structs.replace(tick, hellos=((node, said),))
+                begin = time.process_time()
+                moment = history.accept(tick)
+                if is_hello:
+                    at_hello.append(time.process_time() - begin)
+                begin = time.process_time()
+                scene = analyst.accept(moment)
+                if number >= FROM:
+                    taken.append(time.process_time() - begin)
+                ports, found = len(moment.up), len(scene.findings)
+            figures = {"switches": size, "case": case, "ports": ports, "open": found}
+            tell("analysis_tick", figures, taken)
+            if at_hello:
+                tell("history_hello", figures, at_hello)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Every scenario: a topology, traffic, faults, what is visible, and exactly what is told.
 
 `[expect]` says for how many `seconds` it runs and which causes open, each once a root; the golden
-beside it has the whole text, evidence and advice of every finding, as it opens.
+beside it has the whole text, evidence and advice of every finding, as it opens. Where all faults
+end it runs on until every finding must have closed.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import msgspec
 import pytest
 
 from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.condition import CAUSES, Cause
 from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.sight import TICKS
 from fabmon.cli.config import load
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
@@ -23,6 +27,10 @@ from tests.goldens import check_golden
 
 HERE = Path(__file__).parent
 SCENARIOS = sorted(HERE.glob("*.toml"))
+THRESHOLDS = load(Path("/dev/null")).thresholds
+LOOKS_BACK_S: dict[Cause, int] = {"straggler": 40}
+"""How long a condition lasts after its fault, where it is more than the last ten ticks. A cable
+that flaps is believed for two minutes more, a counter that sticks for as long as it does."""
 
 
 class Expected(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,19 +46,38 @@ def read(path: Path) -> tuple[Scenario, Expected]:
     return msgspec.convert(table, Scenario), expected
 
 
-def opened(scenario: Scenario, seconds: int) -> list[tuple[int, Finding, tuple[str, ...]]]:
-    """When each finding opened, and the ports that it lights."""
+Told = tuple[int, Finding, tuple[str, ...]]
+"""When a finding opened, and the ports that it lights."""
+
+
+def played(scenario: Scenario, seconds: int) -> tuple[list[Told], dict[str, int]]:
+    """What opened, and when each key was closed."""
     feed = DemoFeed(scenario)
     history = History(feed.hosts)
-    analyst = Analyst(load(Path("/dev/null")).thresholds)
-    told = []
+    analyst = Analyst(THRESHOLDS)
+    told, closed = [], {}
     for second in range(seconds):
         scene = analyst.accept(history.accept(feed.step()))
         ports = scene.moment.fabric.ports
         for change, finding in scene.changes:
             if change is Change.OPEN:
                 told.append((second, finding, tuple(ports[row].id for row in finding.rows)))
-    return told
+            elif change is Change.CLOSE:
+                closed[finding.key] = second
+    return told, closed
+
+
+def must_close_by(scenario: Scenario) -> dict[Cause, float]:
+    """The second by which findings of each cause are closed; nothing where a fault stays."""
+    ends = [fault.at + (fault.duration or math.inf) for fault in scenario.fault]
+    if not ends or not math.isfinite(max(ends)):
+        return {}
+    waits = THRESHOLDS.findings.close_after_s + THRESHOLDS.findings.wait_at_most_s
+    return {
+        cause: max(ends) + waits + LOOKS_BACK_S.get(cause, TICKS)
+        for cause in CAUSES
+        if cause not in ("flapping_link", "saturated_counter")
+    }
 
 
 def as_golden(second: int, finding: Finding, ports: tuple[str, ...]) -> dict[str, Any]:
@@ -66,11 +93,16 @@ def as_golden(second: int, finding: Finding, ports: tuple[str, ...]) -> dict[str
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
     scenario, expected = read(path)
-    told = opened(scenario, expected.seconds)
+    by = must_close_by(scenario)
+    last = max([by[cause] for cause in expected.findings if cause in by], default=0)
+    told, closed = played(scenario, max(expected.seconds, math.ceil(last) + 1))
     causes = tuple(dict.fromkeys(finding.cause for _, finding, _ in told))
     assert sorted(causes) == sorted(expected.findings), [each.text for _, each, _ in told]
     keys = [finding.key for _, finding, _ in told]
     assert len(keys) == len(set(keys)), "a finding opens once"
+    for _, finding, _ in told:
+        if finding.cause in by:
+            assert closed.get(finding.key, math.inf) <= by[finding.cause], finding.key
     text = msgspec.json.format(msgspec.json.encode([as_golden(*each) for each in told]), indent=2)
     check_golden(HERE / "goldens" / f"{path.stem}.json", text.decode() + "\n")
 

@@ -11,7 +11,7 @@ from tests.score.play import Said, play
 from tests.score.table import report
 
 
-@pytest.mark.parametrize("seed", [2, 3, 5, 7])
+@pytest.mark.parametrize("seed", [2, 3, 5, 7, 3103])
 def test_a_drawn_fabric_is_judged_right(seed: int) -> None:
     result = score(play(draw.scenario(seed), draw.SECONDS))
     assert [said.text for said in result.wrong] == []

@@ -91,6 +91,17 @@ def test_a_node_has_so_many_ports_at_most_and_more_when_it_tells_of_others() -> 
     admission("+ib_fabric").admit(ports(16_384))
 
 
+def test_a_node_has_so_many_ecmp_sets_and_neighbours_at_most() -> None:
+    sets = [ecmp(f"eth{n}", "eth0") for n in range(1025)]
+    admission().admit(hello(*sets[1:]))
+    with pytest.raises(WireError, match="hello: 1025 ECMP sets of one node, 1024 at most"):
+        admission().admit(hello(*sets))
+    seen = [neighbour("eth0", f"m{n}") for n in range(16_385)]
+    admission().admit(hello(*seen[1:]))
+    with pytest.raises(WireError, match="hello: 16385 neighbours of one node, 16384 at most"):
+        admission().admit(hello(*seen))
+
+
 def test_ports_that_come_and_go_do_not_add_up_without_end() -> None:
     node = admission()
     for _ in range(5):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,24 @@ def test_random_hashing_is_as_uneven_as_the_table_says(
     chances = [occupied_at_most(used, flows, links) for used in range(links + 1)]
     expected = links - sum(1 - each for each in chances[:-1])
     assert expected / links == pytest.approx(idle, abs=0.01)
+
+
+@pytest.mark.parametrize("links", [2, 8, 32, 64])
+def test_what_chance_does_to_many_flows_is_known_at_once(links: int) -> None:
+    """A tick of a large fabric asks for many numbers of flows, and has 20 ms for all it does."""
+    sizes = range(4096 - 20, 4096)
+    begin = time.process_time()
+    found = [peak_to_average_p95(flows, links) for flows in sizes]
+    assert (time.process_time() - begin) / len(sizes) < 0.01
+    assert all(1 < each < 1.5 for each in found)
+
+
+def test_few_flows_on_many_links_are_counted_one_by_one() -> None:
+    assert peak_to_average_p95(1, 8) == 8.0
+    assert peak_to_average_p95(2, 2) == 2.0
+    # Of 2 flows, 1 in 512 meets the other; of 30, more than 1 in 20 pairs do.
+    assert peak_to_average_p95(2, 512) == 256.0
+    assert peak_to_average_p95(30, 512) == pytest.approx(2 * 512 / 30)
 
 
 def test_the_number_of_flows_is_found_again() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
@@ -16,7 +17,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
 from tests.goldens import check_golden
-from tests.making import START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
+from tests.making import SECOND_NS, START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
 
 GOLDENS = Path(__file__).parent / "goldens"
 RATE = 100e6
@@ -165,6 +166,17 @@ def test_a_finding_opens_once_and_closes_once_through_the_jobs_pauses() -> None:
     assert closed.until_ns > closed.since_ns
 
 
+def test_a_line_rate_that_is_wrong_makes_no_negative_loss_and_is_told() -> None:
+    house = House()
+    house.seconds(4)
+    house.uplinks(0.98, 3.0, 3.0, 0.0)
+    house.seconds(8)
+    told = [each for _, _, each in house.changes if each.cause == "ecmp_collision"]
+    assert told
+    assert all(0 <= each.lost <= 1 for each in told)
+    assert all("the speed that is given for it is wrong" in each.text for each in told)
+
+
 def test_a_dead_member_is_not_an_idle_one() -> None:
     house = House(uplinks=2)
     house.seconds(3)
@@ -231,3 +243,17 @@ def test_the_costliest_finding_comes_first() -> None:
     house.fabric.down.add("leaf1/down1")
     scene = house.seconds(2)
     assert [finding.cause for finding in scene.findings] == ["link_down", "ecmp_collision"]
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_a_clock_that_is_set_neither_closes_a_finding_nor_keeps_it(step_s: int) -> None:
+    house = House()
+    house.uplinks(0.98, 0.1, 0.2, 0.1)
+    house.seconds(8)
+    house.uplinks(0.1, 0.1, 0.1, 0.1)
+    house.seconds(10)
+    house.fabric.clock_off_ns = step_s * SECOND_NS
+    scene = house.seconds(1)
+    assert [finding.subject for finding in scene.findings] == ["leaf1/up1"]
+    house.seconds(20)
+    assert [change for _, change, _ in house.changes] == [Change.OPEN, Change.CLOSE]

@@ -125,6 +125,38 @@ def test_nothing_is_joined_again_while_nothing_changes() -> None:
     assert history.accept(tick(1)).connections is before.connections
 
 
+def test_a_hello_that_leaves_queue_pairs_alike_keeps_them_joined() -> None:
+    before, alike, moved = moments(
+        Wires().end("gpu001/eth0", 1, 2),
+        Wires().end("gpu001/eth0", 1, 2),
+        Wires().end("gpu001/eth0", 1, 3),
+    )
+    assert alike.connections is before.connections
+    assert moved.connections is not before.connections
+
+
+def test_many_queue_pairs_are_not_joined_by_who_has_just_a_tick() -> None:
+    history = History([Host(name="gpu001")])
+    nics = ("eth0", "eth1")
+
+    def heard(second: int, count: int) -> Connections:
+        wires = Wires()
+        for nic in nics:
+            for number in range(count):
+                wires.end(f"gpu001/{nic}", number, number + 1)
+        said = hello(
+            *(port(nic, nic) for nic in nics), *(wires.told(f"gpu001/{nic}") for nic in nics)
+        )
+        return history.accept(tick(second, hellos={"gpu001": said})).connections
+
+    many = heard(0, 3000)
+    assert [many.at_hand] == [None], "nobody has looked"
+    joined = many.flows
+    assert [many.at_hand, heard(1, 3001).at_hand] == [joined, joined], "what was joined last"
+    few = heard(2, 2)
+    assert few.at_hand is few.flows
+
+
 def test_only_another_cable_is_another_fabric() -> None:
     history = History([Host(name="gpu001"), Host(name="leaf1", role="switch")])
     wires = Wires().end("gpu001/eth0", 1, 2)

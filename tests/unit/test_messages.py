@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.messages import Frame, Hello, Notice, WireError, check, clean, decode
+from fabmon.fabric.messages import (
+    Burst,
+    Frame,
+    Hello,
+    Notice,
+    Trace,
+    WireError,
+    check,
+    clean,
+    decode,
+)
 from tests.making import frame, hello, port
 
 VALUES = st.lists(st.one_of(st.none(), st.integers(0, 2**64 - 1)), max_size=20)
@@ -82,6 +92,24 @@ def test_another_major_version_is_refused_with_what_to_do() -> None:
     other = line.replace(b'"wire":1', b'"wire":2')
     with pytest.raises(WireError, match="wire 2, this console 1: install the same fabmon"):
         decode(other)
+
+
+@pytest.mark.parametrize("number", [-1, 2**64, 10**400])
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("burst", '{"id": 1, "samples": [[5, 1, 2], [NUMBER, 3, 4]]}'),
+        ("burst", '{"id": 1, "samples": [[5, 1, NUMBER]]}'),
+        ("trace", '{"id": 1, "path": {"sport": 1, "end": "far", "hops": [[["a", NUMBER]]]}}'),
+    ],
+)
+def test_an_answer_with_a_number_that_nothing_counts_to_is_refused(
+    kind: str, body: str, number: int
+) -> None:
+    with pytest.raises(WireError, match="not a line of the wire: "):
+        decode(f'["{kind}", {body.replace("NUMBER", str(number))}]'.encode())
+    whole = decode(f'["{kind}", {body.replace("NUMBER", str(2**53))}]'.encode())
+    assert isinstance(whole, Burst | Trace)
 
 
 def test_keys_of_a_newer_probe_are_ignored() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import pytest
@@ -248,9 +250,18 @@ def test_ends_that_cannot_be_are_told_with_what_there_is(
 
 @pytest.mark.parametrize(
     ("links", "chance", "flows"),
-    [(4, 0.9, 13), (4, 0.99, 21), (8, 0.9, 33), (8, 0.99, 51), (16, 0.99, 115), (1, 0.99, 1)],
+    [
+        *((4, 0.9, 13), (4, 0.99, 21), (8, 0.9, 33), (8, 0.99, 51), (16, 0.9, 79), (16, 0.99, 115)),
+        *((32, 0.9, 181), (32, 0.99, 255), (64, 0.9, 408), (64, 0.99, 557), (1, 0.99, 1)),
+    ],
 )
 def test_flows_to_see_all_links_are_those_of_the_coupon_collector(
     links: int, chance: float, flows: int
 ) -> None:
-    assert flows_to_see_all(links, chance) == flows
+    assert flows_to_see_all(links, chance) == pytest.approx(flows, abs=1)
+
+
+def test_flows_to_see_all_of_a_thousand_links_are_told_at_once() -> None:
+    begin = time.process_time()
+    assert flows_to_see_all(1024, 0.99) == pytest.approx(1024 * math.log(1024 / 0.01), rel=0.01)
+    assert time.process_time() - begin < 0.1

@@ -41,6 +41,8 @@ class _Job:
     is_sure: bool
     changes: Changes
     rhythm: Rhythm | None = None
+    is_over: bool = False
+    """Whether its hosts are no group any more; its rhythm is kept for a while."""
     seen_ns: int = 0
     looked_seq: int = -_LOOK_EVERY
 
@@ -67,6 +69,7 @@ class Conductor:
         elif job is not None and moment.seq - job.looked_seq >= _LOOK_EVERY:
             job.looked_seq = moment.seq
             news = self._look(job, moment)
+        self._jobs = self._without_replaced()
         rhythms = [job.rhythm for job in self._jobs if job.rhythm is not None]
         rhythms.sort(key=lambda rhythm: (-len(rhythm.hosts), rhythm.hosts))
         beats = Beats(
@@ -97,10 +100,23 @@ class Conductor:
                 job = _Job(names, group.is_sure, Changes(interval_s))
             else:
                 left.remove(job)
-            job.hosts, job.is_sure = names, group.is_sure
+            job.hosts, job.is_sure, job.is_over = names, group.is_sure, False
             jobs.append(job)
         # What does not move any more keeps its rhythm until ten steps are missed.
+        for job in left:
+            job.is_over = True
         self._jobs = jobs + [job for job in left if job.rhythm is not None]
+
+    def _without_replaced(self) -> list[_Job]:
+        """The jobs, but for those that are over and most of whose hosts beat in others now."""
+        beating: frozenset[str] = frozenset().union(
+            *(job.hosts for job in self._jobs if job.rhythm is not None and not job.is_over)
+        )
+        return [
+            job
+            for job in self._jobs
+            if not job.is_over or 2 * len(job.hosts & beating) <= len(job.hosts)
+        ]
 
     def _look(self, job: _Job, moment: Moment) -> list[str]:
         """Measure one job anew."""

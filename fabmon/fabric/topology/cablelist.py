@@ -6,6 +6,7 @@ Ports may be left empty; ranges as in TOML are folded out.
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 
 from fabmon.fabric.hostline import Bad
 from fabmon.fabric.topology import ends
@@ -19,9 +20,8 @@ def parse(text: str, filename: str) -> Topology:
     """The cables of a CSV. Raises TopologyError with every line that cannot be used."""
     cables: list[Given] = []
     problems: list[Problem] = []
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
     first = True
-    for row in rows:
+    for number, row in _rows(text, problems):
         cells = [cell.strip() for cell in row]
         if not any(cells) or cells[0].startswith("#"):
             continue
@@ -30,15 +30,26 @@ def parse(text: str, filename: str) -> Topology:
             continue
         try:
             for one, other in _cables(cells):
-                cables.append(Given(one, other, CONFIG, f"{filename}:{rows.line_num}"))
+                cables.append(Given(one, other, CONFIG, f"{filename}:{number}"))
         except Bad as bad:
-            problems.append(Problem(rows.line_num, bad.text, bad.fix))
+            problems.append(Problem(number, bad.text, bad.fix))
     problems += twice(cables)
     if not cables and not problems:
         problems = [Problem(1, "no cables", "write node,port,node,port on each line")]
     if problems:
         raise TopologyError(filename, problems)
     return Topology(cables=tuple(cables))
+
+
+def _rows(text: str, problems: list[Problem]) -> Iterator[tuple[int, list[str]]]:
+    """Lines' numbers and cells, up to the first that is no CSV, which is a problem."""
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        fix = "write node,port,node,port; a quote that is not closed runs on"
+        problems.append(Problem(rows.line_num, f"not CSV: {error}", fix))
 
 
 def _is_heading(cells: list[str]) -> bool:

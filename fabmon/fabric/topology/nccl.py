@@ -9,10 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from fabmon.fabric.hostline import Bad
 from fabmon.fabric.topology.given import Nearness, Problem, Topology, TopologyError
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _NIC_CLASSES = ("0x0200", "0x0207", "0x0280")
+_MOST_DIGITS = 6
+_DEEPEST = 64
+"""Bridges above a device; PCIe has 256 buses, machines have five levels."""
 
 
 class _Device(NamedTuple):
@@ -35,7 +39,10 @@ def parse(text: str, filename: str) -> Topology:
         raise TopologyError(filename, [Problem(1, what, "set NCCL_TOPO_DUMP_FILE to make one")])
     gpus: list[_Device] = []
     nics: list[_Device] = []
-    _walk(root, (), gpus, nics)
+    try:
+        _walk(root, (), gpus, nics)
+    except Bad as bad:
+        raise TopologyError(filename, [Problem(0, bad.text, bad.fix)]) from None
     if not nics:
         what = "no NIC in it"
         raise TopologyError(filename, [Problem(0, what, "set NCCL_TOPO_DUMP_FILE to make one")])
@@ -56,18 +63,27 @@ def _walk(
     gpus: list[_Device],
     nics: list[_Device],
 ) -> None:
+    if len(above) > _DEEPEST:
+        raise Bad(1, f"elements more than {_DEEPEST} deep", "dump it anew")
     for child in element:
         kind = child.get("class", "")[:6]
         device = _Device(_pci(child.get("busid", "")), above, ())
         if child.tag == "pci" and (kind in _GPU_CLASSES or child.find("gpu") is not None):
             gpus.append(device)
         elif child.tag == "pci" and (kind in _NIC_CLASSES or child.find("nic") is not None):
-            nets = tuple(
-                (int(net.get("dev", "0")), net.get("name", "")) for net in child.iter("net")
-            )
+            nets = tuple((_number(net), net.get("name", "")) for net in child.iter("net"))
             nics.append(device._replace(nets=nets))
         elif child.tag in ("cpu", "pci", "system"):
             _walk(child, (*above, id(child)), gpus, nics)
+
+
+def _number(net: ElementTree.Element) -> int:
+    """The place of a NIC in NCCL's order."""
+    dev, name = net.get("dev", "0"), net.get("name", "")
+    if not (dev.isascii() and dev.isdigit() and len(dev) <= _MOST_DIGITS):
+        what = f'<net name="{name}"> has dev="{dev[:40]}"'
+        raise Bad(1, what, "write its number in NCCL's order, from 0")
+    return int(dev)
 
 
 def _between(gpu: _Device, nic: _Device) -> str:

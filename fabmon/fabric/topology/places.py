@@ -17,14 +17,15 @@ class Places:
     """The watched nodes and their ports.
 
     A node is known by its name, its hostname, and either without the domain; a port by its name,
-    interface, RDMA device or alias, in any case, and by an address that no other port has.
+    interface, RDMA device or alias, in any case, and by an address that no other port has, of
+    that node where one is named.
     """
 
     def __init__(self, facts: Mapping[str, Facts]) -> None:
         self._facts = facts
         self._nodes = _nodes(facts)
         self._ports: dict[str, dict[str, str]] = {}
-        self._ids: dict[str, PortName | None] | None = None
+        self._ids: dict[str, list[PortName]] | None = None
 
     def node(self, said: str) -> str:
         """The name of a node here; its name in small letters without domain if it is not watched.
@@ -59,22 +60,21 @@ class Places:
                 if name is not None:
                     return node, name
         for each in end.ids:
-            known = self._by_id().get(_id(each))
-            if known is not None and (node in ("", known[0]) or node not in self._facts):
-                return known
+            # Who is named decides between those that claim an address; without a name it says
+            # nothing when several do.
+            owners = self._by_id().get(_id(each), [])
+            meant = [own for own in owners if own[0] == node] if node in self._facts else owners
+            if len(meant) == 1:
+                return meant[0]
         return None
 
-    def _by_id(self) -> dict[str, PortName | None]:
+    def _by_id(self) -> dict[str, list[PortName]]:
         if self._ids is None:
             self._ids = {}
             for node, fact in self._facts.items():
                 for name, info in fact.ports.items():
-                    for key in _IDS:
-                        if info.get(key):
-                            own = (node, name)
-                            each = _id(str(info[key]))
-                            # An address that several ports share says nothing.
-                            self._ids[each] = own if self._ids.get(each, own) == own else None
+                    for each in {_id(str(info[key])) for key in _IDS if info.get(key)}:
+                        self._ids.setdefault(each, []).append((node, name))
         return self._ids
 
 

@@ -68,16 +68,21 @@ def parse(text: str, filename: str) -> Topology:
 def _lines(text: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, str]]]:
     """Each line's keys in small letters, with its number; a line may go on after a backslash."""
     pending, start = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         start = start or number
         pending += line.partition("#")[0]
-        if pending.rstrip().endswith("\\"):
+        if pending.rstrip().endswith("\\") and number < len(lines):
             pending = pending.rstrip()[:-1] + " "
             continue
         pairs = {key.lower(): value for key, value in _PAIR.findall(pending)}
         unknown = [key for key in pairs if key not in _KEYS]
-        if unknown or (pending.strip() and not pairs):
-            what = f"{unknown[0] if unknown else pending.strip()[:40]!r} is no key of topology.conf"
+        left = " ".join(_PAIR.sub(" ", pending).split())
+        if left == "\\":
+            what = "the last line ends in a backslash, and nothing follows it"
+            problems.append(Problem(start, what, "remove it, or add what is missing"))
+        elif unknown or left:
+            what = f"{(unknown or [left])[0][:40]!r} is no key of topology.conf"
             problems.append(Problem(start, what, "see topology.conf(5)"))
         elif pairs:
             yield start, pairs

@@ -37,6 +37,9 @@ def parse(text: str, filename: str) -> Topology:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TopologyError(filename, [Problem(0, f"not TOML: {error}", "mend it")]) from None
+    except RecursionError:
+        problem = Problem(0, "brackets nested too deep", "cables are a list of texts")
+        raise TopologyError(filename, [problem]) from None
     try:
         table = msgspec.convert(found.get("topology", found), Table)
     except msgspec.ValidationError as error:
@@ -83,13 +86,18 @@ def twice(cables: Iterable[Given]) -> list[Problem]:
         for end, other in ((cable.one, cable.other), (cable.other, cable.one)):
             if not end.port:
                 continue
-            before, far = first.setdefault((end.node, end.port), (cable, other))
-            if before is not cable and far != other:
+            before, far = first.setdefault(_key(end), (cable, other))
+            if before is not cable and _key(far) != _key(other):
                 line = int(cable.by.rpartition(":")[2] or 0)
                 place = before.by.rpartition(":")[2]
                 what = f"{end.node}/{end.port} is cabled on line {place} already"
                 problems.append(Problem(line, what, "a port has one cable: remove one of them"))
     return problems
+
+
+def _key(end: End) -> tuple[str, str]:
+    """The same for one port, in whatever case it is written."""
+    return end.node.lower(), end.port.lower()
 
 
 def _cables(

@@ -22,6 +22,7 @@ from fabmon.recording.reader import Recording
 from fabmon.recording.records import FORMAT, Note, SessionRecord
 from fabmon.recording.resume import resume
 from fabmon.recording.store import Store
+from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
 from fabmon.recording.zstd import compress
 from tests.making import SECOND_NS, START_NS, LeafSpine
@@ -69,6 +70,18 @@ def test_a_reader_follows_a_file_that_grows(tmp_path: Path) -> None:
     assert recording.is_closed
     assert list(recording.ticks()) == ticks
     recording.close()
+
+
+def test_opening_what_has_no_index_tells_how_far_it_is(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.fabrec", quiet_ticks(60), close=False)
+    size = (tmp_path / "a.fabrec").stat().st_size
+    told: list[float] = []
+    Timeline([tmp_path], told.append).close()
+    assert told == sorted(told)
+    assert told[0] == 0
+    assert len(told) > 120
+    assert 1.9 * size < told[-1] < 2 * size
 
 
 WRITE_FOR_EVER = """

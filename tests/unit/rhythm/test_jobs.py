@@ -20,10 +20,14 @@ from fabmon.analysis.rhythm.arithmetic import (
     bound,
     expected,
 )
+from fabmon.analysis.rhythm.conductor import Conductor
+from fabmon.analysis.rhythm.rhythm import Beats
 from fabmon.analysis.rhythm.together import together
 from fabmon.feeds.demo.scenario import parse
+from fabmon.history.history import History
 from fabmon.report.jsonl import JsonLines
 from tests.goldens import check_golden
+from tests.making import LeafSpine
 from tests.unit.rhythm.playing import JOBS, Play
 from tests.unit.rhythm.waves import Wave
 
@@ -80,6 +84,25 @@ def test_a_job_that_stops_is_told_after_ten_steps() -> None:
     said = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
     assert said == ["no step any more, was 3.5 s: gpu005 +3"]
     assert len(scenes[-1].beats.rhythms) == 2
+
+
+def test_jobs_that_become_one_are_no_longer_shown_beside_it() -> None:
+    fabric = LeafSpine(uplinks=2, hosts=9)
+    history, conductor = History(fabric.hosts), Conductor()
+
+    def seconds(count: int, steps_s: tuple[int, int, int]) -> Beats:
+        for _ in range(count):
+            for number, server in enumerate(fabric.servers):
+                step_s = steps_s[number // 3]
+                sends = fabric.seq % step_s < step_s / 2
+                fabric.sent[f"{server}/eth0"] = 60e6 * sends
+            beats, _ = conductor.accept(history.accept(fabric.step()))
+        return beats
+
+    before = seconds(120, (8, 11, 14))
+    assert [rhythm.hosts[0] for rhythm in before.rhythms] == ["gpu001", "gpu004", "gpu007"]
+    (after,) = seconds(150, (10, 10, 10)).rhythms
+    assert after.hosts == tuple(fabric.servers)
 
 
 def test_rhythms_as_jsonl() -> None:

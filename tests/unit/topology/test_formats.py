@@ -169,6 +169,43 @@ def test_everything_that_is_wrong_is_said_with_its_line() -> None:
     check_golden(GOLDENS / "bad_files.txt", "\n\n".join(told) + "\n")
 
 
+GARBAGE = [
+    ("a.csv", f'leaf1,swp1,gpu1,"{"x" * 140_000}"\n', "a.csv:1: not CSV: field larger than"),
+    (
+        "n.xml",
+        '<system><pci class="0x020000"><nic><net dev="x" name="mlx5_0"/></nic></pci></system>',
+        'n.xml: <net name="mlx5_0"> has dev="x": write its number',
+    ),
+    (
+        "n.xml",
+        "<system>" + "<pci>" * 3000 + "</pci>" * 3000 + "</system>",
+        "n.xml: elements more than 64 deep: dump it anew",
+    ),
+    ("t.toml", "x = " + "[" * 5000 + "]" * 5000, "t.toml: brackets nested too deep: "),
+    (
+        "s.conf",
+        "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 rubbish here Nodes=n2\n",
+        "s.conf:2: 'rubbish here' is no key of topology.conf: ",
+    ),
+    (
+        "s.conf",
+        "SwitchName=leaf1 Nodes=gpu[1-4] \\\n",
+        "s.conf:1: the last line ends in a backslash, and nothing follows it: remove it",
+    ),
+    (
+        "d.toml",
+        'cables = [\n"leaf1/swp1 gpu1/eth0",\n"gpu2/eth0 LEAF1/SWP1",\n]',
+        "d.toml:3: LEAF1/SWP1 is cabled on line 2 already: a port has one cable",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "said"), GARBAGE)
+def test_garbage_is_refused_with_its_place_and_what_to_do(name: str, text: str, said: str) -> None:
+    with pytest.raises(TopologyError, match=f"^{re.escape(said)}"):
+        parse(text, name)
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"a,b,c,d\n\xe9\n"])
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.csv").write_bytes(data)

@@ -36,6 +36,24 @@ def test_lldp_alone_tells_the_cables_with_no_mac_known() -> None:
     assert fabric.contradictions == ()
 
 
+def test_a_node_that_copies_addresses_takes_no_cable_from_others() -> None:
+    def plant() -> Plant:
+        made = Plant()
+        for one, other in leaf_spine():
+            made.sees(one, other)
+        made.hears("leaf1/swp50", "spine1/swp1", mac="spine1/swp1")
+        made.said["leaf1"]["lldp"][-1].info["peer_port"] = "Ethernet1"
+        return made
+
+    honest = cabled(plant().fabric())
+    assert honest["leaf1/swp50"].startswith("spine1/swp1 (LLDP")
+    assert honest["gpu1/mlx5_0"] == "leaf1/swp0 (neighbour MAC)"
+    lied_to = plant()
+    for number, copied in enumerate(("leaf1/swp0", "leaf1/swp50", "leaf1/swp51", "spine1/swp1")):
+        lied_to.port(f"evil/e{number}", mac=copied)
+    assert cabled(lied_to.fabric()) == honest
+
+
 def test_every_source_that_says_the_same_is_kept() -> None:
     plant = Plant(leaf_spine())
     plant.sees("leaf1/swp50", "spine1/swp1")

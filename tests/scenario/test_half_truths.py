@@ -1,0 +1,122 @@
+"""Nodes that leave counters out, fall silent and come back: no detector stumbles over them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from fabmon.analysis.analyst import Analyst, detectors
+from fabmon.analysis.condition import Condition
+from fabmon.analysis.finding import Change
+from fabmon.analysis.holding_hosts import holding_hosts
+from fabmon.analysis.link_down import links_down
+from fabmon.analysis.one_root import one_root
+from fabmon.analysis.sight import Sight
+from fabmon.analysis.structure import structure
+from fabmon.cli.config import load
+from fabmon.fabric.messages import Frame
+from fabmon.fabric.tick import Tick
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.history.history import History
+from tests.scenario.test_scenarios import HERE, SCENARIOS, read
+
+THRESHOLDS = load(Path("/dev/null")).thresholds
+SECONDS = 30
+
+
+class Liar:
+    """Spoils a feed: counters that are never there, values that are missing, silent nodes."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._never = self._random.choice((0.0, 0.1, 0.4))
+        self._silent: dict[str, int] = {}
+        self._seed = seed
+
+    def __call__(self, tick: Tick) -> Tick:
+        frames = [(n, self._spoilt(n, f)) for n, f in tick.frames if not self._is_silent(n)]
+        return msgspec.structs.replace(tick, frames=tuple(frames))
+
+    def _is_silent(self, node: str) -> bool:
+        left = self._silent.get(node, 0)
+        if not left and self._random.random() < 0.03:
+            left = self._random.randrange(1, 8)
+        self._silent[node] = max(0, left - 1)
+        return left > 0
+
+    def _spoilt(self, node: str, frame: Frame) -> Frame:
+        blocks = [
+            None
+            if block is None
+            else [block[0], *(self._or_none(node, *each) for each in enumerate(block[1:]))]
+            for block in frame.blocks
+        ]
+        return msgspec.structs.replace(frame, blocks=blocks)
+
+    def _or_none(self, node: str, place: int, value: int | float | None) -> int | float | None:
+        never = random.Random(f"{self._seed} {node} {place}").random() < self._never
+        return None if never or self._random.random() < 0.02 else value
+
+
+@pytest.mark.parametrize("path", SCENARIOS[::5], ids=lambda path: path.stem)
+def test_no_detector_raises_or_tells_what_is_not_a_number(path: Path) -> None:
+    scenario, _ = read(path)
+    feed = DemoFeed(scenario)
+    history, lie = History(feed.hosts), Liar(SCENARIOS.index(path))
+    judges = detectors(THRESHOLDS)
+    standing: dict[str, Condition] = {}
+    for _ in range(SECONDS):
+        moment = history.accept(lie(feed.step()))
+        sight = Sight(moment, structure(moment.fabric), standing)
+        told = [condition for detect in judges for condition in detect(sight)]
+        kept, _ = one_root(told, standing.values(), sight.structure)
+        standing = {each.key: each for each in kept}
+        for each in told:
+            assert 0 <= each.lost <= 1, each
+            assert 0 <= each.confidence <= 1, each
+            assert " nan" not in each.text, each.text
+            numbers = [e.value for e in each.evidence if isinstance(e.value, float)]
+            assert np.isfinite(numbers).all(), each.evidence
+
+
+@pytest.mark.parametrize("name", ["slow_receiver", "pause_storm", "pcie_limit"])
+def test_a_host_that_falls_silent_while_a_finding_is_about_it_is_told_of(name: str) -> None:
+    scenario, _ = read(HERE / f"{name}.toml")
+    feed = DemoFeed(scenario)
+    history = History(feed.hosts)
+    told = []
+    for second in range(SECONDS):
+        tick = feed.step()
+        if second > 20:
+            heard = tuple(each for each in tick.frames if each[0] != "gpu005")
+            tick = msgspec.structs.replace(tick, frames=heard)
+        moment = history.accept(tick)
+        sight = Sight(moment, structure(moment.fabric))
+        told += [each for detect in detectors(THRESHOLDS) for each in detect(sight)]
+    assert told
+
+
+def test_a_detector_that_fails_is_logged_once_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(sight: Sight) -> Iterator[Condition]:
+        raise ZeroDivisionError(sight.moment.seq)
+
+    scenario, expected = read(HERE / "slow_receiver.toml")
+    feed = DemoFeed(scenario)
+    history = History(feed.hosts)
+    analyst = Analyst(THRESHOLDS, judged_by=[links_down, broken, holding_hosts])
+    opened = []
+    for _ in range(expected.seconds):
+        for change, finding in analyst.accept(history.accept(feed.step())).changes:
+            if change is Change.OPEN:
+                opened.append(finding.cause)
+    assert opened == ["slow_receiver"]
+    (record,) = caplog.records
+    assert record.getMessage() == "broken failed and is left out of this second"
+    assert record.exc_info is not None

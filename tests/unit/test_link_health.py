@@ -1,0 +1,98 @@
+"""Links that are sick, told by their counters of errors and of changes of carrier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.finding import Finding
+from fabmon.cli.config import load
+from fabmon.fabric.messages import Hello, MetricInfo
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import Tick
+from fabmon.history.history import History
+from tests.making import SECOND_NS, START_NS, frame, hello, port, tick, up
+
+FULL = 0xFFFF
+
+
+def told_of(ticks: list[Tick], interval_s: float = 1.0) -> list[Finding]:
+    """Every finding that opens on the nodes a and b."""
+    history = History([Host(name="a"), Host(name="b")], interval_s)
+    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    changes = [analyst.accept(history.accept(each)).changes for each in ticks]
+    return [finding for each in changes for change, finding in each if change == "open"]
+
+
+def with_a_new_metric() -> Hello:
+    """What a node says that is newer than this console: a metric which nobody else has."""
+    said = hello(port("eth0", metrics=("netdev_up",)))
+    (block,) = said.blocks
+    (item,) = block.objects
+    item = msgspec.structs.replace(item, metrics=("netdev_up", "made_up_yesterday"))
+    metrics = {**said.metrics, "made_up_yesterday": MetricInfo("", "wrap64")}
+    block = msgspec.structs.replace(block, objects=(item,))
+    return msgspec.structs.replace(said, blocks=(block,), metrics=metrics)
+
+
+def symbol_errors(*counts: int) -> list[Tick]:
+    """Second by second what a port of node a has counted; b, which is newer, comes last."""
+    metrics = ("ib_symbol_errors", "netdev_rx_errors")
+    said = hello(*(port(name, metrics=metrics) for name in ("i0", "i1")))
+    ticks = [
+        tick(
+            seq,
+            {"a": frame(seq, 0, 0, count, 0)},
+            {} if seq else {"a": said},
+            () if seq else up("a"),
+        )
+        for seq, count in enumerate(counts)
+    ]
+    seq = len(counts)
+    told = {"a": frame(seq, 0, 0, counts[-1], 0), "b": frame(seq, 1, 7)}
+    return [*ticks, tick(seq, told, {"b": with_a_new_metric()}, up("b"))]
+
+
+def test_a_counter_that_runs_into_its_maximum_is_a_burst() -> None:
+    told = told_of(symbol_errors(*[60] * 20, FULL, FULL))
+    assert {each.cause for each in told} == {"saturated_counter", "error_burst"}
+
+
+def test_a_node_that_brings_an_unknown_metric_makes_no_burst_of_counters_long_full() -> None:
+    told = told_of(symbol_errors(*[FULL] * 30))
+    assert [each.cause for each in told] == ["saturated_counter"]
+
+
+def carrier_changes(*counts: int, interval_s: float) -> list[Tick]:
+    """Tick by tick what a port has counted; it is up whenever somebody looks."""
+    said = hello(
+        port("eth0", metrics=("netdev_up", "netdev_carrier_changes")), interval_s=interval_s
+    )
+    ticks = []
+    for seq, count in enumerate(counts):
+        clock = round((seq + 1) * interval_s * SECOND_NS)
+        heard = {"a": frame(seq, 1, count, mono_ns=clock)}
+        each = tick(seq, heard, {} if seq else {"a": said}, () if seq else up("a"))
+        ticks.append(msgspec.structs.replace(each, time_ns=START_NS + clock))
+    return ticks
+
+
+@pytest.mark.parametrize("interval_s", [0.1, 1.0, 4.0])
+def test_changes_of_carrier_are_counted_over_two_minutes_whatever_the_interval(
+    interval_s: float,
+) -> None:
+    seconds = (10, 60, 100)
+    times = [round(second / interval_s) for second in seconds]
+    counts = [sum(seq >= each for each in times) for seq in range(round(112 / interval_s))]
+    (finding,) = told_of(carrier_changes(*counts, interval_s=interval_s), interval_s)
+    assert finding.text == "a r0 changed carrier 3 times in the last 2 min"
+
+
+@pytest.mark.parametrize("interval_s", [0.1, 1.0, 4.0])
+def test_changes_of_carrier_more_than_two_minutes_apart_are_no_flapping(interval_s: float) -> None:
+    times = [round(second / interval_s) for second in (10, 60, 140)]
+    counts = [sum(seq >= each for each in times) for seq in range(round(152 / interval_s))]
+    assert told_of(carrier_changes(*counts, interval_s=interval_s), interval_s) == []
