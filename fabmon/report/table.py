@@ -29,13 +29,14 @@ def _summary(scene: Scene) -> Iterator[str]:
     moment = scene.moment
     ports = sum(len(node.ports) for node in moment.fabric.nodes)
     time = utc(moment.time_ns).strftime("%Y-%m-%d %H:%M:%SZ")
-    yield (
-        f"{time}  {nodes_up(scene)}/{len(moment.fabric.nodes)} nodes up  {ports} ports  "
-        f"{len(scene.findings)} findings  rates over {moment.interval_s:g} s"
-    )
+    found = f"{len(scene.findings)} findings"
     watched_s = (moment.seq + 1) * moment.interval_s
     if not scene.findings and watched_s < _JUDGED_S:
-        yield f"? watched for {watched_s:g} s only: most findings need 10 s, as with --duration 15"
+        found += f" in {watched_s:g} s (most need 10: --duration 15)"
+    yield (
+        f"{time}  {nodes_up(scene)}/{len(moment.fabric.nodes)} nodes up  {ports} ports  "
+        f"{found}  rates over {moment.interval_s:g} s"
+    )
 
 
 def _findings(scene: Scene) -> Iterator[str]:

@@ -137,7 +137,7 @@ def test_a_hello_that_leaves_queue_pairs_alike_keeps_them_joined() -> None:
 
 def test_many_queue_pairs_are_not_joined_by_who_has_just_a_tick() -> None:
     history = History([Host(name="gpu001")])
-    nics = ("eth0", "eth1")
+    nics = tuple(f"eth{number}" for number in range(6))
 
     def heard(second: int, count: int) -> Connections:
         wires = Wires()
@@ -150,10 +150,10 @@ def test_many_queue_pairs_are_not_joined_by_who_has_just_a_tick() -> None:
         return history.accept(tick(second, hellos={"gpu001": said})).connections
 
     many = heard(0, 3000)
-    assert [many.at_hand] == [None], "nobody has looked"
-    joined = many.flows
-    assert [many.at_hand, heard(1, 3001).at_hand] == [joined, joined], "what was joined last"
-    few = heard(2, 2)
+    assert many.at_hand is None
+    assert len(many.flows) == 18_000
+    assert many.at_hand is None, "what is found must not depend on who has looked"
+    few = heard(1, 2)
     assert few.at_hand is few.flows
 
 
