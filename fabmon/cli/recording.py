@@ -55,8 +55,10 @@ def recorder_for(
     rotation: Rotation | None = None,
 ) -> Recorder:
     """A recorder to a file. Raises UsageError, with the reason."""
+    now_ns = time.time_ns()
     session = SessionRecord(
-        started_ns=time.time_ns(),
+        started_ns=now_ns,
+        run_ns=now_ns,
         interval_s=interval_s,
         hosts=tuple(msgspec.structs.replace(host, secret=None) for host in hosts),
         tool=f"fabmon {__version__}",

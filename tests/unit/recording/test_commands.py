@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -12,8 +13,12 @@ import msgspec
 import pytest
 
 from fabmon.cli.amounts import moment, seconds, size
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import Tick
+from fabmon.recording.cut import copy
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
+from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
 from tests.making import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.making import long_ticks, quiet_ticks, session, ticks_in, write
@@ -114,6 +119,7 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("replay", "FILE", "--at", "noon"), "--from noon: a time such as 14:03"),
+        (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give one of them"),
         (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
         (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
         (("replay", "FILE", "--speed", "fast"), "--speed fast: a number such as 0.5 or 8, or max"),
@@ -155,3 +161,16 @@ def test_moments_of_a_recording() -> None:
     assert at("2025-11-21 04:41:00") == 60
     assert at("2025-11-21T05:41:00+01:00") == 60
     assert at("tomorrow") is None
+
+
+def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(20))
+    output = tmp_path / "part.fabrec"
+
+    def no_room(tick: Tick) -> Moment:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Timeline([path]) as timeline, pytest.raises(OSError, match="No space"):
+        list(copy(timeline, output, timeline.start_ns, timeline.until_ns, no_room))
+    assert not output.exists()
