@@ -64,6 +64,7 @@ class Player:
         self._drawing: asyncio.Task[None] | None = None
         self._drawn_s = 0.0
         self._follows = False
+        self._steps = 0
 
     @property
     def _cursor_ns(self) -> int | None:
@@ -112,8 +113,10 @@ class Player:
             self._do(self._to_end())
 
     def step(self, by: int) -> None:
-        """So many ticks on, or back."""
+        """So many ticks on, or back; those of a key that was pressed just before count too."""
+        by += self._steps
         self._do(self._step(by))
+        self._steps = by
 
     def seek(self, at_ns: int) -> None:
         """To a time."""
@@ -150,6 +153,7 @@ class Player:
         self._doing = asyncio.create_task(self._guarded(self._and_settle(doing)))
 
     def _stop(self) -> None:
+        self._steps = 0
         if self._doing is not None:
             self._doing.cancel()
             self._doing = None
@@ -159,6 +163,7 @@ class Player:
 
     async def _and_settle(self, doing: Coroutine[Any, Any, None]) -> None:
         await doing
+        self._steps = 0
         if self._past is not None and not self._stage.cursor.is_settled:
             await asyncio.sleep(_SETTLE_AFTER_S)
             await self._settle(self._past)
@@ -173,6 +178,7 @@ class Player:
             self._failed(error)
 
     async def _show(self, scene: Scene, is_settled: bool = True) -> None:
+        self._steps = 0
         self._stage.show(scene)
         self._stage.cursor.is_settled = is_settled
         await self._shown(scene)

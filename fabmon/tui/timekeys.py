@@ -167,7 +167,11 @@ class TimeKeys(App[None]):
         live = self.stage.live
         until_ns = recorded.until_ns if live is None else live.moment.time_ns
         start_ns = recorded.start_ns or at_ns - 86_400 * clock.SECOND_NS
-        return moment_near(text, at_ns, start_ns, until_ns, recorded.marks_ns())
+        found = moment_near(text, at_ns, start_ns, until_ns, recorded.marks_ns())
+        if found is not None and found % clock.SECOND_NS == 0:
+            # A person who says 14:03:22 means the tick that the header calls so.
+            found += clock.SECOND_NS - 1
+        return found
 
     def action_bookmark(self) -> None:
         """Ask what to call this tick, and keep it."""

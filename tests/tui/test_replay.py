@@ -56,10 +56,10 @@ async def test_it_plays_to_the_end_and_stays_there(
 async def test_it_is_unmistakable_that_it_was(
     recording: tuple[Path, list[Scene]], size: tuple[int, int]
 ) -> None:
-    async with replaying(recording[0], size=size, from_s=32, speed=0.5) as run:
+    async with replaying(recording[0], size=size, from_s=55, speed=0.5) as run:
         await run.until(lambda: run.app.stage.cursor.playing)
         assert "▶" in run.lines[0]
-        assert "14:07:1" in run.lines[0]
+        assert "14:07:3" in run.lines[0]
         await run.press("space")
         assert "❚❚" in run.lines[0]
         await run.press("t", *"14:07:12", "enter")

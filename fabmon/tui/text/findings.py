@@ -163,7 +163,8 @@ def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
     if matched is not None:
         usable &= matched.ports
     if heat.traffic:
-        usable &= np.array([port.role not in (GPU, NVLINK) for port in moment.fabric.ports])
+        fabric = [port.role not in (GPU, NVLINK) for port in moment.fabric.ports]
+        usable &= np.array(fabric, np.bool_)
     rows = np.flatnonzero(usable)
     order = rows[np.argsort(-values[rows], kind="stable")].tolist()
     order = _one_end(order, scene, count)
