@@ -12,9 +12,11 @@ from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import config_option
 from fabmon.cli.passages import LINKS, studied
 from fabmon.cli.replay import opened, warn_of_losses
+from fabmon.cli.topology import given
 
 if TYPE_CHECKING:
     from fabmon.analysis.fluctuation.compare import Run
+    from fabmon.fabric.topology.given import Topology
 
 _SAME_RUN_NS = 60 * 1_000_000_000
 
@@ -37,8 +39,9 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | N
     from fabmon.cli.config import load
     from fabmon.report.comparison import comparison_table
 
-    management = load(config).management_ports
-    runs = [_runs(text, links, management) for text in (a, b)]
+    settings = load(config)
+    topology = given(settings, config)
+    runs = [_runs(text, links, settings.management_ports, topology) for text in (a, b)]
     if links and not all(run.series for side in runs for run in side):
         raise UsageError(f"--links {' '.join(links)}: no rail and no switch port is called so")
     found = compared(*runs)
@@ -50,13 +53,15 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | N
         print(comparison_table(found))
 
 
-def _runs(text: str, links: Sequence[str], management: Sequence[str]) -> list[Run]:
+def _runs(
+    text: str, links: Sequence[str], management: Sequence[str], topology: Topology
+) -> list[Run]:
     from fabmon.analysis.fluctuation.compare import Run
 
     found = []
     for files in _files(text):
         with opened(files) as timeline:
-            study = studied(timeline, links=links, management=management)
+            study = studied(timeline, links=links, management=management, topology=topology)
             warn_of_losses(timeline)
         found.append(Run.of(files[0].name, study))
     return found

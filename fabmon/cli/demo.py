@@ -144,11 +144,15 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
         ports, rows = settings.management_ports, history.rows
         return History(timeline.hosts, timeline.interval_s, ports, rows=rows)
 
+    def cut(timeline: Timeline) -> History:
+        return History(timeline.hosts, timeline.interval_s, settings.management_ports)
+
     travel = back_through(recorder, again, lambda: Analyst(settings.thresholds))
     scenes = watch(feed, history, analyst, made(recorder))
     try:
         async with aclosing(feed), aclosing(scenes):
-            look = replace(look, travel=travel, saves=saves(lambda: files_of(recorder)))
+            kept = saves(lambda: files_of(recorder), cut)
+            look = replace(look, travel=travel, saves=kept)
             return await show(scenes, options, look)
     finally:
         if isinstance(recorder, Recorder):

@@ -23,6 +23,7 @@ from fabmon.cli.replay import (
     warn_of_losses,
     whole_span,
 )
+from fabmon.cli.topology import given
 
 if TYPE_CHECKING:
     from fabmon.fabric.filter import Mask
@@ -79,21 +80,22 @@ def export(
         _need_pyarrow()
         if path is None:
             raise UsageError("--format parquet: name a file with -o")
-    try:
-        links = Links(filters)
-        if style == "openmetrics":
-            links.check_still()
-    except FilterError as error:
-        raise UsageError(f"--links {error}") from None
     with opened(some(files)) as timeline:
-        begin, end = whole_span(timeline, from_, to)
         redactor = Redactor(timeline.hosts) if redact else None
+        try:
+            links = Links(filters, redactor)
+            if style == "openmetrics":
+                links.check_still()
+        except FilterError as error:
+            raise UsageError(f"--links {error}") from None
+        begin, end = whole_span(timeline, from_, to)
         with output(path) as stream, progress("exporting", (end - begin) / 1e9, "s") as tell:
 
             def reached(at_ns: int) -> None:
                 tell(max(0, at_ns - begin) / 1e9)
 
-            played = Played(timeline, begin, end, redactor, reached)
+            cabled = given(settings, config)
+            played = Played(timeline, begin, end, redactor, reached, topology=cabled)
             if style == "openmetrics":
                 directory = path.parent if path is not None else Path(tempfile.gettempdir())
                 _counters(stream, directory, played, links)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -11,6 +12,9 @@ from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import config_option
 from fabmon.cli.passages import LINKS, studied
 from fabmon.cli.replay import FROM, RECORDINGS, TO, opened, span_of, warn_of_losses
+from fabmon.cli.topology import given
+
+_MOST_HOURS = 24
 
 
 @click.command()
@@ -66,6 +70,7 @@ def fluctuate(
             mine=ours,
             offset_s=_offset(tz, timeline.start_ns),
             management=settings.management_ports,
+            topology=given(settings, config),
         )
         warn_of_losses(timeline)
     if links and not study.links:
@@ -91,10 +96,11 @@ def _offset(text: str, at_ns: int) -> int:
     """Seconds to add to UTC at a time. Raises UsageError."""
     import zoneinfo
 
-    try:
-        return round(float(text) * 3600)
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        hours = float(text)
+        if not abs(hours) <= _MOST_HOURS:
+            raise UsageError(f"--tz {text}: hours such as +2 or -3.5")
+        return round(hours * 3600)
     try:
         zone = zoneinfo.ZoneInfo(text)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):

@@ -83,8 +83,12 @@ def _with_past(
         ports, rows = settings.management_ports, history.rows
         return History(timeline.hosts, timeline.interval_s, ports, topology=topology, rows=rows)
 
+    def cut(timeline: Timeline) -> History:
+        ports = settings.management_ports
+        return History(timeline.hosts, timeline.interval_s, ports, topology=topology)
+
     travel = back_through(recorder, again, lambda: Analyst(settings.thresholds, options.hints))
-    return replace(look, travel=travel, saves=saves(lambda: files_of(recorder)))
+    return replace(look, travel=travel, saves=saves(lambda: files_of(recorder), cut))
 
 
 async def _watch_engine(

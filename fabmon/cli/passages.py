@@ -11,6 +11,7 @@ from fabmon.cli.progress import progress
 
 if TYPE_CHECKING:
     from fabmon.analysis.fluctuation.study import Study
+    from fabmon.fabric.topology.given import Topology
     from fabmon.recording.timeline import Timeline
 
 LINKS = click.option(
@@ -30,6 +31,7 @@ def studied(
     mine: Collection[str] | None = None,
     offset_s: int = 0,
     management: Sequence[str] = (),
+    topology: Topology | None = None,
 ) -> Study:
     """A timeline between two times, every sample of it."""
     from fabmon.analysis.fluctuation.study import Study
@@ -40,8 +42,9 @@ def studied(
     last = timeline.until_ns if end is None else end
     study = Study(links, mine, offset_s)
     name = timeline.files[0].path.name
-    with progress(f"reading {name}", last - first) as tell:
-        for passage in Passages(management).of(stretches(timeline, first, last), first, last):
+    with progress(f"reading {name}", (last - first) / 1e9, "s") as tell:
+        made = Passages(management, topology).of(stretches(timeline, first, last), first, last)
+        for passage in made:
             study.accept(passage)
-            tell(passage.start_ns - first)
+            tell(max(0, passage.start_ns - first) / 1e9)
     return study

@@ -17,8 +17,9 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
-from fabmon.recording.cut import redacted
 from fabmon.recording.errors import RecordingError
+from fabmon.recording.found import redacted, runs_of
+from fabmon.recording.frames import Kind
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.tui.past import Curve, PastError, Recorded
@@ -141,14 +142,22 @@ class RecordedPast:
         timeline = self._open()
         until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
         notes = tuple(note for note in self._all_notes(timeline) if note.time_ns <= until_ns)
-        return Recorded(timeline.start_ns, until_ns, notes)
+        return Recorded(timeline.start_ns, until_ns, notes, runs_of(timeline))
 
     def _all_notes(self, timeline: Timeline) -> tuple[Note, ...]:
         if self._notes[0] != timeline.size:
-            notes = timeline.notes()
+            before = self._notes[1]
+            from_ns = before[-1].time_ns if before else 0
+            known = [note for note in before if note.time_ns < from_ns]
+            notes = timeline.notes(from_ns)
+            if len(known) + len(notes) != _count(timeline):
+                # A bookmark was set in what was, or a file has been removed.
+                known, notes = [], timeline.notes()
             if self._redactor is not None:
+                for tick in timeline.prime(timeline.until_ns + 1):
+                    self._redactor.learn(tick)
                 notes = [redacted(note, self._redactor) for note in notes]
-            self._notes = (timeline.size, tuple(notes))
+            self._notes = (timeline.size, (*known, *notes))
         return self._notes[1]
 
     def _curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
@@ -186,6 +195,14 @@ class RecordedPast:
         self._begun_ns = self._position_ns = moment.time_ns
         return self._show(Scene(moment, (), (), ()), timeline)
 
+    def _seek_beyond(self, timeline: Timeline, at_ns: int, by_ns: int) -> Scene | None:
+        """The tick so much later than another, or after a gap the first; that one at the end."""
+        scene = self._seek(at_ns + by_ns)
+        if scene is not None and scene.moment.time_ns > at_ns:
+            return scene
+        following = next(timeline.ticks(at_ns + 1, self._until_ns or _LATEST), None)
+        return scene if following is None else self._seek(following.time_ns)
+
     def _settle(self, at_ns: int, is_wanted: Callable[[], bool]) -> Scene | None:
         if not is_wanted():
             return None
@@ -216,7 +233,7 @@ class RecordedPast:
         if at_ns > self._position_ns or not (
             at_ns == self._position_ns or self._kept.covers(at_ns)
         ):
-            return self._seek(at_ns + by * interval_ns)
+            return self._seek_beyond(timeline, at_ns, by * interval_ns)
         last = self._kept.at(_LATEST)
         ahead = self._kept.after(at_ns)
         for _ in range(by - ahead):
@@ -233,8 +250,8 @@ class RecordedPast:
         """
         moment = scene.moment
         self._at_ns = moment.time_ns
-        notes = [n for n in self._all_notes(timeline) if n.time_ns <= moment.time_ns]
-        then = open_then(notes, moment.fabric)
+        notes = self._all_notes(timeline)
+        then = open_then(notes, runs_of(timeline), moment)
         if moment.time_ns <= self._begun_ns:
             scene = replace(scene, findings=then)
         earlier = events_of(note for note in notes if note.time_ns <= self._begun_ns)
@@ -256,6 +273,12 @@ class RecordedPast:
         self._position_ns = scene.moment.time_ns
         self._kept.add(scene)
         return scene
+
+
+def _count(timeline: Timeline) -> int:
+    """How many notes there are."""
+    entries = (entry for file in timeline.files for entry in file.entries())
+    return sum(entry.header.kind == Kind.NOTE for entry in entries)
 
 
 async def _following(feed: ReplayFeed) -> Tick | None:

@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import aclosing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,9 +22,14 @@ from fabmon.cli.hosts import (
     named,
     ssh_config_option,
 )
+from fabmon.cli.topology import given, topology_option
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
 from fabmon.recording.recorder import Recorder
+
+if TYPE_CHECKING:
+    from fabmon.cli.config import Config
+    from fabmon.fabric.topology.given import Topology
 
 _LOG = logging.getLogger("fabmon.record")
 
@@ -49,6 +55,7 @@ _LOG = logging.getLogger("fabmon.record")
     metavar="SECONDS",
     help="From one tick to the next.  [default: 1]",
 )
+@topology_option
 @config_option
 @ssh_config_option
 def record(
@@ -59,6 +66,7 @@ def record(
     rotate: str | None,
     keep: str | None,
     interval: float | None,
+    topologies: tuple[Path, ...],
     config: Path | None,
     ssh_config: Path | None,
 ) -> None:
@@ -73,6 +81,7 @@ def record(
     from fabmon.cli.recording import recorded, recorder_for, rotation_of
 
     settings = load(config)
+    topology = given(settings, config, topologies)
     watched = named(hosts, nodesets)
     interval_s = interval or settings.interval_s
     headless.log_to_stderr()
@@ -80,7 +89,9 @@ def record(
     recorder = recorder_for(output, watched, interval_s, title, rotation_of(rotate, keep))
     path = str(ssh_config) if ssh_config else settings.ssh_config
     try:
-        ever_up = asyncio.run(_record(recorder, watched, interval_s, path, duration, config))
+        ever_up = asyncio.run(
+            _record(recorder, watched, interval_s, path, duration, settings, topology)
+        )
     finally:
         status = recorder.close()
     print(f"fabmon: {recorded(status)}", file=sys.stderr)
@@ -93,19 +104,18 @@ async def _record(
     interval_s: float,
     ssh_config: str | None,
     duration_s: float | None,
-    config: Path | None,
+    settings: Config,
+    topology: Topology,
 ) -> bool:
     """Watch until told to leave; whether any node ever answered."""
     from fabmon.analysis.analyst import Analyst
-    from fabmon.cli.config import load
     from fabmon.cli.recording import watch
     from fabmon.feeds.live import LiveFeed
     from fabmon.history.history import History
 
-    settings = load(config)
     loop = asyncio.get_running_loop()
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
-    history = History(hosts, interval_s, settings.management_ports)
+    history = History(hosts, interval_s, settings.management_ports, topology=topology)
     closing: list[asyncio.Task[None]] = []
 
     def leave() -> None:

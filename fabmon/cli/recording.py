@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tempfile
 import time
@@ -27,6 +28,7 @@ from fabmon.recording.records import Note, SessionRecord
 from fabmon.recording.segments import Rotation, Segments
 
 _RING_FILES = 8
+_RING = re.compile(r".+-\d+-\d+")
 
 
 async def watch(
@@ -53,8 +55,10 @@ def recorder_for(
     rotation: Rotation | None = None,
 ) -> Recorder:
     """A recorder to a file. Raises UsageError, with the reason."""
+    now_ns = time.time_ns()
     session = SessionRecord(
-        started_ns=time.time_ns(),
+        started_ns=now_ns,
+        run_ns=now_ns,
         interval_s=interval_s,
         hosts=tuple(msgspec.structs.replace(host, secret=None) for host in hosts),
         tool=f"fabmon {__version__}",
@@ -117,7 +121,7 @@ def ring(
         if home.stat().st_uid != os.getuid():
             return f"not recording: {home} is another user's"
         _tidy(home)
-        path = home / str(os.getpid()) / "live.fabrec"
+        path = home / _name_of(os.getpid()) / "live.fabrec"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return recorder_for(path, hosts, interval_s, title, rotation)
     except OSError as error:
@@ -128,7 +132,7 @@ def ring(
 
 def rings(home: Path) -> list[Path]:
     """The directories of rings, the latest first."""
-    found = [each for each in home.glob("[0-9]*") if each.is_dir()]
+    found = [each for each in home.glob("*") if _RING.fullmatch(each.name) and each.is_dir()]
     return sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)
 
 
@@ -141,13 +145,27 @@ def runtime_directory() -> Path:
 
 
 def _tidy(home: Path) -> None:
-    """Remove the rings of consoles that are gone, but for the last one: it may be wanted."""
-    gone = [each for each in rings(home) if not Path("/proc", each.name).exists()]
+    """Remove the rings of consoles that are gone, but for the last one: it may be wanted.
+
+    Of other machines, which may have the same home, nothing is known.
+    """
+    here = [each for each in rings(home) if each.name.rsplit("-", 2)[0] == socket.gethostname()]
+    gone = [each for each in here if each.name != _name_of(int(each.name.rsplit("-", 2)[1]))]
     for directory in gone[1:]:
         for file in directory.glob("*.fabrec"):
             file.unlink(missing_ok=True)
         if not any(directory.iterdir()):
             directory.rmdir()
+
+
+def _name_of(pid: int) -> str:
+    """Of the directory of a process's ring: a pid is used again, on another machine and later."""
+    try:
+        # In clock ticks since the machine started: the 20th field behind the command's name.
+        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        started = "0"
+    return f"{socket.gethostname()}-{pid}-{started}"
 
 
 def _time_or_size(option: str, text: str | None) -> tuple[float | None, int | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.errors import Exit, UsageError
-from fabmon.cli.hosts import FILE
+from fabmon.cli.hosts import FILE, config_option
 from fabmon.cli.progress import progress
 from fabmon.cli.replay import (
     FROM,
@@ -21,6 +21,7 @@ from fabmon.cli.replay import (
     warn_of_losses,
     whole_span,
 )
+from fabmon.cli.topology import given
 
 if TYPE_CHECKING:
     from fabmon.recording.reader import Recording
@@ -67,18 +68,32 @@ def verify(files: tuple[Path, ...]) -> None:
 @TO
 @REDACT
 @click.option("-o", "--output", type=FILE, required=True, help="The file to make.")
+@config_option
 def cut(
-    files: tuple[Path, ...], from_: str | None, to: str | None, redact: bool, output: Path
+    files: tuple[Path, ...],
+    from_: str | None,
+    to: str | None,
+    redact: bool,
+    output: Path,
+    config: Path | None,
 ) -> None:
     """A part of some recordings as a recording of its own."""
+    from fabmon.cli.config import load
     from fabmon.fabric.redaction import Redactor
     from fabmon.history.history import History
-    from fabmon.recording.cut import copy, hosts_of
+    from fabmon.recording.cut import copy, hosts_of, topology_of
 
+    settings = load(config)
+    cabled = given(settings, config)
     with opened(some(files)) as timeline:
         begin, end = whole_span(timeline, from_, to)
         redactor = Redactor(timeline.hosts) if redact else None
-        history = History(hosts_of(timeline, redactor), timeline.interval_s)
+        history = History(
+            hosts_of(timeline, redactor),
+            timeline.interval_s,
+            settings.management_ports,
+            topology=topology_of(cabled, redactor),
+        )
         try:
             with progress(f"writing {output.name}", (end - begin) / 1e9, "s") as tell:
                 for at_ns in copy(timeline, output, begin, end, history.accept, redactor):

@@ -16,10 +16,12 @@ from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import config_option
 from fabmon.cli.progress import progress
 from fabmon.cli.shared import color_option
+from fabmon.cli.topology import given, topology_option
 
 if TYPE_CHECKING:
     from fabmon.cli.config import Config
     from fabmon.fabric.redaction import Redactor
+    from fabmon.fabric.topology.given import Topology
     from fabmon.recording.timeline import Timeline
 
 RECORDINGS = click.argument(
@@ -53,6 +55,7 @@ REDACT = click.option(
 )
 @color_option
 @REDACT
+@topology_option
 @config_option
 def replay(
     files: tuple[Path, ...],
@@ -64,6 +67,7 @@ def replay(
     style: str | None,
     color: str | None,
     redact: bool,
+    topologies: tuple[Path, ...],
     config: Path | None,
 ) -> None:
     """Play recordings: several files, or a directory of them, are one timeline.
@@ -74,16 +78,19 @@ def replay(
     from fabmon.cli import headless
     from fabmon.cli.config import load
 
+    if at is not None and from_ is not None:
+        raise UsageError("--at and --from are the same: give one of them")
     settings = load(config)
+    topology = given(settings, config, topologies)
     pace = _speed(speed)
     with opened(files or _last_ring(settings)) as timeline:
         timeline.warm()
-        begin, end = span_of(timeline, at or from_, to)
+        begin, end = span_of(timeline, from_ if at is None else at, to)
         if style is not None:
             headless.log_to_stderr()
         try:
             code = asyncio.run(
-                _play(timeline, settings, begin, end, pace, follow, style, color, redact)
+                _play(timeline, settings, topology, begin, end, pace, follow, style, color, redact)
             )
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED
@@ -94,6 +101,7 @@ def replay(
 async def _play(
     timeline: Timeline,
     settings: Config,
+    topology: Topology,
     begin: int | None,
     end: int | None,
     speed: float | None,
@@ -107,15 +115,16 @@ async def _play(
     from fabmon.fabric.redaction import Redactor, redacted
     from fabmon.feeds.replay import ReplayFeed
     from fabmon.history.history import History
-    from fabmon.recording.cut import hosts_of
+    from fabmon.recording.cut import hosts_of, topology_of
 
     redactor = Redactor(timeline.hosts) if redact else None
     if style is None:
-        return await _show(timeline, settings, begin, end, speed, follow, redactor, color)
+        return await _show(timeline, settings, topology, begin, end, speed, follow, redactor, color)
     pace = speed if style == "jsonl" else None
     feed = ReplayFeed(timeline, from_ns=begin, until_ns=end, speed=pace, follow=follow)
     hosts = hosts_of(timeline, redactor)
-    history = History(hosts, feed.interval_s, settings.management_ports)
+    cabled = topology_of(topology, redactor)
+    history = History(hosts, feed.interval_s, settings.management_ports, topology=cabled)
     analyst = Analyst(settings.thresholds)
     async with (
         aclosing(feed),
@@ -129,6 +138,7 @@ async def _play(
 async def _show(
     timeline: Timeline,
     settings: Config,
+    topology: Topology,
     begin: int | None,
     end: int | None,
     speed: float | None,
@@ -142,15 +152,20 @@ async def _show(
     from fabmon.cli.saves import saves
     from fabmon.fabric.build import Rows
     from fabmon.history.history import History
-    from fabmon.recording.cut import hosts_of
+    from fabmon.recording.cut import hosts_of, topology_of
     from fabmon.tui.app import FabmonApp
     from fabmon.tui.timekeys import Travel
 
     rows = Rows()
+    cabled = topology_of(topology, redactor)
 
     def history(played: Timeline) -> History:
-        ports = settings.management_ports
-        return History(hosts_of(played, redactor), played.interval_s, ports, rows=rows)
+        ports, hosts = settings.management_ports, hosts_of(played, redactor)
+        return History(hosts, played.interval_s, ports, topology=cabled, rows=rows)
+
+    def cut(played: Timeline) -> History:
+        ports, hosts = settings.management_ports, hosts_of(played, redactor)
+        return History(hosts, played.interval_s, ports, topology=cabled)
 
     past = RecordedPast(timeline, history, lambda: Analyst(settings.thresholds), end, redactor)
     travel = Travel(
@@ -163,7 +178,7 @@ async def _show(
         follow=follow,
     )
     title = "replay" if redactor else f"replay of {timeline.files[0].path.name}"
-    kept = saves(lambda: [each.path for each in timeline.files], redactor)
+    kept = saves(lambda: [each.path for each in timeline.files], cut, redactor)
     colors = color or settings.color
     app = FabmonApp(None, title=title, color=colors, travel=travel, saves=kept)
     await app.run_async()

@@ -20,6 +20,7 @@ from fabmon.cli.replay import (
     warn_of_losses,
     whole_span,
 )
+from fabmon.cli.topology import given, topology_option
 
 if TYPE_CHECKING:
     from fabmon.recording.timeline import Timeline
@@ -35,6 +36,7 @@ _LEAD_S = 120.0
 @FROM
 @TO
 @REDACT
+@topology_option
 @config_option
 def report(
     files: tuple[Path, ...],
@@ -42,6 +44,7 @@ def report(
     from_: str | None,
     to: str | None,
     redact: bool,
+    topologies: tuple[Path, ...],
     config: Path | None,
 ) -> None:
     """What was recorded as one page: what was found and why, every link by time, the fabric.
@@ -56,6 +59,7 @@ def report(
     from fabmon.report.selection import Played
 
     settings = load(config)
+    topology = given(settings, config, topologies)
     with opened(some(files)) as timeline:
         begin, end = whole_span(timeline, from_, to)
         redactor = Redactor(timeline.hosts) if redact else None
@@ -64,7 +68,7 @@ def report(
             def reached(at_ns: int) -> None:
                 tell(max(0, at_ns - begin) / 1e9)
 
-            played = Played(timeline, begin, end, redactor, reached, _LEAD_S)
+            played = Played(timeline, begin, end, redactor, reached, _LEAD_S, topology)
             scenes = played.scenes(settings.management_ports, settings.thresholds)
             made = digest(scenes, Bins(begin, end, timeline.interval_s))
             stream.write(page(made, _sources(timeline, redact)).encode())

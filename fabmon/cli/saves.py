@@ -12,16 +12,23 @@ from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 
 if TYPE_CHECKING:
+    from fabmon.history.history import History
+    from fabmon.recording.timeline import Timeline
     from fabmon.tui.saving import Saves
 
 
-def saves(files: Callable[[], Sequence[Path]], redactor: Redactor | None = None) -> Saves:
-    """From what is recorded in some files, none where nothing is."""
+def saves(
+    files: Callable[[], Sequence[Path]],
+    history: Callable[[Timeline], History],
+    redactor: Redactor | None = None,
+) -> Saves:
+    """From what is recorded in some files, none where nothing is; `history` makes what it goes
+    through, without names where there is a `redactor`.
+    """
     from fabmon.tui.saving import SaveError, Saves
 
     def cut(path: Path, from_ns: int, until_ns: int) -> None:
-        from fabmon.history.history import History
-        from fabmon.recording.cut import copy, hosts_of
+        from fabmon.recording.cut import copy
         from fabmon.recording.errors import RecordingError
         from fabmon.recording.timeline import Timeline
 
@@ -31,8 +38,8 @@ def saves(files: Callable[[], Sequence[Path]], redactor: Redactor | None = None)
         try:
             with Timeline(named) as timeline:
                 begin = max(from_ns, timeline.start_ns)
-                history = History(hosts_of(timeline, redactor), timeline.interval_s)
-                for _ in copy(timeline, path, begin, until_ns, history.accept, redactor):
+                moment_of = history(timeline).accept
+                for _ in copy(timeline, path, begin, until_ns, moment_of, redactor):
                     pass
         except RecordingError as error:
             raise SaveError(str(error)) from None

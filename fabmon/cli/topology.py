@@ -24,7 +24,7 @@ topology_option = click.option(
 )
 
 
-def given(settings: Config, config: Path | None, paths: Sequence[Path]) -> Topology:
+def given(settings: Config, config: Path | None, paths: Sequence[Path] = ()) -> Topology:
     """What the files and the configuration say of the cabling. Raises UsageError."""
     from fabmon.cli.config import user_file
     from fabmon.fabric.topology.given import TopologyError

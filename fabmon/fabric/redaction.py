@@ -19,6 +19,7 @@ from fabmon.fabric.messages import BlockInfo, Hello, Notice, ObjectInfo
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.topology.given import End, Given, Topology
 
 _NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
 _NAME_KEYS = {"node": "device", "peer_node": "device", "hostname": "host", "node_group": "group"}
@@ -67,7 +68,7 @@ _PLAIN_KEYS = frozenset(
 
 _PORT = re.compile(
     r"(?:eth|ens|enp|eno|ib|ibp|swp|ethernet|management|et-|xe-|ge-|te|hu|fo|mlx[45]_|bond|hsn|cxi|"
-    r"roce\w*?|rdma|nvl?|gpu|port|bnxt_re|irdma|lo|p|sw)[\d/._:sfnp-]*",
+    r"roceo?|rdma|nvl?|gpu|port|bnxt_re|irdma|lo|p|sw)[\d/._:sfnp-]*",
     re.IGNORECASE,
 )
 _ADDRESS = re.compile(
@@ -80,7 +81,12 @@ _ADDRESS = re.compile(
     r")(?![0-9a-z])",
     re.IGNORECASE,
 )
-_PATH = re.compile(r"(?<![\w.)\]])~?(?:/[\w.@+~-]+)+/?")
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:[^@/\s]*@)?(?P<host>\[[0-9a-f:.]+\]|[^/:?#\s]+)"
+    r"(?P<port>:\d+)?(?:[/?#]\S*)?",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?<![\w.)\]])(?<!:/)~?(?:/[\w.@+~-]+)+/?")
 _TOKEN = re.compile(r"[^\W_](?:[\w.@-]*[^\W_])?")
 _PIECES = re.compile(r"([._@-])")
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
@@ -93,15 +99,20 @@ class Redactor:
         """Known from the start are `hosts`, numbered in the order in which people count."""
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._originals: dict[str, str] = {}
         for host in sorted(hosts, key=lambda each: natural(each.name)):
             self._host(host)
 
-    def tick(self, tick: Tick) -> Tick:
-        """The same without names; frames are numbers, and stay."""
+    def learn(self, tick: Tick) -> None:
+        """Know the names of all nodes that a tick tells of."""
         for host in tick.hosts:
             self._host(host)
         for node, hello in tick.hellos:
             self._learn(node, hello)
+
+    def tick(self, tick: Tick) -> Tick:
+        """The same without names; frames are numbers, and stay."""
+        self.learn(tick)
         return Tick(
             tick.seq,
             tick.time_ns,
@@ -130,6 +141,51 @@ class Redactor:
         """The pseudonym of a node."""
         return self._name(name, "device")
 
+    def original(self, pseudonym: str) -> str:
+        """The name of a node or a group that a pseudonym stands for: to find it, not to tell it."""
+        return self._originals.get(pseudonym, pseudonym)
+
+    def port(self, name: str) -> str:
+        """A port as findings name it, `node/port`; a node that nobody told of has a pseudonym too.
+
+        So has one that is named alone.
+        """
+        node, slash, port = name.partition("/")
+        return f"{self.node(node)}{slash}{self.text(port)}"
+
+    def subject(self, text: str) -> str:
+        """What a finding is about: a node, a port, or some words with them."""
+        if " " not in text:
+            return self.port(text)
+        return " ".join(
+            self.port(word) if "/" in word else self.text(word) for word in text.split()
+        )
+
+    def topology(self, given: Topology) -> Topology:
+        """What somebody gave of the cabling, without names and files."""
+        for names, prefix in ((given.hosts, "host"), (given.switches, SWITCH)):
+            for name in sorted(names, key=natural):
+                self._name(name, prefix)
+
+        def end(told: End) -> End:
+            also, ids = (tuple(map(self.text, each)) for each in (told.also, told.ids))
+            return End(self.node(told.node), self.text(told.port), also, ids)
+
+        return msgspec.structs.replace(
+            given,
+            cables=tuple(
+                Given(end(each.one), end(each.other), each.source, self._alike("file", each.by))
+                for each in given.cables
+            ),
+            tiers={self.node(name): tier for name, tier in given.tiers.items()},
+            planes={self.node(n): self._alike("plane", each) for n, each in given.planes.items()},
+            pods={self.node(n): self._alike("pod", each) for n, each in given.pods.items()},
+            groups={self.node(n): self._name(each, "group") for n, each in given.groups.items()},
+            hosts=frozenset(map(self.node, given.hosts)),
+            switches=frozenset(map(self.node, given.switches)),
+            rails=tuple(map(self.text, given.rails)),
+        )
+
     def hello(self, hello: Hello) -> Hello:
         """What a node says of itself, and of its neighbours."""
         version = _VERSION.match(hello.kernel)
@@ -147,6 +203,7 @@ class Redactor:
         """A text in which every name that is known, and all that looks like an address or a path,
         is replaced. Names that nobody told of stay: for texts that fabmon wrote itself.
         """
+        text = _URL.sub(self._url, text)
         text = _ADDRESS.sub(self._address, text)
         text = _PATH.sub(lambda match: self._alike("path", match[0]), text)
         return _TOKEN.sub(self._token, text)
@@ -196,7 +253,9 @@ class Redactor:
 
     def _fact(self, key: str, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {str(name): self._fact(str(name), item) for name, item in value.items()}
+            return {
+                self.text(str(name)): self._fact(str(name), item) for name, item in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self._fact(key, item) for item in value]
         if not isinstance(value, str) or not value:
@@ -228,6 +287,7 @@ class Redactor:
         found = self._known.get(name.lower()) or self._known.get(key)
         if found is None:
             found = self._known[key] = self._next(prefix)
+            self._originals[found] = name
             if name.lower() != key:
                 self._known[name.lower()] = found
         return found
@@ -263,6 +323,12 @@ class Redactor:
                         f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
                     )
         return word
+
+    def _url(self, match: re.Match[str]) -> str:
+        """Where it leads to, without who goes there and what for."""
+        host = match["host"]
+        named = host if _ADDRESS.fullmatch(host.strip("[]")) else self.node(host)
+        return f"{match['scheme']}{named}{match['port'] or ''}"
 
     def _ip(self, text: str) -> str:
         """An address of those that are set aside for tests and for documents; others use none."""

@@ -23,8 +23,8 @@ class ReplayFeed:
     possible. Where nothing was recorded for longer than `longest_wait_s` it goes on after so long.
     When it starts within the timeline, the first two ticks tell what was known then, so that rates
     and states are there from the start. With `follow` it waits for more at the end of a file that
-    grows, and does not end by itself. `known` is how many of the first ticks tell what was known at
-    its start.
+    grows, and ends by itself only when that has reached `until_ns`. `known` is how many of the
+    first ticks tell what was known at its start.
     """
 
     def __init__(
@@ -99,6 +99,8 @@ class ReplayFeed:
             tick = next(self._ticks, None)
             if tick is not None or not self._follow:
                 return tick
+            if self._timeline.until_ns >= self._until_ns:
+                return None
             await self._sleep(_POLL_S)
             if self._closed.is_set():
                 return None

@@ -14,6 +14,7 @@ from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.moment import Floats
 from fabmon.fabric.stretch import NodeRun, Stretch
 from fabmon.fabric.subject import subject
+from fabmon.fabric.topology.given import Topology
 from fabmon.history.counts import Counts, Layout, Place
 from fabmon.history.derive import RATES, WIRE, overrides
 
@@ -60,15 +61,19 @@ class _Open:
 class Passages:
     """Makes passages of stretches; `fabric` is what has been told of it so far."""
 
-    def __init__(self, management: Sequence[str] = MANAGEMENT_PORTS) -> None:
+    def __init__(
+        self, management: Sequence[str] = MANAGEMENT_PORTS, topology: Topology | None = None
+    ) -> None:
+        """`management` and `topology` are as for a History."""
         self._management = management
+        self._topology = topology
         self._rows = Rows()
         self._hosts: dict[str, Host] = {}
         self._told: dict[str, Hello] = {}
         self._counts: dict[str, tuple[Hello, Counts]] = {}
         self._open: dict[tuple[int, float], _Open] = {}
         self._line_rate: dict[int, float] = {}
-        self.fabric: Fabric = build([], {}, self._rows, 0, management)
+        self.fabric: Fabric = build([], {}, self._rows, 0, management, topology)
 
     def of(
         self, stretches: Iterable[Stretch], from_ns: int = 0, until_ns: int = (1 << 63) - 1
@@ -93,7 +98,9 @@ class Passages:
         self._told |= {node: stretch.hellos[node] for node in changed}
         version = self.fabric.version + 1
         hosts_now = list(self._hosts.values())
-        self.fabric = build(hosts_now, self._told, self._rows, version, self._management)
+        self.fabric = build(
+            hosts_now, self._told, self._rows, version, self._management, self._topology
+        )
 
     def _of_layout(self, run: NodeRun) -> Counts:
         """What turns a run's counters into rates: the same as before, unless its layout changed."""

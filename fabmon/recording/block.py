@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -75,6 +75,10 @@ class Block:
     there: Bools
     absent: Places
     values: Table
+
+    def since(self, time_ns: int) -> Block:
+        """The same without what was read before a time; its rows stay."""
+        return replace(self, there=self.there & (self.ticks.time_ns >= time_ns)[:, None])
 
 
 _seats_decoder = msgspec.json.Decoder(tuple[Seat, ...])

@@ -62,8 +62,10 @@ class Blocks:
     def _first_section(self, entry: Entry) -> Ticks | None:
         """Ticks lie at the beginning of a payload, and their own section has to inflate."""
         length = min(entry.header.length, _TICKS_BYTES)
+        start = self._contents.file.read(entry.at + HEADER_BYTES, length)
+        self._contents.stay(entry)
         try:
-            return block.ticks_of(self._contents.file.read(entry.at + HEADER_BYTES, length))
+            return block.ticks_of(start)
         except Damaged:
             self._read([entry] if entry.at not in self._kept else [])
             whole = self._kept.get(entry.at)

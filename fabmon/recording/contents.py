@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fabmon.recording.errors import Damaged
+from fabmon.recording.errors import Damaged, Moved
 from fabmon.recording.frames import MAGIC
 from fabmon.recording.index import Entry
 from fabmon.recording.scan import File, Loss, Told, Walk, indexed, nobody
@@ -66,6 +66,7 @@ class Contents:
         if size == self.size and not self.provisional:
             return False
         self.size = size
+        self._bad = {at for at in self._bad if at < self.settled_to}
         self._take([], [(self.settled_to, size)], nobody)
         return True
 
@@ -73,10 +74,16 @@ class Contents:
         """Whether a frame was found damaged before."""
         return entry.at in self._bad
 
+    def stay(self, entry: Entry) -> None:
+        """Raises Moved where the writer has put something else in the place of a frame."""
+        if entry.at >= self.settled_to and self.file.header(entry.at) != entry.header:
+            raise Moved(f"byte {entry.at}: a frame that was written anew meanwhile")
+
     def lose(self, entry: Entry, error: Exception) -> None:
-        """A frame is damaged: it is told once, and not read again."""
+        """A frame is damaged: it is told once, and not read again. Raises Moved where it is not."""
         if entry.at in self._bad:
             return
+        self.stay(entry)
         self._bad.add(entry.at)
         losses = self._losses if entry.at < self.settled_to else self._open_losses
         losses.append(Loss(entry.at, entry.end, str(error)))
@@ -117,4 +124,3 @@ class Contents:
         self.settled_to = settled_to
         self._losses += [loss for loss in losses if loss.end <= settled_to]
         self._open_losses = [loss for loss in losses if loss.end > settled_to]
-        self._bad = {at for at in self._bad if at < settled_to}

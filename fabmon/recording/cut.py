@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,8 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.topology.given import Topology
+from fabmon.recording.found import redacted, runs_of, still_open
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
@@ -33,13 +36,13 @@ def copy(
     session = msgspec.structs.replace(
         before,
         started_ns=from_ns,
+        run_ns=from_ns,
         interval_s=timeline.interval_s,
         hosts=tuple(hosts_of(timeline, redactor)),
     )
-    notes = timeline.notes(from_ns, until_ns)
+    notes = _notes(timeline, from_ns, until_ns)
     if redactor is not None:
         session = msgspec.structs.replace(session, recorder="", title="")
-        notes = [redacted(note, redactor) for note in notes]
     change: Callable[[Tick], Tick] = redactor.tick if redactor is not None else _same
     writer = Writer.create(output, session)
     try:
@@ -48,10 +51,17 @@ def copy(
         for tick in map(change, timeline.ticks(from_ns, until_ns)):
             due = [note for note in notes if note.time_ns <= tick.time_ns]
             notes = notes[len(due) :]
+            if redactor is not None:
+                due = [redacted(note, redactor) for note in due]
             writer.write(tick, moment_of(tick), due)
             yield tick.time_ns
-    finally:
         writer.close()
+    except BaseException:
+        # What was not finished would look like a recording of less than what was asked for.
+        with suppress(OSError):
+            writer.close()
+        output.unlink(missing_ok=True)
+        raise
 
 
 def hosts_of(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
@@ -60,20 +70,30 @@ def hosts_of(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
     return hosts if redactor is None else [redactor.host(host) for host in hosts]
 
 
-def redacted(note: Note, redactor: Redactor) -> Note:
-    """A note without names: of a finding its cause, subject and numbers, of a bookmark its time."""
-    finding = {
-        key: redactor.text(value) if isinstance(value, str) else value
-        for key, value in note.finding.items()
-        if key in ("cause", "severity", "subject", "since_ns", "until_ns", "lost", "confidence")
-    }
-    text = f"{finding.get('cause', '')} {finding.get('subject', '')}".strip()
-    return msgspec.structs.replace(
-        note,
-        text=text or "bookmark",
-        ports=tuple(redactor.text(port) for port in note.ports),
-        finding=finding,
-    )
+def topology_of(topology: Topology | None, redactor: Redactor | None) -> Topology | None:
+    """What was given of the cabling, by the names that are to be told."""
+    if topology is None or redactor is None:
+        return topology
+    return redactor.topology(topology)
+
+
+def _notes(timeline: Timeline, from_ns: int, until_ns: int) -> list[Note]:
+    """Notes of one run: what was open at its start opens then, and what another run left open
+    closes when that one begins.
+    """
+    every, runs_ns = timeline.notes(until_ns=until_ns), runs_of(timeline)
+
+    def left_open(at_ns: int, change: str) -> list[Note]:
+        return [
+            msgspec.structs.replace(note, time_ns=at_ns, change=change)
+            for note in still_open(every, runs_ns, at_ns - 1)
+        ]
+
+    ends = [run_ns for run_ns in runs_ns if from_ns < run_ns <= until_ns]
+    notes = [] if from_ns in runs_ns else left_open(from_ns, "open")
+    notes += [note for run_ns in ends for note in left_open(run_ns, "close")]
+    notes += [note for note in every if note.time_ns >= from_ns]
+    return sorted(notes, key=lambda note: note.time_ns)
 
 
 def _same(tick: Tick) -> Tick:

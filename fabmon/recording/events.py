@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -48,26 +47,33 @@ class Events:
                 if event is not None:
                     yield entry.at, session, event
 
-    def state(self, frames: Arranged, session: SessionRecord, at_ns: int) -> State:
-        """What all events of a session up to and with a time amount to."""
-        times = [entry.header.time_ns for entry in frames.states]
-        place = bisect.bisect_right(times, at_ns)
+    def state(self, frames: Arranged, number: int, session: SessionRecord, at_ns: int) -> State:
+        """What all events of a session up to and with a time amount to, and all of those before
+        it in the file: the clock may have been set back between them.
+        """
+
+        def is_before(of: int, entry: Entry) -> bool:
+            return of < number or (of == number and entry.header.time_ns <= at_ns)
+
         state, since = State(session), 0
-        while place:
-            place -= 1
-            entry = frames.states[place]
-            record = self._contents.json(entry, StateRecord)
-            if record is not None:
-                since = entry.at
-                state = State.of(record, self._named(frames, record, entry))
-                break
-        for at, _, event in self.between(frames, 0, at_ns):
-            if at > since:
+        for entry in reversed(frames.states):
+            if is_before(frames.session_of(entry), entry):
+                record = self._contents.json(entry, StateRecord)
+                if record is not None:
+                    since = entry.at
+                    state = State.of(record, self._named(frames, record, entry))
+                    break
+        told = [e for of, e in frames.events if e.at > since and is_before(of, e)]
+        for event in map(self._event, sorted(told)):
+            if event is not None:
                 state.apply(event)
         return state
 
     def sessions(self, frames: Arranged, blocks: Blocks) -> list[SessionRecord]:
-        """Who was watched, run by run; at least one. Raises NotARecording or TooNew."""
+        """Who was watched, run by run; at least one. Where a record is lost, what can be said.
+
+        Raises NotARecording or TooNew.
+        """
         contents = self._contents
         known = [contents.json(entry, SessionRecord) for entry in frames.sessions]
         sound = [record for record in known if record is not None]
@@ -77,30 +83,37 @@ class Events:
                     f"recorded in format {record.format[0]}, this fabmon reads "
                     f"{FORMAT[0]}: read it with a newer fabmon"
                 )
-        if sound:
-            return sound
-        for entry in frames.states:
-            state = contents.json(entry, StateRecord)
-            if state is not None:
-                return [state.session]
-        if not frames.spans and not frames.events:
+        if not (sound or frames.states or frames.spans or frames.events):
             begins = contents.begins_as_ours()
             raise NotARecording(
                 "nothing of it can be read" if begins else "not a recording of fabmon"
             )
-        return [self._guessed(frames, blocks)]
+        numbered = enumerate(known or [None])
+        return [each or self._guessed(frames, blocks, n, sound) for n, each in numbered]
 
-    def _guessed(self, frames: Arranged, blocks: Blocks) -> SessionRecord:
-        """What can be said of a session whose own record is lost."""
+    def _guessed(
+        self, frames: Arranged, blocks: Blocks, number: int, others: Sequence[SessionRecord]
+    ) -> SessionRecord:
+        """What can be said of a session whose own record is lost: a state of it has it as well."""
+        for entry in frames.states:
+            state = None
+            if frames.session_of(entry) == number:
+                state = self._contents.json(entry, StateRecord)
+            if state is not None:
+                return state.session
         names: dict[str, None] = {}
-        for _, _, event in self.between(frames, 0, _LATEST):
-            names |= dict.fromkeys(status.node for status in event.statuses)
-            names |= dict.fromkeys(node for node, _ in event.hellos)
-        for span in frames.spans[:1]:
+        for _, session, event in self.between(frames, 0, _LATEST):
+            if session == number:
+                names |= dict.fromkeys(status.node for status in event.statuses)
+                names |= dict.fromkeys(node for node, _ in event.hellos)
+        spans = [span for span in frames.spans if span.session == number]
+        for span in spans[:1]:
             names |= dict.fromkeys(seat.node for found in blocks.of(span) for seat in found.seats)
-        hosts = tuple(Host(name=name) for name in names)
-        started_ns = frames.spans[0].time_ns if frames.spans else 0
-        return SessionRecord(started_ns=started_ns, interval_s=1.0, hosts=hosts)
+        return SessionRecord(
+            started_ns=spans[0].time_ns if spans else 0,
+            interval_s=others[0].interval_s if others else 1.0,
+            hosts=tuple(Host(name=name) for name in names),
+        )
 
     def _event(self, entry: Entry) -> EventsRecord | None:
         """One tick's events, kept for a while: a thousand hellos take a tenth of a second."""

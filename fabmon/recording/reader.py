@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -13,13 +15,13 @@ import numpy as np
 from fabmon.fabric.messages import Frame, Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Floats
-from fabmon.fabric.tick import Tick
+from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording import block, minutes
 from fabmon.recording.block import Block
 from fabmon.recording.blocks import Blocks
 from fabmon.recording.collection import without_collection
 from fabmon.recording.contents import Contents
-from fabmon.recording.errors import Damaged, NotARecording, TooNew
+from fabmon.recording.errors import Damaged, Moved, NotARecording, TooNew
 from fabmon.recording.events import Events
 from fabmon.recording.frames import Kind
 from fabmon.recording.index import Entry
@@ -28,16 +30,19 @@ from fabmon.recording.past import Reads, last_reads
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.scan import Loss, Told, nobody
 from fabmon.recording.spans import Span, arrange
-from fabmon.recording.state import State
+from fabmon.recording.state import State, left_behind
 from fabmon.recording.taken import frames_of
 
 _LATEST = (1 << 63) - 1
+
+T = TypeVar("T")
 
 
 class Recording:
     """One file, as what came out of the feed and what was made of it at the time.
 
-    `told` hears how far it is while the file is opened, in bytes.
+    `told` hears how far it is while the file is opened, in bytes. While it grows, what is read may
+    have been written anew since it was opened: the file is then looked at again, as by `refresh`.
     Raises NotARecording, TooNew, or OSError. Times are the recorder's wall clock, in ns, UTC.
     """
 
@@ -47,8 +52,10 @@ class Recording:
         self._blocks = Blocks(self._contents)
         self._events = Events(self._contents)
         self._widths: dict[int, tuple[Hello, tuple[int, ...]]] = {}
+        self._hosts: list[Host] | None = None
+        self.sessions: list[SessionRecord] = []
         try:
-            self._arrange()
+            self._fresh(self._arrange)
         except BaseException:
             self._contents.close()
             raise
@@ -86,9 +93,15 @@ class Recording:
 
     @property
     def hosts(self) -> list[Host]:
-        """Every node that any session watched."""
-        found = {host.name: host for session in self.sessions for host in session.hosts}
-        return list(found.values())
+        """Every node that any session watched, from its start or since it was found."""
+        if self._hosts is None:
+            found = {host.name: host for session in self.sessions for host in session.hosts}
+            state = self.state(self.until_ns)
+            found |= state.hosts
+            for node in state.hellos:
+                found.setdefault(node, Host(name=node))
+            self._hosts = list(found.values())
+        return self._hosts
 
     @property
     def interval_s(self) -> float:
@@ -103,9 +116,9 @@ class Recording:
     def refresh(self) -> bool:
         """Take in what was written since; whether there was anything."""
         before = self.size, self.until_ns
+        settled_to = self._contents.settled_to
         if not self._contents.refresh():
             return False
-        settled_to = self._contents.settled_to
         self._blocks.forget(settled_to)
         self._events.forget(settled_to)
         self._arrange()
@@ -121,6 +134,11 @@ class Recording:
 
     def numbered(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[tuple[int, Tick]]:
         """The same, each with the number of its session."""
+        return self._going_on(
+            lambda since_ns: self._numbered(since_ns, until_ns), from_ns, lambda x: x[1].time_ns
+        )
+
+    def _numbered(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, Tick]]:
         found = self._events.between(self._frames, from_ns, until_ns)
         events = _Peekable((session, event) for _, session, event in found)
         for span in self._spans_in(from_ns, until_ns):
@@ -134,8 +152,8 @@ class Recording:
             for (time_ns, seq), at in rows.items():
                 if not from_ns <= time_ns <= until_ns:
                     continue
-                while (event := events.peek()) and (event[0], event[1].time_ns, event[1].seq) < (
-                    span.session, time_ns, seq,
+                while (event := events.peek()) and (event[1].time_ns, event[0], event[1].seq) < (
+                    time_ns, span.session, seq,
                 ):  # fmt: skip
                     yield event[0], _tick(next(events)[1], ())
                 told = None
@@ -152,6 +170,16 @@ class Recording:
         """Runs of ticks as they are kept, the first and the last perhaps longer than asked for:
         times of the first and the last tick, and the blocks of all nodes.
         """
+        first_ns = from_ns
+        for start_ns, end_ns, blocks in self._going_on(
+            lambda since_ns: self._runs(since_ns, until_ns), from_ns, lambda run: run[1]
+        ):
+            # A run that was written anew meanwhile begins with ticks that were given before.
+            again = start_ns < first_ns and first_ns > from_ns
+            yield start_ns, end_ns, [b.since(first_ns) for b in blocks] if again else blocks
+            first_ns = end_ns + 1
+
+    def _runs(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int, list[Block]]]:
         for span in self._spans_in(from_ns, until_ns):
             blocks = self._blocks.of(span)
             if blocks:
@@ -159,8 +187,12 @@ class Recording:
 
     def events(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[EventsRecord]:
         """What happened from a time up to and with another."""
-        for _, _, event in self._events.between(self._frames, from_ns, until_ns):
-            yield event
+        found = self._going_on(
+            lambda since_ns: self._events.between(self._frames, since_ns, until_ns),
+            from_ns,
+            lambda each: each[2].time_ns,
+        )
+        return (event for _, _, event in found)
 
     def prime(self, at_ns: int) -> list[Tick]:
         """What brings a history to where it was before the first tick at or after a time.
@@ -168,7 +200,7 @@ class Recording:
         Two ticks: all states, and of every source's part of every node the last two reads.
         """
         with without_collection():
-            return self._prime(at_ns)
+            return self._fresh(lambda: self._prime(at_ns))
 
     def warm(self) -> None:
         """Read what every seek needs, so that the first one takes no longer than others."""
@@ -178,7 +210,8 @@ class Recording:
         span = self._span_before(at_ns)
         if span is None:
             return []
-        state = self.state(at_ns - 1)
+        state = self._state(at_ns - 1)
+        state.statuses |= self._left_behind(at_ns - 1)
         at, reads = last_reads((self._blocks.of(each) for each in self._spans_back(span)), at_ns)
         if at is None:
             return []
@@ -193,10 +226,28 @@ class Recording:
 
     def state(self, at_ns: int) -> State:
         """What all events up to and with a time amount to."""
-        return self._events.state(self._frames, self._session_at(at_ns), at_ns)
+        return self._fresh(lambda: self._state(at_ns))
+
+    def _state(self, at_ns: int) -> State:
+        number = self._session_at(at_ns)
+        return self._events.state(self._frames, number, self.sessions[number], at_ns)
+
+    def _left_behind(self, at_ns: int) -> dict[str, NodeStatus]:
+        """States of the nodes that only sessions before the one of a time watched."""
+        sessions = self.sessions[: self._session_at(at_ns) + 1]
+        watched = {host.name for host in sessions[-1].hosts}
+        return {
+            status.node: status
+            for before, now in pairwise(sessions)
+            for status in left_behind(before, now, now.started_ns)
+            if status.node not in watched
+        }
 
     def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:
         """Bookmarks, and what was found at the time, by time."""
+        return self._fresh(lambda: self._notes(from_ns, until_ns))
+
+    def _notes(self, from_ns: int, until_ns: int) -> list[Note]:
         found = [
             self._contents.json(entry, Note)
             for entry in self._frames.notes
@@ -206,6 +257,11 @@ class Recording:
 
     def minutes(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Minute]:
         """What was drawn, minute by minute."""
+        return self._going_on(
+            lambda since_ns: self._minutes(since_ns, until_ns), from_ns, lambda each: each.start_ns
+        )
+
+    def _minutes(self, from_ns: int, until_ns: int) -> Iterator[Minute]:
         for entry in self._frames.minutes:
             if entry.header.until_ns > from_ns and entry.header.time_ns <= until_ns:
                 start_ns = entry.header.time_ns
@@ -215,6 +271,9 @@ class Recording:
 
     def topology(self, at_ns: int = _LATEST) -> TopologyRecord | None:
         """How the fabric was cabled at a time."""
+        return self._fresh(lambda: self._topology(at_ns))
+
+    def _topology(self, at_ns: int) -> TopologyRecord | None:
         for entry in reversed(self._frames.topologies):
             if entry.header.time_ns <= at_ns:
                 record = self._contents.json(entry, TopologyRecord)
@@ -224,6 +283,9 @@ class Recording:
 
     def strip(self, from_ns: int, until_ns: int, bins: int) -> Floats:
         """[bins] utilisation of the busiest link of the fabric in each; NaN where none is known."""
+        return self._fresh(lambda: self._strip(from_ns, until_ns, bins))
+
+    def _strip(self, from_ns: int, until_ns: int, bins: int) -> Floats:
         strip = np.full(bins, np.nan, np.float32)
         width = max(1, (until_ns - from_ns) // bins)
         for span in self._spans_in(from_ns, until_ns):
@@ -237,6 +299,11 @@ class Recording:
 
     def times(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[tuple[int, int]]:
         """Time and sequence number of every tick, without its counters."""
+        return self._going_on(
+            lambda since_ns: self._times(since_ns, until_ns), from_ns, lambda each: each[0]
+        )
+
+    def _times(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
         for span in self._spans_in(from_ns, until_ns):
             ticks = self._blocks.ticks_of(span)
             if ticks is not None:
@@ -245,14 +312,24 @@ class Recording:
 
     def verify(self) -> Iterator[int]:
         """Read all of it; the bytes done so far. What is found damaged is added to `losses`."""
-        for entry in self.entries():
+        at = 0
+        while True:
             try:
-                payload = self.payload(entry)
-                if entry.header.kind == Kind.BLOCK:
-                    block.decode(payload)
-            except Damaged as error:
-                self._contents.lose(entry, error)
-            yield entry.end
+                for entry in [each for each in self.entries() if each.at >= at]:
+                    self._verify(entry)
+                    yield entry.end
+                return
+            except Moved:
+                at = self.settled_to
+                self.refresh()
+
+    def _verify(self, entry: Entry) -> None:
+        try:
+            payload = self.payload(entry)
+            if entry.header.kind == Kind.BLOCK:
+                block.decode(payload)
+        except Damaged as error:
+            self._contents.lose(entry, error)
 
     def entries(self) -> list[Entry]:
         """Every frame there is, in the file's order."""
@@ -273,18 +350,49 @@ class Recording:
         kinds = [entry.header.kind for entry in self._contents.settled[-2:]]
         return not self._contents.provisional and Kind.END in kinds
 
+    def _fresh(self, read: Callable[[], T]) -> T:
+        """What is read of the file as it is now."""
+        while True:
+            try:
+                return read()
+            except Moved:
+                self.refresh()
+
+    def _going_on(
+        self, read: Callable[[int], Iterator[T]], from_ns: int, time_of: Callable[[T], int]
+    ) -> Iterator[T]:
+        """What is read from a time on; where the file was looked at again meanwhile, from behind
+        what came last.
+        """
+        while True:
+            frames = self._frames
+            try:
+                for item in read(from_ns):
+                    yield item
+                    from_ns = time_of(item) + 1
+                    if self._frames is not frames:
+                        break
+                else:
+                    return
+            except Moved:
+                self.refresh()
+
     def _arrange(self) -> None:
         """Put every frame where it is looked for."""
         self._frames = arrange(self._contents.entries)
-        self._session_starts = [entry.header.time_ns for entry in self._frames.sessions] or [0]
+        self._hosts = None
+        self._session_starts = [
+            (entry.header.time_ns, number) for number, entry in enumerate(self._frames.sessions)
+        ]
         try:
             self.sessions = self._events.sessions(self._frames, self._blocks)
         except (NotARecording, TooNew) as error:
             raise type(error)(f"{self.path}: {error}") from None
 
-    def _session_at(self, at_ns: int) -> SessionRecord:
-        place = max(0, bisect.bisect_right(self._session_starts, at_ns) - 1)
-        return self.sessions[min(place, len(self.sessions) - 1)]
+    def _session_at(self, at_ns: int) -> int:
+        """The number of the session that began last before a time, by the clock."""
+        begun = [each for each in self._session_starts if each[0] <= at_ns]
+        return max(begun)[1] if begun else 0
 
     def _spans_in(self, from_ns: int, until_ns: int) -> Iterator[Span]:
         first = int(np.searchsorted(self._frames.span_ends, from_ns))

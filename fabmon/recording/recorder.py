@@ -20,6 +20,7 @@ from fabmon.recording.records import Note, SessionRecord
 from fabmon.recording.resume import resume
 from fabmon.recording.segments import Segments
 from fabmon.recording.state import State
+from fabmon.recording.untold import Untold
 from fabmon.recording.writer import Writer
 
 _LOG = logging.getLogger("fabmon.recording")
@@ -55,10 +56,12 @@ class Recorder:
     """Takes ticks; `status` says how it goes. Nothing it does raises, once it is made.
 
     A trouble (disk full, read only, quota) is told once in the log and stays in the status until
-    writing works again; what was written is kept, and it is tried again every 5 s.
+    writing works again; what was written is kept, and it is tried again every `retry_s`.
     """
 
-    def __init__(self, segments: Segments, session: SessionRecord) -> None:
+    def __init__(
+        self, segments: Segments, session: SessionRecord, retry_s: float = _RETRY_S
+    ) -> None:
         """Opens the first file at once. Raises OSError or RecordingError where that fails."""
         self._segments = segments
         self._session = session
@@ -67,7 +70,11 @@ class Recorder:
         self._state: State | None = None
         self._began_ns = session.started_ns
         self._bytes_before = 0
+        self._retry_s = retry_s
         self._retry_at = 0.0
+        # One of each thread: of ticks that were not taken up, and of those that were not written.
+        self._untaken = Untold()
+        self._unwritten = Untold()
         self._lock = threading.RLock()
         self.status = Status(segments.name(session.started_ns))
         self._writer = self._open(session.started_ns)
@@ -79,8 +86,10 @@ class Recorder:
         if self.waiting >= _MOST_WAITING:
             self._lose(1)
             self._tell("the disk is too slow: ticks are not recorded")
+            self._untaken.add(tick)
             return
-        self._queue.put(_Item(tick, moment, tuple(notes)))
+        self._queue.put(_Item(self._untaken.told_with(tick), moment, tuple(notes)))
+        self._untaken = Untold()
 
     @property
     def waiting(self) -> int:
@@ -110,6 +119,8 @@ class Recorder:
                 self._take(item)
             except OSError as error:
                 self._failed(error)
+            except RecordingError as error:
+                self._drop(str(error))
             except Exception as error:
                 _LOG.exception("a fault of fabmon itself, in recording")
                 self._drop(f"a fault of fabmon itself: {error}")
@@ -123,6 +134,8 @@ class Recorder:
     def _take(self, item: _Item | Note) -> None:
         if self._writer is None and not self._reopened():
             self._lose(1)
+            if isinstance(item, _Item):
+                self._unwritten.add(item.tick)
             return
         writer = self._writer
         assert writer is not None
@@ -131,9 +144,15 @@ class Recorder:
             return
         now_ns = item.tick.time_ns
         if self._segments.is_full(self._began_ns, now_ns, writer.size):
-            writer = self._next(writer, now_ns)
+            try:
+                writer = self._next(writer, now_ns)
+            except (OSError, RecordingError):
+                self._lose(1)
+                self._unwritten.add(item.tick)
+                raise
+        tick, self._unwritten = self._unwritten.told_with(item.tick), Untold()
         try:
-            writer.write(item.tick, item.moment, item.notes)
+            writer.write(tick, item.moment, item.notes)
         finally:
             self._update(writer, ticks=1)
         if self.status.trouble:
@@ -142,10 +161,10 @@ class Recorder:
 
     def _next(self, before: Writer, now_ns: int) -> Writer:
         """The next file of a rotation, which knows what the one before did."""
-        before.close()
-        self._bytes_before += before.size
         self._state = before.state
         self._writer = None
+        before.close()
+        self._bytes_before += before.size
         self._writer = self._open(now_ns)
         for path in self._segments.tidy(self._writer.path, now_ns):
             _LOG.info("removed %s", path)
@@ -176,14 +195,19 @@ class Recorder:
     def _failed(self, error: OSError) -> None:
         """A write did not work. The writer keeps its ticks in memory and tries with the next."""
         if self._writer is not None and self._writer.is_open:
-            self._lose(self._writer.take_lost())
+            lost = self._writer.take_lost()
+            if lost:
+                self._lose(lost)
+                self._unwritten.add(self._writer.state.tick(0, 0))
             self._tell(_said(error))
         else:
             self._drop(_said(error))
 
     def _drop(self, text: str) -> None:
+        if self._writer is not None:
+            self._writer.give_up()
         self._writer = None
-        self._retry_at = time.monotonic() + _RETRY_S
+        self._retry_at = time.monotonic() + self._retry_s
         self._tell(text)
 
     def _tell(self, text: str) -> None:

@@ -16,7 +16,11 @@ FORMAT = (1, 0)
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a recorder: what it watched, from where, and how often."""
+    """What a recorder watched, from where, and how often.
+
+    `run_ns` is when the run began: files of a rotation are of one run. 0 where that is when the
+    session did.
+    """
 
     format: tuple[int, int] = FORMAT
     started_ns: int
@@ -25,6 +29,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     tool: str = ""
     recorder: str = ""
     title: str = ""
+    run_ns: int = 0
 
 
 class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,8 +18,23 @@ _KEPT = (Kind.NOTE, Kind.MINUTE, Kind.TOPOLOGY)
 def resume(path: Path, session: SessionRecord) -> Writer:
     """A writer that appends a session. What a killed writer left provisional is settled first.
 
-    Raises NotARecording, TooNew or OSError; the file is then as it was.
+    A file of no bytes is as good as a new one. Raises NotARecording, TooNew, InUse or OSError; the
+    file is then as it was.
     """
+    store = Store(path, is_new=False)
+    try:
+        if path.stat().st_size:
+            return _resumed(store, session)
+        writer = Writer(store, session)
+        writer.begin(session)
+    except BaseException:
+        store.close()
+        raise
+    return writer
+
+
+def _resumed(store: Store, session: SessionRecord) -> Writer:
+    path = store.path
     with Recording(path) as before:
         settled = before.settled_to
         entries = before.entries()
@@ -31,14 +46,10 @@ def resume(path: Path, session: SessionRecord) -> Writer:
         session_before = before.sessions[-1]
     rows = Rows()
     rows.seat(state.hellos)
-    store = Store(path, settled=settled, index_at=index_at)
+    store.go_on(settled, index_at)
     writer = Writer(store, session_before, state, rows)
-    try:
-        writer.take_over(tail, kept)
-        writer.begin(session)
-    except BaseException:
-        store.close()
-        raise
+    writer.take_over(tail, kept)
+    writer.begin(session)
     return writer
 
 

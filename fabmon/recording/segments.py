@@ -59,7 +59,9 @@ class Segments:
         files = [(each, each.stat()) for each in self.files() if each != current]
         room = self.rotation.keep_bytes
         if room is not None:
-            room -= current.stat().st_size if current.exists() else 0
+            # The current file will grow until the next one begins.
+            size = current.stat().st_size if current.exists() else 0
+            room -= max(size, self.rotation.every_bytes or 0)
         for each, stat in reversed(files):
             too_old = (
                 self.rotation.keep_s is not None

@@ -34,6 +34,7 @@ class Span:
 class Arranged(NamedTuple):
     """Every frame where it is looked for; those of `events` with the number of their session.
 
+    Events and spans are by time: between sessions of a file the clock may have been set back.
     `span_ends` is [spans], the latest end of each span and those before it, ns.
     """
 
@@ -46,6 +47,10 @@ class Arranged(NamedTuple):
     events: _Told
     spans: list[Span]
     span_ends: NDArray[np.int64]
+
+    def session_of(self, entry: Entry) -> int:
+        """The number of a frame's session."""
+        return max(0, bisect.bisect_right([each.at for each in self.sessions], entry.at) - 1)
 
 
 def arrange(entries: Iterable[Entry]) -> Arranged:
@@ -80,7 +85,7 @@ def _once(entries: _Told) -> _Told:
         (session, e.header.time_ns, e.header.part, e.header.crc): (session, e)
         for session, e in entries
     }
-    return sorted(kept.values(), key=lambda each: (each[0], each[1].header.time_ns, each[1].at))
+    return sorted(kept.values(), key=lambda each: (each[1].header.time_ns, each[0], each[1].at))
 
 
 def _spans(entries: _Told) -> list[Span]:
@@ -105,4 +110,4 @@ def _spans(entries: _Told) -> list[Span]:
             )
             if not inside:
                 kept.append(span)
-    return sorted(kept, key=lambda s: (s.session, s.time_ns))
+    return sorted(kept, key=lambda s: (s.time_ns, s.session))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fabmon.fabric.messages import Hello, Notice
 from fabmon.fabric.model import Host
-from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.recording.records import EventsRecord, SessionRecord, StateRecord, digest
 
 
@@ -89,6 +89,16 @@ class State:
                 self._digests = {}
             known = self._digests[id(hello)] = (hello, digest(hello))
         return known[1]
+
+
+def left_behind(before: SessionRecord, now: SessionRecord, time_ns: int) -> list[NodeStatus]:
+    """States of the nodes that only the session before watched."""
+    watched = {host.name for host in now.hosts}
+    return [
+        NodeStatus(host.name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
+        for host in before.hosts
+        if host.name not in watched
+    ]
 
 
 def _known(

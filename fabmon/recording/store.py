@@ -7,12 +7,14 @@ it holds every tick at least once.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from fabmon.recording import index
+from fabmon.recording.errors import InUse
 from fabmon.recording.frames import Flag, Kind, frame, header
 from fabmon.recording.index import Entry
 
@@ -35,19 +37,31 @@ class Piece(NamedTuple):
 class Store:
     """Appends frames to a file. Raises OSError; the file then ends as it did before the call.
 
-    `settled` is where the settled part ends, `end` where the file does.
+    `settled` is where the settled part ends, `end` where the file does. The file is locked against
+    other stores, where the file system has locks: two would destroy what the other writes.
     """
 
-    def __init__(self, path: Path, *, settled: int = 0, index_at: int = 0) -> None:
+    def __init__(self, path: Path, *, is_new: bool = True) -> None:
+        """Raises InUse, FileExistsError where it should be new, or OSError."""
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (0 if settled else os.O_CREAT | os.O_EXCL)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
         self._fd = os.open(path, flags, 0o640)
+        try:
+            self._lock()
+        except InUse:
+            os.close(self._fd)
+            raise
         self.is_open = True
-        self.settled = settled
+        self.settled = self.end = 0
+        self._index_at = 0
+        self._unlisted: list[Entry] = []
+        self._listed_to = 0
+
+    def go_on(self, settled: int, index_at: int) -> None:
+        """Append to what is there already: where its settled part ends, and its last index is."""
+        self.settled = self._listed_to = settled
         self.end = os.fstat(self._fd).st_size
         self._index_at = index_at
-        self._unlisted: list[Entry] = []
-        self._listed_to = settled
 
     def append(self, piece: Piece) -> None:
         """Add a provisional frame."""
@@ -105,6 +119,14 @@ class Store:
         """Let the file go."""
         self.is_open = False
         os.close(self._fd)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUse(f"{self.path}: another fabmon is recording to it") from None
+        except OSError:
+            return  # The file system has no locks.
 
     def _frame(self, piece: Piece, flags: int = 0) -> bytes:
         return b"".join(

@@ -12,29 +12,34 @@ import numpy as np
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Floats
-from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording.errors import NotARecording, RecordingError
 from fabmon.recording.minutes import Minute
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
 from fabmon.recording.scan import Loss, Told, nobody
+from fabmon.recording.state import left_behind
 
 SUFFIX = ".fabrec"
 _LATEST = (1 << 63) - 1
 
 
 class Timeline:
-    """Recordings by time. Ticks of one session keep their numbers; those of several are numbered
-    by their time, so that what was not recorded is a gap.
+    """Recordings by time. Ticks of one session keep their numbers; those of several, and of a
+    directory, are numbered by their time, so that what was not recorded is a gap. A tick keeps its
+    number when files before it go.
     """
 
     def __init__(self, paths: Sequence[Path], told: Told = nobody) -> None:
-        """Raises RecordingError or OSError; a directory stands for the recordings in it.
+        """Raises RecordingError or OSError; a directory stands for the recordings in it, of which
+        those that cannot be read are told as `losses`.
 
         `told` hears how far they are while they are opened, in bytes of all of them.
         """
         self._paths = paths
         self.files: list[Recording] = []
+        self._origin_ns = 0
+        self._unreadable: dict[Path, Loss] = {}
         try:
             self._open(files_of(paths), told)
         except BaseException:
@@ -56,10 +61,37 @@ class Timeline:
         before = 0
         for path in paths:
             if path not in known:
-                self.files.append(Recording(path, _after(before, told)))
-                before += self.files[-1].size
+                opened = self._opened(path, _after(before, told))
+                self.files += opened
+                before += sum(each.size for each in opened)
+        self._unreadable = {at: loss for at, loss in self._unreadable.items() if at in paths}
+        if not self.files:
+            path, loss = next(iter(self._unreadable.items()))
+            raise NotARecording(f"{path}: {loss.text}")
         self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
-        self._single = len(self.files) == 1 and len(self.files[0].sessions) == 1
+        self._single = (
+            len(self.files) == 1
+            and len(self.files[0].sessions) == 1
+            and self.files[0].path in self._paths
+        )
+
+    def _opened(self, path: Path, told: Told) -> list[Recording]:
+        """A file; none where one in a directory cannot be read, or is gone by now."""
+        if path in self._paths:
+            return [Recording(path, told)]
+        with suppress(FileNotFoundError):
+            size = path.stat().st_size
+            if path in self._unreadable and self._unreadable[path].end == size:
+                return []
+            try:
+                found = Recording(path, told)
+            except RecordingError as error:
+                text = str(error).removeprefix(f"{path}: ")
+                self._unreadable[path] = Loss(0, size, text)
+            else:
+                self._unreadable.pop(path, None)
+                return [found]
+        return []
 
     def __enter__(self) -> Timeline:
         return self
@@ -95,7 +127,8 @@ class Timeline:
     @property
     def losses(self) -> list[tuple[Path, Loss]]:
         """What could not be read so far."""
-        return [(each.path, loss) for each in self.files for loss in each.losses]
+        found = [(each.path, loss) for each in self.files for loss in each.losses]
+        return [*found, *self._unreadable.items()]
 
     def warm(self) -> None:
         """Read what every seek needs, so that the first one takes no longer than others."""
@@ -151,7 +184,8 @@ class Timeline:
         return strip
 
     def _seq(self, time_ns: int) -> int:
-        return round((time_ns - self.start_ns) / (self.interval_s * 1e9))
+        self._origin_ns = self._origin_ns or self.start_ns
+        return round((time_ns - self._origin_ns) / (self.interval_s * 1e9))
 
     def _merged(self, from_ns: int, until_ns: int) -> Iterator[Tick]:
         """All ticks by time, numbered by it; who is watched no more is said to be lost."""
@@ -174,12 +208,8 @@ class Timeline:
         """States of the nodes that only the session before watched, if it is over."""
         if before[0] < 0 or (before[0] != now[0] and self.files[before[0]].until_ns >= time_ns):
             return []
-        watched = {host.name for host in self.files[now[0]].sessions[now[1]].hosts}
-        return [
-            NodeStatus(host.name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
-            for host in self.files[before[0]].sessions[before[1]].hosts
-            if host.name not in watched
-        ]
+        sessions = [self.files[file].sessions[session] for file, session in (before, now)]
+        return left_behind(sessions[0], sessions[1], time_ns)
 
 
 def _stream(

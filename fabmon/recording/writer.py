@@ -56,12 +56,18 @@ class Writer:
 
     @classmethod
     def create(cls, path: Path, session: SessionRecord, state: State | None = None) -> Writer:
-        """A new file. Raises FileExistsError when there is one.
+        """A new file; none after an OSError. Raises FileExistsError when there is one.
 
         `state` is what is known already, when this file goes on where another one ended.
         """
-        writer = cls(Store(path), session, state)
-        writer.begin(session)
+        store = Store(path)
+        writer = cls(store, session, state)
+        try:
+            writer.begin(session)
+        except BaseException:
+            store.close()
+            path.unlink(missing_ok=True)
+            raise
         return writer
 
     def begin(self, session: SessionRecord) -> None:
@@ -165,6 +171,11 @@ class Writer:
             self._store.settle([Piece(Kind.END, b"", self._tick[1], self._tick[1])])
             self._store.write_index()
         finally:
+            self._store.close()
+
+    def give_up(self) -> None:
+        """Let the file go as it is."""
+        if self._store.is_open:
             self._store.close()
 
     def _forget(self) -> None:

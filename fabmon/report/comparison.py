@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabmon.analysis.fluctuation.compare import BANDWIDTH, Comparison, Difference
+from fabmon.analysis.fluctuation.compare import BANDWIDTH, LEAST, LEVEL, Comparison, Difference
 from fabmon.report.table import aligned
 from fabmon.report.units import bits
 
@@ -72,6 +72,9 @@ def _sentence(each: Difference) -> str:
     ranged = f"95 % sure: {each.low * 100:+.1f} to {each.high * 100:+.1f} %, {_chance(each.p)}"
     if each.real:
         return f"Yes, {what} is {size}: {values} ({ranged})."
+    if each.p < LEVEL and abs(each.change) < LEAST:
+        least = f"{LEAST * 100:.1f} %"
+        return f"No, {what} is {size}, sure but below {least}: {values} ({ranged})."
     reach = max(abs(each.low), abs(each.high)) * 100
     return (
         f"No, {what} is {size}, within the noise: {values} ({ranged}); more than {reach:.1f} % is "

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
 from fabmon.analysis.thresholds import Thresholds
 from fabmon.fabric.filter import FilterError, Index, Mask, index, match, parse
+from fabmon.fabric.model import Fabric
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.topology.given import Topology
 from fabmon.history.history import History
-from fabmon.recording.cut import hosts_of
+from fabmon.recording.cut import hosts_of, topology_of
 from fabmon.recording.timeline import Timeline
 
 _STILL = ("role", "group", "node", "port", "rail")
@@ -22,11 +27,14 @@ _STILL = ("role", "group", "node", "port", "rail")
 class Links:
     """The ports that any of some filters leaves; all of them without filters.
 
-    `has_matched` says whether there was any so far.
+    `has_matched` says whether there was any so far. What a `redactor` renamed is found by its
+    original name.
     """
 
-    def __init__(self, filters: Sequence[str]) -> None:
+    def __init__(self, filters: Sequence[str], redactor: Redactor | None = None) -> None:
         """Raises FilterError."""
+        self._redactor = redactor
+        self._named: tuple[Fabric, Fabric] | None = None
         self._filters = [parse(text) for text in filters]
         self._index: Index | None = None
         self.has_matched = not self._filters
@@ -38,6 +46,7 @@ class Links:
         """[ports] at a moment; None for all."""
         if not self._filters:
             return None
+        moment = self._by_name(moment)
         if self._index is None or self._index.fabric is not moment.fabric:
             self._index = index(moment.fabric)
         masks = [match(terms, moment, self._index).ports for terms in self._filters]
@@ -46,6 +55,16 @@ class Links:
             mask = mask | each
         self.has_matched = self.has_matched or bool(mask.any())
         return mask
+
+    def _by_name(self, moment: Moment) -> Moment:
+        """A moment with the names that its nodes and groups had before they were renamed."""
+        if self._redactor is None:
+            return moment
+        name = self._redactor.original
+        if self._named is None or self._named[0] is not moment.fabric:
+            self._named = (moment.fabric, _renamed(moment.fabric, name))
+        states = {name(node): status for node, status in moment.statuses.items()}
+        return replace(moment, fabric=self._named[1], statuses=states)
 
     def check_still(self) -> None:
         """Raise FilterError where the choice would change while time goes on."""
@@ -57,6 +76,16 @@ class Links:
                         f"{said}: whole series are exported; choose them by name, "
                         + " ".join(f"{field}:" for field in _STILL)
                     )
+
+
+def _renamed(fabric: Fabric, name: Callable[[str], str]) -> Fabric:
+    """With other names of nodes and groups."""
+    change = msgspec.structs.replace
+    return change(
+        fabric,
+        nodes=tuple(change(n, name=name(n.name), group=name(n.group)) for n in fabric.nodes),
+        ports=tuple(change(port, node=name(port.node)) for port in fabric.ports),
+    )
 
 
 class Played:
@@ -74,8 +103,13 @@ class Played:
         redactor: Redactor | None,
         reached: Callable[[int], None],
         lead_s: float = 0.0,
+        topology: Topology | None = None,
     ) -> None:
-        """What lies between two times; `lead_s` before it is played, but not told of."""
+        """What lies between two times; `lead_s` before it is played, but not told of.
+
+        `topology` is what was given of the cabling.
+        """
+        self._topology = topology_of(topology, redactor)
         self.hosts = hosts_of(timeline, redactor)
         self.interval_s = timeline.interval_s
         self.from_ns = from_ns
@@ -95,7 +129,7 @@ class Played:
 
     def moments(self, management: Sequence[str]) -> Iterator[Moment]:
         """Moments, rates worked out anew; `management` are patterns of ports, see History."""
-        history = History(self.hosts, self.interval_s, management)
+        history = self._history(management)
         for is_told, tick in self.ticks():
             moment = history.accept(tick)
             if is_told:
@@ -103,12 +137,15 @@ class Played:
 
     def scenes(self, management: Sequence[str], thresholds: Thresholds) -> Iterator[Scene]:
         """Scenes, findings worked out anew."""
-        history = History(self.hosts, self.interval_s, management)
+        history = self._history(management)
         analyst = Analyst(thresholds)
         for is_told, tick in self.ticks():
             scene = analyst.accept(history.accept(tick))
             if is_told:
                 yield scene
+
+    def _history(self, management: Sequence[str]) -> History:
+        return History(self.hosts, self.interval_s, management, topology=self._topology)
 
     def _told(self, tick: Tick) -> Tick:
         return tick if self._redactor is None else self._redactor.tick(tick)

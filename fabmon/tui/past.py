@@ -14,12 +14,14 @@ from fabmon.recording.records import Note
 class Recorded:
     """What there is: times of the first and the last tick, and the notes, by time.
 
-    `start_ns` is 0 where there is no tick yet.
+    `runs_ns` are the times at which recording began anew, by time too. `start_ns` is 0 where
+    there is no tick yet.
     """
 
     start_ns: int = 0
     until_ns: int = 0
     notes: tuple[Note, ...] = ()
+    runs_ns: tuple[int, ...] = ()
 
     def marks_ns(self) -> list[int]:
         """Times of what `event 17` means: findings that opened, and bookmarks."""

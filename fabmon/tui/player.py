@@ -280,7 +280,11 @@ class Player:
             return
         told = [words.event(event) for event in events if event.time_ns == times[place]]
         more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-        self._say(f"event {place + 1} of {len(times)}: {told[0]}{more}")
+        marks = (self._stage.cursor.recorded or Recorded()).marks_ns()
+        # Numbered are those of which a person can say `event 3`.
+        is_mark = times[place] in marks
+        number = f"event {marks.index(times[place]) + 1} of {len(marks)}: " if is_mark else ""
+        self._say(f"{number}{told[0]}{more}")
         await self._seek(times[place])
 
     # Playing.
@@ -322,7 +326,7 @@ class Player:
         cursor.playing, cursor.at_end = True, False
         if self._past is not None and not cursor.is_settled:
             await self._settle(self._past)
-        due_s = self._monotonic()
+        due_s = painted_s = self._monotonic()
         while True:
             at_ns = self._cursor_ns or 0
             scene = await self._following(at_ns)
@@ -342,6 +346,9 @@ class Player:
             cursor.at_end = False
             if cursor.skips_idle and _is_idle(scene):
                 self._stage.show(scene)
+                if self._monotonic() - painted_s >= 1 / _PAINTS_A_SECOND:
+                    painted_s = self._monotonic()
+                    self._repaint()
                 await asyncio.sleep(0)
                 continue
             if cursor.speed is not None:

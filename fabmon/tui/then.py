@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
-from fabmon.fabric.model import Fabric
+from fabmon.fabric.moment import Moment
+from fabmon.recording.found import still_open
 from fabmon.recording.records import Note
 
 
-def open_then(notes: Iterable[Note], fabric: Fabric) -> tuple[Finding, ...]:
-    """The findings that were open after some notes, the costliest first; rows are the fabric's."""
-    opened: dict[str, tuple[Finding, Note]] = {}
-    last_seq = 0
-    for note in notes:
-        if note.kind != "finding":
-            continue
-        if note.seq < last_seq:
-            # Ticks are counted anew: another run began, and what was open then ended unseen.
-            opened.clear()
-        last_seq = note.seq
+def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> tuple[Finding, ...]:
+    """The findings that were open at a moment, the costliest first; rows are those of now.
+
+    `runs_ns` are the times at which recording began anew.
+    """
+    opened = still_open(notes, runs_ns, moment.time_ns)
+    if not opened:
+        return ()
+    rows = {port.id: port.row for port in moment.fabric.ports}
+    found = []
+    for note in opened:
         try:
             finding = msgspec.convert(note.finding, Finding)
         except msgspec.ValidationError:
             continue  # Of a fabmon that told of findings in another way.
-        if note.change == "close":
-            opened.pop(finding.key, None)
-        else:
-            opened[finding.key] = (finding, note)
-    if not opened:
-        return ()
-    rows = {port.id: port.row for port in fabric.ports}
-    found = [
-        msgspec.structs.replace(
-            finding, rows=tuple(rows[port] for port in note.ports if port in rows)
-        )
-        for finding, note in opened.values()
-    ]
+        own = tuple(rows[port] for port in note.ports if port in rows)
+        found.append(msgspec.structs.replace(finding, rows=own))
     return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
 
 

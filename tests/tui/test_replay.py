@@ -57,11 +57,10 @@ async def test_it_is_unmistakable_that_it_was(
     recording: tuple[Path, list[Scene]], size: tuple[int, int]
 ) -> None:
     async with replaying(recording[0], size=size, from_s=55, speed=0.5) as run:
-        await run.until(lambda: run.app.stage.cursor.playing)
-        assert "▶" in run.lines[0]
+        await run.until(lambda: "▶" in run.lines[0])
         assert "14:07:3" in run.lines[0]
         await run.press("space")
-        assert "❚❚" in run.lines[0]
+        await run.until(lambda: "❚❚" in run.lines[0])
         await run.press("t", *"14:07:12", "enter")
         await settled_at(run, 32)
         await run.until(lambda: run.app.stage.cursor.curve is not None)
@@ -129,6 +128,10 @@ async def test_from_event_to_event(recording: tuple[Path, list[Scene]]) -> None:
             await run.press("{")
             await run.until(lambda b=before: second_of(run) < b)  # type: ignore[misc]
         await run.says("open ECMP collision")
+        recorded = run.app.stage.cursor.recorded
+        assert recorded is not None
+        number = recorded.marks_ns().index(at(opened)) + 1
+        await run.says(f"event {number} of {len(recorded.marks_ns())}:")
         await run.press("}")
         await run.says("no later event")
         await settled_at(run, opened)
@@ -165,6 +168,22 @@ async def test_what_nothing_happens_in_is_skipped(tmp_path: Path) -> None:
         await run.press("S")
         await run.until(lambda: second_of(run) > 50)
         assert "skips idle" in run.lines[0]
+
+
+async def test_while_it_skips_the_time_goes_by_on_the_screen(tmp_path: Path) -> None:
+    path = tmp_path / "idle.fabrec"
+    Watching("[topology]\nhosts = 4\nrails = 2\n").record(path, 600)
+    async with replaying(path, speed=0.5) as run:
+        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.press("S")
+        seen: set[str] = set()
+
+        def has_seen_more() -> bool:
+            seen.add(run.lines[0])
+            return len(seen) > 5 or run.app.stage.cursor.at_end
+
+        await run.until(has_seen_more)
+        assert len(seen) > 5
 
 
 async def test_a_recording_is_not_changed(recording: tuple[Path, list[Scene]]) -> None:

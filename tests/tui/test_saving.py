@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from fabmon.cli.saves import saves
+from fabmon.history.history import History
 from fabmon.recording.reader import Recording
 from tests.parts import need_path
+from tests.tui.recordings import history_like
 from tests.tui.running import Running, running
 from tests.tui.worlds import troubled
 from tests.unit.recording.making import quiet_ticks, write
@@ -70,7 +72,7 @@ async def test_a_picture_of_the_screen_without_the_menu(here: Path) -> None:
 
 
 async def test_a_table_of_what_the_filter_leaves(here: Path) -> None:
-    async with running(troubled(), saves=saves(list)) as run:
+    async with running(troubled(), saves=saves(list, history_like(History([])))) as run:
         run.app.stage.filter("gpu003")
         await run.press("x", "t")
         assert "saved fabmon-pod7-links-" in await said(run)
@@ -90,7 +92,7 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
     inside.mkdir()
     world = troubled()
     write(inside / "a.fabrec", quiet_ticks(30))
-    async with running(world, saves=saves(lambda: [inside])) as run:
+    async with running(world, saves=saves(lambda: [inside], history_like(History([])))) as run:
         assert run.app.stage.scene is not None
         at_ns = run.app.stage.scene.moment.time_ns
         with Recording(inside / "a.fabrec") as recording:
@@ -106,7 +108,7 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
 
 
 async def test_where_nothing_is_recorded_it_says_so(here: Path) -> None:
-    async with running(troubled(), saves=saves(list)) as run:
+    async with running(troubled(), saves=saves(list, history_like(History([])))) as run:
         await run.press("x", "c")
         assert await said(run) == "not saved: nothing is recorded: there is nothing to cut out"
     assert names_in(here) == []

@@ -72,6 +72,11 @@ class Gathering:
         self.interval_s = 0.0
         self.span: tuple[int, int] | None = None
 
+    @property
+    def cell_s(self) -> float:
+        """From one cell to the next, where nothing is between them."""
+        return cell_ticks(self.interval_s) * self.interval_s
+
     def accept(self, passage: Passage) -> None:
         """Take a passage."""
         self._lay_out(passage.fabric)

@@ -25,18 +25,23 @@ class Job:
     hosts: frozenset[str]
     lengths_s: list[NDArray[np.float64]] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        """By its hosts: nobody has told its name."""
-        first, others = min(self.hosts), len(self.hosts) - 1
-        return f"{first} +{others}" if others else first
-
 
 class Jobs:
     """Knows a job again by its hosts: half of all that are in either."""
 
     def __init__(self) -> None:
         self.found: list[Job] = []
+
+    def names(self) -> list[str]:
+        """Of every job another, by its first host: nobody has told its name."""
+        named = [
+            f"{min(job.hosts)} +{len(job.hosts) - 1}" if len(job.hosts) > 1 else min(job.hosts)
+            for job in self.found
+        ]
+        return [
+            f"{name} ({named[:number].count(name) + 1})" if named.count(name) > 1 else name
+            for number, name in enumerate(named)
+        ]
 
     def accept(self, names: Sequence[str], sent: Floats) -> list[tuple[int, tuple[int, ...]]]:
         """The jobs of a passage, by what each host sent [ticks, hosts]: number, places of hosts."""

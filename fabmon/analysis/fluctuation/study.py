@@ -62,8 +62,12 @@ class Study:
 
     def lengths_s(self) -> dict[str, Values]:
         """Seconds of each iteration, by job, where it has a rhythm."""
-        jobs = self._all.jobs.found
-        return {job.name: np.concatenate(job.lengths_s) for job in jobs if job.lengths_s}
+        jobs = self._all.jobs
+        return {
+            name: np.concatenate(job.lengths_s)
+            for name, job in zip(jobs.names(), jobs.found, strict=True)
+            if job.lengths_s
+        }
 
     def result(self, stepped: Collection[str] = KINDS) -> Fluctuation:
         """All that there is to tell of what was accepted.
@@ -75,7 +79,10 @@ class Study:
         kept, wholly = self._cells()
         told = [self._told(kind, name, places, at_ns, kept, wholly)
                 for kind, name, places in self._groups()]  # fmt: skip
-        told += [self._told_job(number, at_ns) for number in range(len(self._all.jobs.found))]
+        told += [
+            self._told_job(number, name, at_ns)
+            for number, name in enumerate(self._all.jobs.names())
+        ]
         begin, end = self._all.span or (0, 0)
         return Fluctuation(
             from_ns=begin,
@@ -96,8 +103,8 @@ class Study:
             (kind, name): overtime.series(at_ns, _across(kept[:, places]))
             for kind, name, places in self._groups()
         }
-        for number, job in enumerate(self._all.jobs.found):
-            found[JOB, job.name] = overtime.series(at_ns, self._job_cells(number)[0])
+        for number, name in enumerate(self._all.jobs.names()):
+            found[JOB, name] = overtime.series(at_ns, self._job_cells(number)[0])
         return found
 
     def _groups(self) -> list[tuple[str, str, list[int]]]:
@@ -148,7 +155,7 @@ class Study:
             _across(kept[:, places]),
         )
 
-    def _told_job(self, number: int, at_ns: NDArray[np.int64]) -> Subject:
+    def _told_job(self, number: int, name: str, at_ns: NDArray[np.int64]) -> Subject:
         job = self._all.jobs.found[number]
         values, is_whole = self._job_cells(number)
         sums = (self._all.whole if is_whole else self._all.any).jobs
@@ -166,7 +173,7 @@ class Study:
         ]
         subject = Subject(
             kind=JOB,
-            name=job.name,
+            name=name,
             links=len(rails),
             line_rate_bps=self._rate(rails),
             spread=spread,
@@ -195,7 +202,7 @@ class Study:
         if subject.spread is None:
             return subject
         own = overtime.series(at_ns, values)
-        step_s = (at_ns[1] - at_ns[0]) / 1e9 if len(at_ns) > 1 else self._all.interval_s
+        step_s = self._all.cell_s
         is_wanted = subject.kind in self._stepped
         found, slope = overtime.over_time(own, step_s) if is_wanted else ((), None)
         seconds = own.at_ns // 1_000_000_000 + self._offset_s

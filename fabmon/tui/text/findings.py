@@ -225,8 +225,7 @@ def _otherwise(stage: Stage, scene: Scene, width: int) -> list[Line]:
     palette, recorded = stage.palette, stage.cursor.recorded
     if stage.shown is None or recorded is None or stage.is_frozen_now:
         return []
-    notes = [note for note in recorded.notes if note.time_ns <= scene.moment.time_ns]
-    then = open_then(notes, scene.moment.fabric)
+    then = open_then(recorded.notes, recorded.runs_ns, scene.moment)
     lists = (
         ("Found then, as recorded, not found today", only_then(then, scene.findings)),
         ("Found today, not found then", only_then(scene.findings, then)),

@@ -11,6 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from collectors.wire import Object
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.condition import Cause, Evidence
+from fabmon.analysis.finding import Finding
+from fabmon.cli.config import load
+from fabmon.cli.past import RecordedPast
 from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
@@ -19,8 +24,10 @@ from fabmon.history.history import History
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note, SessionRecord
+from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
 from fabmon.recording.zstd import decompress
+from fabmon.tui.then import open_then
 from tests.making import SECOND_NS, START_NS, frame, hello, neighbour, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.export.test_report import reported
@@ -103,6 +110,13 @@ def recording(path: Path) -> Path:
         ports=(f"{names[0]}/eth0",),
         finding={"cause": "node_lost", "subject": names[1], "text": reason, "victims": [names[0]]},
     )
+    lldp_switch, nobody = "lustre-oss3.acme.example/swp9", "acme-core7/swp9"
+    found = {
+        1: (note(1, "incast", lldp_switch), note(1, "ecmp_collision", nobody)),
+        5: (bookmark,),
+        6: (told, note(6, "oversubscription", "acme-spine4/uplinks")),
+        7: (note(7, "straggler", "aurora-gpu77"), note(7, "uneven_rails", f"{names[0]} r1")),
+    }
     writer = Writer.create(path, record)
     history = History(hosts)
     for seq in range(40):
@@ -122,10 +136,35 @@ def recording(path: Path) -> Path:
         )
         if seq == 3:
             each = msgspec.structs.replace(each, notices=((names[0], notice),))
-        notes = [bookmark] if seq == 5 else [told] if seq == 6 else []
-        writer.write(each, history.accept(each), notes)
+        writer.write(each, history.accept(each), found.get(seq, ()))
     writer.close()
     return path
+
+
+def note(seq: int, cause: Cause, subject: str) -> Note:
+    """A finding that opens, with all that one has, as it is recorded."""
+    time_ns = START_NS + seq * SECOND_NS
+    finding = Finding(
+        cause=cause,
+        severity="warning",
+        subject=subject,
+        rows=(0,),
+        text=f"{subject} is full: alice of project-x",
+        evidence=(Evidence("from", "aurora-gpu10"),),
+        advice="ask alice",
+        confidence=0.9,
+        since_ns=time_ns,
+        victims=("aurora-gpu2/eth0",),
+    )
+    return Note(
+        kind="finding",
+        time_ns=time_ns,
+        seq=seq,
+        text=finding.text,
+        change="open",
+        ports=(subject,) if "/swp" in subject else (),
+        finding=msgspec.to_builtins(finding),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +221,47 @@ def test_nothing_of_them_is_cut_out(named: Path, tmp_path: Path) -> None:
     assert leaks(plain(cut)) == []
     with Recording(cut) as opened:
         assert [host.name for host in opened.hosts] == ["host-2", "host-1", "switch-1"]
-        assert {note.text for note in opened.notes()} == {"bookmark", "node_lost host-1"}
+        assert {note.text for note in opened.notes()} == {
+            "bookmark",
+            "node_lost host-1",
+            "incast device-1/swp9",
+            "ecmp_collision device-2/swp9",
+            "oversubscription device-3/uplinks",
+            "straggler device-4",
+            "uneven_rails host-2 r1",
+        }
+
+
+def test_what_was_found_then_is_told_beside_what_is_found_today(
+    named: Path, tmp_path: Path
+) -> None:
+    cut = tmp_path / "cut.fabrec"
+    done = fabmon("cut", str(named), "--from", "+3s", "--redact", "-o", str(cut))
+    assert done.returncode == 0, done.stderr
+    with Recording(cut) as opened:
+        early = [note for note in opened.notes() if note.time_ns == START_NS + 3 * SECOND_NS]
+        history = History(opened.hosts)
+        moment = [history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)]
+        then = open_then(early, (), moment[-1])
+    assert {(each.cause, each.subject, each.text) for each in then} == {
+        ("incast", "device-1/swp9", ""),
+        ("ecmp_collision", "device-2/swp9", ""),
+    }
+    assert {each.since_ns for each in then} == {START_NS + SECOND_NS}
+
+
+async def test_a_screen_names_nobody_that_was_found(named: Path) -> None:
+    with Timeline([named]) as timeline:
+        past = RecordedPast(
+            timeline,
+            lambda played: History([], played.interval_s),
+            lambda: Analyst(load(None).thresholds),
+            redactor=Redactor(timeline.hosts),
+        )
+        told = await past.look()
+        await past.close()
+    assert leaks(msgspec.json.encode(told.notes)) == []
+    assert "incast device-1/swp9" in {note.text for note in told.notes}
 
 
 def test_a_replay_shows_none_of_them(named: Path) -> None:
@@ -232,3 +311,20 @@ def test_addresses_keep_their_kind() -> None:
 def test_a_tick_without_names_is_not_changed() -> None:
     each = Tick(3, START_NS)
     assert Redactor().tick(each) == each
+
+
+def test_facts_are_told_without_names() -> None:
+    redactor = Redactor([Host(name="acme-n1")])
+    facts: dict[str, Any] = {
+        "alias": "roce_acmecorp_alice",
+        "netdev": "rocep59s0f0",
+        "exporter": "http://alice@acme-n1:9100/metrics?who=alice",
+        "peers": {"acme-n1": {"port": "rocep59s0f0"}},
+    }
+    told = redactor.hello(hello(port("eth0", "", **facts))).blocks[0].objects[0].info
+    assert told["exporter"] == "http://host-1:9100"
+    assert told["alias"] == "text-1"
+    assert told["peers"] == {"host-1": {"port": "rocep59s0f0"}}
+    assert redactor.text("see http://10.0.0.1:9100/a and file:/home/alice/x") == (
+        "see http://198.18.0.1:9100 and file:path-1"
+    )

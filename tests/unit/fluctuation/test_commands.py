@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from fabmon.analysis.fluctuation.compare import Comparison, Difference
 from fabmon.cli.compare import compare
 from fabmon.cli.errors import UsageError
 from fabmon.cli.fluctuate import fluctuate
 from fabmon.feeds.demo.feed import START_NS
+from fabmon.report.comparison import comparison_table
 from tests.goldens import check_golden
 from tests.unit.fluctuation.playing import record, shared
 
@@ -62,6 +64,26 @@ def test_runs_of_a_directory_are_told_apart_by_the_time_between_them(recorded: P
     found = json.loads(said)
     assert found["a"] == ["before.fabrec", "after.fabrec"]
     assert found["b"] == ["before.fabrec"]
+
+
+@pytest.mark.parametrize("zone", ["inf", "-inf", "nan", "1e300"])
+def test_a_zone_without_end_is_a_mistake(recorded: Path, zone: str) -> None:
+    with pytest.raises(UsageError, match="--tz"):
+        _said(fluctuate, str(recorded / "before.fabrec"), "--links", "leaf1/*", "--tz", zone)
+
+
+def test_what_is_sure_but_small_is_said_so() -> None:
+    small = Difference(
+        what="bandwidth", kind="all", name="all rails", before=200e9, after=199.4e9,
+        change=-0.003, low=-0.004, high=-0.002, p=0.0001, batches=(90, 90), values=1,
+    )  # fmt: skip
+    found = Comparison(
+        a=("a",), b=("b",), a_s=900, b_s=900, by_runs=False,
+        headlines=(small,), links=(), unmatched=(), notes=(),
+    )  # fmt: skip
+    said = comparison_table(found).splitlines()[0]
+    assert "0.3 % lower in B, sure but below 0.5 %" in said
+    assert "noise" not in said
 
 
 @pytest.mark.parametrize("command", ["fluctuate", "compare"])

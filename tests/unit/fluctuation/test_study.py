@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fabmon.analysis.fluctuation.compare import Run, compare
 from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.fluctuation.study import Study
 from fabmon.fabric.build import Rows, build
@@ -21,6 +22,15 @@ TICKS = 300
 def _fabric(hosts: int = 4) -> Fabric:
     lab = LeafSpine(uplinks=2, hosts=hosts, rate_bps=100e9)
     return build(lab.hosts, lab.hellos(), Rows(), 1)
+
+
+def _table(fabric: Fabric, bps: dict[str, np.ndarray]) -> np.ndarray:
+    """[ticks, ports] bits/s; nobody knows of the others."""
+    table = np.full((TICKS, len(fabric.ports)), np.nan, np.float32)
+    for port in fabric.ports:
+        if port.id in bps:
+            table[:, port.row] = bps[port.id]
+    return table
 
 
 def _play(
@@ -86,6 +96,42 @@ def test_hosts_that_move_together_are_a_job_with_its_iterations() -> None:
     its = told.of("job")[0].iterations
     assert its is not None
     assert its.median_s == pytest.approx(10, abs=0.05)
+
+
+def test_two_jobs_that_begin_with_the_same_host_stay_two() -> None:
+    fabric = _fabric(7)
+    rate = np.full(len(fabric.ports), 100e9, np.float32)
+    study = Study()
+    runs = [((1, 2, 3, 4), 80e9)] * 3 + [((1, 5, 6, 7), 40e9)] * 3
+    for number, (hosts, level) in enumerate(runs):
+        sent = {f"gpu{host:03}/eth0": _training(level, seed=number) for host in hosts}
+        table = _table(fabric, sent)
+        start_ns = (START_NS // (300 * 10**9) + number) * 300 * 10**9
+        study.accept(Passage(start_ns, 1.0, fabric, table, np.full_like(table, np.nan), rate))
+    run = Run.of("a", study)
+    assert [job.name for job in run.told.of("job")] == ["gpu001 +3 (1)", "gpu001 +3 (2)"]
+    for job in run.told.of("job"):
+        assert job.spread is not None
+        told = np.nanmean(run.series["job", job.name].values)
+        assert told == pytest.approx(job.spread.mean_bps, rel=0.05)
+        assert len(run.lengths_s[job.name]) > 50
+    headlines = compare([run], [run]).headlines
+    (same,) = (e for e in headlines if e.name == "gpu001 +3 (2)" and e.what == "bandwidth")
+    assert same.before == pytest.approx(40e9, rel=0.05)
+
+
+def test_the_length_of_a_cell_does_not_depend_on_a_gap_after_the_first() -> None:
+    fabric = _fabric()
+    rate = np.full(len(fabric.ports), 100e9, np.float32)
+    study, later = Study(), START_NS // (300 * 10**9) * 300 * 10**9
+    for number in (0, 10, 11):
+        table = _table(fabric, dict.fromkeys(HOSTS, _training(seed=number)))
+        start_ns = later + number * 300 * 10**9
+        if number == 0:
+            table[10:] = np.nan
+        study.accept(Passage(start_ns, 1.0, fabric, table, np.full_like(table, np.nan), rate))
+    strip = study.result().of("rail")[0].strip
+    assert strip.count(None) > len(strip) // 2
 
 
 def test_a_link_that_is_silent_has_no_spread_and_is_not_zero() -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fabmon.cli.amounts import moment, seconds, size
+from fabmon.fabric.moment import Moment
+from fabmon.fabric.tick import Tick
+from fabmon.recording.cut import copy
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
-from tests.making import SECOND_NS, START_NS
-from tests.unit.recording.making import long_ticks, quiet_ticks, ticks_in, write
+from fabmon.recording.timeline import Timeline
+from fabmon.recording.writer import Writer
+from tests.making import SECOND_NS, START_NS, LeafSpine
+from tests.unit.recording.making import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
 
 
@@ -56,6 +63,26 @@ def test_info_says_what_a_recording_holds(tmp_path: Path) -> None:
     assert (found[0]["ticks"], found[0]["closed"], found[0]["lost_bytes"]) == (300, True, 0)
 
 
+def test_nodes_that_were_found_while_it_recorded_are_its_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "found.fabrec"
+    nobody = msgspec.structs.replace(session(LeafSpine()), hosts=())
+    writer = Writer.create(path, nobody)
+    for tick in quiet_ticks(40):
+        hosts = tuple(LeafSpine().hosts) if tick.seq == 0 else ()
+        writer.write(msgspec.structs.replace(tick, hosts=hosts))
+    writer.close()
+    with Recording(path) as recording:
+        assert recording.hosts == LeafSpine().hosts
+    for arguments in (
+        ("fluctuate", str(path)),
+        ("compare", str(path), str(path)),
+        ("export", "--format", "openmetrics", "--links", "node:gpu001", str(path)),
+    ):
+        done = fabmon(*arguments)
+        assert done.returncode == 0, done.stderr
+    assert f"nodes  {len(LeafSpine().hosts)}" in fabmon("info", str(path)).stdout
+
+
 def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
@@ -92,6 +119,7 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("replay", "FILE", "--at", "noon"), "--from noon: a time such as 14:03"),
+        (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give one of them"),
         (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
         (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
         (("replay", "FILE", "--speed", "fast"), "--speed fast: a number such as 0.5 or 8, or max"),
@@ -133,3 +161,16 @@ def test_moments_of_a_recording() -> None:
     assert at("2025-11-21 04:41:00") == 60
     assert at("2025-11-21T05:41:00+01:00") == 60
     assert at("tomorrow") is None
+
+
+def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(20))
+    output = tmp_path / "part.fabrec"
+
+    def no_room(tick: Tick) -> Moment:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Timeline([path]) as timeline, pytest.raises(OSError, match="No space"):
+        list(copy(timeline, output, timeline.start_ns, timeline.until_ns, no_room))
+    assert not output.exists()

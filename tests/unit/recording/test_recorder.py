@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from fabmon.fabric.tick import Tick
-from fabmon.recording.errors import NotARecording
+from fabmon.recording.errors import InUse, NotARecording
 from fabmon.recording.recorder import Recorder
 from fabmon.recording.segments import Rotation, Segments
 from fabmon.recording.timeline import Timeline
@@ -57,6 +58,19 @@ def test_files_of_a_rotation_are_one_timeline(tmp_path: Path) -> None:
         assert {name for name, _ in timeline.prime(at)[0].hellos} == set(LeafSpine().hellos())
 
 
+def test_ticks_keep_their_numbers_when_a_rotation_removes_the_oldest_file(tmp_path: Path) -> None:
+    ticks = quiet_ticks(60)
+    record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
+    with Timeline([tmp_path]) as timeline:
+        at = START_NS + 45 * SECOND_NS
+        assert [tick.seq for tick in timeline.prime(at)] == [43, 44]
+        for oldest in sorted(tmp_path.iterdir())[:2]:
+            oldest.unlink()
+            assert timeline.refresh()
+            assert [tick.seq for tick in timeline.ticks(at)] == list(range(45, 60))
+            assert [tick.seq for tick in timeline.prime(at)] == [43, 44]
+
+
 def test_only_what_is_to_be_kept_is_kept_and_other_files_are_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "pod-notes.fabrec"
     other.write_text("mine")
@@ -67,6 +81,21 @@ def test_only_what_is_to_be_kept_is_kept_and_other_files_are_left_alone(tmp_path
     assert sum(path.stat().st_size for path in files[:-1]) <= 9000
     with Timeline(files) as timeline:
         assert timeline.until_ns == START_NS + 59 * SECOND_NS
+
+
+def test_all_files_together_take_no_more_room_than_they_may(tmp_path: Path) -> None:
+    recorder = Recorder(
+        Segments(tmp_path / "pod.fabrec", Rotation(every_bytes=4000, keep_bytes=16_000)),
+        session(LeafSpine()),
+    )
+    most = 0
+    for number, tick in enumerate(quiet_ticks(120), start=1):
+        # A file's name has its time to the second: a second a tick.
+        recorder.accept(tick)
+        wait_for(lambda count=number: recorder.status.ticks == count)  # type: ignore[misc]
+        most = max(most, sum(path.stat().st_size for path in tmp_path.iterdir()))
+    recorder.close()
+    assert 8000 < most <= 16_000 + 500
 
 
 @contextmanager
@@ -105,12 +134,58 @@ def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room(
     assert ticks_in(path) == ticks
 
 
+def test_a_disk_that_is_full_from_the_start_leaves_no_file_and_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.fabrec"
+    with no_file_larger_than(0), pytest.raises(OSError, match="File too large"):
+        Recorder(Segments(path, Rotation()), session(LeafSpine()))
+    assert not path.exists()
+    path.touch()
+    record(path, quiet_ticks(5)).close()
+    assert ticks_in(path) == quiet_ticks(5)
+
+
+def test_what_cannot_be_read_in_a_directory_is_passed_over_and_told(tmp_path: Path) -> None:
+    record(tmp_path / "a.fabrec", quiet_ticks(5)).close()
+    (tmp_path / "b.fabrec").touch()
+    (tmp_path / "c.fabrec").write_text("years of work")
+    with Timeline([tmp_path]) as timeline:
+        assert list(timeline.ticks()) == quiet_ticks(5)
+        lost = [(path.name, loss.end, loss.text) for path, loss in timeline.losses]
+        assert lost == [
+            ("b.fabrec", 0, "not a recording of fabmon"),
+            ("c.fabrec", 13, "not a recording of fabmon"),
+        ]
+        (tmp_path / "b.fabrec").unlink()
+        assert [path.name for path, _ in timeline.losses] == ["b.fabrec", "c.fabrec"]
+        timeline.refresh()
+        assert [path.name for path, _ in timeline.losses] == ["c.fabrec"]
+    (tmp_path / "a.fabrec").unlink()
+    with pytest.raises(NotARecording, match=r"c\.fabrec: not a recording"):
+        Timeline([tmp_path])
+    with pytest.raises(NotARecording):
+        Timeline([tmp_path / "c.fabrec"])
+
+
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
     with pytest.raises(NotARecording, match="not a recording"):
         Recorder(Segments(path, Rotation()), session(LeafSpine()))
     assert path.read_text() == "years of work"
+
+
+def test_a_file_that_another_records_to_is_not_touched(tmp_path: Path) -> None:
+    ticks = quiet_ticks(30)
+    path = tmp_path / "a.fabrec"
+    recorder = record(path, ticks[:10])
+    with pytest.raises(InUse, match="another fabmon is recording to it"):
+        Recorder(Segments(path, Rotation()), session(LeafSpine()))
+    for tick in ticks[10:]:
+        recorder.accept(tick)
+    assert not recorder.close().trouble
+    assert ticks_in(path) == ticks
 
 
 def test_where_nothing_can_be_written_is_said_at_once(tmp_path: Path) -> None:
@@ -142,6 +217,63 @@ def test_a_disk_that_hangs_does_not_hold_up_the_watching(
         status = recorder.close()
     assert status.lost_ticks == lost
     assert len(ticks_in(tmp_path / "a.fabrec")) == 100 - lost
+
+
+def test_what_a_lost_tick_told_is_told_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node says hello while the disk hangs; it is there when the disk answers again."""
+    ticks = quiet_ticks(100)
+    ours = dict(ticks[0].hellos)["gpu001"]
+
+    def without(tick: Tick) -> Tick:
+        others = tuple(each for each in tick.hellos if each[0] != "gpu001")
+        return msgspec.structs.replace(tick, hellos=others)
+
+    recorder = record(tmp_path / "a.fabrec", [without(ticks[0]), *ticks[1:2]])
+    gate = threading.Event()
+    real = os.pwritev
+
+    def slow(fd: int, data: list[bytes], at: int) -> int:
+        gate.wait()
+        return real(fd, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", slow)
+        late = msgspec.structs.replace(ticks[90], hellos=(("gpu001", ours),))
+        for tick in [*ticks[2:90], late]:
+            recorder.accept(tick)
+        assert recorder.status.lost_ticks
+        gate.set()
+        wait_for(lambda: not recorder.waiting)
+    for tick in ticks[91:]:
+        recorder.accept(tick)
+    recorder.close()
+    got = {tick.seq: tick for tick in ticks_in(tmp_path / "a.fabrec")}
+    assert 90 not in got
+    assert got[91].hellos == (("gpu001", ours),)
+    assert [dict(got[seq].frames)["gpu001"] for seq in range(91, 100)] == [
+        dict(tick.frames)["gpu001"] for tick in ticks[91:]
+    ]
+
+
+def test_while_nothing_can_be_written_what_is_told_is_kept(tmp_path: Path) -> None:
+    ticks = quiet_ticks(60)
+    segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=20))
+    recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
+    recorder.accept(msgspec.structs.replace(ticks[0], hellos=()))
+    wait_for(lambda: recorder.status.ticks == 1)
+    with no_file_larger_than(0):
+        for tick in [msgspec.structs.replace(ticks[20], hellos=ticks[0].hellos), *ticks[21:30]]:
+            recorder.accept(tick)
+        wait_for(lambda: recorder.status.lost_ticks == 10)
+    for tick in ticks[30:]:
+        recorder.accept(tick)
+    assert not recorder.close().trouble
+    with Timeline([tmp_path]) as timeline:
+        last = list(timeline.ticks())[-30:]
+    assert last[0].hellos == ticks[0].hellos
+    assert [tick.frames for tick in last] == [tick.frames for tick in ticks[30:]]
 
 
 def test_it_goes_on_with_a_file_that_is_there(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabmon.fabric.tick import Tick
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.history.history import History
 from fabmon.recording.errors import NotARecording, TooNew
 from fabmon.recording.frames import HEADER_BYTES, Kind, frame
 from fabmon.recording.reader import Recording
@@ -70,6 +73,33 @@ def test_a_reader_follows_a_file_that_grows(tmp_path: Path) -> None:
     assert recording.is_closed
     assert list(recording.ticks()) == ticks
     recording.close()
+
+
+def test_what_is_written_anew_while_it_is_read_comes_once_and_is_no_loss(tmp_path: Path) -> None:
+    """A block of ticks is settled behind the back of who has looked at them one by one."""
+    ticks = quiet_ticks(700)
+    path = tmp_path / "a.fabrec"
+    writer = write(path, ticks[:250], close=False)
+    with Recording(path) as recording, Recording(path) as unread, Recording(path) as blocks:
+        first = recording.ticks()
+        runs = blocks.blocks()
+        seen = [next(first) for _ in range(3)]
+        given = [next(runs) for _ in range(3)]
+        for tick in ticks[250:600]:
+            writer.write(tick)
+        older, newer = unread.prime(ticks[100].time_ns)
+        assert (older.seq, newer.seq) == (98, 99)
+        assert newer.frames == ticks[99].frames
+        seen += first
+        assert seen == ticks[:600]
+        given += runs
+        rows = [b.ticks.seq[b.there.any(axis=1)].tolist() for _, _, run in given for b in run]
+        assert [seq for each in rows for seq in each] == list(range(600))
+        assert not recording.losses
+        assert not unread.losses
+        assert not blocks.losses
+        assert list(unread.verify())
+        assert not unread.losses
 
 
 def test_opening_what_has_no_index_tells_how_far_it_is(tmp_path: Path) -> None:
@@ -256,7 +286,8 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
         said = compress(msgspec.json.encode(record))
         path.write_bytes(b"".join(frame(Kind.SESSION, said, time_ns=START_NS)))
-        store = Store(path, settled=path.stat().st_size)
+        store = Store(path, is_new=False)
+        store.go_on(path.stat().st_size, 0)
         writer = Writer(store, session(LeafSpine()))
         for tick in ticks:
             writer.write(tick)
@@ -288,7 +319,8 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
 def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     first = eventful_ticks()
-    write(path, first, close=False)
+    write(tmp_path / "killed.fabrec", first, close=False)
+    shutil.copy(tmp_path / "killed.fabrec", path)
     later = START_NS + 3600 * SECOND_NS
     record = SessionRecord(started_ns=later, interval_s=1.0, hosts=session(LeafSpine()).hosts)
     writer = resume(path, record)
@@ -305,6 +337,77 @@ def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None
         assert by_node(t for s, t in got if s == 0) == by_node(first)
         assert by_node(t for s, t in got if s == 1) == by_node(second)
         assert not recording.losses
+
+
+HOUR_NS = 3600 * SECOND_NS
+
+
+def one_after_the_other(path: Path, *starts_ns: int) -> None:
+    """A session with one node of its own from each time on, all in one file."""
+    for number, start_ns in enumerate(starts_ns):
+        name = f"gpu{number}"
+        hosts = (Host(name=name),)
+        record = SessionRecord(started_ns=start_ns, interval_s=1.0, hosts=hosts)
+        writer = resume(path, record) if number else Writer.create(path, record)
+        for tick in quiet_ticks(20):
+            writer.write(
+                msgspec.structs.replace(
+                    tick,
+                    time_ns=start_ns + tick.seq * SECOND_NS,
+                    hellos=((name, dict(tick.hellos)["gpu001"]),) if not tick.seq else (),
+                    frames=((name, dict(tick.frames)["gpu001"]),),
+                    statuses=(NodeStatus(name, NodeState.UP, start_ns),) if not tick.seq else (),
+                )
+            )
+        writer.close()
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged: int) -> None:
+    path = tmp_path / "a.fabrec"
+    one_after_the_other(path, START_NS, START_NS + HOUR_NS, START_NS + 2 * HOUR_NS)
+    with Recording(path) as recording:
+        ticks = list(recording.numbered())
+        entries = [e for e in recording.entries() if e.header.kind == Kind.SESSION]
+    data = bytearray(path.read_bytes())
+    data[entries[damaged].at + HEADER_BYTES + 9] ^= 255
+    path.write_bytes(data)
+    with Recording(path) as recording:
+        assert list(recording.numbered()) == ticks
+        assert [[host.name for host in each.hosts] for each in recording.sessions] == [
+            ["gpu0"], ["gpu1"], ["gpu2"]
+        ]  # fmt: skip
+        assert len(recording.losses) == 1
+    with Timeline([path]) as timeline:
+        assert len(list(timeline.ticks())) == 60
+
+
+def test_who_seeks_into_a_session_sees_whom_it_does_not_watch_as_lost(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    one_after_the_other(path, START_NS, START_NS + HOUR_NS, START_NS + 2 * HOUR_NS)
+    at = START_NS + 2 * HOUR_NS + 10 * SECOND_NS
+    with Timeline([path]) as timeline:
+        sought, played = History(timeline.hosts, 1.0), History(timeline.hosts, 1.0)
+        there = [sought.accept(tick) for tick in timeline.prime(at)][-1]
+        reached = [played.accept(tick) for tick in timeline.ticks(0, at - 1)][-1]
+        for moment in (there, reached):
+            assert {node: status.state for node, status in moment.statuses.items()} == {
+                "gpu0": NodeState.LOST, "gpu1": NodeState.LOST, "gpu2": NodeState.UP
+            }  # fmt: skip
+
+
+def test_a_clock_that_is_set_back_between_sessions_loses_no_tick(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    one_after_the_other(path, START_NS + HOUR_NS, START_NS)
+    with Timeline([path]) as timeline:
+        times = [tick.time_ns for tick in timeline.ticks()]
+        assert times == sorted(times)
+        assert (timeline.start_ns, timeline.until_ns) == (times[0], times[-1])
+        assert times[::39] == [START_NS, START_NS + HOUR_NS + 19 * SECOND_NS]
+        assert [tick.time_ns for tick in timeline.ticks(times[0], times[-1])] == times
+        assert [tick.time_ns for tick in timeline.ticks(0, times[19])] == times[:20]
+        older, _ = timeline.prime(times[10])
+        assert {node for node, _ in older.frames} == {"gpu1"}
 
 
 def test_bookmarks_and_findings_are_kept_with_their_time(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -113,6 +114,20 @@ async def test_it_follows_what_is_still_being_recorded(tmp_path: Path) -> None:
         await feed.aclose()
         assert [tick async for tick in feed] == []
     assert seen == ticks
+
+
+async def test_it_follows_until_the_time_that_it_is_told(tmp_path: Path) -> None:
+    ticks = quiet_ticks(20)
+    writer = write(tmp_path / "a.fabrec", ticks[:5], close=False)
+    with Timeline([tmp_path / "a.fabrec"]) as timeline:
+        until_ns = ticks[11].time_ns + SECOND_NS // 2
+        feed = ReplayFeed(timeline, until_ns=until_ns, speed=None, follow=True, clock=FastClock())
+        seen = [await anext(feed) for _ in range(5)]
+        for tick in ticks[5:]:
+            writer.write(tick)
+        async with asyncio.timeout(20):
+            seen += [tick async for tick in feed]
+    assert seen == ticks[:12]
 
 
 async def test_several_files_are_one_timeline(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""What was found while it was recorded, looked at later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabmon.cli.past import RecordedPast
+from fabmon.fabric.model import Host
+from fabmon.history.history import History
+from fabmon.recording.cut import copy
+from fabmon.recording.found import runs_of, still_open
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import Note, SessionRecord
+from fabmon.recording.resume import resume
+from fabmon.recording.timeline import Timeline
+from fabmon.recording.writer import Writer
+from tests.making import SECOND_NS, START_NS, frame, hello, port, tick, up
+from tests.tui.recordings import analyst, past_of
+
+
+def note(second: int, seq: int, change: str, subject: str) -> Note:
+    finding = {"cause": "incast", "subject": subject}
+    time_ns = START_NS + second * SECOND_NS
+    return Note(
+        kind="finding", time_ns=time_ns, seq=seq, text=subject, change=change, finding=finding
+    )
+
+
+def record(path: Path, began: int, seqs: range, *notes: Note, run: int = 0) -> Path:
+    """Ticks of `gpu1` from a second on, and what was found in them."""
+    session = SessionRecord(
+        started_ns=START_NS + began * SECOND_NS,
+        run_ns=START_NS + run * SECOND_NS if run else 0,
+        interval_s=1.0,
+        hosts=(Host(name="gpu1"),),
+    )
+    writer = resume(path, session) if path.exists() else Writer.create(path, session)
+    for seq in seqs:
+        is_first = seq == seqs[0]
+        said = {"gpu1": hello(port("eth0"))} if is_first else {}
+        each = tick(seq, {"gpu1": frame(seq, 1, seq, seq, 0)}, said, up("gpu1") if is_first else ())
+        shifted = START_NS + (began + seq - seqs[0]) * SECOND_NS
+        each = type(each)(
+            each.seq, shifted, hellos=each.hellos, frames=each.frames, statuses=each.statuses
+        )
+        writer.write(each, None, [n for n in notes if n.time_ns == shifted])
+    writer.close()
+    return path
+
+
+def open_at(timeline: Timeline, second: int) -> list[str]:
+    at_ns = START_NS + second * SECOND_NS
+    return [each.text for each in still_open(timeline.notes(), runs_of(timeline), at_ns)]
+
+
+def test_what_a_run_that_was_killed_left_open_is_not_open_in_the_next(tmp_path: Path) -> None:
+    path = record(tmp_path / "a.fabrec", 0, range(20), note(5, 5, "open", "gpu1/eth0"))
+    record(path, 1000, range(90), note(1080, 80, "open", "gpu2/eth0"))
+    with Timeline([path]) as timeline:
+        assert open_at(timeline, 19) == ["gpu1/eth0"]
+        assert open_at(timeline, 1010) == []
+        assert open_at(timeline, 1085) == ["gpu2/eth0"]
+
+
+def test_the_files_of_a_rotation_are_one_run(tmp_path: Path) -> None:
+    one = record(tmp_path / "a.fabrec", 1, range(20), note(5, 5, "open", "gpu1/eth0"), run=1)
+    two = record(tmp_path / "b.fabrec", 21, range(20, 40), run=1)
+    with Timeline([one, two]) as timeline:
+        assert open_at(timeline, 30) == ["gpu1/eth0"]
+
+
+def test_a_cut_closes_what_a_run_left_open(tmp_path: Path) -> None:
+    path = record(tmp_path / "a.fabrec", 0, range(20), note(5, 5, "open", "gpu1/eth0"))
+    record(path, 1000, range(20), note(1010, 10, "open", "gpu1/eth0"))
+    output, history = tmp_path / "b.fabrec", History([Host(name="gpu1")])
+    with Timeline([path]) as timeline:
+        began_ns = START_NS + 10 * SECOND_NS
+        for _ in copy(timeline, output, began_ns, timeline.until_ns, history.accept):
+            pass
+    with Recording(output) as cut:
+        told = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
+    assert told == [(10, "open"), (1000, "close"), (1010, "open")]
+
+
+class Reads(Timeline):
+    """Counts the notes that are read of it."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        super().__init__(paths)
+        self.read: list[int] = []
+
+    def notes(self, from_ns: int = 0, until_ns: int = 1 << 62) -> list[Note]:
+        found = super().notes(from_ns, until_ns)
+        self.read.append(len(found))
+        return found
+
+
+async def test_notes_that_were_read_are_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    notes = [note(second, second, "update", "gpu1/eth0") for second in range(300)]
+    session = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu1"),))
+    writer = Writer.create(path, session)
+    writer.write(tick(0, {}, {}), None, notes[:1])
+    timeline = Reads([path])
+    with timeline:
+        past = RecordedPast(timeline, lambda _: History([]), analyst)
+        for each in notes[1:]:
+            writer.write(tick(each.seq, {}, {}), None, [each])
+        assert (await past.look()).notes == tuple(notes)
+        later = note(300, 300, "close", "gpu1/eth0")
+        writer.write(tick(300, {}, {}), None, [later])
+        assert (await past.look()).notes == (*notes, later)
+        assert timeline.read == [300, 2]
+        bookmark = Note(kind="bookmark", time_ns=notes[7].time_ns + 1, seq=7, text="here it was")
+        writer.note(bookmark)
+        writer.write(tick(301, {}, {}))
+        assert (await past.look()).notes == (*notes[:8], bookmark, *notes[8:], later)
+        await past.close()
+    writer.close()
+
+
+async def test_a_step_goes_over_what_was_not_recorded(tmp_path: Path) -> None:
+    path = record(tmp_path / "a.fabrec", 0, range(20))
+    record(path, 1000, range(20))
+    past = past_of(path)
+    await past.seek(START_NS)
+    scene = await past.step(START_NS + 19 * SECOND_NS, 1)
+    assert scene is not None
+    assert scene.moment.time_ns == START_NS + 1000 * SECOND_NS
+    await past.close()
