@@ -8,6 +8,7 @@ from tests.bench import (
     demo,
     engine,
     exporters,
+    first_counters,
     heatmap,
     probe,
     recording,
@@ -25,6 +26,7 @@ def main() -> None:
     rhythm.main()
     analysis.main()
     ssh.main()
+    first_counters.main()
     probe.main()
     wire.main()
     heatmap.main()

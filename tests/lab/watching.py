@@ -49,8 +49,8 @@ class Watch:
         """Seconds since the start."""
         return time.monotonic() - self.start_s
 
-    def until(self, wanted: Callable[[Line], bool], timeout_s: float) -> Line:
-        """The first line that is wanted; an assertion when it does not come in time."""
+    def until(self, wanted: Callable[[Line], bool], timeout_s: float = 60) -> Line:
+        """The first line that is wanted, however busy the machine is; else an assertion."""
         deadline_s = time.monotonic() + timeout_s
         seen = 0
         while time.monotonic() < deadline_s:
@@ -61,7 +61,7 @@ class Watch:
             time.sleep(0.02)
         raise AssertionError(f"not said in {timeout_s:g} s; last: {str(self.lines[-1:])[:2000]}")
 
-    def until_all_up(self, timeout_s: float = 15) -> Line:
+    def until_all_up(self, timeout_s: float = 60) -> Line:
         """The first tick in which every node is up and its ports have rates."""
         return self.until(
             lambda line: (
@@ -85,8 +85,8 @@ class Watch:
         """End it; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(timeout=10)
-        self._reader.join(timeout=10)
+        status = self.process.wait(timeout=60)
+        self._reader.join(timeout=60)
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
