@@ -158,7 +158,7 @@ class FabmonApp(TimeKeys):
         if not self._led and _has_data(scene):
             self._led = True
             if isinstance(self.screen, Nodes):
-                await self.action_view(Overview.VIEW)
+                self.action_view(Overview.VIEW)
         self.repaint()
 
     def repaint(self) -> None:
@@ -227,18 +227,26 @@ class FabmonApp(TimeKeys):
             said = f"no burst: {refused}" if refused else asked
         self._say(said)
 
-    async def action_view(self, name: str) -> None:
+    # No page is waited for to be gone: a click in its own footer would wait for itself.
+
+    def action_view(self, name: str) -> None:
         """One of the views, from the top."""
         self._led = self._led or name != Nodes.VIEW
         while len(self.screen_stack) > 2:
-            await self.pop_screen()
+            self.pop_screen()
         if self.screen is not self.get_screen(name):
-            await self.switch_screen(name)
+            self.switch_screen(name)
+
+    def action_next_view(self) -> None:
+        """The view after the one that is shown, or that lies below its pages."""
+        views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, StageScreen)]
+        shown = keys.ROOT.index(views[0])
+        self.action_view(keys.ROOT[(shown + 1) % len(keys.ROOT)])
 
     async def action_back(self) -> None:
         """Up one level; at the top, let go of the finding, then of the filter and the captions."""
         if len(self.screen_stack) > 2:
-            await self.pop_screen()
+            self.pop_screen()
         elif self.stage.chosen_key:
             self.stage.choose("")
             self.repaint()
@@ -248,6 +256,13 @@ class FabmonApp(TimeKeys):
         else:
             self.stage.captions.skip()
             self.repaint()
+
+    def action_close(self) -> None:
+        """Away from a page; from a view there is nothing left but to quit."""
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+        else:
+            self.exit()
 
     async def action_help(self) -> None:
         """Help for the screen that is shown."""

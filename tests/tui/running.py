@@ -75,6 +75,10 @@ class Running:
         """Wait until all of these are on the screen."""
         await self.until(lambda: all(text in self.text for text in texts))
 
+    async def goes_to(self, view: str) -> None:
+        """Wait until this view is on the screen, and drawn."""
+        await self.until(lambda: self.view == view and bool(self.text.strip()))
+
     async def says(self, text: str) -> None:
         """Wait until it is said in a message."""
         await self.until(lambda: any(text in note.message for note in self.app._notifications))

@@ -338,10 +338,38 @@ async def test_a_key_in_the_footer_is_clicked() -> None:
         assert run.app.stage.paused
 
 
-async def test_q_quits() -> None:
+async def test_a_click_on_the_views_in_the_footer_goes_through_them() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("enter")
+        for view in ("switches", "nodes", "findings", "matrix", "fluctuation", "overview"):
+            await run.pilot.click("#footer", offset=(run.lines[-1].index("views"), 0))
+            await run.goes_to(view)
+
+
+async def test_the_way_back_in_the_footer_is_clicked() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("enter", "enter")
+        for view in ("node", "overview"):
+            await run.pilot.click("#footer", offset=(run.lines[-1].index("back"), 0))
+            await run.goes_to(view)
+
+
+async def test_q_goes_back_from_a_page_and_quits_from_a_view() -> None:
     async with running(COLLISION) as run:
+        await run.press("enter", "enter", "question_mark")
+        assert run.view == "help"
+        for view in ("port", "node", "overview"):
+            await run.press("q")
+            assert run.view == view
+            assert run.app._exit is False
         await run.press("q")
-        assert not run.app.is_running or run.app._exit
+        assert run.app._exit
+
+
+async def test_ctrl_q_quits_from_anywhere() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter", "question_mark", "ctrl+q")
+        assert run.app._exit
 
 
 async def test_ctrl_c_leaves_as_it_leaves_any_program() -> None:
