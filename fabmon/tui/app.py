@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from rich.console import Console
 from textual.app import SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -43,7 +44,7 @@ from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
-from fabmon.tui.text import burst
+from fabmon.tui.text import burst, words
 from fabmon.tui.theme import theme
 from fabmon.tui.timekeys import TimeKeys, Travel
 from fabmon.tui.toast import Toasts
@@ -158,7 +159,7 @@ class FabmonApp(TimeKeys):
         if not self._led and _has_data(scene):
             self._led = True
             if isinstance(self.screen, Nodes):
-                self.action_view(Overview.VIEW)
+                await self._go_to(Overview.VIEW)
         self.repaint()
 
     def repaint(self) -> None:
@@ -223,19 +224,22 @@ class FabmonApp(TimeKeys):
             said = "no burst: these nodes are simulated or recorded, nobody can be asked"
         else:
             refused = self._ask_burst(port.node, (port.name,), burst.SECONDS, burst.HZ)
-            asked = f"burst of {port.id}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
+            asked = f"burst of {words.port(port)}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
             said = f"no burst: {refused}" if refused else asked
         self._say(said)
 
-    # No page is waited for to be gone: a click in its own footer would wait for itself.
+    # No key waits for a page to be gone: a click in its own footer would wait for itself.
 
     def action_view(self, name: str) -> None:
         """One of the views, from the top."""
+        self._go_to(name)
+
+    def _go_to(self, name: str) -> AwaitComplete:
+        """The same, for who can wait until it is there."""
         self._led = self._led or name != Nodes.VIEW
         while len(self.screen_stack) > 2:
             self.pop_screen()
-        if self.screen is not self.get_screen(name):
-            self.switch_screen(name)
+        return self.switch_screen(name)
 
     def action_next_view(self) -> None:
         """The view after the one that is shown, or that lies below its pages."""
