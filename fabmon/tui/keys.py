@@ -92,7 +92,7 @@ KEYS = (
         "metric",
         "m",
         "m",
-        "metric of the cells: traffic, pause, XOFF, stall, ECN, CNPs, errors, drops",
+        "metric of the cells: util, tx, rx, pause, XOFF, stall, ECN, CNPs, errors, drops",
         label="metric",
         only=("overview", "waterfall"),
         title="Next metric",

@@ -76,7 +76,7 @@ async def test_drilling_down_and_back() -> None:
         assert "overview ▸ gpu001" in run.lines[1]
         await run.press("j", "j", "enter")
         assert run.view == "port"
-        assert "overview ▸ gpu001 ▸ gpu001/mlx5_2 r2" in run.lines[1]
+        assert "overview ▸ gpu001 ▸ gpu001 r2" in run.lines[1]
         await run.press("escape")
         assert run.view == "node"
         await run.press("escape", "escape", "escape")
@@ -86,7 +86,7 @@ async def test_drilling_down_and_back() -> None:
 async def test_a_cell_opens_its_node_at_its_port() -> None:
     async with running(COLLISION) as run:
         await run.press("l", "l", "l", "enter", "enter")
-        assert "gpu001/mlx5_3" in run.lines[1]
+        assert "gpu001 r3" in run.lines[1]
 
 
 async def test_a_finding_opens_and_its_ports_open_from_there() -> None:
@@ -96,7 +96,7 @@ async def test_a_finding_opens_and_its_ports_open_from_there() -> None:
         assert "leaf1 → spines, 8 links" in run.text
         await run.press("enter")
         assert run.view == "port"
-        assert "leaf1/swp37 up5" in run.lines[1]
+        assert "leaf1 up5" in run.lines[1]
 
 
 async def test_a_finding_that_closes_while_it_is_read_stays_and_says_so() -> None:
@@ -133,18 +133,18 @@ def _cursor(widget: HeatGrid | LineView) -> object:
 async def test_the_cursor_moves_from_uplink_to_uplink() -> None:
     async with running(COLLISION) as run:
         await run.press("2", "j", "l", "l", "enter")
-        assert "leaf1/swp35 up3" in run.lines[1]
+        assert "leaf1 up3" in run.lines[1]
 
 
 async def test_the_cursor_stays_on_its_port_when_a_filter_moves_it() -> None:
     async with running(COLLISION) as run:
         await run.press("j", "j", "l")
-        assert "gpu003/mlx5_1" in run.text
+        assert "gpu003 r1" in run.text
         run.app.stage.filter("gpu003")
         run.app.repaint()
         await run.settle()
         await run.press("enter", "enter")
-        assert "gpu003/mlx5_1" in run.lines[1]
+        assert "gpu003 r1" in run.lines[1]
 
 
 async def test_units_are_everywhere() -> None:
@@ -317,10 +317,10 @@ async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> No
         grid = run.app.screen.query_one(HeatGrid)
         await run.pilot.hover(grid, offset=(14, 3))
         await run.settle()
-        assert "gpu003/mlx5_0" in run.text
+        assert "gpu003 r0" in run.text
         await run.pilot.hover("#findings")
         await run.settle()
-        assert "gpu003/mlx5_0" not in run.text
+        assert "gpu003 r0" not in run.text
 
 
 async def test_a_finding_is_clicked_open() -> None:
