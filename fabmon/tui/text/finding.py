@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.tui import clock
 from fabmon.tui.line import Hit, Line, fit, line, right, wrap
@@ -109,7 +109,10 @@ def _title(
         line(
             (f" {words.mark(finding)} {words.cause(finding)}  ", accent), (subject, palette.strong)
         ),
-        *(line((f"   {part}", palette.text)) for part in wrap(finding.text, width - 4)),
+        *(
+            line((f"   {part}", palette.text))
+            for part in wrap(sentence(finding, moment), width - 4)
+        ),
         *(
             line((f"   {part}", palette.dim))
             for part in wrap(f"{when}, {costs}{finding.confidence * 100:.0f} % sure", width - 4)

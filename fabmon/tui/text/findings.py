@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.moment import stale_ports
@@ -112,7 +112,7 @@ def entry(
     if brief:
         return [first]
     lines = [first]
-    for text in wrap(finding.text, width - 4):
+    for text in wrap(sentence(finding, scene.moment), width - 4):
         lines.append(line((f"   {text}", palette.text), target=target))
     if finding.victims:
         text = "→ " + words.several(finding.victims, width - 6)
