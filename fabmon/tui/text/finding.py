@@ -96,8 +96,8 @@ def _title(
     finding: Finding, scene: Scene, open_now: bool, width: int, palette: Palette
 ) -> list[Line]:
     """Cause and subject, the sentence, since when, how sure."""
-    accent = palette.gone if words.gone(finding) else palette.hot
     moment = scene.moment
+    mark, accent = words.sign(finding, moment, palette)
     until = finding.until_ns or moment.time_ns
     lasted = clock.span((until - finding.since_ns) / clock.SECOND_NS)
     when = f"since {clock.hms(finding.since_ns)} ({lasted})"
@@ -106,9 +106,7 @@ def _title(
     costs = f"costs {percent(finding.lost)} of the bandwidth, " if finding.lost > 0 else ""
     subject = words.subject(finding, moment.fabric)
     return [
-        line(
-            (f" {words.mark(finding)} {words.cause(finding)}  ", accent), (subject, palette.strong)
-        ),
+        line((f" {mark} {words.cause(finding)}  ", accent), (subject, palette.strong)),
         *(
             line((f"   {part}", palette.text))
             for part in wrap(sentence(finding, moment), width - 4)

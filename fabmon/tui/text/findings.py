@@ -93,10 +93,10 @@ def entry(
     `inside` it stands under its root.
     """
     target, palette = FindingTarget(finding.key), stage.palette
-    accent = palette.gone if words.gone(finding) else palette.hot
+    sign, accent = words.sign(finding, scene.moment, palette)
     age = clock.age((scene.moment.time_ns - finding.since_ns) / clock.SECOND_NS)
     indent = "  └ " if inside else ""
-    title = f"{indent}{words.mark(finding)} {words.cause(finding)}"
+    title = f"{indent}{sign} {words.cause(finding)}"
     room = width - len(title) - 9
     subject = words.subject(finding, scene.moment.fabric)
     if len(subject) > room:
