@@ -59,7 +59,8 @@ queues, those of healthy hashing included (tests/score/congestion.py).
 - *Precision*: of the findings that opened, how many are right in cause and place, and were not told
   twice. Left out are collisions of links that have a queue for too short a time to be demanded, and
   those on the way to a polarization that is recognised some seconds later.
-- *Recall*: of what lasted 8 s or more, how much was found; a straggler must have been late twice.
+- *Recall*: of what lasted 8 s or more, how much was found; a straggler must have been late twice,
+  and uneven rails must have sent for 8 s.
   A link that is as full as the one that feeds it counts as found when that one's finding names it,
   and so does what a finding that is still open tells of; from hosts alone, a finding that is open
   and comes to name the senders of one more link has found it.
