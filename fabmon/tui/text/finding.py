@@ -97,7 +97,7 @@ def _title(
 ) -> list[Line]:
     """Cause and subject, the sentence, since when, how sure."""
     moment = scene.moment
-    mark, accent = words.sign(finding, moment, palette)
+    mark, accent = words.sign(finding, moment, palette) if open_now else ("△", palette.dim)
     until = finding.until_ns or moment.time_ns
     lasted = clock.span((until - finding.since_ns) / clock.SECOND_NS)
     when = f"since {clock.hms(finding.since_ns)} ({lasted})"
