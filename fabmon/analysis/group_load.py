@@ -26,6 +26,8 @@ from fabmon.fabric.moment import Floats
 LEVEL = "link util"
 """What the evidence of a finding calls bits per second over line rate of its link, in %."""
 _CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
+_DEGRADED = "degraded_link:"
+"""Such a link is as full as it can be, whatever share of its line rate it carries."""
 _MOST_HOT = 4
 """So many of the hottest links of a finding about a group are looked at."""
 _CARRIES = 0.1
@@ -129,15 +131,20 @@ class Loads:
 
     def _standing(self) -> Iterator[Suspect]:
         """The fullest links of those that are told of already."""
+        standing = self._sight.standing.items()
         told = {
             row: each
-            for key, each in self._sight.standing.items()
+            for key, each in standing
             if key.startswith(_CROWDED)
             for row in each.rows[: _MOST_HOT if _is_group(each) else 1]
         }
-        for group in self._sight.structure.groups if told else ():
-            own = [row for row in group.rows.tolist() if row in told]
-            if own:
+        slow = {row for key, each in standing if key.startswith(_DEGRADED) for row in each.rows[:2]}
+        for group in self._sight.structure.groups if told or slow else ():
+            rows = group.rows.tolist()
+            own = [row for row in rows if row in told]
+            if not slow.isdisjoint(rows):
+                yield Suspect(np.ones(TICKS, np.float32), group.is_inward, group.hosts, None)
+            elif own:
                 # A link that is not seen for a while is as full as it was: nobody else is to blame.
                 seen = self.util[own]
                 last = max(_last_level(told[row]) for row in own)

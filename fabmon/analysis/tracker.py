@@ -62,12 +62,12 @@ class Tracker:
         for condition in conditions:
             life = self._open.get(condition.key)
             if life is None:
-                finding = _finding(condition, time_ns)
+                finding = _finding(condition, time_ns, time_ns)
                 self._open[condition.key] = _Life(finding, self._now_ns, time_ns)
                 changes.append((Change.OPEN, finding))
                 continue
             life.seen_ns, life.last_ns, life.waited_ns = self._now_ns, time_ns, 0
-            life.finding = _finding(condition, life.finding.since_ns)
+            life.finding = _finding(condition, life.finding.since_ns, time_ns)
             if self._has_moved(life):
                 life.told_ns, life.told_text = self._now_ns, life.finding.text
                 changes.append((Change.UPDATE, life.finding))
@@ -108,9 +108,9 @@ class Tracker:
         return closed
 
 
-def _finding(condition: Condition, since_ns: int) -> Finding:
+def _finding(condition: Condition, since_ns: int, seen_ns: int) -> Finding:
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
-    return Finding(since_ns=since_ns, **fields)
+    return Finding(since_ns=since_ns, seen_ns=seen_ns, **fields)
 
 
 def _order(finding: Finding) -> tuple[float, int, int, str]:

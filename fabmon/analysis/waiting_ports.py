@@ -18,6 +18,9 @@ _STORM = 0.5
 _HOT = 0.8
 _NOT_NAMED = "unwatched switches"
 _HOSTS = ("host_pcie_limit", "oversubscription")
+_CABLES = ("flapping_link", "link_down")
+"""What was meant for a cable that is down waits, and over it nobody can tell its switch to wait:
+which switch is at the root cannot be known."""
 
 
 def waiting_ports(sight: Sight) -> Iterator[Condition]:
@@ -96,7 +99,14 @@ def _storming_switches(sight: Sight) -> Iterator[Condition]:
             lost=round(share, 3),
             victims=tuple(structure.fabric.ports[row].id for row in victims),
             unseen="which of its ports is congested",
-            unless=("ecmp_collision", "incast", "pause_deadlock", "slow_receiver", *_HOSTS),
+            unless=(
+                "ecmp_collision",
+                "incast",
+                "pause_deadlock",
+                "slow_receiver",
+                *_HOSTS,
+                *_CABLES,
+            ),
         )
 
 

@@ -62,7 +62,11 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="finding"):
-    """A finding opened, moved or closed. `lost` and `confidence` are 0 to 1."""
+    """A finding opened, moved or closed. `lost` and `confidence` are 0 to 1.
+
+    `seen` is when its condition held last, null where that is not known: text and numbers are of
+    then. One that does not hold any more stays open for some seconds, since it may come back.
+    """
 
     time: datetime.datetime
     change: Change
@@ -79,6 +83,7 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     lost: float
     confidence: float
     since: datetime.datetime
+    seen: datetime.datetime | None
     until: datetime.datetime | None
 
 
@@ -154,6 +159,7 @@ def finding_record(
         lost=round(finding.lost, 4),
         confidence=finding.confidence,
         since=utc(finding.since_ns),
+        seen=None if finding.seen_ns is None else utc(finding.seen_ns),
         until=None if finding.until_ns is None else utc(finding.until_ns),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fabmon.analysis.finding import sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import NodeState
@@ -41,7 +42,7 @@ def _summary(scene: Scene) -> Iterator[str]:
 
 def _findings(scene: Scene) -> Iterator[str]:
     for finding in scene.findings:
-        yield f"! {finding.cause}: {finding.text}"
+        yield f"! {finding.cause}: {sentence(finding, scene.moment)}"
         yield f"  {finding.advice}"
 
 

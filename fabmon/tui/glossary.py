@@ -85,6 +85,9 @@ hot ▲
     a port that a finding holds guilty, and that is up and heard of now.
 idle
     less than half a percent of the scale: a blank cell.
+last seen △
+    for so long the condition of a finding has not held. It stays open for a while, since what
+    pauses with the job comes back with it; its sentence and numbers are of then.
 leaf
     the switch that hosts are cabled to.
 line rate

@@ -17,6 +17,7 @@ from fabmon.recording.records import Note
 def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> tuple[Finding, ...]:
     """The findings that were open at a moment, the costliest first; rows are those of now.
 
+    When their conditions held last is not known: notes are seldom.
     `runs_ns` are the times at which recording began anew.
     """
     opened = still_open(notes, runs_ns, moment.time_ns)
@@ -30,7 +31,7 @@ def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> 
         except msgspec.ValidationError:
             continue  # Of a fabmon that told of findings in another way.
         own = tuple(rows[port] for port in note.ports if port in rows)
-        found.append(msgspec.structs.replace(finding, rows=own))
+        found.append(msgspec.structs.replace(finding, rows=own, seen_ns=None))
     return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
 
 

@@ -82,7 +82,7 @@ def must_close_by(scenario: Scenario) -> dict[Cause, float]:
 
 def as_golden(second: int, finding: Finding, ports: tuple[str, ...]) -> dict[str, Any]:
     said = msgspec.to_builtins(finding)
-    hidden = ("rows", "since_ns", "until_ns", "unless")
+    hidden = ("rows", "since_ns", "until_ns", "seen_ns", "unless")
     return {
         "second": second,
         **{name: value for name, value in said.items() if name not in hidden},

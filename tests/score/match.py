@@ -96,6 +96,9 @@ def _scripted(played: Played) -> Iterator[Expected]:
             full = [s for s in played.full_leaves.get(truth.subject, []) if s <= until + 1]
             shows = len(full)
             onset = max(onset, min(full, default=onset + 1) - 1)
+        if truth.cause == "uneven_rails":
+            sends = {s for node in truth.nodes for s in played.sends.get(node, ())}
+            shows = sum(onset < s <= until + 1 for s in sends)
         if truth.cause == "straggler" and len(list(_runs(played.waits, 1))) < 2:
             shows = 0  # late once: that may happen to anybody
         must = shows >= _LASTS_S and _can_be_seen(truth, played)

@@ -19,6 +19,8 @@ from fabmon.feeds.demo.world import Moved
 from fabmon.history.history import History
 from tests.score.congestion import Episode, Queues
 
+_SENDS = 0.02
+"""Share of line rate above which a NIC sends anything to speak of."""
 HOT, HOT_S = 0.9, 5
 """The plain rule: any link above 90 % for 5 s."""
 
@@ -49,6 +51,8 @@ class Played:
     episodes: dict[str, Episode] = field(default_factory=dict)
     crossing: dict[str, set[str]] = field(default_factory=dict)
     queued: dict[str, set[int]] = field(default_factory=dict)
+    sends: dict[str, set[int]] = field(default_factory=dict)
+    """The seconds in which a host sent, by its name; `queued` are those of ports with a queue."""
     waits: list[int] = field(default_factory=list)
     """The seconds at whose end a job waited for a straggler."""
     full_leaves: dict[str, list[int]] = field(default_factory=dict)
@@ -75,6 +79,10 @@ def play(scenario: Scenario, seconds: int) -> Played:
         moved = advance(seconds)
         if seconds:
             queues.see(now, moved)
+            busy = moved.sent[: plant.nics] > _SENDS * plant.speed[: plant.nics] * seconds
+            for nic in np.flatnonzero(busy).tolist():
+                host = plant.port_id(nic).partition("/")[0]
+                played.sends.setdefault(host, set()).add(now + 1)
             if any(training.phase is Phase.WAIT for training in world.trainings):
                 played.waits.append(now)
             if scenario.fault or queues.episodes:

@@ -38,6 +38,18 @@ def test_a_finding_in_the_wrong_place_is_wrong_and_does_not_find() -> None:
     assert found(result.expected) == ["degraded_link"]
 
 
+def test_rails_of_a_job_that_stands_still_show_nothing() -> None:
+    topology = Topology(hosts=8, rails=4, routing="spray")
+    uneven = Fault(kind="uneven_rails", at=10.0)
+    storm = Fault(kind="pause_storm", at=12.0, where="gpu003/r0", share=1.0)
+    job = (Job(demand=0.5, payload_gb=80.0),)
+    for faults, must in (((uneven,), True), ((uneven, storm), False)):
+        result = score(play(Scenario(topology=topology, job=job, fault=faults), 40))
+        (rails,) = [each for each in result.expected if each.cause == "uneven_rails"]
+        assert rails.must is must
+        assert bool(rails.found) is must
+
+
 def test_collisions_of_healthy_hashing_are_read_from_the_queues() -> None:
     topology = Topology(hosts=16, rails=2, routing="hash")
     played = play(Scenario(topology=topology, job=(Job(demand=0.8, payload_gb=80.0),)), 30)

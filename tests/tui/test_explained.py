@@ -17,7 +17,7 @@ from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
 from fabmon.tui.stage import Stage
 from fabmon.tui.text import finding as page
-from fabmon.tui.text.findings import by_root
+from fabmon.tui.text.findings import by_root, entry
 from fabmon.tui.text.picture.pictures import PICTURES
 from tests.tui import golden
 from tests.tui.explained import MADE, SCENARIOS, played, scene_of, told
@@ -58,6 +58,23 @@ def test_every_cause_is_explained(
     for said in (finding.text, finding.advice, finding.unseen):
         assert said in flat
     assert all(item.name in text for item in finding.evidence)
+
+
+def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> None:
+    scene = played("polarization")
+    finding = told(scene, "polarization")
+    assert finding is not None
+    assert finding.seen_ns is not None
+    later = replace(scene.moment, time_ns=finding.seen_ns + 9 * 10**9)
+    scene = replace(scene, moment=later)
+    stage = Stage("pod7", Depth.TRUECOLOR)
+    stage.take(scene)
+    for lines in (
+        [line.text for line in entry(finding, stage, scene, 60)],
+        lines_of(scene, finding, 80, 24),
+    ):
+        assert f"last seen 9 s ago: {finding.text}" in " ".join(" ".join(lines).split())
+        assert lines[0].split()[:2] == ["△", "polarization"]
 
 
 @pytest.mark.parametrize("cause", CAUSES)

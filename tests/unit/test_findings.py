@@ -10,12 +10,13 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.cli.config import load
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
+from fabmon.report.table import table
 from tests.goldens import check_golden
 from tests.making import SECOND_NS, START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
 
@@ -164,6 +165,29 @@ def test_a_finding_opens_once_and_closes_once_through_the_jobs_pauses() -> None:
     closed = house.changes[-1][2]
     assert closed.until_ns is not None
     assert closed.until_ns > closed.since_ns
+
+
+def test_what_does_not_hold_any_more_is_not_told_as_if_it_did() -> None:
+    house = House()
+    house.uplinks(0.98, 0.05, 0.0, 0.30)
+    scene = house.seconds(10)
+    (finding,) = scene.findings
+    assert finding.seen_ns == scene.moment.time_ns
+    assert sentence(finding, scene.moment) == finding.text
+    house.uplinks(0.4, 0.4, 0.4, 0.4)
+    held = 0
+    while (scene := house.seconds(1)).findings:
+        (finding,) = scene.findings
+        assert finding.seen_ns is not None
+        passed_s = (scene.moment.time_ns - finding.seen_ns) // SECOND_NS
+        said = f"last seen {passed_s} s ago: {finding.text}"
+        assert sentence(finding, scene.moment) == (said if passed_s >= 3 else finding.text)
+        assert (f"! ecmp_collision: {said}" in table(scene)) == (passed_s >= 3)
+        held += passed_s >= 3
+    assert held > 5
+    _, change, closed = house.changes[-1]
+    assert change is Change.CLOSE
+    assert closed.seen_ns == closed.until_ns
 
 
 def test_a_line_rate_that_is_wrong_makes_no_negative_loss_and_is_told() -> None:

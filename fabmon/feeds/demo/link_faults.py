@@ -37,6 +37,11 @@ def collision(fault: Fault, ground: Ground) -> Planned:
 def polarization(fault: Fault, ground: Ground) -> Planned:
     """A leaf's hash tells apart no more than `flows` values: few of its uplinks carry all."""
     plant, leaf = ground.plant, ground.leaf(fault)
+    if plant.is_ib:
+        raise ScenarioError(
+            "polarization: InfiniBand goes by tables and hashes nothing; take a collision, or"
+            " topology.kind = leaf-spine or rail"
+        )
     buckets = fault.flows or max(2, plant.up // 8)
     used = plant.uplinks(leaf)[np.arange(buckets) * (plant.up // buckets)]
     name = plant.leaf_names[leaf]

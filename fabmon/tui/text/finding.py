@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.tui import clock
 from fabmon.tui.line import Hit, Line, fit, line, right, wrap
@@ -96,8 +96,8 @@ def _title(
     finding: Finding, scene: Scene, open_now: bool, width: int, palette: Palette
 ) -> list[Line]:
     """Cause and subject, the sentence, since when, how sure."""
-    accent = palette.gone if words.gone(finding) else palette.hot
     moment = scene.moment
+    mark, accent = words.sign(finding, moment, palette) if open_now else ("△", palette.dim)
     until = finding.until_ns or moment.time_ns
     lasted = clock.span((until - finding.since_ns) / clock.SECOND_NS)
     when = f"since {clock.hms(finding.since_ns)} ({lasted})"
@@ -106,10 +106,11 @@ def _title(
     costs = f"costs {percent(finding.lost)} of the bandwidth, " if finding.lost > 0 else ""
     subject = words.subject(finding, moment.fabric)
     return [
-        line(
-            (f" {words.mark(finding)} {words.cause(finding)}  ", accent), (subject, palette.strong)
+        line((f" {mark} {words.cause(finding)}  ", accent), (subject, palette.strong)),
+        *(
+            line((f"   {part}", palette.text))
+            for part in wrap(sentence(finding, moment), width - 4)
         ),
-        *(line((f"   {part}", palette.text)) for part in wrap(finding.text, width - 4)),
         *(
             line((f"   {part}", palette.dim))
             for part in wrap(f"{when}, {costs}{finding.confidence * 100:.0f} % sure", width - 4)

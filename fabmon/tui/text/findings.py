@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.moment import stale_ports
@@ -93,10 +93,10 @@ def entry(
     `inside` it stands under its root.
     """
     target, palette = FindingTarget(finding.key), stage.palette
-    accent = palette.gone if words.gone(finding) else palette.hot
+    sign, accent = words.sign(finding, scene.moment, palette)
     age = clock.age((scene.moment.time_ns - finding.since_ns) / clock.SECOND_NS)
     indent = "  └ " if inside else ""
-    title = f"{indent}{words.mark(finding)} {words.cause(finding)}"
+    title = f"{indent}{sign} {words.cause(finding)}"
     room = width - len(title) - 9
     subject = words.subject(finding, scene.moment.fabric)
     if len(subject) > room:
@@ -112,7 +112,7 @@ def entry(
     if brief:
         return [first]
     lines = [first]
-    for text in wrap(finding.text, width - 4):
+    for text in wrap(sentence(finding, scene.moment), width - 4):
         lines.append(line((f"   {text}", palette.text), target=target))
     if finding.victims:
         text = "→ " + words.several(words.victims(finding, scene.moment.fabric), width - 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fabmon.analysis.finding import sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.crossings import UNKNOWN, Crossing
 from fabmon.fabric.model import Fabric, Port
@@ -66,7 +67,9 @@ def page(
     for finding in scene.findings:
         if rows & set(finding.rows):
             accent = palette.gone if words.gone(finding) else palette.hot
-            text = f"{words.mark(finding)} {words.cause(finding)}: {finding.text}"
+            text = (
+                f"{words.mark(finding)} {words.cause(finding)}: {sentence(finding, scene.moment)}"
+            )
             lines += [
                 line((f" {part}", accent), target=FindingTarget(finding.key))
                 for part in wrap(text, width - 2)

@@ -9,6 +9,7 @@ import numpy as np
 from rich.style import Style
 
 from collectors.catalog import CATALOG, GAUGE
+from fabmon.analysis.finding import sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Term
 from fabmon.fabric.model import GPU, Fabric, Port
@@ -66,7 +67,9 @@ def page(
     for finding in scene.findings:
         if port.row in finding.rows:
             accent = palette.gone if words.gone(finding) else palette.hot
-            text = f" {words.mark(finding)} {words.cause(finding)}: {finding.text}"
+            text = (
+                f" {words.mark(finding)} {words.cause(finding)}: {sentence(finding, scene.moment)}"
+            )
             lines += [line((part, accent)) for part in wrap(text, width - 1)]
     lines += _charts(stage, scene, port, minutes, width, height)
     lines += burst.section(stage, scene, port, width)

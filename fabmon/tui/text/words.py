@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.cells import cell_len
+from rich.style import Style
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Finding, unseen_s
 from fabmon.analysis.scene import Event
 from fabmon.fabric.model import Fabric, Port
+from fabmon.fabric.moment import Moment
+from fabmon.tui.palette import Palette
 from fabmon.tui.target import peer
 
 _CAUSES = {"ecmp_collision": "ECMP collision", "gpu_nic_numa": "GPU far from its NIC"}
@@ -41,6 +44,13 @@ def gone(finding: Finding) -> bool:
 def mark(finding: Finding) -> str:
     """`✖` for something gone, `▲` for something to look at."""
     return "✖" if gone(finding) else "▲"
+
+
+def sign(finding: Finding, moment: Moment, palette: Palette) -> tuple[str, Style]:
+    """Its mark and the colour of its title; `△`, dimmed, for what does not hold any more."""
+    if unseen_s(finding, moment) is not None:
+        return "△", palette.dim
+    return mark(finding), palette.gone if gone(finding) else palette.hot
 
 
 def port(port: Port) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Fault, Job
+from fabmon.feeds.demo.scenario import Fault, Job, ScenarioError
 from fabmon.feeds.demo.truth import Truth
 from tests.unit.demo.worlds import Reader, scenario
 
@@ -51,6 +51,11 @@ def test_polarization_uses_few_uplinks() -> None:
     }
     assert used <= set(said.links)
     assert len(said.links) < 8
+
+
+def test_what_does_not_hash_cannot_be_polarized() -> None:
+    with pytest.raises(ScenarioError, match="hashes nothing"):
+        played(Fault(kind="polarization", where="leaf1"), kind="fat-tree", routing="spray")
 
 
 def test_oversubscription_fills_the_whole_group() -> None:
