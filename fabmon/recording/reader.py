@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from fabmon.recording.events import Events
 from fabmon.recording.frames import Kind
 from fabmon.recording.index import Entry
 from fabmon.recording.minutes import Minute
-from fabmon.recording.past import Reads, last_reads
+from fabmon.recording.past import Layout, last_reads
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.scan import Loss, Told, nobody
 from fabmon.recording.spans import Span, arrange
@@ -51,7 +51,7 @@ class Recording:
         self._contents = Contents(path, told)
         self._blocks = Blocks(self._contents)
         self._events = Events(self._contents)
-        self._widths: dict[int, tuple[Hello, tuple[int, ...]]] = {}
+        self._layouts: dict[int, tuple[Hello, Layout]] = {}
         self._hosts: list[Host] | None = None
         self.sessions: list[SessionRecord] = []
         try:
@@ -194,10 +194,11 @@ class Recording:
         )
         return (event for _, _, event in found)
 
-    def prime(self, at_ns: int) -> list[Tick]:
+    def prime(self, at_ns: int) -> Tick | None:
         """What brings a history to where it was before the first tick at or after a time.
 
-        Two ticks: all states, and of every source's part of every node the last two reads.
+        The last tick before it, with all states, and of every node the last two reads of each of
+        its sources, and when they came; None where there is none.
         """
         with without_collection():
             return self._fresh(lambda: self._prime(at_ns))
@@ -206,23 +207,18 @@ class Recording:
         """Read what every seek needs, so that the first one takes no longer than others."""
         self.state(self.until_ns)
 
-    def _prime(self, at_ns: int) -> list[Tick]:
+    def _prime(self, at_ns: int) -> Tick | None:
         span = self._span_before(at_ns)
         if span is None:
-            return []
+            return None
         state = self._state(at_ns - 1)
         state.statuses |= self._left_behind(at_ns - 1)
-        at, reads = last_reads((self._blocks.of(each) for each in self._spans_back(span)), at_ns)
+        layouts = {node: self._layout(hello) for node, hello in state.hellos.items()}
+        spans = (self._blocks.of(each) for each in self._spans_back(span))
+        at, reads = last_reads(spans, at_ns, layouts)
         if at is None:
-            return []
-        seq, time_ns = at
-        first = state.tick(seq - 1, time_ns - round(state.session.interval_s * 1e9))
-        widths = {node: self._widths_of(hello) for node, hello in state.hellos.items()}
-        older, newer = (
-            tuple((node, reads[node].frame(which)) for node in reads if _fits(reads[node], widths))
-            for which in (0, 1)
-        )
-        return [msgspec.structs.replace(first, frames=older), Tick(seq, time_ns, frames=newer)]
+            return None
+        return msgspec.structs.replace(state.tick(*at), reads=tuple(reads.items()))
 
     def state(self, at_ns: int) -> State:
         """What all events up to and with a time amount to."""
@@ -415,11 +411,11 @@ class Recording:
             yield self.spans[place]
             place -= 1
 
-    def _widths_of(self, hello: Hello) -> tuple[int, ...]:
-        """The widths of a hello's blocks; counting them for a thousand hellos takes 20 ms."""
-        known = self._widths.get(id(hello))
+    def _layout(self, hello: Hello) -> Layout:
+        """That of a hello; working it out for a thousand of them takes 20 ms."""
+        known = self._layouts.get(id(hello))
         if known is None or known[0] is not hello:
-            known = self._widths[id(hello)] = (hello, tuple(b.width() for b in hello.blocks))
+            known = self._layouts[id(hello)] = (hello, Layout.of(hello))
         return known[1]
 
 
@@ -453,10 +449,6 @@ def _tick(event: EventsRecord, frames: tuple[tuple[str, Frame], ...]) -> Tick:
         notices=event.notices,
         hosts=event.hosts,
     )
-
-
-def _fits(reads: Reads, widths: Mapping[str, tuple[int, ...]]) -> bool:
-    return widths.get(reads.seat.node) == reads.seat.widths
 
 
 def _raise(
