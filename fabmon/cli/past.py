@@ -30,7 +30,8 @@ _SETTLE_S = 1.5
 
 _LEAST_TICKS = 60
 _LATEST = (1 << 63) - 1
-_FIRST_GUESS_S = 0.01
+_FIRST_GUESS_S = 1e-4
+"""What a tick of one node takes, until it is known."""
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class RecordedPast:
         self._kept = Kept()
         self._begun_ns = self._position_ns = self._at_ns = 0
         self._wanted = 0
-        self._tick_s = _FIRST_GUESS_S
+        self._tick_s: float | None = None
         self._notes: tuple[int, tuple[Note, ...]] = (-1, ())
 
     async def look(self) -> Recorded:
@@ -207,7 +208,8 @@ class RecordedPast:
         if not is_wanted():
             return None
         timeline = self._open()
-        ticks = min(max(int(_SETTLE_S / self._tick_s), _LEAST_TICKS), RING_TICKS)
+        tick_s = self._tick_s or _FIRST_GUESS_S * max(len(timeline.hosts), 1)
+        ticks = min(max(int(_SETTLE_S / tick_s), _LEAST_TICKS), RING_TICKS)
         began_s = time.perf_counter()
         from_ns = at_ns - int(ticks * timeline.interval_s * 1e9)
         self._begin(timeline, max(from_ns, timeline.start_ns))
