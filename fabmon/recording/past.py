@@ -38,6 +38,23 @@ class Layout(NamedTuple):
         )
 
 
+class Layouts:
+    """Those of hellos, remembered: working them out for a thousand takes 20 ms."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Hello, Layout]] = {}
+
+    def of(self, hellos: Mapping[str, Hello]) -> dict[str, Layout]:
+        """By node."""
+        return {node: self._one(hello) for node, hello in hellos.items()}
+
+    def _one(self, hello: Hello) -> Layout:
+        known = self._known.get(id(hello))
+        if known is None or known[0] is not hello:
+            known = self._known[id(hello)] = (hello, Layout.of(hello))
+        return known[1]
+
+
 class _Node:
     """One node's reads, as far as they are found; `counts` is how many of each block.
 
