@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.reads import LastReads
+from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.recording.block import Block
 from fabmon.recording.seats import HEAD, Seat
 
@@ -18,6 +20,10 @@ _MOST_SPANS, _LEAST_TICKS = 3, 30
 
 _HOPE = 3.5
 """Nor further than so many of its periods: its rate would be stale."""
+
+_SILENT = (NodeState.STALE, NodeState.LOST)
+_SILENT_NS = 60 * 10**9
+"""Who is silent for longer is not looked for: every block further back takes as long again."""
 
 Rows = NDArray[np.intp]
 
@@ -93,14 +99,29 @@ class _Node:
                 ours.arrived_ns[number] = theirs.arrived_ns[number]
 
 
+def heard_of(statuses: Iterable[NodeStatus], at_ns: int) -> set[str]:
+    """The nodes that sent something not long before a time, by what was said of them then."""
+    return {
+        status.node
+        for status in statuses
+        if status.state is NodeState.UP
+        or (status.state in _SILENT and at_ns - status.since_ns < _SILENT_NS)
+    }
+
+
 def last_reads(
-    spans: Iterable[Sequence[Block]], before_ns: int, layouts: Mapping[str, Layout]
+    spans: Iterable[Sequence[Block]],
+    before_ns: int,
+    layouts: Mapping[str, Layout],
+    heard: AbstractSet[str],
 ) -> tuple[tuple[int, int] | None, dict[str, LastReads]]:
     """From the blocks of spans, the latest first: the last tick before a time (sequence number,
     time), and by node the last two reads of each of its sources before it.
 
-    `layouts` are those of then; what nodes sent in others is left out.
+    `layouts` are those of then; what nodes sent in others is left out. `heard` are the nodes that
+    are looked for, further back than all others where they have fallen silent.
     """
+    heard = heard & layouts.keys()
     at: tuple[int, int] | None = None
     nodes: dict[str, _Node] = {}
     ticks = 0
@@ -119,7 +140,9 @@ def last_reads(
                     nodes[name].add(found)
             since_ns = before_ns - int(block.ticks.time_ns[0])
         ticks += max((len(block.ticks.seq) for block in blocks), default=0)
-        if (count >= _MOST_SPANS and ticks >= _LEAST_TICKS) or not any(
+        if count >= _MOST_SPANS and ticks >= _LEAST_TICKS:
+            break
+        if heard <= nodes.keys() and not any(
             node.wants(layouts[name].periods_ns, since_ns) for name, node in nodes.items()
         ):
             break

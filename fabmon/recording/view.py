@@ -18,7 +18,7 @@ from fabmon.recording.blocks import Blocks
 from fabmon.recording.contents import Contents
 from fabmon.recording.events import Events
 from fabmon.recording.minutes import Minute
-from fabmon.recording.past import Layouts, last_reads
+from fabmon.recording.past import Layouts, heard_of, last_reads
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.spans import Span, arrange
 from fabmon.recording.state import State, left_behind
@@ -80,7 +80,7 @@ class View:
         state.statuses |= self._left_behind(at_ns - 1)
         layouts = self._layouts.of(state.hellos)
         spans = (self._blocks.of(each) for each in self._spans_back(span))
-        at, reads = last_reads(spans, at_ns, layouts)
+        at, reads = last_reads(spans, at_ns, layouts, heard_of(state.statuses.values(), at_ns))
         if at is None:
             return None
         return msgspec.structs.replace(state.tick(*at), reads=tuple(reads.items()))
