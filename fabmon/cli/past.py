@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -181,7 +182,7 @@ class RecordedPast:
         return self._feed, self._history
 
     def _seek(self, at_ns: int) -> Scene | None:
-        timeline = self._open()
+        timeline, is_first = self._open(), self._history is None
         last_ns = min(at_ns, self._until_ns or at_ns)
         feed, history = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
         if not feed.known:
@@ -193,6 +194,10 @@ class RecordedPast:
         if last is None:
             return None
         moment = history.accept(last)
+        if is_first:
+            # What a thousand nodes say of themselves stays. Every full collection would go through
+            # all of it, a tenth of a second in the midst of some seek.
+            gc.freeze()
         self._begun_ns = self._position_ns = moment.time_ns
         return self._show(Scene(moment, (), (), ()), timeline)
 
