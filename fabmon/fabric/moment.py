@@ -68,13 +68,14 @@ class Moment:
     """One tick, immutable. NaN is absent everywhere: not supported, not permitted, not yet known.
 
     `values` is float32 [ports, columns]: per second for counters, the level for gauges; `columns`
-    names them as the catalog does. `heat` is float32 [len(HEAT), ports]. `line_rate_bps` and the
-    rest are [ports]; utilisation is bits/s over line rate, per direction. `last_heat` is `heat`,
-    with the last known value where a port fell silent. `up` is 1 up, 0 down, NaN unknown; `was_up`
-    is True where the port has been up since the start. `age_s` is the time since the port's last
-    sample. `saturated` is True where some counter of the port sticks at its maximum; `stuck` are
-    the places of those counters in `values`, counted through its rows. `bursts` are the last fast
-    samples of a port, by node and port. `connections` is who talks to whom, as far as hosts tell.
+    names those that some port has, as the catalog does. `heat` is float32 [len(HEAT), ports].
+    `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction.
+    `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
+    NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
+    since the port's last sample. `saturated` is True where some counter of the port sticks at its
+    maximum; `stuck` are the places of those counters in `values`, counted through its rows.
+    `bursts` are the last fast samples of a port, by node and port. `connections` is who talks to
+    whom, as far as hosts tell.
     """
 
     seq: int

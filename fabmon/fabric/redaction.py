@@ -121,6 +121,7 @@ class Redactor:
             statuses=tuple(self._status(status) for status in tick.statuses),
             notices=tuple((self.node(node), self._notice(each)) for node, each in tick.notices),
             hosts=tuple(self.host(host) for host in tick.hosts),
+            reads=tuple((self.node(node), reads) for node, reads in tick.reads),
         )
 
     def host(self, host: Host) -> Host:

@@ -8,6 +8,7 @@ import msgspec
 
 from fabmon.fabric.messages import Answer, Frame, Hello, Notice
 from fabmon.fabric.model import Host
+from fabmon.fabric.reads import LastReads
 
 
 class NodeState(StrEnum):
@@ -42,7 +43,8 @@ class Tick(msgspec.Struct, frozen=True):
     `time_ns` is the console's wall clock at the end of the tick. A hello comes before the frames
     that follow its layout: `hellos` apply before `frames`. Frames carry raw counters. `hosts` are
     nodes that the feed came to know of by itself, before anything is told of them. `answers` are
-    parts of what was asked for beside the frames.
+    parts of what was asked for beside the frames. `reads` are what nodes sent before the first tick
+    of a feed that begins in the middle; they apply as frames do.
     """
 
     seq: int
@@ -53,3 +55,4 @@ class Tick(msgspec.Struct, frozen=True):
     notices: tuple[tuple[str, Notice], ...] = ()
     hosts: tuple[Host, ...] = ()
     answers: tuple[tuple[str, Answer], ...] = ()
+    reads: tuple[tuple[str, LastReads], ...] = ()

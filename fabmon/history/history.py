@@ -33,7 +33,7 @@ _US_PER_S = 1e6
 
 
 class _Columns(dict[str, int]):
-    """Metric name -> column of the table; a newer probe's metrics get a column at first sight."""
+    """Metric name -> its number, in the catalog's order; a newer probe's get one at first sight."""
 
     def of(self, name: str) -> int:
         return self.setdefault(name, len(self))
@@ -55,6 +55,7 @@ class _Seat:
         columns: _Columns,
     ) -> None:
         self.hello = hello
+        self.queue_pairs = queue_pairs_of(hello)
         self.place = place
         self.cpu: int | None = None
         series: list[int] = []
@@ -110,7 +111,8 @@ class History:
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._deriver = Deriver(self._columns, np.empty((0, len(self._columns)), np.bool_))
+        self._metrics: dict[str, int] = {}
+        self._deriver = Deriver(self._metrics, np.empty((0, 0), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._queue_pairs: dict[str, QueuePairs] = {}
         self._heard = Heard()
@@ -135,7 +137,7 @@ class History:
         self._was_up = np.empty(0, np.bool_)
         self._notices = {}
         self._queue_pairs = {}
-        self._deriver = Deriver(self._columns, self._has)
+        self._deriver = Deriver(self._metrics, self._has)
 
     def accept(self, tick: Tick) -> Moment:
         """Take a tick and say how the fabric looks at its end."""
@@ -152,9 +154,9 @@ class History:
         moved = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._told_before.get(node)
-            moved |= self._note_queue_pairs(node, hello)
             if old is not None and old.hello is hello:
                 self._nodes[node] = old
+                moved |= self._note_queue_pairs(node, old.queue_pairs)
                 self._notices.pop(node, None)
                 continue
             # Queue pairs come and go with every job: what is cabled to what stays as it is.
@@ -163,9 +165,10 @@ class History:
                 place = old.place
             else:
                 place = self._series.add(hello, old.place if old else None)
-            self._nodes[node] = _Seat(
+            seat = self._nodes[node] = _Seat(
                 self._hosts[node], self._hosts, hello, place, self.rows, self._columns
             )
+            moved |= self._note_queue_pairs(node, seat.queue_pairs)
             self._notices.pop(node, None)
         for status in tick.statuses:
             self._statuses[status.node] = status
@@ -174,9 +177,17 @@ class History:
         for node, frame in tick.frames:
             if node in self._nodes:
                 self._series.accept(self._nodes[node].place, frame, now_s)
+        for node, reads in tick.reads:
+            if node in self._nodes:
+                self._series.resume(self._nodes[node].place, reads)
         if tick.hellos or is_other_fabric or self._is_new:
             self._told_by(list(self._nodes), is_other_fabric, moved)
-        self._series.advance(now_s)
+        self._series.advance()
+        stale = self._series.stale(now_s)
+        if tick.reads and stale.any():
+            # Who had fallen silent by then is drawn as it was before.
+            self._remember(*self._drawn()[2:])
+        self._series.let_go(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
 
     def _told_by(self, names: list[str], is_other_fabric: bool, moved: bool) -> None:
@@ -199,12 +210,11 @@ class History:
             hosts, hellos, self.rows, version, self._management, self._topology, self._heard
         )
 
-    def _note_queue_pairs(self, node: str, hello: Hello) -> bool:
+    def _note_queue_pairs(self, node: str, told: QueuePairs | None) -> bool:
         """Keep what a node tells of its connections; nothing is another state than none.
 
         Whether that is something else than before.
         """
-        told = queue_pairs_of(hello)
         before = self._queue_pairs.get(node)
         if told is before or (told and before and told.is_like(before)):
             return False
@@ -228,14 +238,21 @@ class History:
         seats = list(self._nodes.values())
         rows = _joined([seat.rows for seat in seats])
         self._picked = _joined([seat.series for seat in seats])
-        self._cells = rows * len(self._columns) + _joined([seat.columns for seat in seats])
+        columns = _joined([seat.columns for seat in seats])
+        # A port has a tenth of what the catalog has: what nobody has takes no room.
+        there, place = np.unique(columns, return_inverse=True)
+        names = list(self._columns)
+        self._metrics = {names[column]: number for number, column in enumerate(there.tolist())}
+        self._cells = rows * len(there) + place
         self._cell_rows = rows
         self._ring.place(np.array([port.role == NVLINK for port in self._fabric.ports], np.bool_))
         self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
-        self._has = np.zeros((len(self._fabric.ports), len(self._columns)), np.bool_)
+        self._has = np.zeros((len(self._fabric.ports), len(there)), np.bool_)
         self._has.ravel()[self._cells] = True
-        self._deriver = Deriver(self._columns, self._has, self._deriver)
+        self._deriver = Deriver(self._metrics, self._has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
+        clocks = [(start, index) for index, seat in enumerate(seats) for start in seat.place.starts]
+        self._clocks, self._clock_node = np.array(clocks, np.intp).reshape(-1, 2).T
         # Who tells of a port: the last of `_nodes` stands for nobody.
         self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)
         self._speakers: dict[str, str] = {}
@@ -244,18 +261,21 @@ class History:
             told_of = {self._fabric.ports[row].node for row in np.unique(seat.rows)} - {speaker, ""}
             self._speakers.update(dict.fromkeys(told_of, speaker))
 
-    def _moment(self, tick: Tick, now_s: float) -> Moment:
-        ports = len(self._fabric.ports)
-        values = np.full((ports, len(self._columns)), np.nan, np.float32)
+    def _drawn(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Values, line rates, heat and up of a moment, from the rates as they are."""
+        values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
         values.ravel()[self._cells] = self._series.rate[self._picked]
-        saturated = np.zeros(ports, np.bool_)
+        line_rate = self._deriver.line_rate_bps(values, self._overrides)
+        return values, line_rate, self._deriver.heat(values, line_rate), self._deriver.up(values)
+
+    def _moment(self, tick: Tick, now_s: float) -> Moment:
+        values, line_rate, heat, up = self._drawn()
+        saturated = np.zeros(len(values), np.bool_)
         full = self._series.saturated[self._picked]
         saturated[self._cell_rows[full]] = True
-        arrived = [self._series.arrived_s(node.place) for node in self._nodes.values()]
-        age_s = (now_s - np.array([*arrived, -np.inf]))[self._row_node].astype(np.float32)
-        line_rate = self._deriver.line_rate_bps(values, self._overrides)
-        heat = self._deriver.heat(values, line_rate)
-        up = self._deriver.up(values)
+        arrived_s = np.full(len(self._nodes) + 1, -np.inf)
+        np.maximum.at(arrived_s, self._clock_node, self._series.arrived_s[self._clocks])
+        age_s = (now_s - arrived_s)[self._row_node].astype(np.float32)
         self._remember(heat, up)
         with np.errstate(divide="ignore", invalid="ignore"):
             tx_util = heat[HEAT.index("tx_bps")] / line_rate
@@ -271,7 +291,7 @@ class History:
             statuses={**self._statuses, **self._told_statuses()},
             notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
             probe_cpu=self._probe_cpu(),
-            columns=self._columns,
+            columns=self._metrics,
             values=values,
             heat=heat,
             last_heat=self._last_heat,

@@ -112,9 +112,12 @@ class _Table:
 
     def __init__(self, columns: int, ticks: int) -> None:
         self._ticks = ticks
-        self._values = np.full((columns, ticks, _FIRST_ROWS), np.nan, np.float32)
+        # What was never put is never read: it takes no memory until then.
+        self._values = np.empty((columns, ticks, _FIRST_ROWS), np.float32)
+        self._is_empty = True
 
     def clear(self, seq: int) -> None:
+        self._is_empty = False
         self._values[:, seq % self._ticks] = np.nan
 
     def put(self, seq: int, values: Floats) -> None:
@@ -138,9 +141,12 @@ class _Table:
     def _make_room(self, rows: int) -> None:
         columns, ticks, have = self._values.shape
         if rows > have:
-            larger = np.full((columns, ticks, max(rows, 2 * have)), np.nan, np.float32)
-            larger[:, :, :have] = self._values
+            larger = np.empty((columns, ticks, max(rows, 2 * have)), np.float32)
+            if not self._is_empty:
+                larger[:, :, :have] = self._values
+                larger[:, :, have:] = np.nan
             self._values = larger
+        self._is_empty = False
 
 
 def _are_kept(seqs: _Slots, ticks: int, first: int, last: int) -> NDArray[np.bool_]:

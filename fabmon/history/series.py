@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from collectors.catalog import WRAP32, WRAP64
 from fabmon.fabric.messages import BlockInfo, Frame, Hello
+from fabmon.fabric.reads import LastReads
 
 _CLOCK, _WRAP64, _WRAP32, _SATURATING, GAUGE = range(5)
 _WRAP32_MASK = np.uint64(0xFFFFFFFF)
@@ -106,6 +107,11 @@ class Series:
         return self._all.rate
 
     @property
+    def arrived_s(self) -> NDArray[np.float64]:
+        """[size or more]: of a block's clock, when the block arrived; minus infinity before."""
+        return self._all.arrived_s
+
+    @property
     def saturated(self) -> NDArray[np.bool_]:
         """[size or more]: whether the counter sticks at its maximum."""
         return self._all.saturated
@@ -155,8 +161,22 @@ class Series:
             s.fresh[start:stop] = True
             s.arrived_s[start] = now_s
 
-    def advance(self, now_s: float) -> None:
-        """Turn what has arrived since the last call into rates; let go of what is stale."""
+    def resume(self, place: Place, reads: LastReads) -> None:
+        """Take a node's last two reads, as if they had been accepted when they came.
+
+        What does not fit the place is left out.
+        """
+        if len(reads.now) != place.width or len(reads.arrived_ns) != len(place.starts):
+            return
+        s, span = self._all, slice(place.stop - place.width, place.stop)
+        s.now[span], s.before[span] = reads.now, reads.before
+        s.known[span], s.known_before[span] = reads.known, reads.known_before
+        s.fresh[span] = True
+        for start, arrived_ns in zip(place.starts, reads.arrived_ns.tolist(), strict=True):
+            s.arrived_s[start] = arrived_ns / 1e9 if arrived_ns else -np.inf
+
+    def advance(self) -> None:
+        """Turn what has arrived since the last call into rates."""
         s = self._all
         if not self.size:
             return
@@ -171,15 +191,19 @@ class Series:
         rate[gauge] = np.where(s.known[gauge], s.now[gauge], np.nan)
         np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
         np.copyto(s.saturated, full, where=s.fresh)
-        stale = (now_s - s.arrived_s)[s.clock] > s.period_s * STALE_READS
-        s.rate[stale] = np.nan
         np.copyto(s.before, s.now, where=s.fresh)
         np.copyto(s.known_before, s.known, where=s.fresh)
         s.fresh[:] = False
 
-    def arrived_s(self, place: Place) -> float:
-        """When the last block of a node arrived; minus infinity when none has."""
-        return max((float(self._all.arrived_s[s]) for s in place.starts), default=float("-inf"))
+    def stale(self, now_s: float) -> NDArray[np.bool_]:
+        """[size or more]: whether the last read is too old for its rate to be that of now."""
+        s = self._all
+        stale: NDArray[np.bool_] = (now_s - s.arrived_s)[s.clock] > s.period_s * STALE_READS
+        return stale
+
+    def let_go(self, stale: NDArray[np.bool_]) -> None:
+        """Forget the rates of some series."""
+        self._all.rate[stale] = np.nan
 
     def _room(self, width: int) -> int:
         """The start of a new range; doubling, so that a thousand hellos copy little."""

@@ -15,7 +15,8 @@ from fabmon.recording.frames import HEADER_BYTES
 from fabmon.recording.index import Entry
 from fabmon.recording.spans import Span
 
-_CACHED_SAMPLES = 8 << 20
+_CACHED_SAMPLES = 4 << 20
+"""Two runs of ticks of a large fabric."""
 _TICKS_BYTES = 1 << 14
 _THREADS = min(4, os.cpu_count() or 1)
 
@@ -46,7 +47,9 @@ class Blocks:
         known = [entry.at for entry in span.parts.values() if entry.at in self._kept]
         for at in known:
             self._kept.move_to_end(at)
-        return [self._kept[at] for at in known]
+        found = [self._kept[at] for at in known]
+        self._drop_oldest()
+        return found
 
     def ticks_of(self, span: Span) -> Ticks | None:
         """Times of a span's ticks and their busiest link, without its counters; None if lost."""
@@ -80,7 +83,7 @@ class Blocks:
             if isinstance(found, Damaged):
                 self._contents.lose(entry, found)
             else:
-                self._keep(entry, found)
+                self._kept[entry.at] = found
 
     def _decode(self, entry: Entry) -> Block | Damaged:
         try:
@@ -88,8 +91,7 @@ class Blocks:
         except Damaged as error:
             return error
 
-    def _keep(self, entry: Entry, found: Block) -> None:
-        self._kept[entry.at] = found
+    def _drop_oldest(self) -> None:
         held = sum(each.values.size for each in self._kept.values())
         while held > _CACHED_SAMPLES and len(self._kept) > 1:
             _, dropped = self._kept.popitem(last=False)

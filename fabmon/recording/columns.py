@@ -73,7 +73,7 @@ def encode(values: Words, hints: Hints) -> list[bytes]:
     for start in reversed(range(0, len(moving), _AT_ONCE)):
         _code(steps, table, start, start + _AT_ONCE)
     coded, bits = steps.view(np.uint64), table["bits"].astype(np.intp)
-    order = np.argsort(-bits, kind="stable")
+    order = _longest_first(table)
     coded = coded[order]
     there = coded != 0
     left = coded[there].view(np.uint8).reshape(-1, 8)
@@ -144,6 +144,14 @@ class Table:
             values[self._moving] += self._more[:, number - 1].view(np.uint64)
         return values
 
+    def picked(self, rows: Places) -> Words:
+        """[columns]: of every column the value in a row of its own; of row -1 any."""
+        values = self._first.copy()
+        row = rows[self._moving]
+        at = np.flatnonzero(row > 0)
+        values[self._moving[at]] += self._more[at, row[at] - 1].view(np.uint64)
+        return values
+
     def columns(self, places: Places) -> Words:
         """[rows, places]: some columns only."""
         values = np.repeat(self._first[None, places], self._more.shape[1] + 1, axis=0)
@@ -178,7 +186,7 @@ def _decode(sections: list[bytes], rows: int, columns: int) -> Table:
         raise Damaged("a column that is not there")
     packed = np.frombuffer(unpack(sections[2]), np.uint8).reshape(rows - 1, -1)
     seen = np.unpackbits(packed, axis=1, count=len(table)).view(np.bool_)
-    order = np.argsort(-table["bits"].astype(np.intp), kind="stable")
+    order = _longest_first(table)
     there = np.ascontiguousarray(seen.T[order])
     left = np.zeros((np.count_nonzero(there), 8), np.uint8)
     for plane, section in enumerate(sections[3:]):
@@ -195,6 +203,11 @@ def _decode(sections: list[bytes], rows: int, columns: int) -> Table:
     _add(steps, table)
     np.cumsum(steps, axis=1, out=steps)
     return Table(words(data, columns), moving, steps)
+
+
+def _longest_first(table: NDArray[np.void]) -> Places:
+    """The columns that move, those with the most bits left over first; bytes are sorted fastest."""
+    return np.argsort(~table["bits"], kind="stable")
 
 
 def _choose(wide: Ints, moving: Places, hints: Hints, table: NDArray[np.void]) -> None:
@@ -264,11 +277,11 @@ def _bits(rest: Floats) -> Floats:
 
 def _guess(steps: Ints, table: NDArray[np.void], at: Places) -> Ints:
     """What some columns are expected to be, from those that they look back at."""
-    add = table["add"][at][:, None]
-    back = table["back"][at].astype(np.intp)
-    known = steps[at - back]
-    ratio = table["ratio"][at].astype(np.float64)[:, None]
-    guess: Ints = np.rint(ratio * known + add).astype(np.int64) * (known != 0)
+    known = steps.take(at - table["back"][at], axis=0)
+    line = known * table["ratio"][at].astype(np.float64)[:, None]
+    line += table["add"][at][:, None]
+    guess: Ints = np.rint(line, out=line).astype(np.int64)
+    guess *= known != 0
     return guess
 
 
@@ -284,10 +297,9 @@ def _subtract(steps: Ints, table: NDArray[np.void], start: int, stop: int) -> No
 
 def _add(steps: Ints, table: NDArray[np.void]) -> None:
     """Put the predictions back, in place: columns that others look back at come first."""
-    alone = np.flatnonzero((table["back"] == 0) & (table["add"] != 0))
-    steps[alone] += table["add"][alone][:, None]
     back = table["back"].astype(np.intp)
     ready = back == 0
+    steps += np.where(ready, table["add"], 0)[:, None]
     waiting = np.flatnonzero(~ready)
     while len(waiting):
         now = ready[waiting - back[waiting]]

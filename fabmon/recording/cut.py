@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from fabmon.fabric.messages import BlockInfo, Frame
 from fabmon.fabric.model import Host
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.topology.given import Topology
+from fabmon.recording.columns import Words
 from fabmon.recording.found import redacted, runs_of, still_open
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
@@ -46,8 +50,9 @@ def copy(
     change: Callable[[Tick], Tick] = redactor.tick if redactor is not None else _same
     writer = Writer.create(output, session)
     try:
-        for tick in map(change, timeline.prime(from_ns)):
-            writer.write(tick, moment_of(tick))
+        for known in map(change, timeline.prime(from_ns)):
+            for tick in _by_frames(known, timeline.interval_s):
+                writer.write(tick, moment_of(tick))
         for tick in map(change, timeline.ticks(from_ns, until_ns)):
             due = [note for note in notes if note.time_ns <= tick.time_ns]
             notes = notes[len(due) :]
@@ -94,6 +99,40 @@ def _notes(timeline: Timeline, from_ns: int, until_ns: int) -> list[Note]:
     notes += [note for run_ns in ends for note in left_open(run_ns, "close")]
     notes += [note for note in every if note.time_ns >= from_ns]
     return sorted(notes, key=lambda note: note.time_ns)
+
+
+def _by_frames(known: Tick, interval_s: float) -> tuple[Tick, Tick]:
+    """What a tick tells by the last two reads of all nodes, told by the frames of two ticks."""
+    before_ns = known.time_ns - round(interval_s * 1e9)
+    hellos = dict(known.hellos)
+    before, now = [], []
+    for node, reads in known.reads:
+        blocks = hellos[node].blocks
+        before.append(
+            (node, _frame(blocks, known.seq - 1, before_ns, reads.before, reads.known_before))
+        )
+        now.append((node, _frame(blocks, known.seq, known.time_ns, reads.now, reads.known)))
+    first = msgspec.structs.replace(
+        known, seq=known.seq - 1, time_ns=before_ns, frames=tuple(before), reads=()
+    )
+    return first, Tick(known.seq, known.time_ns, frames=tuple(now))
+
+
+def _frame(
+    infos: Sequence[BlockInfo], seq: int, time_ns: int, values: Words, known: NDArray[np.bool_]
+) -> Frame:
+    """A frame of values, of which some are known; its monotonic clock is its blocks' latest."""
+    told = [
+        value if is_known else None
+        for value, is_known in zip(values.tolist(), known.tolist(), strict=True)
+    ]
+    blocks: list[list[int | None] | None] = []
+    start = 0
+    for info in infos:
+        block = told[start : start + info.width()]
+        blocks.append(block if block[0] is not None else None)
+        start += len(block)
+    return Frame(seq, time_ns, max((block[0] or 0 for block in blocks if block), default=0), blocks)
 
 
 def _same(tick: Tick) -> Tick:

@@ -1,119 +1,198 @@
-"""The last two reads of everything before a time: what rates are made of."""
+"""The last two reads of everything before a time: what rates and their ages are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fabmon.fabric.messages import Frame
+from fabmon.fabric.messages import Hello
+from fabmon.fabric.reads import LastReads
+from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.recording.block import Block
-from fabmon.recording.seats import HEAD, SEQ, Seat
+from fabmon.recording.seats import HEAD, Seat
 
-_MOST_SPANS = 3
-"""How far back a slow source's reads are looked for, in blocks."""
+_MOST_SPANS, _LEAST_TICKS = 3, 30
+"""How far back a slow source's reads are looked for: so many blocks, of so many ticks at least."""
+
+_HOPE = 3.5
+"""Nor further than so many of its periods: its rate would be stale."""
+
+_SILENT = (NodeState.STALE, NodeState.LOST)
+_SILENT_NS = 60 * 10**9
+"""Who is silent for longer is not looked for: every block further back takes as long again."""
+
+Rows = NDArray[np.intp]
 
 
-class Reads:
-    """One node's last reads: of each source's part, up to two, the latest first."""
+class Layout(NamedTuple):
+    """Of a node's blocks, the widths and the times from read to read."""
 
-    def __init__(self, seat: Seat) -> None:
+    widths: tuple[int, ...]
+    periods_ns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, hello: Hello) -> Layout:
+        """What a hello says of its blocks."""
+        interval_ns = hello.interval_s * 1e9
+        return cls(
+            tuple(block.width() for block in hello.blocks),
+            tuple(int(block.every * interval_ns) for block in hello.blocks),
+        )
+
+
+class Layouts:
+    """Those of hellos, remembered: working them out for a thousand takes 20 ms."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Hello, Layout]] = {}
+
+    def of(self, hellos: Mapping[str, Hello]) -> dict[str, Layout]:
+        """By node."""
+        return {node: self._one(hello) for node, hello in hellos.items()}
+
+    def _one(self, hello: Hello) -> Layout:
+        known = self._known.get(id(hello))
+        if known is None or known[0] is not hello:
+            known = self._known[id(hello)] = (hello, Layout.of(hello))
+        return known[1]
+
+
+class _Node:
+    """One node's reads, as far as they are found; `counts` is how many of each block.
+
+    `row` is that of its last frame in the block that they were found in first.
+    """
+
+    def __init__(self, seat: Seat, row: int, reads: LastReads, counts: list[int]) -> None:
         self.seat = seat
-        self.head = (0, 0, 0)
-        self.found: list[list[list[int | None]]] = [[] for _ in seat.widths]
+        self.row = row
+        self.reads = reads
+        self.counts = counts
 
-    @property
-    def complete(self) -> bool:
-        """Whether there are two of each."""
-        return all(len(each) == 2 for each in self.found)
+    def wants(self, periods_ns: Sequence[int], since_ns: int) -> bool:
+        """Whether there may be more than what was found in the time that has been looked at."""
+        return any(
+            count < 2 and since_ns < _HOPE * period_ns
+            for count, period_ns in zip(self.counts, periods_ns, strict=True)
+        )
 
-    def frame(self, which: int) -> Frame:
-        """The last but one (0) or the last (1) read of every part."""
-        blocks: list[list[int | None] | None] = []
-        for each in self.found:
-            newest_first = 1 - which
-            blocks.append(each[newest_first] if len(each) > newest_first else None)
-        seq, mono, wall = self.head
-        return Frame(seq - (1 - which), wall, mono, blocks)
+    def add(self, earlier: _Node) -> None:
+        """Fill in what is not found yet from an earlier block."""
+        ours, theirs = self.reads, earlier.reads
+        start = 0
+        for number, width in enumerate(self.seat.widths):
+            part = slice(start, start + width)
+            start += width
+            count = self.counts[number]
+            if count < 2 and earlier.counts[number]:
+                ours.before[part] = theirs.before[part] if not count else theirs.now[part]
+                ours.known_before[part] = (
+                    theirs.known_before[part] if not count else theirs.known[part]
+                )
+                self.counts[number] = 2 if count else earlier.counts[number]
+            if not count:
+                ours.now[part], ours.known[part] = theirs.now[part], theirs.known[part]
+                ours.arrived_ns[number] = theirs.arrived_ns[number]
+
+
+def heard_of(statuses: Iterable[NodeStatus], at_ns: int) -> set[str]:
+    """The nodes that sent something not long before a time, by what was said of them then."""
+    return {
+        status.node
+        for status in statuses
+        if status.state is NodeState.UP
+        or (status.state in _SILENT and at_ns - status.since_ns < _SILENT_NS)
+    }
 
 
 def last_reads(
-    spans: Iterable[Sequence[Block]], before_ns: int
-) -> tuple[tuple[int, int] | None, dict[str, Reads]]:
+    spans: Iterable[Sequence[Block]],
+    before_ns: int,
+    layouts: Mapping[str, Layout],
+    heard: AbstractSet[str],
+) -> tuple[tuple[int, int] | None, dict[str, LastReads]]:
     """From the blocks of spans, the latest first: the last tick before a time (sequence number,
     time), and by node the last two reads of each of its sources before it.
+
+    `layouts` are those of then; what nodes sent in others is left out. `heard` are the nodes that
+    are looked for, further back than all others where they have fallen silent.
     """
+    heard = heard & layouts.keys()
     at: tuple[int, int] | None = None
-    reads: dict[str, Reads] = {}
-    for count, blocks in enumerate(spans):
+    nodes: dict[str, _Node] = {}
+    ticks = 0
+    for count, blocks in enumerate(spans, 1):
+        since_ns = 0
         for block in blocks:
             rows = int(np.searchsorted(block.ticks.time_ns, before_ns))
             if not rows:
                 continue
             if at is None:
                 at = int(block.ticks.seq[rows - 1]), int(block.ticks.time_ns[rows - 1])
-            _collect(block, rows, reads)
-        if count + 1 >= _MOST_SPANS or (reads and all(each.complete for each in reads.values())):
+            for name, found in _of_block(block, rows, layouts).items():
+                if name not in nodes:
+                    nodes[name] = found
+                elif nodes[name].seat == found.seat:
+                    nodes[name].add(found)
+            since_ns = before_ns - int(block.ticks.time_ns[0])
+        ticks += max((len(block.ticks.seq) for block in blocks), default=0)
+        if count >= _MOST_SPANS and ticks >= _LEAST_TICKS:
             break
-    return at, reads
+        if heard <= nodes.keys() and not any(
+            node.wants(layouts[name].periods_ns, since_ns) for name, node in nodes.items()
+        ):
+            break
+    return at, {name: node.reads for name, node in nodes.items()}
 
 
-def _collect(block: Block, rows: int, reads: dict[str, Reads]) -> None:
-    """Add what a block knows of reads before its row `rows`."""
+def _of_block(block: Block, rows: int, layouts: Mapping[str, Layout]) -> dict[str, _Node]:
+    """What a block knows of reads before its row `rows`, by node."""
     there = block.there[:rows]
     last = _last_true(there)
-    masked = there.copy()
-    known = np.flatnonzero(last >= 0)
-    masked[last[known], known] = False
-    latest = [_Lines(block, last.tolist()), _Lines(block, _last_true(masked).tolist())]
+    earlier = there.copy()
+    read = np.flatnonzero(last >= 0)
+    earlier[last[read], read] = False
+    before = _last_true(earlier)
+    widths = np.array([width for seat in block.seats for width in (HEAD, *seat.widths)], np.intp)
+    now_values, now_known = _picked(block, np.repeat(last, widths))
+    before_values, before_known = _picked(block, np.repeat(before, widths))
+    arrived_ns = np.where(last >= 0, block.ticks.time_ns[last], 0)
+    counts = ((last >= 0).astype(np.intp) + (before >= 0)).tolist()
+    found: dict[str, _Node] = {}
     column = number = 0
     for seat in block.seats:
-        row = latest[0].rows[number]
-        if row >= 0:
-            ours = reads.get(seat.node)
-            if ours is None or (ours.seat != seat and _newer(ours, block, row, column)):
-                ours = reads[seat.node] = Reads(seat)
-                seq, mono, wall = latest[0].values(number, column, HEAD)
-                ours.head = (seq or 0, mono or 0, wall or 0)
-            if ours.seat == seat:
-                at = column + HEAD
-                for place, width in enumerate(seat.widths):
-                    for lines in latest:
-                        if lines.rows[number + 1 + place] >= 0 and len(ours.found[place]) < 2:
-                            ours.found[place].append(lines.values(number + 1 + place, at, width))
-                    at += width
-        column += seat.columns
-        number += seat.blocks
+        values = slice(column + HEAD, column + seat.columns)
+        parts = slice(number + 1, number + seat.blocks)
+        row = int(last[number])
+        column, number = values.stop, parts.stop
+        layout, other = layouts.get(seat.node), found.get(seat.node)
+        if row < 0 or layout is None or layout.widths != seat.widths:
+            continue
+        if other is None or other.row < row:
+            reads = LastReads(
+                now_values[values],
+                before_values[values],
+                now_known[values],
+                before_known[values],
+                arrived_ns[parts],
+            )
+            found[seat.node] = _Node(seat, row, reads, counts[parts])
+    return found
 
 
-class _Lines:
-    """Rows of a block as lists, each made once; `rows` is the one that is wanted of every part."""
-
-    def __init__(self, block: Block, rows: list[int]) -> None:
-        self.rows = rows
-        self._block = block
-        self._made: dict[int, list[int | None]] = {}
-
-    def values(self, number: int, column: int, width: int) -> list[int | None]:
-        """Of part `number`, from a column on."""
-        row = self.rows[number]
-        if row not in self._made:
-            made: list[int | None] = self._block.values.row(row).tolist()
-            absent = self._block.absent
-            for place in absent[absent[:, 0] == row, 1].tolist():
-                made[place] = None
-            self._made[row] = made
-        return self._made[row][column : column + width]
+def _picked(block: Block, rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """[columns]: of every column the value in its own row, -1 for none, and whether it is known."""
+    known = rows >= 0
+    row, column = block.absent.T
+    known[column[rows[column] == row]] = False
+    return block.values.picked(rows), known
 
 
-def _newer(reads: Reads, block: Block, row: int, column: int) -> bool:
-    """Whether a seat of the same block was used after the one that was found first."""
-    return int(block.values.row(row)[column + SEQ]) > reads.head[0]
-
-
-def _last_true(
-    there: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
-) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+def _last_true(there: NDArray[np.bool_]) -> Rows:
     """[columns] the last row that is true; -1 where none is."""
     rows = len(there)
     last = rows - 1 - there[::-1].argmax(axis=0)

@@ -154,17 +154,18 @@ class Timeline:
         return self._merged(from_ns, until_ns)
 
     def prime(self, at_ns: int) -> list[Tick]:
-        """What brings a history to where it was before a time; see Recording.prime."""
+        """What brings a history to where it was before a time, a tick of each file that was being
+        recorded to; see Recording.prime.
+        """
         before = [each for each in self.files if each.start_ns and each.start_ns < at_ns]
         within = [each for each in before if each.until_ns >= at_ns] or before[-1:]
-        if self._single or not within:
-            return within[0].prime(at_ns) if within else []
-        primes = sorted(
-            (tick for each in within for tick in each.prime(at_ns)), key=lambda tick: tick.time_ns
-        )
-        last = self._seq(at_ns) - len(primes)
+        known = [tick for each in within if (tick := each.prime(at_ns)) is not None]
+        if self._single:
+            return known
+        known.sort(key=lambda tick: tick.time_ns)
+        last = self._seq(at_ns) - len(known)
         return [
-            msgspec.structs.replace(tick, seq=last + number) for number, tick in enumerate(primes)
+            msgspec.structs.replace(tick, seq=last + number) for number, tick in enumerate(known)
         ]
 
     def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:

@@ -23,7 +23,15 @@ def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> 
     opened = still_open(notes, runs_ns, moment.time_ns)
     if not opened:
         return ()
-    rows = {port.id: port.row for port in moment.fabric.ports}
+    named = {port for note in opened for port in note.ports}
+    nodes = {port.partition("/")[0] for port in named}
+    rows = {
+        port.id: port.row
+        for node in moment.fabric.nodes
+        if node.name in nodes
+        for port in node.ports
+        if port.id in named
+    }
     found = []
     for note in opened:
         try:

@@ -23,6 +23,12 @@ WRAP64, WRAP32, SAT16, GAUGE = (
 )
 
 
+def advance(series: Series, now_s: float) -> None:
+    """What a history does at the end of a tick."""
+    series.advance()
+    series.let_go(series.stale(now_s))
+
+
 class OneNode:
     """A node with one series of one metric."""
 
@@ -42,7 +48,7 @@ class OneNode:
         return self.advance(mono_s)
 
     def advance(self, now_s: float) -> float:
-        self.series.advance(now_s)
+        advance(self.series, now_s)
         return float(self.series.rate[self.place.starts[0] + 1])
 
     @property
@@ -176,7 +182,7 @@ def test_nodes_do_not_disturb_each_other_while_the_room_grows(widths: list[int])
         place = series.add(message)
         series.accept(place, frame(0, *[number] * width), 1.0)
         places.append(place)
-    series.advance(1.0)
+    advance(series, 1.0)
     for number, place in enumerate(places):
         start = place.starts[0] + 1
         assert (series.rate[start : place.stop] == number).all()
@@ -188,7 +194,7 @@ def test_a_kind_that_there_is_not_is_a_level(kind: str) -> None:
     series = Series()
     place = series.add(said)
     series.accept(place, frame(0, 7), 1.0)
-    series.advance(1.0)
+    advance(series, 1.0)
     assert series.rate[place.starts[0] + 1] == 7
 
 
@@ -204,7 +210,7 @@ def test_a_frame_that_does_not_fit_its_place_is_left_out() -> None:
         Frame(0, 1, 1, []),
     ):
         series.accept(bad, wrong, 1.0)
-    series.advance(1.0)
+    advance(series, 1.0)
     assert series.rate[good.starts[0] + 1] == 9000
     assert math.isnan(series.rate[bad.starts[0] + 1])
 
@@ -214,4 +220,4 @@ def test_a_node_that_counts_nothing_may_say_so() -> None:
     message = decode(wire.hello([], {"interval_s": 1.0}))
     assert isinstance(message, Hello)
     series.accept(series.add(message), Frame(0, 1, 1, []), 1.0)
-    series.advance(1.0)
+    advance(series, 1.0)

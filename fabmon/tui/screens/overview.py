@@ -24,7 +24,7 @@ from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import NodeTarget
 from fabmon.tui.text import findings, rhythm
-from fabmon.tui.text.gridrows import rows, spread
+from fabmon.tui.text.gridrows import GridRows, spread
 from fabmon.tui.text.inspect import inspect
 from fabmon.tui.text.rule import legend, marks
 from fabmon.tui.text.span import with_span
@@ -52,6 +52,7 @@ class Overview(StageScreen):
         """Of a stage; nothing is drawn yet."""
         super().__init__(stage)
         self._grid: Grid | None = None
+        self._rows: GridRows | None = None
         self._fabric: Fabric | None = None
         self._made_of: tuple[int, int, frozenset[str] | None] | None = None
         self._port: int | None = None
@@ -141,7 +142,9 @@ class Overview(StageScreen):
         grid = self._layout(scene, width - 1, height)
         cells = spread(grid, stage.cells(scene, levels))
         look = Look(stage.palette, levels)
-        view.show(cells, rows(grid, cells, scene, stage.palette), look)
+        if self._rows is None or not self._rows.are_of(grid, stage.palette):
+            self._rows = GridRows(grid, stage.palette)
+        view.show(cells, self._rows.of(cells, scene), look)
         place = grid.place(self._port) if self._port is not None else None
         if place is None and (cells != NOTHING).any():
             first = np.argwhere(cells != NOTHING)[0]

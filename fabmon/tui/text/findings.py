@@ -162,12 +162,9 @@ def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
     matched = stage.matched(scene)
     if matched is not None:
         usable &= matched.ports
-    if heat.traffic:
-        fabric = [port.role not in (GPU, NVLINK) for port in moment.fabric.ports]
-        usable &= np.array(fabric, np.bool_)
     rows = np.flatnonzero(usable)
     order = rows[np.argsort(-values[rows], kind="stable")].tolist()
-    order = _one_end(order, scene, count)
+    order = _one_end(order, scene, count, (GPU, NVLINK) if heat.traffic else ())
     title = f"Busiest, {heat.name}"
     order = order[: max(0, count - 1)]
     lines: list[Line] = [line((f"   {title}", palette.dim))] if order else []
@@ -184,13 +181,17 @@ def busiest(stage: Stage, scene: Scene, width: int, count: int) -> list[Line]:
     return lines
 
 
-def _one_end(order: list[int], scene: Scene, count: int) -> list[int]:
-    """The first rows of an order, of every cable one end: the rail's, or the uplink's."""
-    fabric, known = scene.moment.fabric, set(order)
+def _one_end(order: list[int], scene: Scene, count: int, without: Sequence[str]) -> list[int]:
+    """The first rows of an order, of every cable one end: the rail's, or the uplink's.
+
+    Ports `without` some roles.
+    """
+    ports, known = scene.moment.fabric.ports, set(order)
     chosen = (
         row
         for row in order
-        if fabric.ports[row].role != DOWNLINK or fabric.ports[row].peer not in known
+        if ports[row].role not in without
+        and (ports[row].role != DOWNLINK or ports[row].peer not in known)
     )
     return list(islice(chosen, count))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from rich.style import Style
@@ -30,94 +30,146 @@ def spread(grid: Grid, codes: Codes) -> Codes:
     return padded[grid.ports]
 
 
-def rows(grid: Grid, cells: Codes, scene: Scene, palette: Palette) -> tuple[Row, ...]:
-    """A row for each row of the grid; what has not changed is the same object as before."""
-    chosen = (cells & CHOSEN) > 0
-    cells = cells & ~np.uint16(CHOSEN)
-    hot = (cells < ABSENT) & ((cells & HOT) > 0)
-    down = (cells == DOWN) | (cells == DOWN | STALE)
-    late = STALE_TICKS * scene.moment.interval_s
-    ages = np.append(np.nan_to_num(scene.moment.age_s, nan=0, posinf=0), 0)[grid.ports]
-    ages[ages <= late] = 0
-    heading = -1
-    made: list[Row] = []
-    for y, parts in enumerate(grid.rows):
+class _Said(NamedTuple):
+    """What stands beside the cells of a part's node; `note` stands in place of them."""
+
+    mark: str = ""
+    age: str = ""
+    note: str = ""
+    gone: bool = False
+
+
+class GridRows:
+    """A row for each row of a grid; what says the same as before is the same object."""
+
+    def __init__(self, grid: Grid, palette: Palette) -> None:
+        """Of this grid, in these colours."""
+        self._grid = grid
+        self._palette = palette
+        self._made: dict[int, tuple[list[_Said], Row]] = {}
+
+    def are_of(self, grid: Grid, palette: Palette) -> bool:
+        """Whether they are of this grid and in these colours."""
+        return self._grid is grid and self._palette == palette
+
+    def of(self, cells: Codes, scene: Scene) -> tuple[Row, ...]:
+        """Those of a scene whose cells are [rows, columns]."""
+        marks = _Marks(self._grid, cells, scene)
+        made: list[Row] = []
+        heading = -1
+        for y, parts in enumerate(self._grid.rows):
+            if parts[0].heading:
+                heading = y
+            said = [_said(part, scene, marks, y, self._palette) for part in parts]
+            before = self._made.get(y)
+            if before is None or before[0] != said:
+                before = self._made[y] = (said, self._row(parts, said, heading))
+            made.append(before[1])
+        return tuple(made)
+
+    def _row(self, parts: tuple[Part, ...], said: list[_Said], heading: int) -> Row:
+        """Parts side by side."""
+        grid = self._grid
         if parts[0].heading:
-            heading = y
-            made.append(_join(tuple(_heading(part, grid.name, palette) for part in parts), -1))
-            continue
-        texts = []
-        for part in parts:
-            left = part.blocks[:_LEFT]
-            own = slice(left[0].first, left[-1].first + left[-1].count)
-            name, note, gone = _node(part, scene)
-            mark = "✖" if gone or down[y, own].any() else "▲" if hot[y, own].any() else " "
-            if chosen[y, own].any():
-                mark = palette.chosen_mark + mark
-            old = float(ages[y, own].max(initial=0))
-            beside = part.beside.name if part.beside is not None and grid.beside else ""
-            said = (name, fit(beside, grid.beside - 1) if beside else "", note)
-            age = clock.age(old) if old else ""
-            texts.append(_part(said, part.blocks, part.x, grid.name, mark, gone, age, palette))
-        made.append(_join(tuple(texts), heading))
-    return tuple(made)
+            texts = [_heading(part, grid.name, self._palette) for part in parts]
+            return Row(tuple(text for each in texts for text in each), (), -1)
+        joined = [
+            _part(part, each, grid, self._palette) for part, each in zip(parts, said, strict=True)
+        ]
+        return Row(
+            tuple(text for texts, _ in joined for text in texts),
+            tuple(block for _, blocks in joined for block in blocks),
+            heading,
+        )
 
 
-def _node(part: Part, scene: Scene) -> tuple[str, str, bool]:
-    """(name of the node at the left, why it has no cells, whether it is gone)."""
-    if part.node is None:
-        return "", "", False
-    status = scene.moment.statuses.get(part.node.name)
-    if status is None:
-        return part.node.name, "", False
+class _Marks:
+    """Which of the cells of a grid's nodes are down, hot or chosen, and how late the latest is."""
+
+    def __init__(self, grid: Grid, cells: Codes, scene: Scene) -> None:
+        chosen = (cells & CHOSEN) > 0
+        bare = cells & ~np.uint16(CHOSEN)
+        flags = (
+            (bare == DOWN) | (bare == DOWN | STALE),
+            (bare < ABSENT) & ((bare & HOT) > 0),
+            chosen,
+        )
+        # Sums from the left: of any run of columns whether there is one, without looking at it.
+        sums = np.zeros((len(flags), len(cells), cells.shape[1] + 1), np.intp)
+        np.cumsum(np.stack(flags), axis=2, out=sums[:, :, 1:])
+        self._sums: list[list[list[int]]] = sums.tolist()
+        ages = np.nan_to_num(scene.moment.age_s, nan=0, posinf=0)
+        ages[ages <= STALE_TICKS * scene.moment.interval_s] = 0
+        self._ages = np.append(ages, 0)[grid.ports] if ages.any() else None
+
+    def any(self, y: int, own: slice) -> list[bool]:
+        """Whether one of the columns of a row is down, hot, chosen."""
+        return [of[y][own.stop] > of[y][own.start] for of in self._sums]
+
+    def age_s(self, y: int, own: slice) -> float:
+        """Of the columns of a row the age of the oldest that is late; 0 for none."""
+        return 0.0 if self._ages is None else float(self._ages[y, own].max(initial=0))
+
+
+def _said(part: Part, scene: Scene, marks: _Marks, y: int, palette: Palette) -> _Said:
+    if part.heading:
+        return _Said()
+    left = part.blocks[:_LEFT]
+    own = slice(left[0].first, left[-1].first + left[-1].count)
+    note, gone = _state(part, scene)
+    down, hot, chosen = marks.any(y, own)
+    mark = "✖" if gone or down else "▲" if hot else " "
+    age_s = marks.age_s(y, own)
+    return _Said(
+        palette.chosen_mark + mark if chosen else mark,
+        clock.age(age_s) if age_s else "",
+        note,
+        gone,
+    )
+
+
+def _state(part: Part, scene: Scene) -> tuple[str, bool]:
+    """Why the node at the left has no cells, and whether it is gone."""
+    status = scene.moment.statuses.get(part.node.name) if part.node is not None else None
+    if part.node is None or status is None:
+        return "", False
     note = ""
     if not part.node.ports:
         note = f"{status.state}: {status.reason}" if status.reason else str(status.state)
-    return part.node.name, note, status.state in _GONE
+    return note, status.state in _GONE
 
 
 _Texts = tuple[tuple[int, str, Style], ...]
 
 
-@lru_cache(maxsize=16384)
-def _join(parts: tuple[tuple[_Texts, tuple[Block, ...]], ...], heading: int) -> Row:
-    """Parts side by side as one row."""
-    texts = tuple(text for part, _ in parts for text in part)
-    return Row(texts, tuple(block for _, blocks in parts for block in blocks), heading)
-
-
-def _heading(part: Part, name: int, palette: Palette) -> tuple[_Texts, tuple[Block, ...]]:
+def _heading(part: Part, name: int, palette: Palette) -> _Texts:
     first = part.labels[0][0] if part.labels else part.x + MARK + name + AGE
     title = fit(part.group or "fabric", min(first - part.x - 2, name + AGE))
     labels = ((x, label, palette.dim) for x, label in part.labels)
-    return ((part.x + 1, title, palette.strong), *labels), ()
+    return ((part.x + 1, title, palette.strong), *labels)
 
 
-@lru_cache(maxsize=16384)
 def _part(
-    said: tuple[str, str, str],
-    blocks: tuple[Block, ...],
-    x: int,
-    width: int,
-    mark: str,
-    gone: bool,
-    age: str,
-    palette: Palette,
+    part: Part, said: _Said, grid: Grid, palette: Palette
 ) -> tuple[_Texts, tuple[Block, ...]]:
-    """`said` are the names at the left and at the right, and what stands in place of cells."""
-    name, beside, note = said
-    accent = {"✖": palette.gone, "▲": palette.hot}.get(mark[-1], palette.text)
+    """The texts of a part and its cells, of which a note takes the place."""
+    x, blocks = part.x, part.blocks
+    name = part.node.name if part.node is not None else ""
+    beside = part.beside.name if part.beside is not None and grid.beside else ""
+    accent = {"✖": palette.gone, "▲": palette.hot}.get(said.mark[-1], palette.text)
     made: list[tuple[int, str, Style]] = []
     if name:
-        made.append((x + 2 - len(mark), mark, accent))
-        made.append((x + MARK, fit(name, width), palette.gone if gone else palette.text))
-        made.append((x + MARK + width, right(age, AGE - 1), palette.dim))
+        made.append((x + 2 - len(said.mark), said.mark, accent))
+        style = palette.gone if said.gone else palette.text
+        made.append((x + MARK, fit(name, grid.name), style))
+        made.append((x + MARK + grid.name, right(said.age, AGE - 1), palette.dim))
     left, uplinks = blocks[:_LEFT], blocks[_LEFT:]
     if beside and uplinks:
+        beside = fit(beside, grid.beside - 1)
         made.append((uplinks[0].x - len(beside) - 1, beside, palette.dim))
-    if note:
+    if said.note:
         end = uplinks[0].x if uplinks else left[-1].x + left[-1].count * left[-1].pitch
         room = max(end - left[0].x - 1, 12)
-        made.append((left[0].x, fit(note, room), palette.dim))
+        made.append((left[0].x, fit(said.note, room), palette.dim))
         blocks = uplinks
     return tuple(sorted(made, key=lambda text: text[0])), blocks

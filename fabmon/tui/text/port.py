@@ -165,10 +165,10 @@ def counters(
     words_ = [term for term in terms if not term.operator]
     topics: dict[str, list[str]] = defaultdict(list)
     missing = []
-    for name, column in moment.columns.items():
+    for name in dict.fromkeys((*CATALOG, *moment.columns)):
         if not all((term.value in name) is not term.negated for term in words_):
             continue
-        if np.isnan(moment.values[port.row, column]):
+        if name not in moment.columns or np.isnan(moment.column(name)[port.row]):
             missing.append(name)
         else:
             topics[CATALOG[name].topic if name in CATALOG else "other"].append(name)

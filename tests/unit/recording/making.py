@@ -88,6 +88,16 @@ def ticks_in(path: Path) -> list[Tick]:
         return list(recording.ticks())
 
 
+def values(frame: Frame) -> list[int | None]:
+    """A frame's values, one block after the other."""
+    return [value for block in frame.blocks for value in block or ()]
+
+
+def last_values(known: Tick) -> dict[str, list[int]]:
+    """The last read of every node, of a tick that tells what was known."""
+    return {node: reads.now.tolist() for node, reads in known.reads}
+
+
 def by_node(ticks: Iterable[Tick]) -> list[Tick]:
     """The same with frames in the order of nodes: between nodes, a recording keeps no order."""
     return [

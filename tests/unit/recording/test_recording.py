@@ -32,10 +32,12 @@ from tests.making import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.making import (
     by_node,
     eventful_ticks,
+    last_values,
     long_ticks,
     quiet_ticks,
     session,
     ticks_in,
+    values,
     write,
 )
 
@@ -87,9 +89,10 @@ def test_what_is_written_anew_while_it_is_read_comes_once_and_is_no_loss(tmp_pat
         given = [next(runs) for _ in range(3)]
         for tick in ticks[250:600]:
             writer.write(tick)
-        older, newer = unread.prime(ticks[100].time_ns)
-        assert (older.seq, newer.seq) == (98, 99)
-        assert newer.frames == ticks[99].frames
+        known = unread.prime(ticks[100].time_ns)
+        assert known is not None
+        assert known.seq == 99
+        assert last_values(known) == {node: values(frame) for node, frame in ticks[99].frames}
         seen += first
         assert seen == ticks[:600]
         given += runs
@@ -406,8 +409,8 @@ def test_a_clock_that_is_set_back_between_sessions_loses_no_tick(tmp_path: Path)
         assert times[::39] == [START_NS, START_NS + HOUR_NS + 19 * SECOND_NS]
         assert [tick.time_ns for tick in timeline.ticks(times[0], times[-1])] == times
         assert [tick.time_ns for tick in timeline.ticks(0, times[19])] == times[:20]
-        older, _ = timeline.prime(times[10])
-        assert {node for node, _ in older.frames} == {"gpu1"}
+        (known,) = timeline.prime(times[10])
+        assert {node for node, _ in known.reads} == {"gpu1"}
 
 
 def test_bookmarks_and_findings_are_kept_with_their_time(tmp_path: Path) -> None:
@@ -464,12 +467,15 @@ def test_seeking_tells_all_that_was_known(tmp_path: Path) -> None:
     ticks = eventful_ticks()
     write(path, ticks)
     with Recording(path) as recording:
-        older, newer = recording.prime(START_NS + 30 * SECOND_NS)
-    assert (older.seq, newer.seq) == (28, 29)
-    assert dict(older.hellos)["gpu001"] == ticks[20].hellos[0][1]
-    assert {s.node: s.state for s in older.statuses}["spine2"] == "lost"
-    assert dict(newer.frames)["gpu001"].blocks == dict(ticks[29].frames)["gpu001"].blocks
-    assert dict(older.frames)["gpu001"].blocks == dict(ticks[28].frames)["gpu001"].blocks
+        known = recording.prime(START_NS + 30 * SECOND_NS)
+    assert known is not None
+    assert (known.seq, known.time_ns) == (29, START_NS + 29 * SECOND_NS)
+    assert dict(known.hellos)["gpu001"] == ticks[20].hellos[0][1]
+    assert {s.node: s.state for s in known.statuses}["spine2"] == "lost"
+    reads = dict(known.reads)["gpu001"]
+    assert reads.now.tolist() == values(dict(ticks[29].frames)["gpu001"])
+    assert reads.before.tolist() == values(dict(ticks[28].frames)["gpu001"])
+    assert reads.arrived_ns.tolist() == [START_NS + 29 * SECOND_NS]
 
 
 def test_the_reader_in_the_documentation_reads_the_same(tmp_path: Path) -> None:

@@ -1,0 +1,184 @@
+"""What a recording holds, as it was when it was last looked at."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from fabmon.fabric.moment import Floats
+from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.recording import minutes
+from fabmon.recording.block import Block
+from fabmon.recording.blocks import Blocks
+from fabmon.recording.contents import Contents
+from fabmon.recording.events import Events
+from fabmon.recording.minutes import Minute
+from fabmon.recording.past import Layouts, heard_of, last_reads
+from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
+from fabmon.recording.spans import Span, arrange
+from fabmon.recording.state import State, left_behind
+from fabmon.recording.ticks import numbered_ticks
+
+
+class View:
+    """The frames of a file, each where it is looked for.
+
+    Reading raises Moved where a writer has put something else in the place of a frame meanwhile:
+    then another view is to be taken. Times are as in Recording.
+    """
+
+    def __init__(
+        self, contents: Contents, blocks: Blocks, events: Events, layouts: Layouts
+    ) -> None:
+        self._contents = contents
+        self._blocks = blocks
+        self._events = events
+        self._layouts = layouts
+        self.sessions: list[SessionRecord] = []
+        self._frames = arrange(contents.entries)
+        self._session_starts = [
+            (entry.header.time_ns, number) for number, entry in enumerate(self._frames.sessions)
+        ]
+
+    def know_sessions(self) -> None:
+        """Learn who was watched, run by run. Raises NotARecording or TooNew."""
+        self.sessions = self._events.sessions(self._frames, self._blocks)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The runs of ticks there are, by session and time."""
+        return self._frames.spans
+
+    def numbered(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, Tick]]:
+        """Ticks, each with the number of its session."""
+        events, spans = self.events(from_ns, until_ns), self._spans_in(from_ns, until_ns)
+        return numbered_ticks(spans, self._blocks.of, events, from_ns, until_ns)
+
+    def events(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, EventsRecord]]:
+        """What happened, with the number of its session."""
+        for _, session, event in self._events.between(self._frames, from_ns, until_ns):
+            yield session, event
+
+    def runs(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int, list[Block]]]:
+        """Times of the first and the last tick of each run of ticks, and its blocks."""
+        for span in self._spans_in(from_ns, until_ns):
+            blocks = self._blocks.of(span)
+            if blocks:
+                yield span.time_ns, span.until_ns, blocks
+
+    def prime(self, at_ns: int) -> Tick | None:
+        """The last tick before a time, with all that was known; see Recording.prime."""
+        span = self._span_before(at_ns)
+        if span is None:
+            return None
+        state = self.state(at_ns - 1)
+        state.statuses |= self._left_behind(at_ns - 1)
+        layouts = self._layouts.of(state.hellos)
+        spans = (self._blocks.of(each) for each in self._spans_back(span))
+        at, reads = last_reads(spans, at_ns, layouts, heard_of(state.statuses.values(), at_ns))
+        if at is None:
+            return None
+        return msgspec.structs.replace(state.tick(*at), reads=tuple(reads.items()))
+
+    def state(self, at_ns: int) -> State:
+        """What all events up to and with a time amount to."""
+        number = self._session_at(at_ns)
+        return self._events.state(self._frames, number, self.sessions[number], at_ns)
+
+    def _left_behind(self, at_ns: int) -> dict[str, NodeStatus]:
+        """States of the nodes that only sessions before the one of a time watched."""
+        sessions = self.sessions[: self._session_at(at_ns) + 1]
+        watched = {host.name for host in sessions[-1].hosts}
+        return {
+            status.node: status
+            for before, now in pairwise(sessions)
+            for status in left_behind(before, now, now.started_ns)
+            if status.node not in watched
+        }
+
+    def notes(self, from_ns: int, until_ns: int) -> list[Note]:
+        """Bookmarks, and what was found at the time, by time."""
+        found = [
+            self._contents.json(entry, Note)
+            for entry in self._frames.notes
+            if from_ns <= entry.header.time_ns <= until_ns
+        ]
+        return sorted((note for note in found if note is not None), key=lambda note: note.time_ns)
+
+    def minutes(self, from_ns: int, until_ns: int) -> Iterator[Minute]:
+        """What was drawn, minute by minute."""
+        for entry in self._frames.minutes:
+            if entry.header.until_ns > from_ns and entry.header.time_ns <= until_ns:
+                start_ns = entry.header.time_ns
+                minute = self._contents.decoded(entry, partial(minutes.decode, start_ns=start_ns))
+                if minute is not None:
+                    yield minute
+
+    def topology(self, at_ns: int) -> TopologyRecord | None:
+        """How the fabric was cabled at a time."""
+        for entry in reversed(self._frames.topologies):
+            if entry.header.time_ns <= at_ns:
+                record = self._contents.json(entry, TopologyRecord)
+                if record is not None:
+                    return record
+        return None
+
+    def strip(self, from_ns: int, until_ns: int, bins: int) -> Floats:
+        """[bins] utilisation of the busiest link in each; NaN where none is known."""
+        strip = np.full(bins, np.nan, np.float32)
+        width = max(1, (until_ns - from_ns) // bins)
+        for span in self._spans_in(from_ns, until_ns):
+            if span.until_ns - span.time_ns <= width and not np.isnan(span.worst):
+                _raise(strip, [(span.time_ns + span.until_ns) // 2], [span.worst], from_ns, width)
+                continue
+            ticks = self._blocks.ticks_of(span)
+            if ticks is not None:
+                _raise(strip, ticks.time_ns, ticks.worst, from_ns, width)
+        return strip
+
+    def times(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
+        """Time and sequence number of every tick, without its counters."""
+        for span in self._spans_in(from_ns, until_ns):
+            ticks = self._blocks.ticks_of(span)
+            if ticks is not None:
+                pairs = dict.fromkeys(zip(ticks.time_ns.tolist(), ticks.seq.tolist(), strict=True))
+                yield from (pair for pair in pairs if from_ns <= pair[0] <= until_ns)
+
+    def _session_at(self, at_ns: int) -> int:
+        """The number of the session that began last before a time, by the clock."""
+        begun = [each for each in self._session_starts if each[0] <= at_ns]
+        return max(begun)[1] if begun else 0
+
+    def _spans_in(self, from_ns: int, until_ns: int) -> Iterator[Span]:
+        first = int(np.searchsorted(self._frames.span_ends, from_ns))
+        for span in self.spans[first:]:
+            if span.time_ns > until_ns:
+                break
+            if span.until_ns >= from_ns:
+                yield span
+
+    def _span_before(self, at_ns: int) -> int | None:
+        """The last span that has a tick before a time."""
+        starts = [span.time_ns for span in self.spans]
+        place = bisect.bisect_left(starts, at_ns) - 1
+        return place if place >= 0 else None
+
+    def _spans_back(self, place: int) -> Iterator[Span]:
+        """A span and those before it, as long as they are of its session."""
+        session = self.spans[place].session
+        while place >= 0 and self.spans[place].session == session:
+            yield self.spans[place]
+            place -= 1
+
+
+def _raise(
+    strip: Floats, times: Iterable[int], values: Iterable[float], from_ns: int, width: int
+) -> None:
+    at = (np.asarray(times, np.int64) - from_ns) // width
+    known = (at >= 0) & (at < len(strip))
+    np.fmax.at(strip, at[known], np.asarray(values, np.float32)[known])
