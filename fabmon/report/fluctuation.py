@@ -96,8 +96,7 @@ def strip(subject: Subject) -> str:
 
 
 def _slots(found: Fluctuation, by: str) -> Iterator[str]:
-    zone = "UTC" if not found.offset_s else f"UTC{found.offset_s / 3600:+g} h"
-    label = {HOUR: f"HOUR ({zone})", WEEKDAY: f"DAY ({zone})"}[by]
+    label = {HOUR: f"HOUR ({found.zone})", WEEKDAY: f"DAY ({found.zone})"}[by]
     subjects = found.of(ALL)
     if not subjects:
         yield "no rail was found"

@@ -115,15 +115,15 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
 class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, over the time from `from_ns` to `until_ns` (UTC), sampled every `interval_s`.
 
-    `watched_s` is the part of the time from which there is anything. `offset_s` is what was added
-    to UTC for hours and weekdays. `notes` are for a person: what could not be seen, and why.
+    `watched_s` is the part of the time from which there is anything. `zone` says by whose clocks
+    hours and weekdays are. `notes` are for a person: what could not be seen, and why.
     """
 
     from_ns: int
     until_ns: int
     watched_s: float
     interval_s: float
-    offset_s: int = 0
+    zone: str = "UTC"
     subjects: tuple[Subject, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     notes: tuple[str, ...] = ()

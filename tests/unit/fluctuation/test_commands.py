@@ -66,10 +66,27 @@ def test_runs_of_a_directory_are_told_apart_by_the_time_between_them(recorded: P
     assert found["b"] == ["before.fabrec"]
 
 
-@pytest.mark.parametrize("zone", ["inf", "-inf", "nan", "1e300"])
+@pytest.mark.parametrize("zone", ["inf", "-inf", "nan", "1e300", "24", "+2:75", "../etc"])
 def test_a_zone_without_end_is_a_mistake(recorded: Path, zone: str) -> None:
     with pytest.raises(UsageError, match="--tz"):
         _said(fluctuate, str(recorded / "before.fabrec"), "--links", "leaf1/*", "--tz", zone)
+
+
+@pytest.mark.parametrize(
+    ("zone", "label"),
+    [
+        ("Europe/Berlin", "HOUR (Europe/Berlin)"),
+        ("+2", "HOUR (UTC+02:00)"),
+        ("-3.5", "HOUR (UTC-03:30)"),
+        ("+05:45", "HOUR (UTC+05:45)"),
+        ("-05:45", "HOUR (UTC-05:45)"),
+        ("UTC", "HOUR (UTC)"),
+    ],
+)
+def test_hours_say_whose_they_are(recorded: Path, zone: str, label: str) -> None:
+    path = str(recorded / "before.fabrec")
+    said = _said(fluctuate, path, "--links", "gpu001", "--by", "hour", "--tz", zone)
+    assert label in said
 
 
 def test_what_is_sure_but_small_is_said_so() -> None:
