@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 ALL, RAIL, LINK, PAIR, JOB = "all", "rail", "link", "pair", "job"
@@ -131,3 +133,17 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, kind: str) -> tuple[Subject, ...]:
         """The subjects of one kind."""
         return tuple(each for each in self.subjects if each.kind == kind)
+
+    def renamed(self, text: Callable[[str], str]) -> Fluctuation:
+        """With other names of nodes: `text` puts them into whatever a name may stand in."""
+        change = msgspec.structs.replace
+        subjects = tuple(
+            change(each, name=text(each.name), hosts=tuple(map(text, each.hosts)))
+            for each in self.subjects
+        )
+        foreign = tuple(
+            change(each, switch=text(each.switch), unseen=text(each.unseen))
+            for each in self.foreign
+        )
+        notes = tuple(map(text, self.notes))
+        return change(self, subjects=subjects, foreign=foreign, notes=notes)
