@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation import overtime
 from fabmon.analysis.fluctuation.gathering import Gathering
-from fabmon.analysis.fluctuation.links import Link, members
+from fabmon.analysis.fluctuation.links import Link, Wanted, everything, members
 from fabmon.analysis.fluctuation.overtime import Series
 from fabmon.analysis.fluctuation.phases import Bools
 from fabmon.analysis.fluctuation.records import (
@@ -39,13 +39,13 @@ Values = NDArray[np.float64]
 class Study:
     """`accept` passages by time, then ask for `result`.
 
-    `wanted` are patterns of links, `mine` our hosts (None: all that are watched), `zone` where the
-    hours and weekdays are those that clocks show.
+    `wanted` says which links are looked at, `mine` who our hosts are (None: all that are watched),
+    `zone` by whose clocks hours and weekdays are.
     """
 
     def __init__(
         self,
-        wanted: Sequence[str] = (),
+        wanted: Wanted = everything,
         mine: Collection[str] | None = None,
         zone: datetime.tzinfo = datetime.UTC,
     ) -> None:
