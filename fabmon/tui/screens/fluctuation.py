@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
@@ -104,11 +105,13 @@ class FluctuationScreen(LineScreen):
             parts.insert(1, [(f"looking at the {self._looked()}", palette.hot)])
         return parts
 
-    def action_range(self) -> None:
+    async def action_range(self) -> None:
         """The next of the ranges that there are."""
-        scene = self.stage.scene
-        if scene is None:
+        if self.stage.scene is None:
             return
+        if self._past is not None and self.stage.live is not None:
+            with suppress(PastError):  # Then there is nothing but the last minutes.
+                self.stage.cursor.recorded = await self._past.look()
         there = self._ranges()
         now = self._range(there)
         self._chosen = there[(there.index(now) + 1) % len(there)]
@@ -151,7 +154,9 @@ class FluctuationScreen(LineScreen):
         if wanted is Range.MARKED and cursor.range_ns is not None:
             return Asked(wanted, *cursor.range_ns, said)
         if wanted is Range.WHOLE and cursor.recorded is not None:
-            return Asked(wanted, cursor.recorded.start_ns, cursor.recorded.until_ns, said)
+            live, until_ns = self.stage.live, cursor.recorded.until_ns
+            until_ns = until_ns if live is None else live.moment.time_ns
+            return Asked(wanted, cursor.recorded.start_ns, until_ns, said)
         return Asked(Range.LAST, 0, scene.moment.time_ns, said)
 
     def _look(self, scene: Scene) -> None:
