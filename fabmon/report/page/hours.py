@@ -56,7 +56,7 @@ def _strips(
         tag(
             "figcaption",
             "Means of 10 s of communication, from nothing to the highest of a row; the number is "
-            f"the median. Where nothing is drawn, nothing communicated or nobody watched.{said}",
+            f"the median. Of a grey one nothing is known: no traffic, or nobody watched.{said}",
         ),
     )
 

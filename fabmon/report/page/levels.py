@@ -9,7 +9,7 @@ from fabmon.report.page.markup import Markup, joined, table, tag
 from fabmon.report.units import bits
 
 _ROW, _CURVE, _TOP = 58.0, 38.0, 14.0
-_MOST_ROWS, _MOST_STEPS = 12, 40
+_MOST_ROWS, _MOST_STEPS = 8, 20
 
 
 def levels(found: Fluctuation) -> Markup:
