@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fabmon.analysis.analyst import Analyst
     from fabmon.analysis.scene import Scene
     from fabmon.fabric.model import Host
+    from fabmon.fabric.redaction import Redactor
     from fabmon.feeds.prometheus.feed import PrometheusFeed
     from fabmon.history.history import History
     from fabmon.recording.recorder import Recorder
@@ -78,14 +79,16 @@ async def scenes(
     analyst: Analyst,
     past_s: float,
     recorder: Recorder | None = None,
+    redactor: Redactor | None = None,
 ) -> AsyncGenerator[Scene, None]:
     """Scenes from now on; the past has gone through the house before the first of them."""
     from fabmon.cli.recording import notes, watch
+    from fabmon.fabric.redaction import redacted
 
-    async for tick in feed.past(past_s):
+    async for tick in redacted(feed.past(past_s), redactor):
         scene = analyst.accept(history.accept(tick))
         if recorder is not None:
             recorder.accept(tick, scene.moment, notes(scene))
         await asyncio.sleep(0)
-    async for scene in watch(feed, history, analyst, recorder):
+    async for scene in watch(redacted(feed, redactor), history, analyst, recorder):
         yield scene

@@ -16,13 +16,13 @@ from fabmon.cli.progress import progress
 from fabmon.cli.replay import (
     FROM,
     RECORDINGS,
-    REDACT,
     TO,
     opened,
     some,
     warn_of_losses,
     whole_span,
 )
+from fabmon.cli.shared import redact_option
 from fabmon.cli.topology import given
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
     metavar="FILTER",
     help="Only these, in the words of the screen's / key; of several filters any.",
 )
-@REDACT
+@redact_option
 @config_option
 def export(
     files: tuple[Path, ...],

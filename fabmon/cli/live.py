@@ -21,6 +21,7 @@ from fabmon.cli.showing import Look, check_writable, is_screen, show
 from fabmon.cli.topology import given
 from fabmon.cli.travel import back_through, files_of
 from fabmon.fabric.model import Host
+from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.fabric.topology.given import Topology
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
@@ -29,7 +30,10 @@ from fabmon.recording.recorder import Recorder
 from fabmon.recording.timeline import Timeline
 
 if TYPE_CHECKING:
-    pass
+    from fabmon.feeds.prometheus.feed import PrometheusFeed
+    from fabmon.tui.app import AskBurst
+
+_REDACTED = "without names"
 
 
 def run(options: Options) -> Exit:
@@ -57,15 +61,17 @@ async def _watch(
     interval_s = options.interval_s or settings.interval_s
     ssh_config = str(options.ssh_config) if options.ssh_config else settings.ssh_config
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
+    redactor = Redactor(hosts) if options.redact else None
+    hosts, topology = _told(hosts, topology, redactor)
     history = History(hosts, interval_s, settings.management_ports, topology=topology)
     analyst = Analyst(settings.thresholds, options.hints)
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
-    title = title or socket.gethostname()
-    look = Look(title, options.color or settings.color, ask_burst=feed.burst)
+    title = _REDACTED if redactor else title or socket.gethostname()
+    look = Look(title, options.color or settings.color, ask_burst=_burst(feed, redactor))
     with _recorder(options, settings, hosts, interval_s, title) as recorder:
         if is_screen(options):
             look = _with_past(look, recorder, options, settings, history, topology)
-        scenes = watch(feed, history, analyst, made(recorder))
+        scenes = watch(redacted(feed, redactor), history, analyst, made(recorder))
         async with aclosing(feed), aclosing(scenes):
             return await show(scenes, options, look)
 
@@ -124,16 +130,43 @@ async def _watch_engine(
         except EngineError as error:
             print(f"fabmon: {error}", file=sys.stderr)
             return Exit.NO_NODE
-        history = History(feed.hosts, feed.interval_s, settings.management_ports, topology=topology)
+        redactor = Redactor(feed.hosts) if options.redact else None
+        told, topology = _told(feed.hosts, topology, redactor)
+        history = History(told, feed.interval_s, settings.management_ports, topology=topology)
         analyst = Analyst(settings.thresholds, options.hints)
-        title = f"every {feed.interval_s:g} s: {feed.title}"
-        look = Look(title, options.color or settings.color, nothing=lambda: feed.nothing)
-        with _recorder(options, settings, feed.hosts, feed.interval_s, title) as recorder:
+        title = _REDACTED if redactor else feed.title
+        title = f"every {feed.interval_s:g} s: {title}"
+        look = Look(title, options.color or settings.color, nothing=lambda: _said(feed, redactor))
+        with _recorder(options, settings, told, feed.interval_s, title) as recorder:
             if is_screen(options):
                 look = _with_past(look, recorder, options, settings, history, topology)
-            scenes = engine.scenes(feed, history, analyst, past_s, made(recorder))
+            scenes = engine.scenes(feed, history, analyst, past_s, made(recorder), redactor)
             async with aclosing(scenes):
                 return await show(scenes, options, look)
+
+
+def _told(
+    hosts: Sequence[Host], topology: Topology, redactor: Redactor | None
+) -> tuple[list[Host], Topology]:
+    """Nodes, and what was given of their cabling, by the names that are to be told."""
+    if redactor is None:
+        return list(hosts), topology
+    return [redactor.host(host) for host in hosts], redactor.topology(topology)
+
+
+def _said(feed: PrometheusFeed, redactor: Redactor | None) -> str:
+    return feed.nothing if redactor is None else redactor.text(feed.nothing)
+
+
+def _burst(feed: LiveFeed, redactor: Redactor | None) -> AskBurst:
+    """Has a node sampled that is called by the name that is told."""
+    if redactor is None:
+        return feed.burst
+
+    def burst(node: str, ports: Sequence[str], seconds: float, hz: float) -> str:
+        return redactor.text(feed.burst(redactor.original(node), ports, seconds, hz))
+
+    return burst
 
 
 @contextmanager
@@ -142,10 +175,11 @@ def _recorder(
 ) -> Iterator[Recorder | str]:
     """What is watched is recorded: to --record, else, beside a screen, to the ring; or why not."""
     recorder: Recorder | str = "nothing is recorded without a screen"
+    console = "" if options.redact else None
     if options.record is not None:
-        recorder = recorder_for(options.record, hosts, interval_s, title)
+        recorder = recorder_for(options.record, hosts, interval_s, title, console=console)
     elif is_screen(options):
-        recorder = ring(settings.recording, hosts, interval_s, title)
+        recorder = ring(settings.recording, hosts, interval_s, title, console=console)
     try:
         yield recorder
     finally:

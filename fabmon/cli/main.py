@@ -26,6 +26,7 @@ from fabmon.cli.shared import (
     duration_option,
     once_option,
     picture_option,
+    redact_option,
     style_option,
 )
 from fabmon.cli.topology import topology_option
@@ -70,6 +71,7 @@ Exit status:
 @picture_option
 @hint_options
 @click.option("--record", type=FILE, help="Keep all that is seen in a file (*.fabrec).")
+@redact_option
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
 def cli(
@@ -94,6 +96,7 @@ def cli(
     tp: int | None,
     pp: int | None,
     record: Path | None,
+    redact: bool,
 ) -> None:
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
@@ -130,6 +133,7 @@ def cli(
         picture=picture,
         hints=told,
         record=record,
+        redact=redact,
     )
     sys.exit(live.run(options))
 

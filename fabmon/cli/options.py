@@ -27,4 +27,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     color: str | None = None
     picture: Path | None = None
     record: Path | None = None
+    redact: bool = False
     hints: Hints | None = None

@@ -53,8 +53,12 @@ def recorder_for(
     interval_s: float,
     title: str,
     rotation: Rotation | None = None,
+    console: str | None = None,
 ) -> Recorder:
-    """A recorder to a file. Raises UsageError, with the reason."""
+    """A recorder to a file, by this machine unless another name is to be kept.
+
+    Raises UsageError, with the reason.
+    """
     now_ns = time.time_ns()
     session = SessionRecord(
         started_ns=now_ns,
@@ -62,7 +66,7 @@ def recorder_for(
         interval_s=interval_s,
         hosts=tuple(msgspec.structs.replace(host, secret=None) for host in hosts),
         tool=f"fabmon {__version__}",
-        recorder=socket.gethostname(),
+        recorder=socket.gethostname() if console is None else console,
         title=title,
     )
     try:
@@ -101,6 +105,7 @@ def ring(
     interval_s: float,
     title: str,
     beside: str = "",
+    console: str | None = None,
 ) -> Recorder | str:
     """The recorder that always runs beside the screen: bounded, in the runtime directory, or in a
     directory `beside` the others there.
@@ -123,7 +128,7 @@ def ring(
         _tidy(home)
         path = home / _name_of(os.getpid()) / "live.fabrec"
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        return recorder_for(path, hosts, interval_s, title, rotation)
+        return recorder_for(path, hosts, interval_s, title, rotation, console)
     except OSError as error:
         return f"not recording: {error.filename or home}: {error.strerror or error}"
     except UsageError as error:

@@ -14,13 +14,13 @@ from fabmon.cli.progress import progress
 from fabmon.cli.replay import (
     FROM,
     RECORDINGS,
-    REDACT,
     TO,
     opened,
     some,
     warn_of_losses,
     whole_span,
 )
+from fabmon.cli.shared import redact_option
 from fabmon.cli.topology import given
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def verify(files: tuple[Path, ...]) -> None:
 @RECORDINGS
 @FROM
 @TO
-@REDACT
+@redact_option
 @click.option("-o", "--output", type=FILE, required=True, help="The file to make.")
 @config_option
 def cut(

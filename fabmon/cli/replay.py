@@ -15,7 +15,7 @@ from fabmon.cli.amounts import moment
 from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import config_option
 from fabmon.cli.progress import progress
-from fabmon.cli.shared import color_option
+from fabmon.cli.shared import color_option, redact_option
 from fabmon.cli.topology import given, topology_option
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ RECORDINGS = click.argument(
 )
 FROM = click.option("--from", "from_", metavar="TIME", help="Begin here: 14:03, -10m, event 3.")
 TO = click.option("--to", metavar="TIME", help="End here.")
-REDACT = click.option(
-    "--redact", is_flag=True, help="Replace names of nodes and users, addresses and paths."
-)
 
 
 @click.command()
@@ -54,7 +51,7 @@ REDACT = click.option(
     help="Print instead of the screen: jsonl streams; table and json tell of the end (--to).",
 )
 @color_option
-@REDACT
+@redact_option
 @topology_option
 @config_option
 def replay(

@@ -14,13 +14,13 @@ from fabmon.cli.progress import progress
 from fabmon.cli.replay import (
     FROM,
     RECORDINGS,
-    REDACT,
     TO,
     opened,
     some,
     warn_of_losses,
     whole_span,
 )
+from fabmon.cli.shared import redact_option
 from fabmon.cli.topology import given, topology_option
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _LEAD_S = 120.0
 @click.option("-o", "--output", "path", type=FILE, required=True, help="The page to make: *.html.")
 @FROM
 @TO
-@REDACT
+@redact_option
 @topology_option
 @config_option
 def report(

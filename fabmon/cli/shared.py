@@ -36,6 +36,9 @@ picture_option = click.option(
     type=FILE,
     help="Write what the screen shows after --duration (10 s) to an SVG file, and leave.",
 )
+redact_option = click.option(
+    "--redact", is_flag=True, help="Replace names of nodes and users, addresses and paths."
+)
 report_option = click.option(
     "--format",
     "style",

@@ -101,3 +101,42 @@ def test_nothing_of_them_is_in_what_a_replay_saves(tmp_path: Path, view: str) ->
     assert leaks(plain(saved[".fabrec"])) == []
     with Recording(saved[".fabrec"]) as cut:
         assert {host.name for host in cut.hosts} == {"host-1", "host-2", "switch-1"}
+
+
+def test_watching_without_names_tells_and_records_none(tmp_path: Path) -> None:
+    hosts, kept = tmp_path / "hosts.txt", tmp_path / "kept.fabrec"
+    hosts.write_text("acme-gpu17 via=local group=acme-rack\n")
+    fabmon = str(Path(sys.executable).with_name("fabmon"))
+    watch = [fabmon, "--hosts", str(hosts), "--redact", "--record", str(kept)]
+    lines = subprocess.run(
+        [*watch, "--format", "jsonl", "--duration", "3", "--interval", "0.5"],
+        capture_output=True,
+        check=True,
+        timeout=LONGEST_S,
+    ).stdout
+    assert b'"host-1"' in lines
+    assert b"acme" not in lines
+    with Recording(kept) as recording:
+        assert [(host.name, host.group) for host in recording.hosts] == [("host-1", "group-1")]
+        told = [each for tick in recording.ticks() for each in (*tick.hellos, *tick.statuses)]
+        session = recording.sessions[0]
+    assert told
+    assert "acme" not in str(told)
+    assert (session.recorder, session.title) == ("", "without names")
+
+
+def test_a_live_screen_without_names_saves_none(tmp_path: Path) -> None:
+    (tmp_path / "hosts.txt").write_text("acme-gpu17 via=local group=acme-rack\n")
+    arguments = ("--hosts", str(tmp_path / "hosts.txt"), "--redact", "--interval", "0.5")
+    with screen(tmp_path, *arguments) as (shown, _):
+        shown.until_drawn("host-1")
+        for key, pattern in (("p", "*.svg"), ("t", "*.csv")):
+            shown.press("x")
+            shown.until_drawn("picture")
+            shown.press(key)
+            shown.until_there(tmp_path, pattern)
+        assert b"acme" not in shown.drawn
+    (picture,) = tmp_path.glob("*.svg")
+    (table,) = tmp_path.glob("*.csv")
+    assert "host-1" in picture.read_text()
+    assert "acme" not in picture.read_text() + table.read_text()
