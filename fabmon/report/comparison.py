@@ -67,10 +67,11 @@ def _answer(headlines: Sequence[Difference]) -> str:
         return "Cannot tell: the recordings are too short."
     small = any((each.p or 0.0) < LEVEL and abs(each.change or 0.0) < LEAST for each in tested)
     least = f", or less than {LEAST * 100:.1f} %" if small else ""
-    return (
-        f"No: what differs is within the noise{least}; a difference of more than "
-        f"{max(map(_reach, tested)) * 100:.1f} % is ruled out."
-    )
+    reach = max(map(_reach, tested))
+    if reach >= 1:
+        return f"No: what differs is within the noise{least}; so much noise hides any difference."
+    ruled_out = f"a difference of more than {reach * 100:.1f} % is ruled out"
+    return f"No: what differs is within the noise{least}; {ruled_out}."
 
 
 def _sentence(each: Difference) -> str:
@@ -85,6 +86,8 @@ def _sentence(each: Difference) -> str:
         return f"  Too small: {said}; less than {LEAST * 100:.1f} % is not called real."
     if each.p < LEVEL:
         return f"  Perhaps: {said}; among several answers one may be such by chance."
+    if _reach(each) >= 1:
+        return f"  Noise: {said}."
     return f"  Noise: {said}; more than {_reach(each) * 100:.1f} % is ruled out."
 
 

@@ -258,3 +258,10 @@ def _notes(a: Sequence[Run], b: Sequence[Run], by_runs: bool) -> Iterable[str]:
     for side, runs in (("A", a), ("B", b)):
         for note in sorted({note for run in runs for note in run.told.notes}):
             yield f"{side}: {note}"
+        shown = [each for run in runs for each in run.told.of(JOB) or run.told.of(ALL)]
+        moved = {each.name for each in shown if each.steps}
+        if moved and not by_runs:
+            yield (
+                f"{side}: the level of {', '.join(sorted(moved))} changes within the run, which "
+                "the test assumes it does not: fabmon fluctuate says when, fabmon cut takes a part."
+            )

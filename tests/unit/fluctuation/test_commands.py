@@ -121,6 +121,9 @@ def test_the_answer_to_whether_eight_percent_are_real() -> None:
     assert sentence.endswith(
         "(95 % sure: -18.0 to +2.0 %, p = 0.13); more than 18.0 % is ruled out."
     )
+    answer, sentence, *_ = _compared(_difference(-0.08, 1.4, 0.9))
+    assert answer == "No: what differs is within the noise; so much noise hides any difference."
+    assert sentence.endswith("(95 % sure: -148.0 to +132.0 %, p = 0.9).")
     other = _difference(0.08, 0.075, 0.04)
     answer, _, sentence, *_ = _compared(_difference(0.0, 0.02, 0.9), other)
     assert answer.startswith("No: what differs is within the noise; ")

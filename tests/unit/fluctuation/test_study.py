@@ -250,3 +250,21 @@ def test_a_port_below_that_nobody_counts_leaves_it_open() -> None:
     (share,) = _leaf(20e9, {"gpu001": 10e9, "gpu002": 10e9, "gpu003": 10e9}).foreign
     assert share.low is None
     assert share.unseen == "its ports down4 are not counted"
+
+
+def test_a_comparison_says_that_a_level_changed_within_a_run() -> None:
+    fabric = _fabric()
+    rate = np.full(len(fabric.ports), 100e9, np.float32)
+    runs = []
+    for after in (1.0, 0.6):
+        slow = _training()
+        slow[150:] *= after
+        table = _table(fabric, dict.fromkeys(HOSTS, slow))
+        study = Study()
+        study.accept(Passage(START_NS, 1.0, fabric, table, np.full_like(table, np.nan), rate))
+        runs.append(Run.of("a", study))
+    assert "changes within the run" not in " ".join(compare(runs[:1], runs[:1]).notes)
+    notes = compare(runs[:1], runs[1:]).notes
+    assert any(
+        note.startswith("B: the level of gpu001 +3 changes within the run") for note in notes
+    )
