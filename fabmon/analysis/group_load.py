@@ -197,13 +197,14 @@ class Loads:
             hot_ticks = leads.sum(axis=1)
             full_ticks = (counts & (known >= t.full_util) & ~passes_on).sum(axis=1)
             level = _level(own, alive, counts)
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore", divide="ignore"):
                 alike = level >= _ALIKE * np.nanmax(level)
+                leaves_room = 1.0 - np.nanmean(level) / level >= t.lost_min
             full = full_ticks >= t.full_ticks + more
             was_full = bool((alike & full).any())
             always = (hot_ticks == counts.sum()) & (hot_ticks >= t.hot_ticks + more)
             # Beside a link that was full, one that was not is only the next.
-            hot = alike & (full if was_full else always)
+            hot = full & (alike | leaves_room) if was_full else alike & always
         else:
             late = np.arange(TICKS) >= TICKS - t.of_ticks
             hot_ticks = (late & (known >= t.hot_util)).sum(axis=1)
