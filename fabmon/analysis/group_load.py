@@ -117,7 +117,9 @@ class Loads:
         fuller while it did explains it.
         """
         found = list(self._candidates())
-        weak = [load for load in found if load.queue and not load.was_full]
+        weak = [
+            load for load in found if load.queue and not load.was_full and not self._is_root(load)
+        ]
         if not weak:
             return tuple(found)
         suspects = [*(_suspect(load) for load in found if load.queue), *self._standing()]
@@ -128,6 +130,13 @@ class Loads:
             if not is_to_blame(self._sight, _suspect(load), suspects, full)
         }
         return tuple(load for load in found if id(load) not in spared)
+
+    def _is_root(self, load: Load) -> bool:
+        """Whether a leaf holds its hosts and is not held by any spine: the queue is its own."""
+        if load.queue != "pause" or load.group.is_inward:
+            return False
+        _, passes_on = self._held(load.group)
+        return not passes_on[:, load.tops > 0].any()
 
     def _standing(self) -> Iterator[Suspect]:
         """The fullest links of those that are told of already."""
