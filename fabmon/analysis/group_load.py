@@ -117,7 +117,9 @@ class Loads:
         fuller while it did explains it.
         """
         found = list(self._candidates())
-        weak = [load for load in found if load.queue and not load.was_full]
+        weak = [
+            load for load in found if load.queue and not load.was_full and not self._is_root(load)
+        ]
         if not weak:
             return tuple(found)
         suspects = [*(_suspect(load) for load in found if load.queue), *self._standing()]
@@ -128,6 +130,13 @@ class Loads:
             if not is_to_blame(self._sight, _suspect(load), suspects, full)
         }
         return tuple(load for load in found if id(load) not in spared)
+
+    def _is_root(self, load: Load) -> bool:
+        """Whether a leaf holds its hosts and is not held by any spine: the queue is its own."""
+        if load.queue != "pause" or load.group.is_inward:
+            return False
+        _, passes_on = self._held(load.group)
+        return not passes_on[:, load.tops > 0].any()
 
     def _standing(self) -> Iterator[Suspect]:
         """The fullest links of those that are told of already."""
@@ -197,13 +206,14 @@ class Loads:
             hot_ticks = leads.sum(axis=1)
             full_ticks = (counts & (known >= t.full_util) & ~passes_on).sum(axis=1)
             level = _level(own, alive, counts)
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore", divide="ignore"):
                 alike = level >= _ALIKE * np.nanmax(level)
+                leaves_room = 1.0 - np.nanmean(level) / level >= t.lost_min
             full = full_ticks >= t.full_ticks + more
             was_full = bool((alike & full).any())
             always = (hot_ticks == counts.sum()) & (hot_ticks >= t.hot_ticks + more)
             # Beside a link that was full, one that was not is only the next.
-            hot = alike & (full if was_full else always)
+            hot = full & (alike | leaves_room) if was_full else alike & always
         else:
             late = np.arange(TICKS) >= TICKS - t.of_ticks
             hot_ticks = (late & (known >= t.hot_util)).sum(axis=1)
