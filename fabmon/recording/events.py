@@ -69,6 +69,17 @@ class Events:
                 state.apply(event)
         return state
 
+    def opening(self, frames: Arranged) -> State | None:
+        """What was known before the first tick of a file that goes on where another one ended."""
+        blocks = (entry for span in frames.spans for entry in span.parts.values())
+        ticks_at = [entry.at for _, entry in frames.events] + [entry.at for entry in blocks]
+        for entry in frames.states[:1]:
+            if entry.at < min(ticks_at, default=0):
+                record = self._contents.json(entry, StateRecord)
+                if record is not None:
+                    return State.of(record, self._named(frames, record, entry))
+        return None
+
     def sessions(self, frames: Arranged, blocks: Blocks) -> list[SessionRecord]:
         """Who was watched, run by run; at least one. Where a record is lost, what can be said.
 

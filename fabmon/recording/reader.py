@@ -224,6 +224,10 @@ class Recording:
         )
         return [msgspec.structs.replace(first, frames=older), Tick(seq, time_ns, frames=newer)]
 
+    def opening(self) -> State | None:
+        """What was known before its first tick; None where it began with nothing."""
+        return self._fresh(lambda: self._events.opening(self._frames))
+
     def state(self, at_ns: int) -> State:
         """What all events up to and with a time amount to."""
         return self._fresh(lambda: self._state(at_ns))

@@ -18,7 +18,7 @@ from fabmon.recording.minutes import Minute
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
 from fabmon.recording.scan import Loss, Told, nobody
-from fabmon.recording.state import left_behind
+from fabmon.recording.state import going_on, left_behind
 
 SUFFIX = ".fabrec"
 _LATEST = (1 << 63) - 1
@@ -148,9 +148,11 @@ class Timeline:
         return has_grown or before != [each.path for each in self.files]
 
     def ticks(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Tick]:
-        """Every tick from a time up to and with another."""
+        """Every tick from a time up to and with another. The first of a file that goes on where
+        another one ended tells what was known by then, as far as it was not told before.
+        """
         if self._single:
-            return self.files[0].ticks(from_ns, until_ns)
+            return (tick for _, _, tick in self._by_time(from_ns, until_ns))
         return self._merged(from_ns, until_ns)
 
     def prime(self, at_ns: int) -> list[Tick]:
@@ -191,16 +193,30 @@ class Timeline:
         """All ticks by time, numbered by it; who is watched no more is said to be lost."""
         last = -1
         current = (-1, -1)
-        streams = [
-            _stream(number, each, from_ns, until_ns) for number, each in enumerate(self.files)
-        ]
-        for _, file, session, tick in heapq.merge(*streams, key=lambda each: each[:3]):
+        for file, session, tick in self._by_time(from_ns, until_ns):
             last = max(last + 1, self._seq(tick.time_ns))
             statuses = tick.statuses
             if (file, session) != current:
                 statuses = (*self._left_behind(current, (file, session), tick.time_ns), *statuses)
                 current = (file, session)
             yield msgspec.structs.replace(tick, seq=last, statuses=statuses)
+
+    def _by_time(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int, Tick]]:
+        """Ticks with the numbers of their file and session."""
+        files = self.files
+        unbegun = {number for number, each in enumerate(files) if each.start_ns >= from_ns}
+        before = -1
+        streams = [_stream(number, each, from_ns, until_ns) for number, each in enumerate(files)]
+        for _, number, session, tick in heapq.merge(*streams, key=lambda each: each[:3]):
+            told = tick
+            if number in unbegun and not session:
+                unbegun.discard(number)
+                opening = files[number].opening()
+                if opening is not None:
+                    known = files[before].state(tick.time_ns) if before >= 0 else None
+                    told = going_on(tick, opening, known)
+            before = number
+            yield number, session, told
 
     def _left_behind(
         self, before: tuple[int, int], now: tuple[int, int], time_ns: int

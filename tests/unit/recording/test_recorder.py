@@ -13,7 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fabmon.fabric.messages import Notice
 from fabmon.fabric.tick import Tick
+from fabmon.history.history import History
+from fabmon.recording.cut import copy
 from fabmon.recording.errors import InUse, NotARecording
 from fabmon.recording.recorder import Recorder
 from fabmon.recording.segments import Rotation, Segments
@@ -56,6 +59,50 @@ def test_files_of_a_rotation_are_one_timeline(tmp_path: Path) -> None:
         assert [tick.seq for tick in timeline.ticks()] == [tick.seq for tick in ticks]
         at = START_NS + 30 * SECOND_NS
         assert {name for name, _ in timeline.prime(at)[0].hellos} == set(LeafSpine().hellos())
+
+
+def test_later_files_of_a_rotation_know_what_was_told_in_those_before(tmp_path: Path) -> None:
+    """Alone, and where the first ones were removed: what came before them is in them."""
+    ticks = quiet_ticks(60)
+    wrong = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "needs a group")
+    ticks[30] = msgspec.structs.replace(ticks[30], notices=(("gpu001", wrong),))
+    record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
+    files = sorted(tmp_path.iterdir())
+    for paths in ([files[1]], [files[2]], [tmp_path]):
+        with Timeline(paths) as timeline:
+            first, *others = timeline.ticks()
+        assert dict(first.hellos) == dict(ticks[0].hellos)
+        assert first.statuses == ticks[0].statuses
+        assert [notice for _, notice in first.notices] == ([wrong] if paths == files[2:] else [])
+        assert not any(tick.hellos or tick.statuses for tick in others)
+        files[0].unlink(missing_ok=True)
+    first_ns = START_NS + 20 * SECOND_NS
+    with Timeline([tmp_path]) as timeline:
+        history = History(timeline.hosts)
+        moments = [history.accept(tick) for tick in timeline.ticks()]
+        assert moments[0].time_ns == first_ns
+        assert len(moments[0].fabric.ports) == 12
+        assert copied(timeline, tmp_path / "cut", first_ns) == len(LeafSpine().hellos())
+
+
+def copied(timeline: Timeline, path: Path, from_ns: int) -> int:
+    """How many hellos a cut has."""
+    history = History(timeline.hosts)
+    list(copy(timeline, path, from_ns, timeline.until_ns, history.accept))
+    return sum(len(tick.hellos) for tick in ticks_in(path))
+
+
+def test_a_file_in_the_middle_that_is_gone_costs_nothing_of_those_after(tmp_path: Path) -> None:
+    ticks = quiet_ticks(60)
+    again = dict(ticks[0].hellos)["gpu001"]
+    other = msgspec.structs.replace(again, probe="another")
+    ticks[30] = msgspec.structs.replace(ticks[30], hellos=(("gpu001", other),))
+    record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
+    sorted(tmp_path.iterdir())[1].unlink()
+    with Timeline([tmp_path]) as timeline:
+        got = list(timeline.ticks())
+    assert got[20].time_ns == START_NS + 40 * SECOND_NS
+    assert got[20].hellos == ticks[30].hellos
 
 
 def test_ticks_keep_their_numbers_when_a_rotation_removes_the_oldest_file(tmp_path: Path) -> None:
