@@ -47,13 +47,22 @@ class Events:
                 if event is not None:
                     yield entry.at, session, event
 
-    def state(self, frames: Arranged, number: int, session: SessionRecord, at_ns: int) -> State:
+    def state(
+        self,
+        frames: Arranged,
+        number: int,
+        session: SessionRecord,
+        at_ns: int = _LATEST,
+        stop: int = _LATEST,
+    ) -> State:
         """What all events of a session up to and with a time amount to, and all of those before
-        it in the file: the clock may have been set back between them.
+        it in the file: the clock may have been set back between them. Those from a place of the
+        file on, `stop`, do not count.
         """
 
         def is_before(of: int, entry: Entry) -> bool:
-            return of < number or (of == number and entry.header.time_ns <= at_ns)
+            is_in_time = of < number or (of == number and entry.header.time_ns <= at_ns)
+            return is_in_time and entry.at < stop
 
         state, since = State(session), 0
         for entry in reversed(frames.states):

@@ -236,6 +236,23 @@ class Recording:
         number = self._session_at(at_ns)
         return self._events.state(self._frames, number, self.sessions[number], at_ns)
 
+    def settled_state(self) -> State:
+        """What all events of the part that will not change any more amount to."""
+        number, stop = len(self.sessions) - 1, self.settled_to
+        return self._events.state(self._frames, number, self.sessions[number], stop=stop)
+
+    def unsettled(self) -> list[Tick]:
+        """The last session's ticks that are not, or not only, in that part, by time."""
+        tail = [s for s in self.spans if any(e.at >= self.settled_to for e in s.parts.values())]
+        ticks = [each for each in map(self._blocks.ticks_of, tail) if each is not None]
+        keys = {key for t in ticks for key in zip(t.time_ns.tolist(), t.seq.tolist(), strict=True)}
+        for at, _, event in self._events.between(self._frames, 0, _LATEST):
+            if at >= self.settled_to:
+                keys.add((event.time_ns, event.seq))
+        first_ns, last = min(keys, default=(_LATEST, 0))[0], len(self.sessions) - 1
+        ours = (tick for session, tick in self.numbered(first_ns) if session == last)
+        return [tick for tick in ours if (tick.time_ns, tick.seq) in keys]
+
     def _left_behind(self, at_ns: int) -> dict[str, NodeStatus]:
         """States of the nodes that only sessions before the one of a time watched."""
         sessions = self.sessions[: self._session_at(at_ns) + 1]

@@ -152,7 +152,17 @@ def test_killed_while_a_block_is_settled_every_tick_is_there(
 ) -> None:
     """Each write of the settling is cut short in turn, and so is the file's."""
     ticks = quiet_ticks(256)
-    writer = write(tmp_path / "a.fabrec", ticks[:255], close=False)
+    killed_while_settling(tmp_path / "a.fabrec", ticks, monkeypatch, moment)
+    got = ticks_in(tmp_path / "a.fabrec")
+    assert got == ticks[: len(got)]
+    assert len(got) >= 255
+
+
+def killed_while_settling(
+    path: Path, ticks: list[Tick], monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Writes ticks until the last of them makes a block, and there is killed at a moment."""
+    writer = write(path, ticks[:-1], close=False)
     calls = 0
 
     def stop_at(real: object) -> object:
@@ -171,10 +181,8 @@ def test_killed_while_a_block_is_settled_every_tick_is_there(
         patched.setattr(os, "pwrite", stop_at(os.pwrite))
         patched.setattr(os, "ftruncate", stop_at(os.ftruncate))
         with contextlib.suppress(Killed):
-            writer.write(ticks[255])
-    got = ticks_in(tmp_path / "a.fabrec")
-    assert got == ticks[: len(got)]
-    assert len(got) >= 255
+            writer.write(ticks[-1])
+    writer.give_up()
 
 
 @pytest.mark.timeout(7200)
@@ -337,6 +345,46 @@ def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None
         assert by_node(t for s, t in got if s == 0) == by_node(first)
         assert by_node(t for s, t in got if s == 1) == by_node(second)
         assert not recording.losses
+
+
+def test_a_resume_keeps_what_a_killed_run_wrote_after_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(40))
+    runs = [quiet_ticks(40)]
+    for shift_s in (-60, 100):
+        moved_ns = shift_s * SECOND_NS
+        record = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + moved_ns)
+        writer = resume(path, record)
+        runs.append(
+            [msgspec.structs.replace(t, time_ns=t.time_ns + moved_ns) for t in eventful_ticks()]
+        )
+        for tick in runs[-1]:
+            writer.write(tick)
+        writer.give_up()
+    with Recording(path) as recording:
+        got = list(recording.numbered())
+        assert [by_node(t for s, t in got if s == n) for n in range(3)] == list(map(by_node, runs))
+        assert not recording.losses
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_a_resume_keeps_what_a_run_wrote_that_was_killed_while_a_block_was_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(256)
+    killed_while_settling(path, ticks, monkeypatch, moment)
+    before = ticks_in(path)
+    later_ns = 3600 * SECOND_NS
+    later = [msgspec.structs.replace(t, time_ns=t.time_ns + later_ns) for t in quiet_ticks(5)]
+    record = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + later_ns)
+    writer = resume(path, record)
+    for tick in later:
+        writer.write(tick)
+    writer.close()
+    assert ticks_in(path) == [*before, *later]
 
 
 HOUR_NS = 3600 * SECOND_NS
