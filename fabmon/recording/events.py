@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -66,12 +66,16 @@ class Events:
 
         state, since = State(session), 0
         for entry in reversed(frames.states):
+            record = None
             if is_before(frames.session_of(entry), entry):
                 record = self._contents.json(entry, StateRecord)
-                if record is not None:
+            if record is not None:
+                hellos = self._named(frames, record, entry)
+                state = State.of(record, hellos)
+                if all(name in hellos for _, name in record.hellos):
                     since = entry.at
-                    state = State.of(record, self._named(frames, record, entry))
                     break
+                # Some of its hellos are lost: events before it tell them as well.
         told = [e for of, e in frames.events if e.at > since and is_before(of, e)]
         for event in map(self._event, sorted(told)):
             if event is not None:
@@ -143,11 +147,15 @@ class Events:
                 self._kept.popitem(last=False)
         return self._kept[entry.at]
 
-    def _named(self, frames: Arranged, record: StateRecord, entry: Entry) -> dict[str, Hello]:
-        """The hellos that a state names, from the frame before it unless they are known."""
-        if any(name not in self._hellos for _, name in record.hellos):
-            before = [each for each in frames.hellos if each.at < entry.at]
-            for each in before[-1:]:
-                found = self._contents.decoded(each, lambda p: _hellos.decode(decompress(p)))
-                self._hellos |= found or {}
+    def _named(self, frames: Arranged, record: StateRecord, entry: Entry) -> Mapping[str, Hello]:
+        """The hellos that a state names, unless they are known from the frame before it; where
+        that is damaged, as far as others have them.
+        """
+        before = [each for each in reversed(frames.hellos) if each.at < entry.at]
+        after = [each for each in frames.hellos if each.at > entry.at]
+        for each in (*before, *after):
+            if all(name in self._hellos for _, name in record.hellos):
+                break
+            found = self._contents.decoded(each, lambda p: _hellos.decode(decompress(p)))
+            self._hellos |= found or {}
         return self._hellos

@@ -251,6 +251,31 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
                 assert got[tick.seq] == expected, (place, hit.header.kind, tick.seq)
 
 
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_hellos_whose_frame_is_damaged_are_known_from_what_was_told_else(
+    tmp_path: Path, damaged: int
+) -> None:
+    """Who seeks behind it has every node, one that said something else just before it too."""
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(1900)
+    said = msgspec.structs.replace(dict(ticks[0].hellos)["gpu001"], probe="another")
+    ticks[500] = msgspec.structs.replace(ticks[500], hellos=(("gpu001", said),))
+    ticks[1200] = msgspec.structs.replace(ticks[1200], hellos=ticks[0].hellos[:1])
+    write(path, ticks)
+    with Recording(path) as recording:
+        hellos = [e for e in recording.entries() if e.header.kind == Kind.HELLOS]
+        assert len(hellos) == 3
+        at = [(e.header.time_ns - START_NS) // SECOND_NS + 2 for e in hellos]
+        sound = [recording.state(ticks[seq].time_ns).hellos for seq in at]
+    data = bytearray(path.read_bytes())
+    data[hellos[damaged].at + HEADER_BYTES + 5] ^= 0xFF
+    path.write_bytes(data)
+    with Recording(path) as recording:
+        assert [recording.state(ticks[seq].time_ns).hellos for seq in at] == sound
+        _, newer = recording.prime(ticks[at[damaged]].time_ns)
+        assert len(newer.frames) == len(LeafSpine().hellos())
+
+
 def test_many_wounds_are_survived(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, eventful_ticks() + quiet_ticks(300)[40:], close=False)
