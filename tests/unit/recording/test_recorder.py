@@ -14,11 +14,13 @@ import msgspec
 import pytest
 
 from fabmon.fabric.messages import Notice
-from fabmon.fabric.tick import Tick
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
 from fabmon.recording.cut import copy
 from fabmon.recording.errors import InUse, NotARecording
+from fabmon.recording.reader import Recording
 from fabmon.recording.recorder import Recorder
+from fabmon.recording.records import Note
 from fabmon.recording.segments import Rotation, Segments
 from fabmon.recording.timeline import Timeline
 from tests.making import SECOND_NS, START_NS, LeafSpine
@@ -302,6 +304,105 @@ def test_what_a_lost_tick_told_is_told_with_the_next(
     assert [dict(got[seq].frames)["gpu001"] for seq in range(91, 100)] == [
         dict(tick.frames)["gpu001"] for tick in ticks[91:]
     ]
+
+
+def finding(tick: Tick, change: str) -> Note:
+    told = {"cause": "link_down", "subject": "leaf1/up1"}
+    return Note(
+        kind="finding", time_ns=tick.time_ns, seq=tick.seq, text="", change=change, finding=told
+    )
+
+
+def test_what_was_found_while_nothing_could_be_written_is_noted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a tick that is dropped as the disk hangs, and at one that a full disk costs."""
+    ticks = quiet_ticks(700)
+    path = tmp_path / "a.fabrec"
+    recorder = record(path, ticks[:2])
+    gate = threading.Event()
+    real = os.pwritev
+
+    def slow(fd: int, data: list[bytes], at: int) -> int:
+        gate.wait()
+        return real(fd, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", slow)
+        for tick in ticks[2:90]:
+            recorder.accept(tick)
+        recorder.accept(ticks[90], notes=[finding(ticks[90], "open")])
+        assert recorder.status.lost_ticks
+        gate.set()
+        wait_for(lambda: not recorder.waiting)
+    lost = recorder.status.lost_ticks
+    with no_file_larger_than(path.stat().st_size):
+        for tick in ticks[91:690]:
+            wait_for(lambda: recorder.waiting < 30)
+            recorder.accept(tick, notes=[finding(tick, "close")] if tick.seq == 100 else ())
+        wait_for(lambda: recorder.status.lost_ticks > lost)
+    for tick in ticks[690:]:
+        recorder.accept(tick)
+    assert not recorder.close().trouble
+    with Recording(path) as recording:
+        assert [(note.seq, note.change) for note in recording.notes()] == [
+            (90, "open"), (100, "close")
+        ]  # fmt: skip
+
+
+def test_a_bookmark_that_is_set_while_nothing_can_be_written_is_kept(tmp_path: Path) -> None:
+    ticks = quiet_ticks(30)
+    segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=20))
+    recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
+    recorder.accept(ticks[0])
+    wait_for(lambda: recorder.status.ticks == 1)
+    mark = Note(kind="bookmark", time_ns=ticks[21].time_ns, seq=21, text="here it began")
+    with no_file_larger_than(0):
+        recorder.accept(ticks[20])
+        wait_for(lambda: recorder.status.lost_ticks == 1)
+        recorder.note(mark)
+        wait_for(lambda: not recorder.waiting)
+        recorder.accept(ticks[22])
+        wait_for(lambda: recorder.status.lost_ticks == 2)
+    recorder.accept(ticks[23])
+    recorder.close()
+    with Timeline([tmp_path]) as timeline:
+        assert timeline.notes() == [mark]
+
+
+def test_after_a_fault_the_next_file_of_a_rotation_knows_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = quiet_ticks(40)
+    segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=3600))
+    recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
+    for tick in ticks[:20]:
+        recorder.accept(tick)
+    wait_for(lambda: recorder.status.ticks == 20)
+
+    def fails(*_: object) -> int:
+        raise MemoryError
+
+    lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "unreachable")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", fails)
+        recorder.accept(
+            msgspec.structs.replace(ticks[20], statuses=(lost,)),
+            notes=[finding(ticks[20], "open")],
+        )
+        wait_for(lambda: recorder.status.lost_ticks == 1)
+    for tick in ticks[21:]:
+        recorder.accept(tick)
+    status = recorder.close()
+    assert (status.ticks, status.lost_ticks, status.trouble) == (39, 1, "")
+    first, second = sorted(tmp_path.iterdir())
+    assert ticks_in(first)[:20] == ticks[:20]
+    assert [tick.frames for tick in ticks_in(second)] == [tick.frames for tick in ticks[21:]]
+    with Timeline([second]) as timeline:
+        told = next(timeline.ticks())
+        assert dict(told.hellos) == dict(ticks[0].hellos)
+        assert {s.node: s.state for s in told.statuses}["spine2"] is NodeState.LOST
+        assert [(note.seq, note.change) for note in timeline.notes()] == [(20, "open")]
 
 
 def test_while_nothing_can_be_written_what_is_told_is_kept(tmp_path: Path) -> None:
