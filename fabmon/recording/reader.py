@@ -202,6 +202,11 @@ class Recording:
         with without_collection():
             return self._fresh(lambda: self._prime(at_ns))
 
+    def session_before(self, at_ns: int) -> int:
+        """The number of the session of the last tick before a time."""
+        place = self._span_before(at_ns)
+        return 0 if place is None else self.spans[place].session
+
     def warm(self) -> None:
         """Read what every seek needs, so that the first one takes no longer than others."""
         self.state(self.until_ns)
@@ -330,6 +335,13 @@ class Recording:
             if ticks is not None:
                 pairs = dict.fromkeys(zip(ticks.time_ns.tolist(), ticks.seq.tolist(), strict=True))
                 yield from (pair for pair in pairs if from_ns <= pair[0] <= until_ns)
+
+    def ends(self, session: int) -> list[tuple[int, int]]:
+        """Time and sequence number of the first and the last tick of a session; empty without."""
+        spans = [span for span in self.spans if span.session == session]
+        known = [self._blocks.ticks_of(span) for span in (*spans[:1], *spans[-1:])]
+        pairs = [(t.time_ns[[0, -1]].tolist(), t.seq[[0, -1]].tolist()) for t in known if t]
+        return [(times[at], seqs[at]) for times, seqs in pairs for at in (0, 1)]
 
     def verify(self) -> Iterator[int]:
         """Read all of it; the bytes done so far. What is found damaged is added to `losses`."""

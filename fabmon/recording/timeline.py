@@ -15,6 +15,7 @@ from fabmon.fabric.moment import Floats
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording.errors import NotARecording, RecordingError
 from fabmon.recording.minutes import Minute
+from fabmon.recording.numbers import Numbers
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
 from fabmon.recording.scan import Loss, Told, nobody
@@ -25,9 +26,9 @@ _LATEST = (1 << 63) - 1
 
 
 class Timeline:
-    """Recordings by time. Ticks of one session keep their numbers; those of several, and of a
+    """Recordings by time. Ticks of one session keep their numbers; runs of several, and of a
     directory, are numbered by their time, so that what was not recorded is a gap. A tick keeps its
-    number when files before it go.
+    number when files before it go, and when more is written.
     """
 
     def __init__(self, paths: Sequence[Path], told: Told = nobody) -> None:
@@ -38,7 +39,7 @@ class Timeline:
         """
         self._paths = paths
         self.files: list[Recording] = []
-        self._origin_ns = 0
+        self._numbers = Numbers()
         self._unreadable: dict[Path, Loss] = {}
         try:
             self._open(files_of(paths), told)
@@ -162,9 +163,15 @@ class Timeline:
         if self._single or not within:
             return within[0].prime(at_ns) if within else []
         primes = sorted(
-            (tick for each in within for tick in each.prime(at_ns)), key=lambda tick: tick.time_ns
+            (
+                msgspec.structs.replace(tick, seq=tick.seq + self._before(each, at_ns))
+                for each in within
+                for tick in each.prime(at_ns)
+            ),
+            key=lambda tick: tick.time_ns,
         )
-        last = self._seq(at_ns) - len(primes)
+        # Of files that were written at the same time, ticks of the same time have one number.
+        last = max((tick.seq for tick in primes), default=0) - len(primes) + 1
         return [
             msgspec.structs.replace(tick, seq=last + number) for number, tick in enumerate(primes)
         ]
@@ -185,16 +192,17 @@ class Timeline:
         strip: Floats = np.fmax.reduce(strips)
         return strip
 
-    def _seq(self, time_ns: int) -> int:
-        self._origin_ns = self._origin_ns or self.start_ns
-        return round((time_ns - self._origin_ns) / (self.interval_s * 1e9))
+    def _before(self, file: Recording, at_ns: int) -> int:
+        return self._numbers.before(self.files, file, file.session_before(at_ns))
 
     def _merged(self, from_ns: int, until_ns: int) -> Iterator[Tick]:
-        """All ticks by time, numbered by it; who is watched no more is said to be lost."""
+        """All ticks by time, each with its number; who is watched no more is said to be lost."""
         last = -1
+        files = self.files
         current = (-1, -1)
         for file, session, tick in self._by_time(from_ns, until_ns):
-            last = max(last + 1, self._seq(tick.time_ns))
+            before = self._numbers.before(files, files[file], session)
+            last = max(last + 1, before + tick.seq)
             statuses = tick.statuses
             if (file, session) != current:
                 statuses = (*self._left_behind(current, (file, session), tick.time_ns), *statuses)
