@@ -63,6 +63,7 @@ class Recorder:
         self, segments: Segments, session: SessionRecord, retry_s: float = _RETRY_S
     ) -> None:
         """Opens the first file at once. Raises OSError or RecordingError where that fails."""
+        segments.check_unused()
         self._segments = segments
         self._session = session
         self._queue: queue.SimpleQueue[_Item | Note | None] = queue.SimpleQueue()

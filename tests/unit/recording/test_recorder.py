@@ -237,6 +237,21 @@ def test_a_file_that_another_records_to_is_not_touched(tmp_path: Path) -> None:
     assert ticks_in(path) == ticks
 
 
+def test_files_of_a_rotation_that_another_writes_are_not_touched(tmp_path: Path) -> None:
+    ticks = quiet_ticks(60)
+    rotation = Rotation(every_s=20, keep_bytes=1)
+    recorder = record(tmp_path / "pod.fabrec", ticks[:30], rotation)
+    segments = Segments(tmp_path / "pod.fabrec", rotation)
+    later = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + 50 * SECOND_NS)
+    with pytest.raises(InUse, match=r"pod-20251121T044020Z\.fabrec: another fabmon is recording"):
+        Recorder(segments, later)
+    assert segments.tidy(tmp_path / "pod.fabrec", START_NS) == []
+    assert not recorder.close().trouble
+    assert [path.name for path in segments.files()] == ["pod-20251121T044020Z.fabrec"]
+    Recorder(segments, later).close()
+    assert len(segments.files()) == 2
+
+
 def test_where_nothing_can_be_written_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
