@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from fabmon.recording.errors import Damaged, Moved
+from fabmon.recording.errors import Damaged, Moved, NotARecording
 from fabmon.recording.frames import MAGIC
 from fabmon.recording.index import Entry
 from fabmon.recording.scan import File, Loss, Told, Walk, indexed, nobody
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 class Contents:
-    """One file's frames, in its order. Raises OSError.
+    """One file's frames, in its order. Raises NotARecording or OSError.
 
     `size` is its bytes when it was last looked at. From `settled_to` on all may still change, since
     the writer puts there what it will write again in its final form. `told` hears how far it is
@@ -27,7 +28,8 @@ class Contents:
     """
 
     def __init__(self, path: Path, told: Told = nobody) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A FIFO that nobody writes to would hold up else.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self.file = File(self._fd)
         self.size = self.file.size
         self.settled: list[Entry] = []
@@ -37,6 +39,7 @@ class Contents:
         self._open_losses: list[Loss] = []
         self._bad: set[int] = set()
         try:
+            self._check(path)
             self._take(*indexed(self.file, self.size), told)
         except BaseException:
             self.close()
@@ -101,6 +104,13 @@ class Contents:
     def json(self, entry: Entry, kind: type[T]) -> T | None:
         """A record; None, and a loss, when it is damaged."""
         return self.decoded(entry, lambda p: msgspec.json.decode(decompress(p), type=kind))
+
+    def _check(self, path: Path) -> None:
+        """Whether it can be one, without reading all of it. Raises NotARecording."""
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise NotARecording(f"{path}: not a regular file: save the recording to one")
+        if not self.file.may_be_ours():
+            raise NotARecording(f"{path}: not a recording of fabmon")
 
     def _take(self, listed: list[Entry], gaps: list[tuple[int, int]], told: Told) -> None:
         """Take in frames that the index lists, and walk where it has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -67,8 +68,9 @@ class Timeline:
                 before += sum(each.size for each in opened)
         self._unreadable = {at: loss for at, loss in self._unreadable.items() if at in paths}
         if not self.files:
-            path, loss = next(iter(self._unreadable.items()))
-            raise NotARecording(f"{path}: {loss.text}")
+            for path, loss in self._unreadable.items():
+                raise NotARecording(f"{path}: {loss.text}")
+            raise NotARecording(f"{paths[0]}: removed meanwhile")
         self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
         self._single = (
             len(self.files) == 1
@@ -80,18 +82,20 @@ class Timeline:
         """A file; none where one in a directory cannot be read, or is gone by now."""
         if path in self._paths:
             return [Recording(path, told)]
-        with suppress(FileNotFoundError):
+        try:
             size = path.stat().st_size
             if path in self._unreadable and self._unreadable[path].end == size:
                 return []
-            try:
-                found = Recording(path, told)
-            except RecordingError as error:
-                text = str(error).removeprefix(f"{path}: ")
-                self._unreadable[path] = Loss(0, size, text)
-            else:
-                self._unreadable.pop(path, None)
-                return [found]
+            found = Recording(path, told)
+        except RecordingError as error:
+            self._unreadable[path] = Loss(0, size, str(error).removeprefix(f"{path}: "))
+        except OSError as error:
+            # Another time it may be read; what a rotation has removed meanwhile is no loss.
+            if os.path.lexists(path):
+                self._unreadable[path] = Loss(0, 0, error.strerror or str(error))
+        else:
+            self._unreadable.pop(path, None)
+            return [found]
         return []
 
     def __enter__(self) -> Timeline:

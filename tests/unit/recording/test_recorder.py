@@ -217,6 +217,31 @@ def test_what_cannot_be_read_in_a_directory_is_passed_over_and_told(tmp_path: Pa
         Timeline([tmp_path / "c.fabrec"])
 
 
+def test_what_is_no_file_in_a_directory_is_passed_over_and_told(tmp_path: Path) -> None:
+    record(tmp_path / "a.fabrec", quiet_ticks(5)).close()
+    (tmp_path / "b.fabrec").mkdir()
+    (tmp_path / "c.fabrec").symlink_to("gone")
+    os.mkfifo(tmp_path / "d.fabrec")
+    no_file = "not a regular file: save the recording to one"
+    with Timeline([tmp_path]) as timeline:
+        assert list(timeline.ticks()) == quiet_ticks(5)
+        assert {path.name: loss.text for path, loss in timeline.losses} == {
+            "b.fabrec": no_file, "c.fabrec": "No such file or directory", "d.fabrec": no_file
+        }  # fmt: skip
+    with pytest.raises(NotARecording, match=r"d\.fabrec: not a regular file"):
+        Timeline([tmp_path / "d.fabrec"])
+    (tmp_path / "a.fabrec").unlink()
+    with pytest.raises(NotARecording, match=r"b\.fabrec: not a regular file"):
+        Timeline([tmp_path])
+
+
+def test_a_large_file_that_is_something_else_is_told_without_reading_it(tmp_path: Path) -> None:
+    with (tmp_path / "disk.img").open("wb") as image:
+        image.truncate(1 << 42)
+    with pytest.raises(NotARecording, match=r"disk\.img: not a recording of fabmon"):
+        Timeline([tmp_path / "disk.img"])
+
+
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
