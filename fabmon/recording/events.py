@@ -31,11 +31,13 @@ class Events:
         self._contents = contents
         self._kept: OrderedDict[int, EventsRecord | None] = OrderedDict()
         self._hellos: dict[str, Hello] = {}
+        self._found: dict[int, tuple[str, ...]] = {}
 
     def forget(self, from_: int) -> None:
         """Forget what was read from a place of the file on: it may have changed."""
         for at in [at for at in self._kept if at >= from_]:
             del self._kept[at]
+        self._found = {at: names for at, names in self._found.items() if at < from_}
 
     def between(
         self, frames: Arranged, from_ns: int, until_ns: int
@@ -81,6 +83,21 @@ class Events:
             if event is not None:
                 state.apply(event)
         return state
+
+    def found(self, frames: Arranged, number: int) -> dict[str, None]:
+        """Names of the nodes that a session found by itself, or that were known as it began."""
+        opening = self.opening(frames) if number == 0 else None
+        names = dict.fromkeys(opening.hosts if opening is not None else ())
+        for session, entry in frames.events:
+            if session == number:
+                names |= dict.fromkeys(self._found_at(entry))
+        return names
+
+    def _found_at(self, entry: Entry) -> tuple[str, ...]:
+        if entry.at not in self._found:
+            event = self._event(entry)
+            self._found[entry.at] = tuple(host.name for host in event.hosts) if event else ()
+        return self._found[entry.at]
 
     def opening(self, frames: Arranged) -> State | None:
         """What was known before the first tick of a file that goes on where another one ended."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -260,14 +259,22 @@ class Recording:
 
     def _left_behind(self, at_ns: int) -> dict[str, NodeStatus]:
         """States of the nodes that only sessions before the one of a time watched."""
-        sessions = self.sessions[: self._session_at(at_ns) + 1]
-        watched = {host.name for host in sessions[-1].hosts}
+        number = self._session_at(at_ns)
+        watched = [self._watched(each) for each in range(number + 1)]
         return {
             status.node: status
-            for before, now in pairwise(sessions)
-            for status in left_behind(before, now, now.started_ns)
-            if status.node not in watched
+            for session, before, now in zip(self.sessions[1:], watched, watched[1:], strict=False)
+            for status in left_behind(before, now, session.started_ns)
+            if status.node not in watched[-1]
         }
+
+    def watched(self, session: int) -> Collection[str]:
+        """The nodes of a session: those that were given, and those that were found."""
+        return self._fresh(lambda: self._watched(session))
+
+    def _watched(self, session: int) -> Collection[str]:
+        given = [host.name for host in self.sessions[session].hosts]
+        return dict.fromkeys([*given, *self._events.found(self._frames, session)])
 
     def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:
         """Bookmarks, and what was found at the time, by time."""

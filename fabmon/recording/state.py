@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -118,13 +118,12 @@ def going_on(tick: Tick, opening: State, before: State | None) -> Tick:
     )
 
 
-def left_behind(before: SessionRecord, now: SessionRecord, time_ns: int) -> list[NodeStatus]:
-    """States of the nodes that only the session before watched."""
-    watched = {host.name for host in now.hosts}
+def left_behind(before: Iterable[str], now: Collection[str], time_ns: int) -> list[NodeStatus]:
+    """States of the nodes that a session before watched, and the one now does not."""
     return [
-        NodeStatus(host.name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
-        for host in before.hosts
-        if host.name not in watched
+        NodeStatus(name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
+        for name in before
+        if name not in now
     ]
 
 

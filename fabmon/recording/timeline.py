@@ -236,8 +236,8 @@ class Timeline:
         """States of the nodes that only the session before watched, if it is over."""
         if before[0] < 0 or (before[0] != now[0] and self.files[before[0]].until_ns >= time_ns):
             return []
-        sessions = [self.files[file].sessions[session] for file, session in (before, now)]
-        return left_behind(sessions[0], sessions[1], time_ns)
+        watched = [self.files[file].watched(session) for file, session in (before, now)]
+        return left_behind(watched[0], watched[1], time_ns)
 
 
 def _stream(

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from fabmon.fabric.messages import Notice
+from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
 from fabmon.recording.cut import copy
@@ -68,8 +69,11 @@ def test_later_files_of_a_rotation_know_what_was_told_in_those_before(tmp_path: 
     ticks = quiet_ticks(60)
     wrong = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "needs a group")
     ticks[30] = msgspec.structs.replace(ticks[30], notices=(("gpu001", wrong),))
+    ticks[5] = msgspec.structs.replace(ticks[5], hosts=(Host(name="gpu099"),))
     record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
     files = sorted(tmp_path.iterdir())
+    with Timeline(files) as timeline:
+        assert not any(tick.statuses for tick in list(timeline.ticks())[1:])
     for paths in ([files[1]], [files[2]], [tmp_path]):
         with Timeline(paths) as timeline:
             first, *others = timeline.ticks()

@@ -469,6 +469,44 @@ def test_who_seeks_into_a_session_sees_whom_it_does_not_watch_as_lost(tmp_path: 
             }  # fmt: skip
 
 
+def test_a_node_that_was_found_is_lost_where_the_next_run_does_not_watch_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.fabrec"
+    record = session(LeafSpine())
+    (ours,) = [host for host in record.hosts if host.name == "gpu002"]
+    others = tuple(host for host in record.hosts if host is not ours)
+    record = msgspec.structs.replace(record, hosts=others)
+    ticks = quiet_ticks(20)
+    ticks[1] = msgspec.structs.replace(ticks[1], hosts=(ours,))
+    for start in (0, 100, 200):
+        started_ns = START_NS + start * SECOND_NS
+        again = msgspec.structs.replace(record, started_ns=started_ns)
+        writer = resume(path, again) if start else Writer.create(path, record)
+        for tick in ticks:
+            told = msgspec.structs.replace(tick, time_ns=started_ns + tick.seq * SECOND_NS)
+            if start == 100:
+                rest = tuple(each for each in tick.statuses if each.node != ours.name)
+                told = msgspec.structs.replace(told, hosts=(), statuses=rest)
+            writer.write(told)
+        writer.close()
+    with Timeline([path]) as timeline:
+        gone = [
+            ((tick.time_ns - START_NS) // SECOND_NS, status.state)
+            for tick in timeline.ticks()
+            for status in tick.statuses
+            if status.node == "gpu002"
+        ]
+        assert gone == [(0, NodeState.UP), (100, NodeState.LOST), (200, NodeState.UP)]
+        states = [
+            {s.node: s.state for s in timeline.prime(START_NS + at * SECOND_NS)[0].statuses}
+            for at in (10, 110, 210)
+        ]
+        assert [each["gpu002"] for each in states] == [
+            NodeState.UP, NodeState.LOST, NodeState.UP
+        ]  # fmt: skip
+
+
 def test_a_clock_that_is_set_back_between_sessions_loses_no_tick(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     one_after_the_other(path, START_NS + HOUR_NS, START_NS)
