@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from fabmon.recording.errors import Damaged, Moved, NotARecording
-from fabmon.recording.frames import MAGIC
+from fabmon.recording.frames import HEADER_BYTES, MAGIC, Header, sound
 from fabmon.recording.index import Entry
 from fabmon.recording.scan import File, Loss, Told, Walk, indexed, nobody
 from fabmon.recording.zstd import ZstdError, decompress
@@ -88,8 +88,16 @@ class Contents:
             return
         self.stay(entry)
         self._bad.add(entry.at)
+        if any(self._is_double(each, entry) for each in self.provisional):
+            return
         losses = self._losses if entry.at < self.settled_to else self._open_losses
         losses.append(Loss(entry.at, entry.end, str(error)))
+
+    def _is_double(self, other: Entry, entry: Entry) -> bool:
+        """Whether a frame is the sound one of two equal ones, and another one is not."""
+        if other.at <= entry.at or _same(other.header) != _same(entry.header):
+            return False
+        return sound(other.header, self.file.read(other.at + HEADER_BYTES, other.header.length))
 
     def decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T | None:
         """What a frame holds; None, and a loss, when it is damaged."""
@@ -133,4 +141,19 @@ class Contents:
             settled_to = entry.end
         self.settled_to = settled_to
         self._losses += [loss for loss in losses if loss.end <= settled_to]
-        self._open_losses = [loss for loss in losses if loss.end > settled_to]
+        self._open_losses = [
+            loss for loss in losses if loss.end > settled_to and not self._is_left_over(loss)
+        ]
+
+    def _is_left_over(self, loss: Loss) -> bool:
+        """Whether its writer was killed while it put settled frames in the place of what was not:
+        the frames behind it are those that were to be there, and all that it held is in them.
+        """
+        behind = [e for e in self.provisional if e.at >= loss.end and not e.header.provisional]
+        known = {_same(entry.header) for entry in self.settled}
+        return bool(behind) and _same(behind[0].header) in known
+
+
+def _same(header: Header) -> tuple[object, ...]:
+    """What equal frames have in common."""
+    return header.kind, header.time_ns, header.until_ns, header.part, header.crc
