@@ -87,6 +87,8 @@ class Blocks:
             return block.decode(self._contents.file.payload(entry))
         except Damaged as error:
             return error
+        except MemoryError:
+            return Damaged(f"byte {entry.at}: a block for which there is not enough memory")
 
     def _keep(self, entry: Entry, found: Block) -> None:
         self._kept[entry.at] = found

@@ -91,7 +91,7 @@ class Contents:
         if any(self._is_double(each, entry) for each in self.provisional):
             return
         losses = self._losses if entry.at < self.settled_to else self._open_losses
-        losses.append(Loss(entry.at, entry.end, str(error)))
+        losses.append(Loss(entry.at, entry.end, str(error) or "not enough memory"))
 
     def _is_double(self, other: Entry, entry: Entry) -> bool:
         """Whether a frame is the sound one of two equal ones, and another one is not."""
@@ -105,7 +105,7 @@ class Contents:
             return None
         try:
             return decode(self.file.payload(entry))
-        except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError, MemoryError) as error:
             self.lose(entry, error)
             return None
 

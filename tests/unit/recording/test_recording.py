@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
+from fabmon.recording.block import packed_seats
+from fabmon.recording.columns import joined
 from fabmon.recording.errors import NotARecording, TooNew
 from fabmon.recording.frames import HEADER_BYTES, Kind, frame
 from fabmon.recording.reader import Recording
@@ -116,6 +119,7 @@ def test_opening_what_has_no_index_tells_how_far_it_is(tmp_path: Path) -> None:
 
 WRITE_FOR_EVER = """
 import sys
+import tracemalloc
 from pathlib import Path
 from tests.unit.recording.making import *
 from tests.making import *
@@ -350,6 +354,37 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
     with Recording(path) as recording:
         assert list(recording.ticks()) == ticks
         assert not recording.losses
+
+
+def test_what_inflates_without_bounds_is_a_loss_and_takes_no_memory(tmp_path: Path) -> None:
+    """A note, and blocks of a tick whose seats, ticks or values are said to be very many."""
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(3)
+    write(path, ticks, close=False)
+    much = compress(bytes(1 << 30))
+    seats = compress(msgspec.json.encode([{"node": "gpu001", "widths": [1 << 40]}]))
+    tick, nothing = compress(bytes(24)), compress(b"")
+    bombs = [(Kind.NOTE, much)] + [
+        (Kind.BLOCK, joined(sections))
+        for sections in (
+            [much, tick, nothing, nothing, nothing],
+            [packed_seats([]), much, nothing, nothing, nothing],
+            [seats, tick, compress(b"\xff"), nothing, much],
+            [packed_seats([]), tick, much, nothing, nothing],
+        )
+    ]
+    with path.open("ab") as file:
+        for number, (kind, payload) in enumerate(bombs):
+            at_ns = START_NS + (10 + number) * SECOND_NS
+            file.write(b"".join(bytes(e) for e in frame(kind, payload, time_ns=at_ns)))
+    tracemalloc.start()
+    with Recording(path) as recording:
+        assert list(recording.ticks()) == ticks
+        assert recording.notes() == []
+        list(recording.verify())
+        assert len(recording.losses) == len(bombs)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 28
+    tracemalloc.stop()
 
 
 def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None:
