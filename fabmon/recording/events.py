@@ -84,13 +84,15 @@ class Events:
                 state.apply(event)
         return state
 
-    def found(self, frames: Arranged, number: int) -> dict[str, None]:
-        """Names of the nodes that a session found by itself, or that were known as it began."""
-        opening = self.opening(frames) if number == 0 else None
-        names = dict.fromkeys(opening.hosts if opening is not None else ())
+    def found(self, frames: Arranged) -> dict[int, dict[str, None]]:
+        """Names of the nodes that sessions found by themselves; of those that the file began with,
+        as of the first.
+        """
+        opening = self.opening(frames)
+        names: dict[int, dict[str, None]] = {}
+        names[0] = dict.fromkeys(opening.hosts if opening is not None else ())
         for session, entry in frames.events:
-            if session == number:
-                names |= dict.fromkeys(self._found_at(entry))
+            names.setdefault(session, {}).update(dict.fromkeys(self._found_at(entry)))
         return names
 
     def _found_at(self, entry: Entry) -> tuple[str, ...]:

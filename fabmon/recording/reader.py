@@ -260,7 +260,9 @@ class Recording:
     def _left_behind(self, at_ns: int) -> dict[str, NodeStatus]:
         """States of the nodes that only sessions before the one of a time watched."""
         number = self._session_at(at_ns)
-        watched = [self._watched(each) for each in range(number + 1)]
+        if not number:
+            return {}
+        watched = self._watched()[: number + 1]
         return {
             status.node: status
             for session, before, now in zip(self.sessions[1:], watched, watched[1:], strict=False)
@@ -270,11 +272,14 @@ class Recording:
 
     def watched(self, session: int) -> Collection[str]:
         """The nodes of a session: those that were given, and those that were found."""
-        return self._fresh(lambda: self._watched(session))
+        return self._fresh(lambda: self._watched()[session])
 
-    def _watched(self, session: int) -> Collection[str]:
-        given = [host.name for host in self.sessions[session].hosts]
-        return dict.fromkeys([*given, *self._events.found(self._frames, session)])
+    def _watched(self) -> list[Collection[str]]:
+        found = self._events.found(self._frames)
+        return [
+            dict.fromkeys([*(host.name for host in session.hosts), *found.get(number, ())])
+            for number, session in enumerate(self.sessions)
+        ]
 
     def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:
         """Bookmarks, and what was found at the time, by time."""
