@@ -125,7 +125,7 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     from fabmon.recording.recorder import Recorder
     from fabmon.tui.captions import Caption
 
-    if options.style is not None or options.once:
+    if not is_screen(options) and options.picture is None:
         print(f"fabmon: {MARK}: nothing in this report is real", file=sys.stderr)
     captions = [Caption(each.at, each.duration, each.text) for each in scenario.caption]
     settings = load(options.config)

@@ -77,6 +77,7 @@ def replay(
     """
     from fabmon.cli import headless
     from fabmon.cli.config import load
+    from fabmon.cli.showing import can_paint
 
     if at is not None and from_ is not None:
         raise UsageError("--at and --from are the same: give one of them")
@@ -86,6 +87,8 @@ def replay(
     with opened(files or _last_ring(settings)) as timeline:
         timeline.warm()
         begin, end = span_of(timeline, from_ if at is None else at, to)
+        if style is None and not can_paint():
+            style = "table"
         if style is not None:
             headless.log_to_stderr()
         try:

@@ -47,8 +47,9 @@ class Look:
 
 
 def is_screen(options: Options) -> bool:
-    """Whether a person is to see it drawn."""
-    return options.style is None and not options.once and options.picture is None
+    """Whether a person is to see it drawn, and there is a terminal to draw it on."""
+    is_wanted = options.style is None and not options.once and options.picture is None
+    return is_wanted and not why_unpaintable()
 
 
 async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Exit:
@@ -56,7 +57,7 @@ async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Ex
     if options.style == "jsonl":
         headless.log_to_stderr()
         return await headless.stream(scenes, options.duration_s)
-    if options.picture is None and (options.once or not _can_paint()):
+    if options.picture is None and (options.once or not can_paint()):
         headless.log_to_stderr()
         return await headless.once(scenes, options.style or "table", options.duration_s)
     from fabmon.tui.app import FabmonApp
@@ -112,8 +113,16 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"--picture {path}: {error.strerror}") from None
 
 
-def _can_paint() -> bool:
-    """Whether the screen can be drawn; says on standard error when it cannot.
+def can_paint() -> bool:
+    """Whether the screen can be drawn; says on standard error when it cannot."""
+    why = why_unpaintable()
+    if why and sys.stderr is not None:
+        print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
+    return not why
+
+
+def why_unpaintable() -> str:
+    """Why the screen cannot be drawn; empty when it can.
 
     Textual reads keys from standard input and draws on standard error.
     """
@@ -123,10 +132,7 @@ def _can_paint() -> bool:
         "standard error": sys.stderr,
     }
     others = [name for name, each in streams.items() if not (each and each.isatty())]
-    if not others and os.environ.get("TERM") != "dumb":
-        return True
-    why = "no terminal" if len(others) == len(streams) else f"no terminal on {' and '.join(others)}"
-    why = why if others else "TERM=dumb"
-    if sys.stderr is not None:
-        print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
-    return False
+    if others:
+        all_of_them = len(others) == len(streams)
+        return "no terminal" if all_of_them else f"no terminal on {' and '.join(others)}"
+    return "TERM=dumb" if os.environ.get("TERM") == "dumb" else ""

@@ -9,6 +9,16 @@ import msgspec
 
 from fabmon.recording.reader import Recording
 
+_EVENTS_SHOWN = 30
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """A bookmark, or a finding that opened; `event N` where a time is asked for is the Nth."""
+
+    number: int
+    time: datetime.datetime
+    text: str
+
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Of one file. `frames` counts them by kind, `lost_bytes` are not readable."""
@@ -27,6 +37,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     bookmarks: int
     findings: int
+    events: tuple[Noted, ...]
     closed: bool
     lost_bytes: int
     frames: dict[str, int]
@@ -35,26 +46,33 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """For a person."""
         span = "no ticks"
         if self.start is not None and self.end is not None:
-            lasts = self.end - self.start
+            lasts = datetime.timedelta(seconds=round((self.end - self.start).total_seconds()))
             span = f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts})"
         state = "closed" if self.closed else "still written, or not closed"
         rows = [
             ("when", f"{span}, {self.ticks} ticks, one every {self.interval_s:g} s"),
             ("nodes", str(self.nodes)),
-            ("size", f"{self.bytes / 1e6:.1f} MB, {state}"),
-            ("noted", f"{self.findings} findings, {self.bookmarks} bookmarks"),
+            ("size", f"{_size(self.bytes)}, {state}"),
+            ("noted", f"findings: {self.findings}, bookmarks: {self.bookmarks}"),
             ("by", f"{self.tool or '?'} on {self.recorder or '?'}, sessions: {self.sessions}"),
         ]
         if self.title:
             rows.insert(0, ("title", self.title))
         if self.lost_bytes:
             rows.append(("lost", f"{self.lost_bytes} bytes cannot be read; see fabmon verify"))
+        shown, more = self.events[:_EVENTS_SHOWN], len(self.events) - _EVENTS_SHOWN
+        rows += [
+            (f"event {each.number}", f"{each.time:%m-%d %H:%M:%SZ}  {each.text}") for each in shown
+        ]
+        if more > 0:
+            rows.append(("", f"and {more} more: --format json has them all"))
         return "\n".join([self.path, *(f"  {name:<6} {text}" for name, text in rows)])
 
 
 def summary(recording: Recording) -> Summary:
     """Of a recording, without reading its counters."""
     notes = recording.notes()
+    events = [note for note in notes if note.change in ("", "open")]
     session = recording.sessions[-1]
     return Summary(
         path=str(recording.path),
@@ -71,11 +89,22 @@ def summary(recording: Recording) -> Summary:
         nodes=len(recording.hosts),
         bookmarks=sum(note.kind == "bookmark" for note in notes),
         findings=sum(note.change == "open" for note in notes),
+        events=tuple(
+            Noted(number, _at(note.time_ns), note.text) for number, note in enumerate(events, 1)
+        ),
         closed=recording.is_closed,
         lost_bytes=sum(loss.end - loss.at for loss in recording.losses),
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
 
 
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def _at(time_ns: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.UTC)
+
+
 def _date(time_ns: int) -> datetime.datetime | None:
-    return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.UTC) if time_ns else None
+    return _at(time_ns) if time_ns else None

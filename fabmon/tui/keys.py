@@ -323,7 +323,7 @@ def markdown() -> str:
     for where, title in _TITLES.items():
         lines += [f"## {title}", "", "| key | what it does |", "|---|---|"]
         lines += [
-            f"| {' '.join(f'`{part}`' for part in key.shown.split())} | {key.help} |"
+            f"| {' '.join(_code(part) for part in key.shown.split())} | {key.help} |"
             for key in KEYS
             if key.where == where
         ]
@@ -331,3 +331,7 @@ def markdown() -> str:
     lines += ["## Mouse", "", "| | |", "|---|---|"]
     lines += [f"| {what} | {text} |" for what, text in MOUSE]
     return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if "`" not in text else f"`` {text} ``"

@@ -18,9 +18,12 @@ GOLDENS = Path(__file__).parent / "goldens"
 ROOT = Path(__file__).parents[2]
 
 
-def fabmon(*arguments: str, timeout_s: float = 40) -> subprocess.CompletedProcess[str]:
+def fabmon(
+    *arguments: str, timeout_s: float = 40, **environment: str
+) -> subprocess.CompletedProcess[str]:
     program = [str(Path(sys.executable).with_name("fabmon")), *arguments]
-    return subprocess.run(program, capture_output=True, text=True, timeout=timeout_s)
+    env = {**os.environ, **environment}
+    return subprocess.run(program, capture_output=True, text=True, timeout=timeout_s, env=env)
 
 
 def test_help() -> None:
@@ -50,11 +53,12 @@ def test_this_machine_as_lines() -> None:
     assert kinds.count("tick") >= 4
 
 
-def test_a_pipe_is_never_painted_on() -> None:
-    done = fabmon()
+def test_a_pipe_is_never_painted_on_and_a_report_is_no_recording(tmp_path: Path) -> None:
+    done = fabmon(XDG_RUNTIME_DIR=str(tmp_path))
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
     assert "1/1 nodes up" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_terminal_that_cannot_paint_gets_a_report() -> None:

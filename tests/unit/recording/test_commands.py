@@ -19,6 +19,7 @@ from fabmon.fabric.tick import Tick
 from fabmon.recording.cut import copy
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
+from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
 from tests.making import SECOND_NS, START_NS, LeafSpine
@@ -193,3 +194,32 @@ def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with Timeline([path]) as timeline, pytest.raises(OSError, match="No space"):
         list(copy(timeline, output, timeline.start_ns, timeline.until_ns, no_room))
     assert not output.exists()
+
+
+def test_a_replay_is_painted_on_a_terminal_only(tmp_path: Path) -> None:
+    write(tmp_path / "a.fabrec", quiet_ticks(40))
+    done = fabmon("replay", str(tmp_path / "a.fabrec"))
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "no terminal: one report instead of the screen" in done.stderr
+    assert "nodes up" in done.stdout
+
+
+def test_info_lists_the_events_that_a_time_may_be_asked_by(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(40)
+    writer = Writer.create(path, session(LeafSpine()))
+    for tick in ticks:
+        writer.write(tick)
+        if tick.seq in (7, 20):
+            seen = f"look at {tick.seq}"
+            writer.note(Note(kind="bookmark", time_ns=tick.time_ns, seq=tick.seq, text=seen))
+    writer.close()
+    said = fabmon("info", str(path)).stdout
+    assert "event 1 11-21 04:40:07Z  look at 7" in said
+    assert "event 2 11-21 04:40:20Z  look at 20" in said
+    (found,) = json.loads(fabmon("info", "--format", "json", str(path)).stdout)
+    assert [(each["number"], each["text"]) for each in found["events"]] == [
+        (1, "look at 7"),
+        (2, "look at 20"),
+    ]
