@@ -63,6 +63,7 @@ class Recorder:
         self, segments: Segments, session: SessionRecord, retry_s: float = _RETRY_S
     ) -> None:
         """Opens the first file at once. Raises OSError or RecordingError where that fails."""
+        segments.check_unused()
         self._segments = segments
         self._session = session
         self._queue: queue.SimpleQueue[_Item | Note | None] = queue.SimpleQueue()
@@ -86,9 +87,10 @@ class Recorder:
         if self.waiting >= _MOST_WAITING:
             self._lose(1)
             self._tell("the disk is too slow: ticks are not recorded")
-            self._untaken.add(tick)
+            self._untaken.add(tick, notes)
             return
-        self._queue.put(_Item(self._untaken.told_with(tick), moment, tuple(notes)))
+        told = self._untaken.told_with(tick)
+        self._queue.put(_Item(told, moment, self._untaken.noted_with(notes)))
         self._untaken = Untold()
 
     @property
@@ -132,32 +134,44 @@ class Recorder:
                 self._failed(error)
 
     def _take(self, item: _Item | Note) -> None:
-        if self._writer is None and not self._reopened():
-            self._lose(1)
-            if isinstance(item, _Item):
-                self._unwritten.add(item.tick)
+        now_ns = item.time_ns if isinstance(item, Note) else item.tick.time_ns
+        if self._writer is None and not self._reopened(now_ns):
+            self._not_written(item)
             return
         writer = self._writer
         assert writer is not None
         if isinstance(item, Note):
             writer.note(item)
             return
-        now_ns = item.tick.time_ns
         if self._segments.is_full(self._began_ns, now_ns, writer.size):
             try:
                 writer = self._next(writer, now_ns)
             except (OSError, RecordingError):
-                self._lose(1)
-                self._unwritten.add(item.tick)
+                self._not_written(item)
                 raise
-        tick, self._unwritten = self._unwritten.told_with(item.tick), Untold()
+        tick, notes = self._unwritten.told_with(item.tick), self._unwritten.noted_with(item.notes)
+        self._unwritten = Untold()
         try:
-            writer.write(tick, item.moment, item.notes)
-        finally:
+            writer.write(tick, item.moment, notes)
+        except OSError:
+            # The writer has it in memory, and writes it with the block that it belongs to.
             self._update(writer, ticks=1)
+            raise
+        except Exception:
+            self._not_written(_Item(tick, None, notes))
+            raise
+        self._update(writer, ticks=1)
         if self.status.trouble:
             _LOG.warning("recording goes on: %s", writer.path)
             self._set(trouble="")
+
+    def _not_written(self, item: _Item | Note) -> None:
+        """What it tells is told with what is written next."""
+        if isinstance(item, Note):
+            self._unwritten.note(item)
+        else:
+            self._lose(1)
+            self._unwritten.add(item.tick, item.notes)
 
     def _next(self, before: Writer, now_ns: int) -> Writer:
         """The next file of a rotation, which knows what the one before did."""
@@ -182,11 +196,11 @@ class Recorder:
         self._update(writer)
         return writer
 
-    def _reopened(self) -> bool:
+    def _reopened(self, now_ns: int) -> bool:
         if time.monotonic() < self._retry_at:
             return False
         try:
-            self._writer = self._open(time.time_ns())
+            self._writer = self._open(now_ns)
         except (OSError, RecordingError) as error:
             self._drop(_said(error))
             return False
@@ -205,6 +219,7 @@ class Recorder:
 
     def _drop(self, text: str) -> None:
         if self._writer is not None:
+            self._state = self._writer.state
             self._writer.give_up()
         self._writer = None
         self._retry_at = time.monotonic() + self._retry_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -82,6 +83,24 @@ def test_nodes_that_were_found_while_it_recorded_are_its_nodes(tmp_path: Path) -
         done = fabmon(*arguments)
         assert done.returncode == 0, done.stderr
     assert f"nodes  {len(LeafSpine().hosts)}" in fabmon("info", str(path)).stdout
+
+
+def test_a_pipe_is_no_recording(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = fabmon("info", str(tmp_path / "pipe"))
+    assert done.returncode == 2
+    assert f"{tmp_path}/pipe: not a regular file: save the recording to one" in done.stderr
+
+
+def test_a_file_that_is_removed_while_a_directory_is_opened_is_none(tmp_path: Path) -> None:
+    """Or one that a link leads to: it is listed, and is not there."""
+    write(tmp_path / "b.fabrec", quiet_ticks(5))
+    (tmp_path / "a.fabrec").symlink_to("gone")
+    done = fabmon("info", str(tmp_path))
+    assert "5 ticks" in done.stdout
+    replay = fabmon("replay", str(tmp_path), "--speed", "max", "--format", "jsonl")
+    assert replay.returncode == 0
+    assert "a.fabrec: bytes 0 to 0 are lost: No such file or directory" in replay.stderr
 
 
 def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
