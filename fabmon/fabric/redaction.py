@@ -100,6 +100,7 @@ class Redactor:
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._originals: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
         for host in sorted(hosts, key=lambda each: natural(each.name)):
             self._host(host)
 
@@ -116,18 +117,16 @@ class Redactor:
         return Tick(
             tick.seq,
             tick.time_ns,
-            hellos=tuple((self.node(node), self.hello(hello)) for node, hello in tick.hellos),
-            frames=tuple((self.node(node), frame) for node, frame in tick.frames),
+            hellos=tuple((self._node(node), self.hello(hello)) for node, hello in tick.hellos),
+            frames=tuple((self._node(node), frame) for node, frame in tick.frames),
             statuses=tuple(self._status(status) for status in tick.statuses),
-            notices=tuple((self.node(node), self._notice(each)) for node, each in tick.notices),
+            notices=tuple((self._node(node), self._notice(each)) for node, each in tick.notices),
             hosts=tuple(self.host(host) for host in tick.hosts),
         )
 
     def host(self, host: Host) -> Host:
         """A line of the hosts file with nothing of how the node is reached."""
-        group = host.group and (
-            self._known.get(_key(host.group)) or self._name(host.group, "group")
-        )
+        group = host.group and self._name(host.group, "group")
         return Host(
             name=self._host(host),
             via=host.via,
@@ -138,7 +137,7 @@ class Redactor:
         )
 
     def node(self, name: str) -> str:
-        """The pseudonym of a node."""
+        """The pseudonym of a node, by its name with or without a domain."""
         return self._name(name, "device")
 
     def original(self, pseudonym: str) -> str:
@@ -210,7 +209,7 @@ class Redactor:
 
     def _host(self, host: Host) -> str:
         prefix = "switch" if host.role == SWITCH else "host"
-        name = self._name(host.name, prefix)
+        name = self._node(host.name, prefix)
         if host.address and host.address != host.name:
             self._known.setdefault(host.address.lower(), name)
         if host.user:
@@ -219,14 +218,16 @@ class Redactor:
 
     def _learn(self, node: str, hello: Hello) -> None:
         """Know all names that a hello tells of, before any of its texts is looked at."""
-        own = self.node(node)
-        if _key(hello.hostname) not in _NO_NAMES:
-            self._known.setdefault(_key(hello.hostname), own)
+        own = self._node(node)
+        for name in (hello.hostname.lower(), _key(hello.hostname)):
+            if name not in _NO_NAMES:
+                self._known.setdefault(name, own)
         for block in hello.blocks:
             for item in block.objects:
                 if item.node is not None:
                     role = str(item.info.get("node_role", SWITCH))
-                    self._name(item.node, "switch" if role == SWITCH else "host")
+                    named = self._node if "." in item.node else self._name
+                    named(item.node, "switch" if role == SWITCH else "host")
                 self._learn_facts(item.info)
 
     def _learn_facts(self, facts: Mapping[str, Any]) -> None:
@@ -273,24 +274,50 @@ class Redactor:
     def _status(self, status: NodeStatus) -> NodeStatus:
         cause = self.text(status.cause)
         return msgspec.structs.replace(
-            status, node=self.node(status.node), reason=cause, cause=cause
+            status, node=self._node(status.node), reason=cause, cause=cause
         )
 
     def _notice(self, notice: Notice) -> Notice:
         return msgspec.structs.replace(notice, object=self.text(notice.object), text="")
+
+    def _node(self, name: str, prefix: str = "device") -> str:
+        """The pseudonym of a node of its own: no other has it, whatever is alike in their names."""
+        full, short = name.lower(), _key(name)
+        if short in _NO_NAMES:
+            return name
+        found = self._found(name)
+        if found is None or self._nodes.setdefault(found, full) != full:
+            found = self._next(prefix)
+            self._originals[found] = name
+            self._nodes[found] = full
+            if short not in self._known:
+                self._known[short] = found
+            elif self._nodes.get(self._known[short]) != short:
+                # Alone it tells of none of those that begin with it.
+                self._known[short] = self._next("name")
+                self._nodes[self._known[short]] = short
+                self._originals[self._known[short]] = short
+        self._known[full] = found
+        return found
 
     def _name(self, name: str, prefix: str) -> str:
         """The pseudonym of a name; with its domain it is the same as without."""
         key = _key(name)
         if key in _NO_NAMES:
             return name
-        found = self._known.get(name.lower()) or self._known.get(key)
+        found = self._found(name)
         if found is None:
             found = self._known[key] = self._next(prefix)
             self._originals[found] = name
-            if name.lower() != key:
-                self._known[name.lower()] = found
+            self._known[name.lower()] = found
         return found
+
+    def _found(self, name: str) -> str | None:
+        """What is known of a name, or else of the most of it that is before one of its dots."""
+        rest, key = name.lower(), _key(name)
+        while rest not in self._known and rest != key:
+            rest = rest.rpartition(".")[0]
+        return self._known.get(rest)
 
     def _alike(self, prefix: str, value: str) -> str:
         """One pseudonym for equal values of a kind, none for nothing."""

@@ -328,3 +328,15 @@ def test_facts_are_told_without_names() -> None:
     assert redactor.text("see http://10.0.0.1:9100/a and file:/home/alice/x") == (
         "see http://198.18.0.1:9100 and file:path-1"
     )
+
+
+def test_nodes_whose_names_begin_alike_stay_two() -> None:
+    redactor = Redactor([Host(name="worker-0.joba"), Host(name="worker-0.jobb"), Host(name="r9")])
+    names = ["worker-0.joba", "worker-0.jobb", "r9"]
+    shown = redactor.tick(tick(0, dict.fromkeys(names, frame(0, 1))))
+    assert [node for node, _ in shown.frames] == ["host-2", "host-3", "host-1"]
+    assert redactor.text("worker-0.jobb.acme.example/eth0, worker-0.joba") == "host-3/eth0, host-2"
+    assert redactor.text("worker-0 is none of them") == "name-1 is none of them"
+    assert [redactor.original(each) for each in ("host-2", "host-3")] == names[:2]
+    found_later = redactor.tick(tick(1, {"r9.rack2": frame(1, 1), "r9": frame(1, 1)}))
+    assert [node for node, _ in found_later.frames] == ["device-1", "host-1"]
