@@ -13,6 +13,7 @@ from fabmon.recording.errors import Damaged, Moved
 from fabmon.recording.frames import MAGIC
 from fabmon.recording.index import Entry
 from fabmon.recording.scan import File, Loss, Told, Walk, indexed, nobody
+from fabmon.recording.texts import decode
 from fabmon.recording.zstd import ZstdError, decompress
 
 T = TypeVar("T")
@@ -100,7 +101,7 @@ class Contents:
 
     def json(self, entry: Entry, kind: type[T]) -> T | None:
         """A record; None, and a loss, when it is damaged."""
-        return self.decoded(entry, lambda p: msgspec.json.decode(decompress(p), type=kind))
+        return self.decoded(entry, lambda p: decode(decompress(p), kind))
 
     def _take(self, listed: list[Entry], gaps: list[tuple[int, int]], told: Told) -> None:
         """Take in frames that the index lists, and walk where it has none."""
