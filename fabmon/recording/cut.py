@@ -13,7 +13,7 @@ from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.topology.given import Topology
-from fabmon.recording.found import redacted, runs_of, still_open
+from fabmon.recording.found import Told, redacted, runs_of
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
@@ -82,11 +82,12 @@ def _notes(timeline: Timeline, from_ns: int, until_ns: int) -> list[Note]:
     closes when that one begins.
     """
     every, runs_ns = timeline.notes(until_ns=until_ns), runs_of(timeline)
+    told = Told(every)
 
     def left_open(at_ns: int, change: str) -> list[Note]:
         return [
             msgspec.structs.replace(note, time_ns=at_ns, change=change)
-            for note in still_open(every, runs_ns, at_ns - 1)
+            for note in told.open_at(runs_ns, at_ns - 1)
         ]
 
     ends = [run_ns for run_ns in runs_ns if from_ns < run_ns <= until_ns]

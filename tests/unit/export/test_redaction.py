@@ -21,6 +21,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
+from fabmon.recording.found import Told
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note, SessionRecord
@@ -242,7 +243,7 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
         early = [note for note in opened.notes() if note.time_ns == START_NS + 3 * SECOND_NS]
         history = History(opened.hosts)
         moment = [history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)]
-        then = open_then(early, (), moment[-1])
+        then = open_then(Told(early), (), moment[-1])
     assert {(each.cause, each.subject, each.text) for each in then} == {
         ("incast", "device-1/swp9", ""),
         ("ecmp_collision", "device-2/swp9", ""),
