@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,11 +26,13 @@ def copy(
     until_ns: int,
     moment_of: Callable[[Tick], Moment],
     redactor: Redactor | None = None,
-) -> Iterator[int]:
+) -> Generator[int]:
     """Write what lies between two times; the time that has been reached, tick by tick.
 
-    It begins with what was known then. `moment_of` works out what is drawn of each tick. With a
-    `redactor` no name is in it. Raises FileExistsError, OSError.
+    It begins with what was known then; closed before its end it leaves no file. `moment_of` works
+    out what is drawn of each tick. With a `redactor` no name is in it.
+
+    Raises FileExistsError, OSError.
     """
     before = timeline.files[0].sessions[-1]
     session = msgspec.structs.replace(
