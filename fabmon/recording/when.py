@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +20,8 @@ def amount(text: str, units: Mapping[str, int]) -> float | None:
     match = _NUMBER.fullmatch(text)
     if match is None or match[2].lower() not in units:
         return None
-    return float(match[1]) * units[match[2].lower()]
+    found = float(match[1]) * units[match[2].lower()]
+    return found if math.isfinite(found) else None
 
 
 def seconds(text: str) -> float | None:

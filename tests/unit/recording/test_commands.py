@@ -130,6 +130,8 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
         (("verify",), "name a recording"),
         (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
         (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
+        (("record", "-o", "x", "--rotate", "0.1s"), "no less than 1s"),
+        (("record", "-o", "x", "--rotate", "9" * 400 + "GB"), "a time such as 1h or 7d"),
         (("record", "-o", __file__), "not a recording of fabmon: choose another file"),
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
     ],
