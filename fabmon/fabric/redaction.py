@@ -73,11 +73,12 @@ _PORT = re.compile(
 )
 _ADDRESS = re.compile(
     r"(?<![0-9a-z])(?:"
-    r"(?P<mac>[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19})"
+    r"(?P<mac>[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19}|[0-9a-f]{12})"
     r"|(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
     r"|(?P<guid>(?:0x)?[0-9a-f]{16}|[0-9a-f]{4}(?::[0-9a-f]{4}){3})"
     r"|(?P<dotted>[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4})"
-    r"|(?P<ip>(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f]*)"
+    r"|(?P<ip>(?:[0-9a-f]*:[0-9a-f:]*:)?(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f]*)"
+    r"(?P<zone>%[\w.-]+)?"
     r")(?![0-9a-z])",
     re.IGNORECASE,
 )
@@ -132,7 +133,7 @@ class Redactor:
             via=host.via,
             role=host.role,
             group=group,
-            speeds=host.speeds,
+            speeds=tuple((self.text(pattern), bps) for pattern, bps in host.speeds),
             sources=host.sources,
         )
 
@@ -365,6 +366,8 @@ class Redactor:
             return text
         if address.is_loopback or address.is_unspecified:
             return text
+        if address.version == 6 and address.ipv4_mapped is not None:
+            return f"::ffff:{self._ip(str(address.ipv4_mapped))}"
         number = int(self._alike("address", str(address)).rpartition("-")[2])
         if address.version == 4:
             return str(ipaddress.IPv4Address("198.18.0.0") + number)
@@ -376,7 +379,10 @@ class Redactor:
         """Another address of the same kind, written in the same way."""
         text = match[0]
         if match["ip"] is not None:
-            return self._known.get(text.lower()) or self._ip(text)
+            bare, zone = match["ip"], match["zone"] or ""
+            if zone and not _PORT.fullmatch(zone[1:]):
+                zone = f"%{self._alike('zone', zone[1:])}"
+            return f"{self._known.get(bare.lower()) or self._ip(bare)}{zone}"
         if match["uuid"] is not None:
             return self._alike("id", text.lower())
         digits = re.sub(r"^0x|[^0-9a-f]", "", text.lower())

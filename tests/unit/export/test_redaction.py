@@ -331,6 +331,16 @@ def test_facts_are_told_without_names() -> None:
     )
 
 
+def test_addresses_are_replaced_whole_however_they_are_written() -> None:
+    redactor = Redactor()
+    plain, mapped = redactor.text("10.1.2.3"), redactor.text("::ffff:10.1.2.3/128")
+    assert mapped == f"::ffff:{plain}/128"
+    assert redactor.text("fe80::1%eth0 fe80::1%acme-vlan") == "fe80::2%eth0 fe80::2%zone-1"
+    assert redactor.text("mac aabbccddeeff") == "mac 000000000001"
+    assert redactor.text("aa:bb:cc:dd:ee:ff") == "00:00:00:00:00:01"
+    assert redactor.text("::1 4420 a:b") == "::1 4420 a:b"
+
+
 def test_nodes_whose_names_begin_alike_stay_two() -> None:
     redactor = Redactor([Host(name="worker-0.joba"), Host(name="worker-0.jobb"), Host(name="r9")])
     names = ["worker-0.joba", "worker-0.jobb", "r9"]
