@@ -70,7 +70,8 @@ def _runs(
 def _files(text: str) -> list[list[Path]]:
     """The files of each run. Raises UsageError."""
     path = Path(text)
-    paths = [path] if path.exists() else sorted(path.parent.glob(path.name))
+    pattern = str(path.relative_to(path.anchor))
+    paths = [path] if path.exists() else sorted(Path(path.anchor).glob(pattern))
     if not paths:
         raise UsageError(f"{text}: there is no such recording")
     with opened(paths) as timeline:

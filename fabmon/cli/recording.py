@@ -179,6 +179,8 @@ def _time_or_size(option: str, text: str | None) -> tuple[float | None, int | No
     time_s, room = seconds(text), size(text)
     if not time_s and not room:
         raise UsageError(f"{option} {text}: a time such as 1h or 7d, or a size such as 1GB")
+    if time_s and time_s < 1:
+        raise UsageError(f"{option} {text}: no less than 1s")
     return time_s, room
 
 

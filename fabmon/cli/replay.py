@@ -226,6 +226,8 @@ def span_of(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int 
     begin, end = found
     if begin is not None and begin > timeline.until_ns:
         raise UsageError(f"--from {from_} is after the end of the recording")
+    if begin is not None:
+        begin = max(begin, timeline.start_ns)
     if end is not None and end < (begin or timeline.start_ns):
         raise UsageError(f"--to {to} is before the start")
     return begin, end

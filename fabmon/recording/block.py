@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.recording import columns
+from fabmon.recording import columns, texts
 from fabmon.recording.columns import Hints, Ints, Places, Table, Words
 from fabmon.recording.errors import Damaged
 from fabmon.recording.seats import Seat
@@ -86,9 +86,6 @@ class Block:
         return replace(self, there=self.there & (self.ticks.time_ns >= time_ns)[:, None])
 
 
-_seats_decoder = msgspec.json.Decoder(tuple[Seat, ...])
-
-
 def packed_seats(seats: Sequence[Seat]) -> bytes:
     """The section that says whose the columns are."""
     return columns.pack(msgspec.json.encode(tuple(seats)))
@@ -118,7 +115,7 @@ def decode(payload: bytes) -> Block:
     if len(sections) <= _COLUMNS:
         raise Damaged("a block without columns")
     try:
-        seats = _seats_decoder.decode(columns.unpack(sections[_SEATS]))
+        seats = texts.decode(columns.unpack(sections[_SEATS]), tuple[Seat, ...])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(f"a block of nobody: {error}") from None
     ticks = Ticks.unpacked(sections[_TICKS])

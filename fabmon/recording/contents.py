@@ -14,6 +14,7 @@ from fabmon.recording.errors import Damaged, Moved, NotARecording
 from fabmon.recording.frames import HEADER_BYTES, MAGIC, Header, sound
 from fabmon.recording.index import Entry
 from fabmon.recording.scan import File, Loss, Told, Walk, indexed, nobody
+from fabmon.recording.texts import decode
 from fabmon.recording.zstd import ZstdError, decompress
 
 T = TypeVar("T")
@@ -111,7 +112,7 @@ class Contents:
 
     def json(self, entry: Entry, kind: type[T]) -> T | None:
         """A record; None, and a loss, when it is damaged."""
-        return self.decoded(entry, lambda p: msgspec.json.decode(decompress(p), type=kind))
+        return self.decoded(entry, lambda p: decode(decompress(p), kind))
 
     def _check(self, path: Path) -> None:
         """Whether it can be one, without reading all of it. Raises NotARecording."""

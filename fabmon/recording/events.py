@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
-
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.model import Host
 from fabmon.recording.blocks import Blocks
@@ -16,12 +14,11 @@ from fabmon.recording.index import Entry
 from fabmon.recording.records import FORMAT, EventsRecord, SessionRecord, StateRecord
 from fabmon.recording.spans import Arranged
 from fabmon.recording.state import State
+from fabmon.recording.texts import decode
 from fabmon.recording.zstd import decompress
 
 _KEPT = 1024
 _LATEST = (1 << 63) - 1
-
-_hellos = msgspec.json.Decoder(dict[str, Hello])
 
 
 class Events:
@@ -175,6 +172,6 @@ class Events:
         for each in (*before, *after):
             if all(name in self._hellos for _, name in record.hellos):
                 break
-            found = self._contents.decoded(each, lambda p: _hellos.decode(decompress(p)))
+            found = self._contents.decoded(each, lambda p: decode(decompress(p), dict[str, Hello]))
             self._hellos |= found or {}
         return self._hellos

@@ -55,6 +55,7 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 }
 _SILENT_TICKS = 3
 _INTERRUPTED = 130
+_SAVE = "save"
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
@@ -320,7 +321,15 @@ class FabmonApp(TimeKeys):
     def _save(self, what: str | None) -> None:
         """Once the menu is gone: it is no part of the picture."""
         if what is not None:
-            self.call_after_refresh(self.run_worker, self._kept(what), group="save")
+            self.call_after_refresh(self._begin_saving, what)
+
+    def _begin_saving(self, what: str) -> None:
+        if any(each.group == _SAVE and not each.is_finished for each in self.workers):
+            self.notify(
+                "not saved: what was asked for before is still being saved", timeout=6, markup=False
+            )
+        else:
+            self.run_worker(self._kept(what), group=_SAVE)
 
     async def _kept(self, what: str) -> None:
         """Save it, and say where it is, or why not."""

@@ -10,17 +10,17 @@ import msgspec
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.moment import Moment
-from fabmon.recording.found import still_open
+from fabmon.recording.found import Told
 from fabmon.recording.records import Note
 
 
-def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> tuple[Finding, ...]:
+def open_then(told: Told, runs_ns: Sequence[int], moment: Moment) -> tuple[Finding, ...]:
     """The findings that were open at a moment, the costliest first; rows are those of now.
 
     When their conditions held last is not known: notes are seldom.
     `runs_ns` are the times at which recording began anew.
     """
-    opened = still_open(notes, runs_ns, moment.time_ns)
+    opened = told.open_at(runs_ns, moment.time_ns)
     if not opened:
         return ()
     named = {port for note in opened for port in note.ports}

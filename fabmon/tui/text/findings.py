@@ -11,6 +11,7 @@ from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.moment import stale_ports
+from fabmon.recording.found import Told
 from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Palette
@@ -226,7 +227,7 @@ def _otherwise(stage: Stage, scene: Scene, width: int) -> list[Line]:
     palette, recorded = stage.palette, stage.cursor.recorded
     if stage.shown is None or recorded is None or stage.is_frozen_now:
         return []
-    then = open_then(recorded.notes, recorded.runs_ns, scene.moment)
+    then = open_then(Told(recorded.notes), recorded.runs_ns, scene.moment)
     lists = (
         ("Found then, as recorded, not found today", only_then(then, scene.findings)),
         ("Found today, not found then", only_then(scene.findings, then)),

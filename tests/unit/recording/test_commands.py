@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from fabmon.cli.amounts import moment, seconds, size
+from fabmon.cli.replay import span_of, whole_span
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import Tick
 from fabmon.recording.cut import copy
@@ -21,6 +22,7 @@ from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
+from fabmon.recording.when import moment_near
 from fabmon.recording.writer import Writer
 from tests.making import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.making import long_ticks, quiet_ticks, session, ticks_in, write
@@ -147,6 +149,8 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
         (("verify",), "name a recording"),
         (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
         (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
+        (("record", "-o", "x", "--rotate", "0.1s"), "no less than 1s"),
+        (("record", "-o", "x", "--rotate", "9" * 400 + "GB"), "a time such as 1h or 7d"),
         (("record", "-o", __file__), "not a recording of fabmon: choose another file"),
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
     ],
@@ -181,6 +185,25 @@ def test_moments_of_a_recording() -> None:
     assert at("2025-11-21 04:41:00") == 60
     assert at("2025-11-21T05:41:00+01:00") == 60
     assert at("tomorrow") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" + "9" * 400, "+99999999999999999999d", "event " + "9" * 5000, "0001-01-01", "9999-12-31"],
+)
+def test_what_no_clock_can_tell_is_no_moment(text: str) -> None:
+    until_ns = START_NS + SECOND_NS
+    assert moment(text, START_NS, until_ns) is None
+    assert moment_near(text, START_NS, START_NS, until_ns) is None
+
+
+def test_from_is_held_to_the_start_and_to_to_the_end(tmp_path: Path) -> None:
+    write(tmp_path / "a.fabrec", quiet_ticks(40))
+    with Timeline([tmp_path / "a.fabrec"]) as timeline:
+        whole = (timeline.start_ns, timeline.until_ns)
+        assert whole_span(timeline, "-10h", "+10h") == whole
+        assert whole_span(timeline, "2020-01-01", None) == whole
+        assert span_of(timeline, "-10h", None) == (timeline.start_ns, None)
 
 
 def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
