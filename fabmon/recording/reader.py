@@ -25,8 +25,9 @@ from fabmon.recording.errors import Damaged, Moved, NotARecording, TooNew
 from fabmon.recording.events import Events
 from fabmon.recording.frames import Kind
 from fabmon.recording.index import Entry
-from fabmon.recording.minutes import Minute
+from fabmon.recording.minutes import MINUTE_NS, Minute
 from fabmon.recording.past import Reads, last_reads
+from fabmon.recording.portrows import PortRows
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.scan import Loss, Told, nobody
 from fabmon.recording.spans import Span, arrange
@@ -258,14 +259,18 @@ class Recording:
     def minutes(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Minute]:
         """What was drawn, minute by minute."""
         return self._going_on(
-            lambda since_ns: self._minutes(since_ns, until_ns), from_ns, lambda each: each.start_ns
+            lambda since_ns: self._minutes(since_ns, until_ns),
+            from_ns,
+            lambda each: each.start_ns + MINUTE_NS - 1,
         )
 
     def _minutes(self, from_ns: int, until_ns: int) -> Iterator[Minute]:
+        ports = PortRows(self._frames, self._contents)
         for entry in self._frames.minutes:
             if entry.header.until_ns > from_ns and entry.header.time_ns <= until_ns:
-                start_ns = entry.header.time_ns
-                minute = self._contents.decoded(entry, partial(minutes.decode, start_ns=start_ns))
+                start_ns, rows = entry.header.time_ns, ports.before(entry)
+                decode = partial(minutes.decode, start_ns=start_ns, rows=rows)
+                minute = self._contents.decoded(entry, decode)
                 if minute is not None:
                     yield minute
 
