@@ -13,6 +13,7 @@ from typing import TypeVar
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.kept import Kept
 from fabmon.analysis.scene import Scene
+from fabmon.cli.tiers import Tiers
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
@@ -21,6 +22,7 @@ from fabmon.recording.errors import RecordingError
 from fabmon.recording.found import redacted, runs_of
 from fabmon.recording.frames import Kind
 from fabmon.recording.records import Note
+from fabmon.recording.tiers import Tier, Wanted
 from fabmon.recording.timeline import Timeline
 from fabmon.tui.past import Curve, PastError, Recorded
 from fabmon.tui.then import events_of, open_then, since_then
@@ -52,6 +54,7 @@ class RecordedPast:
         redactor: Redactor | None = None,
     ) -> None:
         self._redactor = redactor
+        self._tiers = Tiers(self._paths, until_ns, redactor)
         self._recordings = recordings
         self._make_history = history
         self._make_analyst = analyst
@@ -101,8 +104,16 @@ class RecordedPast:
         """The busiest link in so many parts of a time."""
         return await self._read(lambda: self._curve(from_ns, until_ns, parts))
 
+    async def tier(self, wanted: Wanted, told: Callable[[float], None]) -> Tier:
+        """The highest and the mean over a long time; see Past."""
+        try:
+            return await self._tiers.of(wanted, told)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
     async def close(self) -> None:
         """Let it go."""
+        self._tiers.close()
         self._wanted += 1
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
@@ -125,6 +136,11 @@ class RecordedPast:
             self._timeline.close()
         if self._loop is not None:
             self._loop.close()
+
+    def _paths(self) -> Sequence[Path]:
+        if isinstance(self._recordings, Timeline):
+            return [file.path for file in self._recordings.files]
+        return self._recordings()
 
     def _open(self) -> Timeline:
         """The recordings, as they are by now."""

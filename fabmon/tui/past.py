@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.moment import Floats
 from fabmon.recording.records import Note
+from fabmon.recording.tiers import Tier, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,12 @@ class Past(Protocol):
 
     async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
         """The busiest link in so many parts of a time."""
+
+    async def tier(self, wanted: Wanted, told: Callable[[float], None]) -> Tier:
+        """The highest and the mean of ports over hours or days, as far as minutes of it are kept.
+
+        It may take seconds, and holds up nothing else: `told` hears how far it is, 0 to 1.
+        """
 
     async def close(self) -> None:
         """Let it go."""
