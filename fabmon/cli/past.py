@@ -17,6 +17,7 @@ from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.kept import Kept
 from fabmon.analysis.scene import Event, Scene
 from fabmon.cli.studies import Studies
+from fabmon.cli.tiers import Tiers
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
@@ -25,6 +26,7 @@ from fabmon.history.passage import Passages
 from fabmon.recording.errors import RecordingError
 from fabmon.recording.found import Told, redacted, runs_of
 from fabmon.recording.frames import Kind
+from fabmon.recording.tiers import Tier, Wanted
 from fabmon.recording.timeline import Timeline
 from fabmon.tui.past import Curve, PastError, Recorded
 from fabmon.tui.then import events_of, open_then, since_then
@@ -59,6 +61,7 @@ class RecordedPast:
     ) -> None:
         self._redactor = redactor
         self._studies = Studies(self._paths, passages, redactor)
+        self._tiers = Tiers(self._paths, until_ns, redactor)
         self._recordings = recordings
         self._make_history = history
         self._make_analyst = analyst
@@ -124,9 +127,17 @@ class RecordedPast:
         except (RecordingError, OSError) as error:
             raise PastError(str(error)) from None
 
+    async def tier(self, wanted: Wanted, told: Callable[[float], None]) -> Tier:
+        """The highest and the mean over a long time; see Past."""
+        try:
+            return await self._tiers.of(wanted, told)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
     async def close(self) -> None:
         """Let it go."""
         self._studies.close()
+        self._tiers.close()
         self._wanted += 1
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)

@@ -18,7 +18,7 @@ from fabmon.recording.errors import Damaged, Moved, NotARecording, TooNew
 from fabmon.recording.events import Events
 from fabmon.recording.frames import Kind
 from fabmon.recording.index import Entry
-from fabmon.recording.minutes import Minute
+from fabmon.recording.minutes import MINUTE_NS, Minute
 from fabmon.recording.past import Layouts
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.scan import Loss, Told, nobody
@@ -207,7 +207,7 @@ class Recording:
         return self._going_on(
             lambda since_ns: self._view.minutes(since_ns, until_ns),
             from_ns,
-            lambda each: each.start_ns,
+            lambda each: each.start_ns + MINUTE_NS - 1,
         )
 
     def topology(self, at_ns: int = _LATEST) -> TopologyRecord | None:

@@ -18,6 +18,7 @@ from fabmon.recording.contents import Contents
 from fabmon.recording.events import Events
 from fabmon.recording.minutes import Minute
 from fabmon.recording.past import Layouts, heard_of, last_reads
+from fabmon.recording.portrows import PortRows
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.spans import Span, arrange
 from fabmon.recording.state import State, left_behind
@@ -149,10 +150,12 @@ class View:
 
     def minutes(self, from_ns: int, until_ns: int) -> Iterator[Minute]:
         """What was drawn, minute by minute."""
+        ports = PortRows(self._frames, self._contents)
         for entry in self._frames.minutes:
             if entry.header.until_ns > from_ns and entry.header.time_ns <= until_ns:
-                start_ns = entry.header.time_ns
-                minute = self._contents.decoded(entry, partial(minutes.decode, start_ns=start_ns))
+                start_ns, rows = entry.header.time_ns, ports.before(entry)
+                decode = partial(minutes.decode, start_ns=start_ns, rows=rows)
+                minute = self._contents.decoded(entry, decode)
                 if minute is not None:
                     yield minute
 

@@ -202,14 +202,15 @@ class FabmonApp(TimeKeys):
         if isinstance(target, NodeTarget):
             await self.push_screen(NodeScreen(self.stage, target))
         elif isinstance(target, PortTarget):
-            await self.push_screen(PortScreen(self.stage, scene.moment.fabric.ports[target.row]))
+            port = scene.moment.fabric.ports[target.row]
+            await self.push_screen(PortScreen(self.stage, port, self.past))
         elif isinstance(target, PairTarget):
             await self.push_screen(PairScreen(self.stage, target))
         elif isinstance(target, FindingTarget):
             found = _finding(scene, target.key)
             if found is not None:
                 self.stage.choose(target.key)
-                await self.push_screen(FindingScreen(self.stage, found))
+                await self.push_screen(FindingScreen(self.stage, found, self.past))
 
     def on_pointed(self, event: Pointed) -> None:
         """Mark the links of a finding while it is the one pointed at last."""

@@ -206,8 +206,9 @@ util
 victim
     what suffers under a finding without being its cause.
 waterfall
-    the links of a finding over the last minutes: a row a link, a column a stretch of time, the
-    busiest second of each. `w` on the finding's page.
+    the links of a finding over the last minutes, or with `-` over hours and days of what is
+    recorded: a row a link, a column a stretch of time, the busiest second of each. `w` on the
+    finding's page.
 without RDMA
     the port's bytes are those of the kernel's stack, which RDMA bypasses: the wire carries more.
 XOFF

@@ -231,7 +231,14 @@ KEYS = (
     Key("app.step(-10)", "shift+left,H", "H shift+←", "ten ticks back", STRIP),
     Key("app.step(10)", "shift+right,L", "L shift+→", "ten ticks on", STRIP),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
-    Key("zoom(1)", "minus", "-", "more minutes in the charts", CHART, "wider"),
+    Key(
+        "zoom(1)",
+        "minus",
+        "-",
+        "more time in the charts, up to days, as the strip",
+        CHART,
+        "wider",
+    ),
     Key(
         "waterfall",
         "w",
@@ -241,7 +248,14 @@ KEYS = (
         "waterfall",
     ),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes across", WATERFALL, "closer"),
-    Key("zoom(1)", "minus", "-", "more minutes across", WATERFALL, "wider"),
+    Key(
+        "zoom(1)",
+        "minus",
+        "-",
+        "more time across, up to days, as the strip",
+        WATERFALL,
+        "wider",
+    ),
     Key(
         "range",
         "r",
