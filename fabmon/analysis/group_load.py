@@ -23,8 +23,8 @@ from fabmon.analysis.structure import NONE, Group, Mask, Rows
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.moment import Floats
 
-LEVEL = "link utilisation"
-"""What the evidence of a finding calls the utilisation of its link, in %."""
+LEVEL = "link util"
+"""What the evidence of a finding calls bits per second over line rate of its link, in %."""
 _CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
 _MOST_HOT = 4
 """So many of the hottest links of a finding about a group are looked at."""

@@ -64,7 +64,7 @@ def _host(sight: Sight, rails: Rows, ends: Rows) -> Condition:
 
 def _condition(moment: Moment, port: Port) -> Condition:
     peer = None if port.peer is None else moment.fabric.ports[port.peer]
-    ends = f"{port.id} to {peer.id}" if peer is not None and peer.node else port.id
+    ends = " to ".join(end.called for end in (port, peer) if end is not None and end.node)
     rows = (port.row,) if port.peer is None else (port.row, port.peer)
     return Condition(
         cause="link_down",

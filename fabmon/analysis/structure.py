@@ -79,8 +79,7 @@ class Structure:
 
     def label(self, row: int) -> str:
         """`leaf1 up5`: how a port is called in a sentence."""
-        port = self.fabric.ports[row]
-        return f"{port.node} {port.label}" if port.label else port.id
+        return self.fabric.ports[row].called
 
     def labels(self, rows: Rows, most: int = 4) -> str:
         """Several of them, and how many more."""

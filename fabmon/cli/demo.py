@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from contextlib import aclosing
@@ -78,8 +79,8 @@ def demo(
 ) -> None:
     """A simulated fabric to try fabmon on: jobs train, and things go wrong on a script.
 
-    No node is reached. The header says SIMULATED. The first minute explains what is shown; esc ends
-    the explanations.
+    No node is reached. The header says SIMULATED. The first minute explains what is shown, and
+    things go on going wrong for 12 hours, each told as it does; esc ends the explanations.
     """
     if style in ("table", "json") and not once:
         raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
@@ -90,6 +91,7 @@ def demo(
     told = hints(model_params, dtype, dp, tp, pp)
     from fabmon.cli.options import Options
     from fabmon.feeds.demo import scenario as scenarios
+    from fabmon.feeds.demo.encore import with_encore
     from fabmon.feeds.demo.feed import DemoFeed
 
     options = Options(
@@ -105,6 +107,7 @@ def demo(
     try:
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
+        played = played if scenario else with_encore(played)
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
         code = asyncio.run(_play(feed, played, options))
     except scenarios.ScenarioError as error:
@@ -121,13 +124,16 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     from fabmon.cli.saves import saves
     from fabmon.cli.showing import Look, is_screen, show
     from fabmon.cli.travel import back_through, files_of
+    from fabmon.feeds.demo.encore import told
     from fabmon.history.history import History
     from fabmon.recording.recorder import Recorder
     from fabmon.tui.captions import Caption
 
     if not is_screen(options) and options.picture is None:
         print(f"fabmon: {MARK}: nothing in this report is real", file=sys.stderr)
-    captions = [Caption(each.at, each.duration, each.text) for each in scenario.caption]
+    tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
+    lines = [*scenario.caption, *told(feed.world, tour_s)]
+    captions = [Caption(each.at, each.duration, each.text) for each in lines]
     settings = load(options.config)
     history = History(feed.hosts, options.interval_s or 1.0, settings.management_ports)
     analyst = Analyst(settings.thresholds, options.hints)

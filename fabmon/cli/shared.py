@@ -29,7 +29,7 @@ duration_option = click.option(
 color_option = click.option(
     "--color",
     type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
-    help="Colours of the screen.  [default: auto]",
+    help="Colours of the screen.  [default: auto; of a --picture truecolor]",
 )
 picture_option = click.option(
     "--picture",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fabmon.tui.timekeys import Travel
 
 _PICTURE_SIZE = (120, 32)
+_PICTURE_COLOR = "truecolor"
+"""A file shows every colour, whatever the terminal does that it is made in."""
 _PICTURE_AFTER_S = 10.0
 
 
@@ -65,7 +67,7 @@ async def show(scenes: AsyncIterator[Scene], options: Options, look: Look) -> Ex
     app = FabmonApp(
         scenes,
         title=look.title,
-        color=look.color,
+        color=look.color if options.picture is None else options.color or _PICTURE_COLOR,
         mark=look.mark,
         captions=look.captions,
         ask_burst=look.ask_burst,

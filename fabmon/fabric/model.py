@@ -98,8 +98,14 @@ class Port(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """`node/port`: how a port is called in findings, filters and exports."""
+        """`node/port`: how a port is called in filters, exports and by programs."""
         return f"{self.node}/{self.name}"
+
+    @property
+    def called(self) -> str:
+        """`leaf1 up5`: how a person knows it; a link inside a node is called by its GPU."""
+        inside = self.role == NVLINK or not self.label
+        return self.id if inside else f"{self.node} {self.label}"
 
 
 class EcmpGroup(msgspec.Struct, frozen=True):

@@ -10,11 +10,25 @@ import msgspec
 
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.fault import MEND, Fault
-from fabmon.analysis.audit.sources import WORKS, SourceState, source_states
+from fabmon.analysis.audit.sources import ABSENT, WORKS, SourceState, source_states
 from fabmon.analysis.audit.survey import Survey
 from fabmon.fabric.hostnames import fold
+from fabmon.fabric.model import SWITCH
 from fabmon.fabric.tick import NodeState
 from fabmon.report.records import utc
+
+_COSTS_OF_HOSTS = {
+    "ib": "no RDMA port counters: RDMA traffic is not seen where the kernel does not count it",
+    "rdma": "no RDMA statistics: ECN, CNP and retransmissions unknown",
+    "qps": "who talks to whom is unknown",
+}
+_COSTS = {
+    "ethtool": "no statistics of drivers: pause, PFC, discards and FEC unknown",
+    "dcb": "whether PFC and ECN are on is unknown",
+    "lldp": "cables are known from addresses or a plan only",
+    "routes": "which ports are equal-cost, and who is their neighbour, is unknown",
+}
+"""What is not known of a node without a source. The others are of devices that not all have."""
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +129,25 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
         state = "" if first.state is NodeState.UP else f"  {first.state}: {first.reason}"
         yield f"{fold(node.node for node in nodes)}{count}{state}"
         for place, source in enumerate(first.sources):
+            if source.state == ABSENT:
+                continue
             slowest = max((node.sources[place].read_ms or 0 for node in nodes), default=0)
             yield f"  {source.source:<16} {source.state:<14} {_words(source, slowest)}".rstrip()
+
+        yield from _absent(first)
+
+
+def _absent(node: NodeHealth) -> Iterator[str]:
+    """What a node lacks, and what that costs; a line for all that only some devices have."""
+    names = [each.source for each in node.sources if each.state == ABSENT]
+    costs = _COSTS if node.role == SWITCH else _COSTS_OF_HOSTS | _COSTS
+    for name in names:
+        if name in costs:
+            yield f"  {name:<16} {ABSENT:<14} {costs[name]}"
+    parts = ("_errors", "_queues", "_link")
+    others = [name for name in names if name not in costs and not name.endswith(parts)]
+    if others:
+        yield f"  {'no device for':<16} {', '.join(others)}"
 
 
 def _words(source: SourceState, read_ms: float) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from fabmon.fabric.hostnames import fold
 from fabmon.fabric.leaves import NONE
 from fabmon.fabric.model import HOST
 from fabmon.fabric.moment import Moment
@@ -110,7 +112,7 @@ def flows_table(record: FlowsRecord) -> str:
     ]
     if record.left_out:
         lines.append(f"- {record.left_out} more are not told one by one: a node tells 4,096")
-    lines += [f"x {each.node}: {each.reason}" for each in record.silent]
+    lines += _silent(record.silent)
     if record.leaves:
         lines.append("")
         lines += _aligned([("LEAF", "TO", "FLOWS", "SPORTS"), *map(_leaves, record.leaves)])
@@ -119,6 +121,16 @@ def flows_table(record: FlowsRecord) -> str:
         lines.append("")
         lines += _aligned([head, *map(_cells, record.flows)])
     return "\n".join(lines) + "\n"
+
+
+def _silent(silent: Sequence[SilentRecord]) -> Iterator[str]:
+    """A line for each reason, with the hosts that have it."""
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for each in silent:
+        alike[each.reason].append(each.node)
+    for reason, nodes in alike.items():
+        count = f" ({len(nodes)} hosts)" if len(nodes) > 1 else ""
+        yield f"x {fold(nodes)}{count}: {reason}"
 
 
 def _flow(moment: Moment, flow: int) -> FlowRecord:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from rich.console import Console
 from textual.app import SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -43,7 +44,7 @@ from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
-from fabmon.tui.text import burst
+from fabmon.tui.text import burst, words
 from fabmon.tui.theme import theme
 from fabmon.tui.timekeys import TimeKeys, Travel
 from fabmon.tui.toast import Toasts
@@ -158,7 +159,7 @@ class FabmonApp(TimeKeys):
         if not self._led and _has_data(scene):
             self._led = True
             if isinstance(self.screen, Nodes):
-                await self.action_view(Overview.VIEW)
+                await self._go_to(Overview.VIEW)
         self.repaint()
 
     def repaint(self) -> None:
@@ -223,22 +224,33 @@ class FabmonApp(TimeKeys):
             said = "no burst: these nodes are simulated or recorded, nobody can be asked"
         else:
             refused = self._ask_burst(port.node, (port.name,), burst.SECONDS, burst.HZ)
-            asked = f"burst of {port.id}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
+            asked = f"burst of {words.port(port)}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
             said = f"no burst: {refused}" if refused else asked
         self._say(said)
 
-    async def action_view(self, name: str) -> None:
+    # No key waits for a page to be gone: a click in its own footer would wait for itself.
+
+    def action_view(self, name: str) -> None:
         """One of the views, from the top."""
+        self._go_to(name)
+
+    def _go_to(self, name: str) -> AwaitComplete:
+        """The same, for who can wait until it is there."""
         self._led = self._led or name != Nodes.VIEW
         while len(self.screen_stack) > 2:
-            await self.pop_screen()
-        if self.screen is not self.get_screen(name):
-            await self.switch_screen(name)
+            self.pop_screen()
+        return self.switch_screen(name)
+
+    def action_next_view(self) -> None:
+        """The view after the one that is shown, or that lies below its pages."""
+        views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, StageScreen)]
+        shown = keys.ROOT.index(views[0])
+        self.action_view(keys.ROOT[(shown + 1) % len(keys.ROOT)])
 
     async def action_back(self) -> None:
         """Up one level; at the top, let go of the finding, then of the filter and the captions."""
         if len(self.screen_stack) > 2:
-            await self.pop_screen()
+            self.pop_screen()
         elif self.stage.chosen_key:
             self.stage.choose("")
             self.repaint()
@@ -248,6 +260,13 @@ class FabmonApp(TimeKeys):
         else:
             self.stage.captions.skip()
             self.repaint()
+
+    def action_close(self) -> None:
+        """Away from a page; from a view there is nothing left but to quit."""
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+        else:
+            self.exit()
 
     async def action_help(self) -> None:
         """Help for the screen that is shown."""

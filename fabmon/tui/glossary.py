@@ -199,7 +199,7 @@ unrated ?
 uplink
     a switch's port towards the spines, one of an ECMP group: up1, up2 …
 util
-    utilisation: bits per second over line rate, the greater of tx and rx.
+    bits per second over line rate, the greater of tx and rx.
 victim
     what suffers under a finding without being its cause.
 waterfall

@@ -14,7 +14,8 @@ STRIP = "strip"
 FINDING = "finding"
 WATERFALL = "waterfall"
 SAVE = "save"
-_LAST = ("help", "quit")
+_OUT = ("back", "close")
+_LAST = ("help", *_OUT)
 ROOT = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 
 
@@ -91,12 +92,11 @@ KEYS = (
         "metric",
         "m",
         "m",
-        "metric of the cells: traffic, pause, XOFF, stall, ECN, CNPs, errors, drops",
+        "metric of the cells: util, tx, rx, pause, XOFF, stall, ECN, CNPs, errors, drops",
         label="metric",
         only=("overview", "waterfall"),
         title="Next metric",
     ),
-    Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
     Key(
         "freeze",
         "space",
@@ -107,6 +107,7 @@ KEYS = (
         title="Freeze or go on",
         away="go on",
     ),
+    Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
     Key(
         "step(-1)",
         "left_square_bracket",
@@ -200,7 +201,8 @@ KEYS = (
         title="Help",
     ),
     Key("command_palette", "colon,ctrl+p", ": ctrl+p", "find any of these by name"),
-    Key("quit", "q,ctrl+q", "q", "quit", label="quit", title="Quit"),
+    Key("close", "q", "q", "go back from a page; quit from a view (1-6)", label="quit"),
+    Key("quit", "ctrl+q", "ctrl+q", "quit", title="Quit"),
     Key("interrupt", "ctrl+c", "ctrl+c", "quit at once, with exit status 130"),
     Key("cursor('up')", "k,up", "k ↑", "up", CURSOR),
     Key("cursor('down')", "j,down", "j ↓", "down", CURSOR),
@@ -244,12 +246,14 @@ KEYS = (
     Key("choose('cut')", "c", "c", "cut: the minutes of the timeline, a recording", SAVE),
     Key("choose('')", "escape,x,q", "esc", "nothing", SAVE),
 )
+_VIEWS = Key("next_view", "", "1-6", "", label="views")
+"""What stands in the footer for the keys of the views."""
 MOUSE = (
     ("click", "select a cell or a line; again, open it"),
     ("hover", "the value of the cell under the mouse, in the line below the heatmap"),
     ("wheel", "scroll"),
     ("click a time", "in the strip: go there"),
-    ("click a key", "in the footer: the same as pressing it"),
+    ("click a key", "in the footer: the same as pressing it; 1-6 goes to the next view"),
 )
 _TITLES = {
     EVERYWHERE: "Everywhere",
@@ -273,24 +277,27 @@ def bindings(where: str) -> list[Binding]:
 
 
 def footer(view: str, is_away: bool = False) -> list[Key]:
-    """The keys to remind of in a view, the most wanted first; `help` and `quit` go last.
+    """The keys to remind of in a view, the most wanted first; last are help and the way out.
 
-    Where it `is_away` from now, those that go through time come first.
+    That is back from a page that lies over a view, and quitting from a view. Where it `is_away`
+    from now, those that go through time come first.
     """
-    chosen = [key for key in KEYS if key.label and key.where in (EVERYWHERE, CURSOR, view)]
+    out = "close" if view in ROOT else "back"
+    every = [_VIEWS if key.action == f"view('{OVERVIEW}')" else key for key in KEYS]
+    chosen = [key for key in every if key.label and key.where in (EVERYWHERE, CURSOR, view)]
     chosen = [key for key in chosen if not key.only or view in key.only]
-    if view in ROOT:
-        chosen = [key for key in chosen if key.action != "back"]
+    chosen = [key for key in chosen if key.action not in _OUT or key.action == out]
     if is_away:
         of_time = [replace(key, label=key.away) for key in KEYS if key.away]
         actions = {key.action for key in of_time}
-        near = [key for key in chosen if key.action in ("open", "back")]
+        near = [key for key in chosen if key.action == "open"]
         rest = [key for key in chosen if key not in near and key.action not in actions]
-        return [*near, *of_time, *sorted(rest, key=lambda key: key.action in _LAST)]
-    return sorted(
-        chosen,
-        key=lambda key: (_LAST.index(key.action) if key.action in _LAST else -1, key.where != view),
-    )
+        return [*near, *of_time, *sorted(rest, key=_turn)]
+    return sorted(chosen, key=lambda key: (_turn(key), key.where != view))
+
+
+def _turn(key: Key) -> int:
+    return _LAST.index(key.action) if key.action in _LAST else -1
 
 
 def scopes(view: str) -> list[tuple[str, list[Key]]]:

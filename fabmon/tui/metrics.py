@@ -66,7 +66,7 @@ class Heat:
         return np.concatenate(([_TINY], self.low * 10 ** (shares * span)))
 
     def say(self, moment: Moment, row: int, unit: Unit) -> str:
-        """The value of a port in words, with its unit."""
+        """The value of a port in words, with its unit: `8.10 % of time told to hold`."""
         if self.traffic:
             line = float(moment.line_rate_bps[row])
             parts = [
@@ -77,7 +77,11 @@ class Heat:
         if self.counted_by and moment.is_stuck(self.counted_by)[row]:
             return f"{self.name}: its counter sticks at its maximum"
         value = float(self.values(moment)[row])
-        return f"{self.name} {percent(value) if self.high == 1 else per_second(value)}"
+        if np.isnan(value):
+            return f"{self.name}: absent"
+        if self.high == 1:
+            return percent(value) + self.title.removeprefix("%")
+        return f"{self.title.removesuffix(' /s')} {per_second(value)}"
 
 
 def _traffic(name: str, title: str, short: str) -> Heat:

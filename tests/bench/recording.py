@@ -218,7 +218,7 @@ async def through_the_screen(timeline: Timeline) -> dict[str, object]:
     walls: list[float] = []
     cpus: list[float] = []
     async with app.run_test(size=(200, 60)) as pilot:
-        await app.action_view("overview")
+        app.action_view("overview")
         for _ in range(SEEKS // 2):
             before = app.stage.shown
             at_ns = chance.randrange(timeline.start_ns + 60 * SECOND_NS, timeline.until_ns)

@@ -14,5 +14,14 @@ _ROOT = Path(__file__).parent / "goldens"
 
 def check(name: str, text: str) -> None:
     """Compare with the golden called `name`; show the difference."""
-    text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
-    check_golden(_ROOT / f"{name}.txt", text)
+    check_golden(_ROOT / f"{name}.txt", _kept(text))
+
+
+def is_like(name: str, text: str) -> bool:
+    """Whether it is the golden called `name`; never where that is to be written anew."""
+    path = _ROOT / f"{name}.txt"
+    return path.exists() and path.read_text(encoding="utf-8") == _kept(text)
+
+
+def _kept(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from textual import events
@@ -16,6 +16,7 @@ from fabmon.tui.app import AskBurst, FabmonApp
 from fabmon.tui.captions import Caption
 from fabmon.tui.saving import Saves
 from fabmon.tui.timekeys import Travel
+from tests.tui import golden
 from tests.tui.scenes import World
 
 _CHARACTERS = {"slash": "/", "space": " "}
@@ -71,9 +72,23 @@ class Running:
             await asyncio.sleep(0.01)
             await self.settle()
 
+    async def heads(self, text: str) -> None:
+        """Wait until this is in the first line."""
+        await self.until(lambda: text in self.header)
+
+    async def looks_like(self, name: str) -> None:
+        """Wait until the screen is that of the golden called `name`; show the difference if not."""
+        with suppress(AssertionError):
+            await self.until(lambda: golden.is_like(name, self.text), timeout_s=10)
+        golden.check(name, self.text)
+
     async def shows(self, *texts: str) -> None:
         """Wait until all of these are on the screen."""
         await self.until(lambda: all(text in self.text for text in texts))
+
+    async def goes_to(self, view: str) -> None:
+        """Wait until this view is on the screen, and drawn."""
+        await self.until(lambda: self.view == view and bool(self.text.strip()))
 
     async def says(self, text: str) -> None:
         """Wait until it is said in a message."""
@@ -83,6 +98,11 @@ class Running:
     def text(self) -> str:
         """What is on the screen."""
         return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+
+    @property
+    def header(self) -> str:
+        """The first line; empty before anything is drawn."""
+        return self.text.partition("\n")[0]
 
     @property
     def lines(self) -> list[str]:

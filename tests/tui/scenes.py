@@ -416,7 +416,7 @@ class World:
             f" {len(rows)} is at 47 %; the group loses 52 %"
             f" ({self.fabric.ports[idle].label} idle)",
             evidence=(
-                Evidence("link utilisation", 98.2, "%"),
+                Evidence("link util", 98.2, "%"),
                 Evidence("group mean", 47.1, "%"),
                 Evidence("lost bandwidth", 52.0, "%"),
                 Evidence("group links", len(rows), "links"),
@@ -433,11 +433,11 @@ class World:
 
 
 def _down(port: Port, fabric_: Fabric, since_ns: int) -> Finding:
-    other = "" if port.peer is None else f" to {fabric_.ports[port.peer].id}"
+    other = "" if port.peer is None else f" to {fabric_.ports[port.peer].called}"
     rows = (port.row,) if port.peer is None else (port.row, port.peer)
     return Finding(
         cause="link_down", severity="critical", subject=port.id,
-        rows=rows, text=f"{port.id}{other} is down", evidence=(),
+        rows=rows, text=f"{port.called}{other} is down", evidence=(),
         advice="Look at the cable and the optics, then at the log of the switch for this port.",
         since_ns=since_ns, confidence=1.0, lost=1.0,
     )  # fmt: skip

@@ -86,7 +86,7 @@ async def test_b_asks_the_node_of_the_port() -> None:
         await run.press("B")
         messages = [note.message for note in run.app._notifications]
         assert messages == [
-            f"burst of {asked[0][0]}/{asked[0][1][0]}: 50 Hz for 5 s",
+            "burst of gpu001 r0: 50 Hz for 5 s",
             "no burst: one of gpu001 is running",
         ]
 

@@ -48,8 +48,8 @@ def test_a_hot_uplink_has_the_flows_that_may_be_on_it(width: int) -> None:
     said = page(TALKING, width)
     golden.check(f"flows-collision-{width + 1}", said)
     assert "Flows (from the hosts' queue pairs)" in said
-    assert "gpu004 mlx5_0" in said, "it sends to the other leaf"
-    assert "gpu002 mlx5_0" not in said, "whom it talks to is below the same leaf"
+    assert "gpu004 r0" in said, "it sends to the other leaf"
+    assert "gpu002 r0" not in said, "whom it talks to is below the same leaf"
     assert "switch does not tell which" in " ".join(said.split())
 
 
@@ -57,7 +57,7 @@ def test_a_nic_has_its_own_flows_and_no_doubt() -> None:
     said = page(TALKING, 119, nic("gpu004", 3))
     golden.check("flows-nic-120", said)
     assert "may be" not in said
-    assert said.count("gpu004 mlx5_3  ") == 2
+    assert said.count("gpu004 r3  ") == 2
 
 
 def test_where_a_host_does_not_tell_what_is_open_is_said() -> None:
@@ -91,7 +91,7 @@ def test_without_queue_pairs_hosts_that_move_with_the_link_are_inferred() -> Non
     said = page(Waves(COLLISION.fabric, collides=30, notices=NOTICES), 79)
     golden.check("flows-inferred-80", said)
     assert "Hosts that move with this link (inferred)" in said
-    assert "gpu002 mlx5_1" in said
+    assert "gpu002 r1" in said
     assert "gpu003" not in said
     assert WHY in " ".join(said.split())
     assert "Flows" not in said

@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from fabmon.tui import keys
 from fabmon.tui.glossary import GLOSSARY
 from fabmon.tui.metrics import HEATS
@@ -49,13 +51,18 @@ def test_help_of_every_view() -> None:
         golden.check(f"help-page-{view}", "\n".join(line.text for line in lines))
 
 
-def test_footers_end_with_quit_and_fit() -> None:
+@pytest.mark.parametrize("is_away", [False, True])
+@pytest.mark.parametrize(("view", "out"), [("overview", "q quit"), ("port", "esc back")])
+def test_footers_end_with_help_and_the_way_out_and_fit(view: str, out: str, is_away: bool) -> None:
     for width in (20, 40, 80, 200):
-        for view in ("overview", "port"):
-            line = footer(view, width, palette(Depth.NONE)).text
-            assert len(line) <= max(width, 10)
-            assert line.endswith("? help  q quit")
-            assert line.endswith("q quit")
+        line = footer(view, width, palette(Depth.NONE), is_away).text
+        assert len(line) <= width
+        assert line.endswith(f"? help  {out}")
+
+
+def test_footers_tell_of_the_views_wherever_there_is_room() -> None:
+    for view in ("overview", "matrix", "node", "port", "finding", "waterfall", "help"):
+        assert "1-6 views" in footer(view, 80, palette(Depth.NONE)).text
 
 
 def test_every_metric_state_and_mark_is_in_the_glossary() -> None:

@@ -76,7 +76,7 @@ async def test_a_pair_opens_its_cables_and_a_cable_its_port() -> None:
         assert "leaf2 → spine2" in run.text
         await run.press("enter")
         assert run.view == "port"
-        assert "cabled to spine2/swp3 (LLDP, neighbour MAC)" in run.text
+        assert "cabled to spine2 dn3 (spine2/swp3; LLDP, neighbour MAC)" in run.text
         await run.press("escape", "escape")
         assert run.view == "matrix"
 

@@ -12,6 +12,7 @@ import pytest
 
 from fabmon.cli.config import load
 from fabmon.cli.errors import UsageError
+from fabmon.tui.palette import Depth, palette
 from tests.goldens import check_golden
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -98,6 +99,20 @@ def test_a_picture_that_cannot_be_kept_is_one_line_and_status_1() -> None:
     assert done.returncode == 1
     assert "fabmon: /dev/full: No space left on device\n" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("options", "is_ours"), [([], True), (["--color", "none"], False)])
+def test_a_picture_has_our_colours_whatever_the_terminal_does(
+    options: list[str], is_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    path = tmp_path / "now.svg"
+    done = fabmon("demo", "--hosts", "4", "--duration", "3", "--picture", str(path), *options)
+    assert done.returncode == 0, done.stderr
+    background = palette(Depth.TRUECOLOR).text.bgcolor
+    assert background is not None
+    assert (background.get_truecolor().hex in path.read_text()) is is_ours
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

@@ -191,6 +191,16 @@ def test_the_table_has_faults_first_and_nodes_that_are_alike_together() -> None:
     check_golden(GOLDENS / "doctor.txt", doctor_table(record_of_a_rack()))
 
 
+async def test_the_table_says_what_is_not_known_without_the_sources_that_a_node_lacks(
+    tmp_path: Path,
+) -> None:
+    HOSTS["container"](tmp_path)
+    said = doctor_table(await examined(tmp_path))
+    assert "rdma             absent         no RDMA statistics: ECN, CNP" in said
+    assert "no device for    cxi, nvlink, pcie, xgmi, sonic\n" in said
+    assert "rdma_errors" not in said
+
+
 def test_the_object_follows_its_schema() -> None:
     check_golden(SCHEMA, doctor_schema().decode())
     jsonschema.validate(json.loads(doctor_json(record_of_a_rack())), json.loads(doctor_schema()))

@@ -49,6 +49,15 @@ def test_the_table_has_leaves_then_every_queue_pair() -> None:
     assert f"x gpu004: {WHY}" in text
 
 
+def test_hosts_that_do_not_tell_for_one_reason_are_one_line() -> None:
+    notice = Notice("lost", "qps", reason="unsupported", text=WHY)
+    notices = tuple((name, notice) for name in HOSTS)
+    world = World(told=told(ring(HOSTS), HOSTS, *HOSTS), notices=notices)
+    text = flows_table(flows_record(world.scene(70).moment))
+    assert f"x gpu[001-008] (8 hosts): {WHY}\n" in text
+    assert text.count(WHY) == 1
+
+
 def test_this_machine_is_asked_and_who_does_not_tell_is_named() -> None:
     done = fabmon("flows", "--format", "json")
     assert done.returncode == 0, done.stderr

@@ -122,6 +122,15 @@ class Plant:
             return f"swp{(port - self.first_leaf_port) % self.leaf_ports + 1}"
         return f"swp{(port - self.first_spine_port) % self.spine_ports + 1}"
 
+    def port_label(self, port: int) -> str:
+        """What a person calls the port: `r3` of a host, `up3` or `dn1` of a switch."""
+        if port < self.nics:
+            return f"r{port % self.rails}"
+        if port >= self.first_spine_port:
+            return f"dn{(port - self.first_spine_port) % self.spine_ports + 1}"
+        local = (port - self.first_leaf_port) % self.leaf_ports
+        return f"dn{local + 1}" if local < self.down else f"up{local - self.down + 1}"
+
     def port_id(self, port: int) -> str:
         """`node/port`, as everything after the feed calls it."""
         return f"{self.node_of(port)}/{self.port_name(port)}"

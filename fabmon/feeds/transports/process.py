@@ -48,7 +48,10 @@ class ProcessSession(asyncio.SubprocessProtocol):
             cast(asyncio.WriteTransport, pipe).write(data)
 
     async def close(self) -> None:
-        """Close its standard input, then end its group: asked first, killed within 0.8 s."""
+        """Close its standard input, then end its group: asked first, killed within 0.8 s.
+
+        Cancelled, it is killed at once.
+        """
         self._lines.end(Ended("closed by the console"))
         if self._transport is None:
             return
@@ -56,13 +59,21 @@ class ProcessSession(asyncio.SubprocessProtocol):
         if pipe is not None and not pipe.is_closing():
             # What it has not read by now it will not need.
             cast(asyncio.WriteTransport, pipe).abort()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if not self._exited.is_set():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._exited.wait(), _GRACE_S)
-            if not self._exited.is_set():
-                self._kill(number)
-        self._transport.close()
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if not self._exited.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._exited.wait(), _GRACE_S)
+                if not self._exited.is_set():
+                    self._kill(number)
+        except asyncio.CancelledError:
+            # What is left open now is closed when it is collected, by a loop that is no more.
+            self._kill(signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exited.wait(), _GRACE_S)
+            raise
+        finally:
+            self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The process runs."""

@@ -37,7 +37,9 @@ class FindingScreen(LineScreen):
 
     def crumb(self) -> str:
         """Its cause and subject."""
-        return f"{words.cause(self._finding)} {self._finding.subject}"
+        scene, found = self.stage.scene, self._finding
+        named = words.subject(found, scene.moment.fabric) if scene is not None else found.subject
+        return f"{words.cause(found)} {named.partition(' → ')[0]}"
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Its page, as it is now or was at last."""

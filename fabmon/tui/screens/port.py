@@ -13,7 +13,7 @@ from fabmon.tui.line import Line
 from fabmon.tui.messages import BurstWanted
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.stage import Stage
-from fabmon.tui.text import port
+from fabmon.tui.text import port, words
 
 
 class PortScreen(LineScreen):
@@ -29,15 +29,14 @@ class PortScreen(LineScreen):
         self._zoom = port.SPANS.index(5)
 
     def crumb(self) -> str:
-        """The node, unless that is said already, and the port."""
-        label = "" if self._port.label == self._port.name else f" {self._port.label}"
-        return f"{self._port.id}{label}"
+        """The port, with its node."""
+        return words.port(self._port)
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Its page."""
         ports = scene.moment.fabric.ports
         if self._port.row >= len(ports) or not ports[self._port.row].node:
-            return self.gone(f"{self._port.id} is not there")
+            return self.gone(f"{words.port(self._port)} is not there")
         found = ports[self._port.row]
         return port.page(self.stage, scene, found, port.SPANS[self._zoom], width, height)
 

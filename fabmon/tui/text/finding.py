@@ -60,7 +60,7 @@ def _victims(finding: Finding, scene: Scene, width: int, palette: Palette) -> li
         return []
     nodes = {node.name for node in scene.moment.fabric.nodes}
     of: dict[str, list[str]] = {}
-    for victim in finding.victims:
+    for victim in words.victims(finding, scene.moment.fabric):
         name, _, port = victim.replace(" ", "/", 1).partition("/")
         of.setdefault(name, []).append(port)
     lines = [line((" Suffers under it", palette.strong))]

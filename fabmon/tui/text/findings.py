@@ -115,7 +115,7 @@ def entry(
     for text in wrap(finding.text, width - 4):
         lines.append(line((f"   {text}", palette.text), target=target))
     if finding.victims:
-        text = "→ " + words.several(finding.victims, width - 6)
+        text = "→ " + words.several(words.victims(finding, scene.moment.fabric), width - 6)
         lines.append(line((f"   {fit(text, width - 4)}", palette.dim), target=target))
     return lines
 

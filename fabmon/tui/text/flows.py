@@ -19,6 +19,7 @@ from fabmon.tui.line import Line, fit, line, right, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import PortTarget
+from fabmon.tui.text import words
 from fabmon.tui.units import RATE, rate
 
 _MOST = 12
@@ -140,7 +141,7 @@ def _other_end(each: Bundle, ports: Sequence[Port]) -> str:
 
 
 def _name(port: Port) -> str:
-    return f"{port.node} {port.name}"
+    return words.port(port)
 
 
 def _notes(found: OnLink, shown: Sequence[Bundle], width: int, palette: Palette) -> list[Line]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fabmon.analysis.fluctuation.records import (
@@ -22,7 +24,7 @@ from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import PortTarget
-from fabmon.tui.text import chart
+from fabmon.tui.text import chart, words
 from fabmon.tui.units import RATE, percent, rate, significant
 
 _TITLES = {
@@ -48,7 +50,9 @@ def page(stage: Stage, scene: Scene, found: Fluctuation, width: int) -> list[Lin
     palette = stage.palette
     rows = {port.id: port.row for port in scene.moment.fabric.ports if port.node}
     told = [each for each in found.subjects if each.spread is not None]
-    longest = max((len(_name(each)) for each in told), default=8)
+    ports = scene.moment.fabric.ports
+    named = {name: words.port(ports[row]) for name, row in rows.items()}
+    longest = max((len(_name(each, named)) for each in told), default=8)
     name = min(max(longest, len(_TITLES[LINK])), max(20, width // 4))
     lines = _steps(found, palette, stage)
     if not told:
@@ -61,7 +65,7 @@ def page(stage: Stage, scene: Scene, found: Fluctuation, width: int) -> list[Lin
             subjects = [*(each for each in told if each.kind == ALL), *subjects]
         if subjects:
             lines.append(_head(title, name, width, palette))
-            lines += [_row(each, name, width, stage, rows) for each in subjects]
+            lines += [_row(each, name, width, stage, rows, named) for each in subjects]
     for text in _notes(found):
         lines += [line((f" {part}", palette.dim)) for part in wrap(text, width - 2)]
     return lines
@@ -76,7 +80,14 @@ def _head(title: str, name: int, width: int, palette: Palette) -> Line:
     )
 
 
-def _row(subject: Subject, name: int, width: int, stage: Stage, rows: dict[str, int]) -> Line:
+def _row(
+    subject: Subject,
+    name: int,
+    width: int,
+    stage: Stage,
+    rows: dict[str, int],
+    named: Mapping[str, str],
+) -> Line:
     palette, spread = stage.palette, subject.spread
     assert spread is not None
     line_bps = subject.line_rate_bps or float("nan")
@@ -86,7 +97,7 @@ def _row(subject: Subject, name: int, width: int, stage: Stage, rows: dict[str, 
     curve = _narrowed(curve, max(0, width - used - 1))
     top = float(np.nanmax(curve)) if np.isfinite(curve).any() else 1.0
     spans: list[Span] = [
-        (f"  {fit(_name(subject), name)} ", palette.text),
+        (f"  {fit(_name(subject, named), name)} ", palette.text),
         (f"{right(said, RATE)}  ", palette.strong),
         (_bar(spread, max(spread.p95_bps, subject.line_rate_bps or 0.0), palette), palette.tx),
         (
@@ -125,9 +136,11 @@ def _narrowed(curve: Floats, columns: int) -> Floats:
     return mean.astype(np.float32)
 
 
-def _name(subject: Subject) -> str:
+def _name(subject: Subject, named: Mapping[str, str]) -> str:
+    """A link is called as everywhere on the screen."""
     its = subject.iterations
-    name = f"{subject.name} {subject.way}" if subject.way == "rx" else subject.name
+    name = named.get(subject.name, subject.name)
+    name = f"{name} {subject.way}" if subject.way == "rx" else name
     return name if its is None else f"{name}, step {significant(its.median_s)} s"
 
 

@@ -10,13 +10,13 @@ from fabmon.tui.palette import Palette
 
 
 def footer(view: str, width: int, palette: Palette, is_away: bool = False) -> Line:
-    """As many keys as `width` holds, `help` and `quit` at the right as the last to go."""
+    """As many keys as `width` holds, help and the way out at the right as the last to go."""
     chosen = keys.footer(view, is_away)
     between: Span = ("  ", palette.text)
-    help_, quit_ = (_part(key, palette) for key in chosen[-2:])
-    last = [*help_, between, *quit_]
+    help_, out = (_part(key, palette) for key in chosen[-2:])
+    last = [*help_, between, *out]
     if width_of(last) + 2 > width:
-        last = quit_
+        last = out
     spans: list[Span] = [(" ", palette.text)]
     for key in chosen[:-2]:
         part = _part(key, palette)

@@ -25,9 +25,9 @@ def inspect(stage: Stage, scene: Scene, row: int | None, width: int) -> Line:
         ("  ", palette.text),
     ]
     if moment.up[row] != 0:
-        spans.append((traffic_words(moment, row, stage.choices.unit), palette.text))
         if not stage.heat.traffic:
-            spans.append((f"  {stage.heat.say(moment, row, stage.choices.unit)}", palette.text))
+            spans.append((f"{stage.heat.say(moment, row, stage.choices.unit)}  ", palette.strong))
+        spans.append((traffic_words(moment, row, stage.choices.unit), palette.text))
     for finding in scene.findings:
         text = f"  {words.mark(finding)} {words.cause(finding)}"
         if row in finding.rows and width_of(spans) + len(text) < width:

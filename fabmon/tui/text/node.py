@@ -13,7 +13,7 @@ from fabmon.tui.metrics import both_words, unit_of
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import PortTarget, peer
-from fabmon.tui.text import chart
+from fabmon.tui.text import chart, words
 from fabmon.tui.text.inspect import state
 from fabmon.tui.units import RATE, Unit, per_second, percent, rate
 
@@ -94,9 +94,9 @@ def _port(
     other = peer(port, moment.fabric)
     name = [
         (f" {sign} ", accent),
-        (fit(f"{port.name} {port.label}", 18), palette.strong),
+        (fit(f"{port.label} {port.name}".strip(), 18), palette.strong),
         (fit(state(scene, row), 12), palette.gone if down else palette.dim),
-        (fit(f"→ {other.id}" if other else "", 24), palette.dim),
+        (fit(f"→ {words.port(other)}" if other else "", 24), palette.dim),
     ]
     traffic = [
         [*_traffic(what, port, stage, scene), (f" {drawn}", style)]

@@ -89,6 +89,5 @@ def _count(links: int) -> str:
 def _ends(port: Port, fabric: Fabric) -> str:
     if port.peer is not None or port.cable is None:
         return words.both_ends(port, fabric)
-    label = "" if port.label == port.name else f" {port.label}"
     far = f"{port.cable.node}/{port.cable.port}".rstrip("/")
-    return f"{port.id}{label} → {far}"
+    return f"{words.port(port)} → {far}"

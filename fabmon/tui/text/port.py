@@ -60,10 +60,8 @@ def page(
         for name, said, busy in troubles(scene, port.row)
     ]
     lines += [Line(tuple(spans)) for spans in flow(told, width, palette)]
-    about = facts(port.info)
-    cabled = _cabled(port, moment.fabric)
-    if cabled:
-        about = f"{cabled}, {about}"
+    told_of = (port.id, _cabled(port, moment.fabric), facts(port.info))
+    about = ", ".join(text for text in told_of if text)
     lines += [line((f" {text}", palette.dim)) for text in wrap(about, width - 2)]
     for finding in scene.findings:
         if port.row in finding.rows:
@@ -83,11 +81,12 @@ def _cabled(port: Port, fabric: Fabric) -> str:
     """What the port is cabled to, and who says so; empty when nobody does."""
     other = peer(port, fabric)
     if port.cable is None:
-        return f"cabled to {other.id}" if other is not None else ""
-    far = other.id if other is not None else f"{port.cable.node}/{port.cable.port}".rstrip("/")
+        return f"cabled to {words.port(other)} ({other.id})" if other is not None else ""
     sources = ", ".join(port.cable.known_from)
-    watched = "" if other is not None else "; not watched"
-    return f"cabled to {far} ({sources}{watched})"
+    if other is None:
+        far = f"{port.cable.node}/{port.cable.port}".rstrip("/")
+        return f"cabled to {far} ({sources}; not watched)"
+    return f"cabled to {words.port(other)} ({other.id}; {sources})"
 
 
 def _charts(

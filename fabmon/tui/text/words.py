@@ -44,16 +44,21 @@ def mark(finding: Finding) -> str:
 
 
 def port(port: Port) -> str:
-    """`leaf1 up5`, or the port's own name where its label says the same."""
-    return f"{port.node} {port.label}" if port.label else port.id
+    """`leaf1 up5`: the one name that a port has on the screen."""
+    return port.called
 
 
-def both_ends(port: Port, fabric: Fabric) -> str:
-    """`leaf1/swp5 up5 → spine5/swp1`; without an arrow where the other end is not watched."""
-    label = "" if port.label == port.name else f" {port.label}"
-    here = f"{port.id}{label}"
-    other = peer(port, fabric)
-    return here if other is None else f"{here} → {other.id}"
+def both_ends(port_: Port, fabric: Fabric) -> str:
+    """`leaf1 up5 → spine5 dn1`; without an arrow where the other end is not watched."""
+    other = peer(port_, fabric)
+    return port(port_) if other is None else f"{port(port_)} → {port(other)}"
+
+
+def victims(finding: Finding, fabric: Fabric) -> list[str]:
+    """Who suffers under it; ports as everything else on the screen calls them."""
+    nodes = {name.partition("/")[0] for name in finding.victims}
+    known = {each.id: port(each) for each in fabric.ports if each.node in nodes}
+    return [known.get(name, name) for name in finding.victims]
 
 
 def subject(finding: Finding, fabric: Fabric) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shlex
 import sys
@@ -101,6 +102,28 @@ async def test_the_whole_group_is_killed_when_the_session_is_closed(tmp_path: Pa
     assert asyncio.get_running_loop().time() - started < 2.0
     await asyncio.sleep(0.1)
     assert not [pid for pid in running if _runs(pid)]
+
+
+def test_a_session_whose_closing_is_cut_short_leaves_nothing_to_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids, late = tmp_path / "pids", list[str]()
+    script = f"trap '' TERM; echo $$ >> {pids}; echo up; sleep 300"
+
+    async def cut_short() -> None:
+        session = await open_exec(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
+        await session.readline()
+        closing = asyncio.create_task(session.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda said: late.append(str(said.exc_value)))
+    asyncio.run(cut_short())
+    gc.collect()
+    assert late == []
+    assert not _runs(int(pids.read_text()))
 
 
 async def test_what_a_command_leaves_behind_when_it_ends_is_killed(tmp_path: Path) -> None:

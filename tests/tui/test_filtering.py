@@ -1,0 +1,84 @@
+"""What is typed after `/`, and what it leaves in every view."""
+
+from __future__ import annotations
+
+from textual.widgets import Input
+
+from fabmon.tui.widgets.heatgrid import HeatGrid
+from tests.tui.running import running
+from tests.tui.worlds import COLLISION, troubled
+
+
+async def test_a_filter_works_while_it_is_typed_and_stays_on_enter() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002")
+        assert "gpu003" not in run.text
+        assert "8 ports of 1 node " in run.text
+        await run.press("enter")
+        assert "filter: gpu002" in run.lines[1]
+        assert isinstance(run.app.focused, HeatGrid)
+        await run.press("escape")
+        assert "filter" not in run.lines[1]
+        assert "gpu003" in run.text
+
+
+async def test_escape_takes_the_filter_away_while_it_is_typed() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002", "escape")
+        assert run.app.stage.choices.filter == ""
+        assert not run.app.screen.query_one(Input).has_focus
+        assert run.view == "overview"
+
+
+async def test_a_wrong_filter_says_what_would_be_right_and_changes_nothing() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"rack:3")
+        assert "not one of state role" in run.text
+        assert "gpu001" in run.text
+
+
+async def test_a_wrong_filter_is_said_in_full_and_not_taken() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("slash", *"foo>3", "enter")
+        assert run.app.screen.query_one(Input).has_focus
+        assert "! foo: compare one of util tx rx" in run.text
+        assert "drops" in "\n".join(run.lines[-4:])
+        await run.press("escape")
+        assert "compare one of" not in run.text
+
+
+async def test_a_filter_that_leaves_nothing_says_how_to_get_out() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("slash", *"zebra")
+        assert "no port matches; esc clears the filter" in run.lines[-3]
+        await run.press("enter")
+        assert "no port matches; esc clears the filter" in run.lines[1]
+        await run.press("escape")
+        assert "no port matches" not in run.text
+
+
+async def test_keys_that_mean_something_are_text_while_a_filter_is_typed() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", "q", "u", "m", "space", "1")
+        assert run.app.screen.query_one(Input).value == "qum 1"
+        assert not run.app.stage.paused
+
+
+async def test_the_filter_reaches_every_view() -> None:
+    async with running(troubled()) as run:
+        run.app.stage.filter("leaf2")
+        await run.press("2")
+        assert "leaf2" in run.text
+        assert "leaf1 " not in run.text
+        await run.press("3")
+        assert "gpu001" not in run.text
+        await run.press("4")
+        assert "none in the filter" not in run.text
+        assert "ECMP collision" not in "\n".join(run.lines[:6])
+
+
+async def test_words_of_the_filter_choose_counters() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter", "enter", "slash", *"tx_bytes", "enter")
+        assert "netdev_tx_bytes" in run.text
+        assert "netdev_rx_bytes" not in run.text

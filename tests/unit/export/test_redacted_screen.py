@@ -1,0 +1,103 @@
+"""What `x` saves from a screen with --redact holds no name either."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from fabmon.recording.reader import Recording
+from tests.unit.export.test_redaction import leaks, plain, recording
+
+LONGEST_S = 60
+
+
+class Screen:
+    """A fabmon in a terminal: keys in, what it draws out."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+        self.drawn = b""
+
+    def press(self, key: str) -> None:
+        os.write(self._keys, key.encode())
+
+    def until(self, wanted: Callable[[], object]) -> None:
+        """Read what it draws until it is so."""
+        until_s = time.monotonic() + LONGEST_S
+        while not wanted():
+            assert time.monotonic() < until_s, self.drawn[-3000:]
+            if select.select([self._keys], [], [], 0.1)[0]:
+                # Linux calls it an error when nobody is at the other end any more.
+                with suppress(OSError):
+                    self.drawn += os.read(self._keys, 65536)
+
+    def until_there(self, directory: Path, pattern: str) -> None:
+        """Wait until there is such a file."""
+        self.until(lambda: [*directory.glob(pattern)])
+
+    def until_drawn(self, text: str) -> None:
+        """Wait until this is drawn, from now on."""
+        begin = len(self.drawn)
+        self.until(lambda: text.encode() in self.drawn[begin:])
+
+
+@contextmanager
+def screen(cwd: Path, *arguments: str) -> Iterator[tuple[Screen, subprocess.Popen[bytes]]]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    program = subprocess.Popen(
+        [str(Path(sys.executable).with_name("fabmon")), *arguments],
+        cwd=cwd,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )
+    os.close(theirs)
+    try:
+        yield Screen(ours), program
+    finally:
+        program.kill()
+        program.wait()
+        os.close(ours)
+
+
+@pytest.mark.parametrize("view", ["1", "3", "4"])
+def test_nothing_of_them_is_in_what_a_replay_saves(tmp_path: Path, view: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    named = recording(tmp_path / "in" / "acme.fabrec")
+    out = tmp_path / "out"
+    with screen(out, "replay", str(named), "--redact", "--from", "+20s") as (shown, program):
+        shown.until_drawn("host-1")
+        shown.press(view)
+        for key, suffix in (("p", ".svg"), ("t", ".csv"), ("c", ".fabrec")):
+            shown.press("x")
+            shown.until_drawn("Save into")
+            shown.press(key)
+            shown.until_there(out, f"*{suffix}")
+        shown.press("\x11")
+        shown.until(lambda: program.poll() is not None)
+    saved = {path.suffix: path for path in out.iterdir()}
+    assert set(saved) == {".svg", ".csv", ".fabrec"}
+    assert leaks(shown.drawn) == []
+    assert leaks("".join(path.name for path in saved.values()).encode()) == []
+    for path in (saved[".svg"], saved[".csv"]):
+        assert leaks(path.read_bytes()) == []
+        assert b"host-1" in path.read_bytes()
+    assert leaks(plain(saved[".fabrec"])) == []
+    with Recording(saved[".fabrec"]) as cut:
+        assert {host.name for host in cut.hosts} == {"host-1", "host-2", "switch-1"}
