@@ -195,7 +195,7 @@ class LineScreen(StageScreen):
         self.query_one("#title", Painted).show([self.title_rule(parts, width)], palette.text)
         view = self.query_one("#lines", LineView)
         lines = self.lines(scene, width - 1, view.outer_size.height)
-        view.show(lines, palette.text, palette.cursor)
+        view.show(lines, palette.text, palette.cursor, palette.strong)
 
     def gone(self, what: str) -> list[Line]:
         """For when what the screen is about is not in the scene."""
