@@ -106,8 +106,9 @@ class StageScreen(Screen[None]):
             return []
         scene, hot = self.stage.scene, self.stage.palette.hot
         matched = self.stage.matched(scene) if scene is not None else None
-        parts: list[list[Span]] = [[(f"filter: {text}", hot)]]
-        return [*parts, [(NO_MATCH, hot)]] if matched is not None and matched.is_empty else parts
+        said: list[Span] = [(f"filter: {text}", hot)]
+        # First what there is nothing without: of a rule, the parts that find no room are left out.
+        return [[(NO_MATCH, hot)], said] if matched is not None and matched.is_empty else [said]
 
     def chosen_part(self) -> list[list[Span]]:
         """What the mark of what is chosen stands for, where anything is chosen."""
