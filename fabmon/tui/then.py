@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 
@@ -22,16 +23,27 @@ def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> 
     opened = still_open(notes, runs_ns, moment.time_ns)
     if not opened:
         return ()
+    found = _findings(opened, moment)
+    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+
+
+def closed_then(notes: Sequence[Note], moment: Moment, most: int) -> list[Finding]:
+    """The findings that closed before a moment, the latest first, at most so many."""
+    ended = (n for n in reversed(notes) if n.change == "close" and n.time_ns <= moment.time_ns)
+    return _findings(list(islice(ended, most)), moment)
+
+
+def _findings(notes: Iterable[Note], moment: Moment) -> list[Finding]:
     rows = {port.id: port.row for port in moment.fabric.ports}
     found = []
-    for note in opened:
+    for note in notes:
         try:
             finding = msgspec.convert(note.finding, Finding)
         except msgspec.ValidationError:
             continue  # Of a fabmon that told of findings in another way.
         own = tuple(rows[port] for port in note.ports if port in rows)
         found.append(msgspec.structs.replace(finding, rows=own))
-    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+    return found
 
 
 def since_then(scene: Scene, then: Iterable[Finding], earlier: tuple[Event, ...]) -> Scene:
