@@ -34,12 +34,14 @@ _CLOSE_S = 10.0
 class Status:
     """How recording goes. `trouble` is for a person, empty when all is well.
 
-    `path` is the file now written, `bytes` what it and those before it take; `lost_ticks` could
-    not be written.
+    `path` is the file now written, `bytes` what it and those before it take: that grows, and falls
+    whenever the last ticks are written again, ten times smaller. `kept_s` is how far back what was
+    written goes, in files that are kept. `lost_ticks` could not be written.
     """
 
     path: Path
     bytes: int = 0
+    kept_s: float = 0.0
     ticks: int = 0
     lost_ticks: int = 0
     trouble: str = ""
@@ -71,6 +73,7 @@ class Recorder:
         self._state: State | None = None
         self._began_ns = session.started_ns
         self._bytes_before = 0
+        self._before_ns: dict[Path, int] = {}
         self._retry_s = retry_s
         self._retry_at = 0.0
         # One of each thread: of ticks that were not taken up, and of those that were not written.
@@ -161,6 +164,8 @@ class Recorder:
             self._not_written(_Item(tick, None, notes))
             raise
         self._update(writer, ticks=1)
+        since_ns = min([self._began_ns, *self._before_ns.values()])
+        self._set(kept_s=max(0.0, (now_ns - since_ns) / 1e9))
         if self.status.trouble:
             _LOG.warning("recording goes on: %s", writer.path)
             self._set(trouble="")
@@ -179,9 +184,11 @@ class Recorder:
         self._writer = None
         before.close()
         self._bytes_before += before.size
+        self._before_ns[before.path] = self._began_ns
         self._writer = self._open(now_ns)
         for path in self._segments.tidy(self._writer.path, now_ns):
             _LOG.info("removed %s", path)
+            self._before_ns.pop(path, None)
         return self._writer
 
     def _open(self, now_ns: int) -> Writer:

@@ -43,7 +43,7 @@ from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
-from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
+from fabmon.tui.target import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget
 from fabmon.tui.text import burst, words
 from fabmon.tui.theme import theme
 from fabmon.tui.timekeys import TimeKeys, Travel
@@ -207,10 +207,12 @@ class FabmonApp(TimeKeys):
         elif isinstance(target, PairTarget):
             await self.push_screen(PairScreen(self.stage, target))
         elif isinstance(target, FindingTarget):
-            found = _finding(scene, target.key)
+            found = _finding([*scene.findings, *self.stage.closed(scene)], target.key)
             if found is not None:
                 self.stage.choose(target.key)
                 await self.push_screen(FindingScreen(self.stage, found, self.past))
+        elif isinstance(target, EventTarget):
+            self.player.seek(target.time_ns)
 
     def on_pointed(self, event: Pointed) -> None:
         """Mark the links of a finding while it is the one pointed at last."""
@@ -369,5 +371,5 @@ def _has_data(scene: Scene) -> bool:
     return up and bool(np.isfinite(scene.moment.heat).any() or np.isfinite(scene.moment.up).any())
 
 
-def _finding(scene: Scene, key: str) -> Finding | None:
-    return next((finding for finding in scene.findings if finding.key == key), None)
+def _finding(findings: Iterable[Finding], key: str) -> Finding | None:
+    return next((finding for finding in findings if finding.key == key), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 
@@ -23,7 +24,18 @@ def open_then(told: Told, runs_ns: Sequence[int], moment: Moment) -> tuple[Findi
     opened = told.open_at(runs_ns, moment.time_ns)
     if not opened:
         return ()
-    named = {port for note in opened for port in note.ports}
+    found = _findings(opened, moment)
+    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+
+
+def closed_then(notes: Sequence[Note], moment: Moment, most: int) -> list[Finding]:
+    """The findings that closed before a moment, the latest first, at most so many."""
+    ended = (n for n in reversed(notes) if n.change == "close" and n.time_ns <= moment.time_ns)
+    return _findings(list(islice(ended, most)), moment)
+
+
+def _findings(notes: Sequence[Note], moment: Moment) -> list[Finding]:
+    named = {port for note in notes for port in note.ports}
     nodes = {port.partition("/")[0] for port in named}
     rows = {
         port.id: port.row
@@ -33,14 +45,14 @@ def open_then(told: Told, runs_ns: Sequence[int], moment: Moment) -> tuple[Findi
         if port.id in named
     }
     found = []
-    for note in opened:
+    for note in notes:
         try:
             finding = msgspec.convert(note.finding, Finding)
         except msgspec.ValidationError:
             continue  # Of a fabmon that told of findings in another way.
         own = tuple(rows[port] for port in note.ports if port in rows)
         found.append(msgspec.structs.replace(finding, rows=own, seen_ns=None))
-    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+    return found
 
 
 def since_then(scene: Scene, then: Iterable[Finding], earlier: tuple[Event, ...]) -> Scene:

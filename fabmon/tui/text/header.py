@@ -144,7 +144,7 @@ def _share(stage: Stage, time_ns: int) -> str:
 
 
 def _recording(stage: Stage) -> list[_Part]:
-    """Whether all of this is kept, and what of the disk it takes."""
+    """Whether all of this is kept, and how far back that goes."""
     status, palette = stage.recording(), stage.palette
     if status is None:
         return []
@@ -152,11 +152,7 @@ def _recording(stage: Stage) -> list[_Part]:
         why = status.trouble.rpartition(": ")[2]
         why = "disk full" if why == os.strerror(errno.ENOSPC) else why
         return [(0, [(f"✖ REC {fit(why, min(len(why), 24))}", palette.gone)])]
-    return [(0, [(f"● REC {_size(status.bytes)}", palette.dim)])]
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    return [(0, [(f"● REC {clock.whole(status.kept_s)}", palette.dim)])]
 
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:

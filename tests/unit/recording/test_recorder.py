@@ -111,6 +111,24 @@ def test_a_file_in_the_middle_that_is_gone_costs_nothing_of_those_after(tmp_path
     assert got[20].hellos == ticks[30].hellos
 
 
+@pytest.mark.parametrize(
+    ("rotation", "most_s"),
+    [(Rotation(), 89), (Rotation(every_s=20), 89), (Rotation(every_s=20, keep_bytes=1), 19)],
+)
+def test_how_far_back_is_kept_grows_until_a_file_is_removed(
+    tmp_path: Path, rotation: Rotation, most_s: int
+) -> None:
+    recorder = Recorder(Segments(tmp_path / "pod.fabrec", rotation), session(LeafSpine()))
+    told = []
+    for tick in quiet_ticks(90):
+        recorder.accept(tick)
+        wait_for(lambda ticks=tick.seq + 1: recorder.status.ticks >= ticks)  # type: ignore[misc]
+        told.append(recorder.status.kept_s)
+    recorder.close()
+    assert told[:20] == [float(second) for second in range(20)]
+    assert max(told) == most_s
+
+
 def test_ticks_keep_their_numbers_when_a_rotation_removes_the_oldest_file(tmp_path: Path) -> None:
     ticks = quiet_ticks(60)
     record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
