@@ -122,6 +122,7 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     from fabmon.cli.showing import Look, is_screen, show
     from fabmon.cli.travel import back_through, files_of
     from fabmon.history.history import History
+    from fabmon.history.passage import Passages
     from fabmon.recording.recorder import Recorder
     from fabmon.tui.captions import Caption
 
@@ -147,7 +148,10 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     def cut(timeline: Timeline) -> History:
         return History(timeline.hosts, timeline.interval_s, settings.management_ports)
 
-    travel = back_through(recorder, again, lambda: Analyst(settings.thresholds))
+    def passages() -> Passages:
+        return Passages(settings.management_ports)
+
+    travel = back_through(recorder, again, lambda: Analyst(settings.thresholds), passages)
     scenes = watch(feed, history, analyst, made(recorder))
     try:
         async with aclosing(feed), aclosing(scenes):

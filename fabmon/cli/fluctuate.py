@@ -14,7 +14,7 @@ from fabmon.cli.passages import LINKS, studied
 from fabmon.cli.replay import FROM, RECORDINGS, TO, opened, span_of, warn_of_losses
 from fabmon.cli.topology import given
 
-_MOST_HOURS = 24
+_HOURS_OF_A_DAY = 24
 
 
 @click.command()
@@ -31,7 +31,7 @@ _MOST_HOURS = 24
 )
 @click.option("--mine", metavar="NODESET", help="Our hosts; the traffic of all others is foreign.")
 @click.option(
-    "--tz", default="UTC", show_default=True, metavar="ZONE", help="For hours: Europe/Berlin, +2."
+    "--tz", default="UTC", show_default=True, metavar="ZONE", help="Whose hours: Europe/Berlin, +2."
 )
 @click.option(
     "--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -68,7 +68,7 @@ def fluctuate(
             end=end,
             links=links,
             mine=ours,
-            offset_s=_offset(tz, timeline.start_ns),
+            zone=_zone(tz),
             management=settings.management_ports,
             topology=given(settings, config),
         )
@@ -92,20 +92,24 @@ def _hosts(text: str) -> frozenset[str]:
         raise UsageError(f"--mine {text}: {error}") from None
 
 
-def _offset(text: str, at_ns: int) -> int:
-    """Seconds to add to UTC at a time. Raises UsageError."""
+def _zone(text: str) -> datetime.tzinfo:
+    """`Europe/Berlin`, or what to add to UTC: `+2`, `-3.5`, `+05:30`. Raises UsageError."""
     import zoneinfo
 
+    if text == "UTC":
+        return datetime.UTC  # Machines without the tz database know it too.
     with suppress(ValueError):
-        hours = float(text)
-        if not abs(hours) <= _MOST_HOURS:
-            raise UsageError(f"--tz {text}: hours such as +2 or -3.5")
-        return round(hours * 3600)
-    try:
-        zone = zoneinfo.ZoneInfo(text)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        raise UsageError(
-            f"--tz {text}: a zone such as Europe/Berlin, or hours such as +2"
-        ) from None
-    shift = datetime.datetime.fromtimestamp(at_ns / 1e9, zone).utcoffset()
-    return 0 if shift is None else int(shift.total_seconds())
+        return datetime.timezone(datetime.timedelta(hours=_hours(text)))
+    with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return zoneinfo.ZoneInfo(text)
+    raise UsageError(f"--tz {text}: a zone such as Europe/Berlin, or hours such as +2 or +05:30")
+
+
+def _hours(text: str) -> float:
+    """Raises ValueError where that is no offset of less than a day."""
+    whole, colon, minutes = text.partition(":")
+    part = float(minutes) / 60 if colon else 0.0
+    hours = float(whole) + (-part if whole.startswith("-") else part)
+    if not abs(hours) < _HOURS_OF_A_DAY or not 0 <= part < 1:
+        raise ValueError(text)
+    return hours

@@ -24,6 +24,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.topology.given import Topology
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
+from fabmon.history.passage import Passages
 from fabmon.recording.recorder import Recorder
 from fabmon.recording.timeline import Timeline
 
@@ -87,7 +88,13 @@ def _with_past(
         ports = settings.management_ports
         return History(timeline.hosts, timeline.interval_s, ports, topology=topology)
 
-    travel = back_through(recorder, again, lambda: Analyst(settings.thresholds, options.hints))
+    def passages() -> Passages:
+        return Passages(settings.management_ports, topology)
+
+    def analyst() -> Analyst:
+        return Analyst(settings.thresholds, options.hints)
+
+    travel = back_through(recorder, again, analyst, passages)
     return replace(look, travel=travel, saves=saves(lambda: files_of(recorder), cut))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,18 +30,19 @@ def studied(
     end: int | None = None,
     links: Sequence[str] = (),
     mine: Collection[str] | None = None,
-    offset_s: int = 0,
+    zone: datetime.tzinfo = datetime.UTC,
     management: Sequence[str] = (),
     topology: Topology | None = None,
 ) -> Study:
     """A timeline between two times, every sample of it."""
+    from fabmon.analysis.fluctuation.links import called
     from fabmon.analysis.fluctuation.study import Study
     from fabmon.history.passage import Passages
     from fabmon.recording.stretches import stretches
 
     first = timeline.start_ns if begin is None else begin
     last = timeline.until_ns if end is None else end
-    study = Study(links, mine, offset_s)
+    study = Study(called(links), mine, zone)
     name = timeline.files[0].path.name
     with progress(f"reading {name}", (last - first) / 1e9, "s") as tell:
         made = Passages(management, topology).of(stretches(timeline, first, last), first, last)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import bisect
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.kept import Kept
 from fabmon.analysis.scene import Event, Scene
+from fabmon.cli.studies import Studies
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
+from fabmon.history.passage import Passages
 from fabmon.recording.errors import RecordingError
 from fabmon.recording.found import Told, redacted, runs_of
 from fabmon.recording.frames import Kind
@@ -39,8 +42,8 @@ class RecordedPast:
     """Past of some recordings; `recordings` tells their paths when they are first wanted, or is
     what somebody else has opened and closes.
 
-    `history` and `analyst` make what ticks go through. Nothing after `until_ns` is shown, and with
-    a `redactor` no name.
+    `history` and `analyst` make what ticks go through, `passages` what is studied. Nothing after
+    `until_ns` is shown, and with a `redactor` no name.
     """
 
     def __init__(
@@ -50,8 +53,10 @@ class RecordedPast:
         analyst: Callable[[], Analyst],
         until_ns: int | None = None,
         redactor: Redactor | None = None,
+        passages: Callable[[], Passages] = Passages,
     ) -> None:
         self._redactor = redactor
+        self._studies = Studies(self._paths, passages, redactor)
         self._recordings = recordings
         self._make_history = history
         self._make_analyst = analyst
@@ -103,8 +108,23 @@ class RecordedPast:
         """The busiest link in so many parts of a time."""
         return await self._read(lambda: self._curve(from_ns, until_ns, parts))
 
+    async def study(
+        self,
+        from_ns: int,
+        until_ns: int,
+        ports: Collection[str] | None,
+        told: Callable[[float], None],
+    ) -> Fluctuation:
+        """How steady bandwidth was; see Past."""
+        last_ns = min(until_ns, self._until_ns or until_ns)
+        try:
+            return await self._studies.of(from_ns, last_ns, ports, told)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
     async def close(self) -> None:
         """Let it go."""
+        self._studies.close()
         self._wanted += 1
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
@@ -127,6 +147,11 @@ class RecordedPast:
             self._timeline.close()
         if self._loop is not None:
             self._loop.close()
+
+    def _paths(self) -> Sequence[Path]:
+        if isinstance(self._recordings, Timeline):
+            return [file.path for file in self._recordings.files]
+        return self._recordings()
 
     def _open(self) -> Timeline:
         """The recordings, as they are by now."""

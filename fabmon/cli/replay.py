@@ -155,6 +155,7 @@ async def _show(
     from fabmon.cli.saves import saves
     from fabmon.fabric.build import Rows
     from fabmon.history.history import History
+    from fabmon.history.passage import Passages
     from fabmon.recording.cut import hosts_of, topology_of
     from fabmon.tui.app import FabmonApp
     from fabmon.tui.timekeys import Travel
@@ -170,7 +171,13 @@ async def _show(
         ports, hosts = settings.management_ports, hosts_of(played, redactor)
         return History(hosts, played.interval_s, ports, topology=cabled)
 
-    past = RecordedPast(timeline, history, lambda: Analyst(settings.thresholds), end, redactor)
+    def analyst() -> Analyst:
+        return Analyst(settings.thresholds)
+
+    def passages() -> Passages:
+        return Passages(settings.management_ports, topology)
+
+    past = RecordedPast(timeline, history, analyst, end, redactor, passages)
     travel = Travel(
         past=past,
         why_not=lambda: "nothing is recorded",

@@ -9,6 +9,7 @@ import click
 
 from fabmon.cli.hosts import FILE, config_option
 from fabmon.cli.output import output
+from fabmon.cli.passages import studied
 from fabmon.cli.progress import progress
 from fabmon.cli.replay import (
     FROM,
@@ -63,15 +64,25 @@ def report(
     with opened(some(files)) as timeline:
         begin, end = whole_span(timeline, from_, to)
         redactor = Redactor(timeline.hosts) if redact else None
-        with output(path) as stream, progress("reporting", (end - begin) / 1e9, "s") as tell:
+        with output(path) as stream:
+            steady = studied(
+                timeline,
+                begin=begin,
+                end=end,
+                management=settings.management_ports,
+                topology=topology,
+            ).result()
+            with progress("reporting", (end - begin) / 1e9, "s") as tell:
 
-            def reached(at_ns: int) -> None:
-                tell(max(0, at_ns - begin) / 1e9)
+                def reached(at_ns: int) -> None:
+                    tell(max(0, at_ns - begin) / 1e9)
 
-            played = Played(timeline, begin, end, redactor, reached, _LEAD_S, topology)
-            scenes = played.scenes(settings.management_ports, settings.thresholds)
-            made = digest(scenes, Bins(begin, end, timeline.interval_s))
-            stream.write(page(made, _sources(timeline, redact)).encode())
+                played = Played(timeline, begin, end, redactor, reached, _LEAD_S, topology)
+                scenes = played.scenes(settings.management_ports, settings.thresholds)
+                made = digest(scenes, Bins(begin, end, timeline.interval_s))
+            if redactor is not None:
+                steady = steady.renamed(redactor.text)
+            stream.write(page(made, _sources(timeline, redact), steady).encode())
         warn_of_losses(timeline)
 
 

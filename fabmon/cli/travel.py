@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.history.history import History
+from fabmon.history.passage import Passages
 from fabmon.recording.recorder import Recorder
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
@@ -20,8 +21,9 @@ def back_through(
     recorder: Recorder | str,
     history: Callable[[Timeline], History],
     analyst: Callable[[], Analyst],
+    passages: Callable[[], Passages] = Passages,
 ) -> Travel:
-    """Back through what a recorder keeps, by histories and analysts like those of now.
+    """Back through what a recorder keeps, by histories, analysts and passages like those of now.
 
     A text instead of a recorder says why there is none.
     """
@@ -31,7 +33,7 @@ def back_through(
     if isinstance(recorder, str):
         why = recorder
         return Travel(why_not=lambda: why)
-    past = RecordedPast(lambda: files_of(recorder), history, analyst)
+    past = RecordedPast(lambda: files_of(recorder), history, analyst, passages=passages)
 
     def keep(note: Note) -> str:
         recorder.note(note)

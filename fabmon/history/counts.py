@@ -92,9 +92,9 @@ class Counts:
             values, known = run.read([clock, *(own.positions[each] for each in ours.tolist())])
             # Of several reads at one tick the last one tells; the rate is over all of them.
             rows = np.flatnonzero(run.there[:, number] & known[:, 0])
-            rows = rows[np.append(tick_of[rows][1:] != tick_of[rows][:-1], len(rows) > 0)]
             if not len(rows):
                 continue
+            rows = rows[np.append(tick_of[rows][1:] != tick_of[rows][:-1], True)]
             if len(rows) != len(values):
                 values, known = values[rows], known[rows]
             read = tick_of[rows]

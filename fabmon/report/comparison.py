@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fabmon.analysis.fluctuation.compare import BANDWIDTH, LEAST, LEVEL, Comparison, Difference
 from fabmon.report.table import aligned
@@ -17,9 +17,8 @@ def comparison_table(found: Comparison) -> str:
 
 
 def _lines(found: Comparison) -> Iterator[str]:
+    yield _answer(found.headlines)
     yield from map(_sentence, found.headlines)
-    if not found.headlines:
-        yield "Cannot tell: A and B have no rail and no job in common that communicates."
     real = [each for each in found.links if each.real]
     tested = [each for each in found.links if each.p is not None]
     yield (
@@ -46,8 +45,6 @@ def _lines(found: Comparison) -> Iterator[str]:
         "95 %",
         "p",
         "REAL",
-        "MED A",
-        "MED B",
         "P5 A",
         "P5 B",
         "CoV A",
@@ -58,28 +55,56 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield f"and {len(order) - _MOST_LINKS} more that changed less; --format json has all"
 
 
+def _answer(headlines: Sequence[Difference]) -> str:
+    """Whether the difference is real, in one sentence."""
+    real = [each for each in headlines if each.real]
+    tested = [each for each in headlines if each.p is not None]
+    if real:
+        return f"Yes, it is real: {', '.join(f'{_what(each)} is {_size(each)}' for each in real)}."
+    if not headlines:
+        return "Cannot tell: A and B have no rail and no job in common that communicates."
+    if not tested:
+        return "Cannot tell: the recordings are too short."
+    small = any((each.p or 0.0) < LEVEL and abs(each.change or 0.0) < LEAST for each in tested)
+    least = f", or less than {LEAST * 100:.1f} %" if small else ""
+    reach = max(map(_reach, tested))
+    if reach >= 1:
+        return f"No: what differs is within the noise{least}; so much noise hides any difference."
+    ruled_out = f"a difference of more than {reach * 100:.1f} % is ruled out"
+    return f"No: what differs is within the noise{least}; {ruled_out}."
+
+
 def _sentence(each: Difference) -> str:
-    is_rate = each.what == BANDWIDTH
-    what = f"{'the bandwidth' if is_rate else 'an iteration'} of {each.name}"
     values = f"{_value(each, each.before)} in A, {_value(each, each.after)} in B"
     if each.change is None or each.low is None or each.high is None or each.p is None:
-        return f"Cannot tell: {what}: {values}; {each.untested}."
-    more = each.change > 0
-    way = ("higher" if more else "lower") if is_rate else ("longer" if more else "shorter")
-    size = f"{abs(each.change) * 100:.1f} % {way} in B"
-    if size.startswith("0.0 %"):
-        size = "the same in B to 0.1 %"
+        return f"  Not tested: {_what(each)}: {values}; {each.untested}."
     ranged = f"95 % sure: {each.low * 100:+.1f} to {each.high * 100:+.1f} %, {_chance(each.p)}"
+    said = f"{_what(each)} is {_size(each)}: {values} ({ranged})"
     if each.real:
-        return f"Yes, {what} is {size}: {values} ({ranged})."
+        return f"  Real: {said}."
     if each.p < LEVEL and abs(each.change) < LEAST:
-        least = f"{LEAST * 100:.1f} %"
-        return f"No, {what} is {size}, sure but below {least}: {values} ({ranged})."
-    reach = max(abs(each.low), abs(each.high)) * 100
-    return (
-        f"No, {what} is {size}, within the noise: {values} ({ranged}); more than {reach:.1f} % is "
-        "ruled out."
-    )
+        return f"  Too small: {said}; less than {LEAST * 100:.1f} % is not called real."
+    if each.p < LEVEL:
+        return f"  Perhaps: {said}; among several answers one may be such by chance."
+    if _reach(each) >= 1:
+        return f"  Noise: {said}."
+    return f"  Noise: {said}; more than {_reach(each) * 100:.1f} % is ruled out."
+
+
+def _what(each: Difference) -> str:
+    return f"{'the bandwidth' if each.what == BANDWIDTH else 'an iteration'} of {each.name}"
+
+
+def _size(each: Difference) -> str:
+    change = each.change or 0.0
+    ways = ("higher", "lower") if each.what == BANDWIDTH else ("longer", "shorter")
+    said = f"{abs(change) * 100:.1f} %"
+    return "the same in B to 0.1 %" if said == "0.0 %" else f"{said} {ways[change < 0]} in B"
+
+
+def _reach(each: Difference) -> float:
+    """The largest change that the interval leaves possible."""
+    return max(abs(each.low or 0.0), abs(each.high or 0.0))
 
 
 def _chance(p: float) -> str:
@@ -110,9 +135,6 @@ def _row(each: Difference) -> tuple[str, ...]:
         _value(each, each.before),
         _value(each, each.after),
         *tested,
-        *(
-            bits(value)
-            for value in (each.median_before, each.median_after, each.p5_before, each.p5_after)
-        ),
+        *("·" if p5 is None else _value(each, p5) for p5 in (each.p5_before, each.p5_after)),
         *("·" if c is None else f"{c * 100:.1f} %" for c in (each.cov_before, each.cov_after)),
     )

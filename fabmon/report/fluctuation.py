@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from fabmon.analysis.fluctuation.records import ALL, Fluctuation, Foreign, Slot, Subject
+from fabmon.analysis.fluctuation.records import (
+    ALL,
+    JOB,
+    LINK,
+    PAIR,
+    RAIL,
+    Fluctuation,
+    Foreign,
+    Slot,
+    Step,
+    Subject,
+)
 from fabmon.report.records import utc
 from fabmon.report.table import aligned
 from fabmon.report.units import bits
 
 HOUR, WEEKDAY = "hour", "weekday"
 
+NUMBERS = ("MEDIAN", "P5", "P95", "CoV", "SAMPLES", "COMM", "DRIFT/h")
+"""What is told of a subject, as columns: samples are those that count, COMM the share of time that
+is communication.
+"""
+
+NO_STEP = "No step of the level was found."
+FOREIGN = "Of what leaves send up, not from our hosts"
+
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MOST_STEPS = 12
 
 
@@ -21,13 +40,18 @@ def fluctuation_table(found: Fluctuation, by: str) -> str:
     return "\n".join(_lines(found, by))
 
 
-def _lines(found: Fluctuation, by: str) -> Iterator[str]:
+def over(found: Fluctuation) -> str:
+    """What all of it is of: the time, the samples, which bandwidth."""
     begin, end = (utc(ns).strftime("%Y-%m-%d %H:%M:%SZ") for ns in (found.from_ns, found.until_ns))
     hours = found.watched_s / 3600
-    yield (
+    return (
         f"{begin} to {end}, {hours:.3g} h watched, sampled every {found.interval_s:g} s. "
         "Bandwidth in communication phases, one direction."
     )
+
+
+def _lines(found: Fluctuation, by: str) -> Iterator[str]:
+    yield over(found)
     yield ""
     if by in (HOUR, WEEKDAY):
         yield from _slots(found, by)
@@ -44,26 +68,31 @@ def _subjects(found: Fluctuation, by: str) -> Iterator[str]:
         yield f"no {by} was found"
         return
     shown = [*found.of(ALL), *subjects]
-    head = [by.upper(), "MEDIAN", "P5", "P95", "CoV", "SAMPLES", "COMM", "DRIFT/h", "OVER THE TIME"]
-    rows = [[*_name(each, by), *_cells(each)] for each in shown]
-    extra = len(_name(shown[0], by)) - 1
-    if extra:
-        head.insert(1, "ITERATION")
+    own = ["ITERATION"] if by == JOB else []
+    head = [by.upper(), *own, *NUMBERS, "OVER THE TIME"]
+    rows = [
+        [name_of(each), *([iteration(each)] if own else []), *numbers(each), strip(each)]
+        for each in shown
+    ]
     yield from aligned([head, *rows], left=1)
 
 
-def _name(subject: Subject, by: str) -> list[str]:
-    name = f"{subject.name} {subject.way}" if subject.way == "rx" else subject.name
-    if by != "job":
-        return [name]
+def name_of(subject: Subject) -> str:
+    """A link that is told of by who receives says so."""
+    return f"{subject.name} {subject.way}" if subject.way == "rx" else subject.name
+
+
+def iteration(subject: Subject) -> str:
+    """Its length and how that varies; a dot where there is no rhythm."""
     its = subject.iterations
-    return [name, "·" if its is None else f"{its.median_s:.2f} s ({its.p5_s:.2f}-{its.p95_s:.2f})"]
+    return "·" if its is None else f"{its.median_s:.2f} s ({its.p5_s:.2f}-{its.p95_s:.2f})"
 
 
-def _cells(subject: Subject) -> list[str]:
+def numbers(subject: Subject) -> list[str]:
+    """What the columns of NUMBERS say of it."""
     spread = subject.spread
     if spread is None:
-        return ["·", "·", "·", "·", "0", "0 %", "·", ""]
+        return ["·", "·", "·", "·", "0", "0 %", "·"]
     least = "" if spread.whole else "≥ "
     return [
         least + bits(spread.median_bps),
@@ -73,7 +102,6 @@ def _cells(subject: Subject) -> list[str]:
         str(spread.samples),
         f"{spread.share * 100:.0f} %",
         _drift(subject),
-        strip(subject),
     ]
 
 
@@ -96,8 +124,7 @@ def strip(subject: Subject) -> str:
 
 
 def _slots(found: Fluctuation, by: str) -> Iterator[str]:
-    zone = "UTC" if not found.offset_s else f"UTC{found.offset_s / 3600:+g} h"
-    label = {HOUR: f"HOUR ({zone})", WEEKDAY: f"DAY ({zone})"}[by]
+    label = {HOUR: f"HOUR ({found.zone})", WEEKDAY: f"DAY ({found.zone})"}[by]
     subjects = found.of(ALL)
     if not subjects:
         yield "no rail was found"
@@ -112,7 +139,7 @@ def _slots(found: Fluctuation, by: str) -> Iterator[str]:
 
 def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
     return [
-        f"{slot.slot:02}:00" if by == HOUR else _DAYS[slot.slot],
+        f"{slot.slot:02}:00" if by == HOUR else DAYS[slot.slot],
         bits(slot.median_bps),
         bits(slot.p5_bps),
         bits(slot.p95_bps),
@@ -123,42 +150,52 @@ def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
 
 
 def _steps(found: Fluctuation, by: str) -> Iterator[str]:
-    kinds = (ALL, "job", by) if by in ("rail", "link", "pair") else (ALL, "job")
+    kinds = (ALL, JOB, by) if by in (RAIL, LINK, PAIR) else (ALL, JOB)
+    shown, more = largest_steps(found, kinds, _MOST_STEPS)
+    yield ""
+    yield "Steps of the level:" if shown else NO_STEP
+    for step, subject in shown:
+        yield f"  {'  '.join(step_words(step, subject))}"
+    if more:
+        yield f"  and {more} smaller ones"
+
+
+def largest_steps(
+    found: Fluctuation, kinds: Iterable[str], most: int
+) -> tuple[list[tuple[Step, Subject]], int]:
+    """The largest steps of some kinds of subjects, by time, and how many others there are."""
     told = [
         (step, subject)
         for kind in dict.fromkeys(kinds)
         for subject in found.of(kind)
         for step in subject.steps
     ]
-    if not told:
-        yield ""
-        yield "No step of the level was found."
-        return
-    yield ""
-    yield "Steps of the level:"
-    largest = sorted(told, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
-    for step, subject in sorted(largest, key=lambda each: each[0].at_ns):
-        yield (
-            f"  {utc(step.at_ns):%Y-%m-%d %H:%M:%SZ} ± {step.within_s:.0f} s  {subject.name}  "
-            f"{bits(step.before_bps)} -> {bits(step.after_bps)}  {step.change * 100:+.1f} %"
-        )
-    if len(told) > len(largest):
-        yield f"  and {len(told) - len(largest)} smaller ones"
+    largest = sorted(told, key=lambda each: -abs(each[0].change))[:most]
+    return sorted(largest, key=lambda each: each[0].at_ns), len(told) - len(largest)
+
+
+def step_words(step: Step, subject: Subject) -> tuple[str, str, str, str]:
+    """When, of what, from which level to which, and by how much."""
+    return (
+        f"{utc(step.at_ns):%Y-%m-%d %H:%M:%SZ} ± {step.within_s:.0f} s",
+        name_of(subject),
+        f"{bits(step.before_bps)} -> {bits(step.after_bps)}",
+        f"{step.change * 100:+.1f} %",
+    )
 
 
 def _foreign(shares: Sequence[Foreign]) -> Iterator[str]:
     if not shares:
         return
     yield ""
-    yield "Of what leaves send up, not from our hosts:"
-    for each in shares:
-        if each.low is None or each.high is None:
-            yield f"  {each.switch}: not known: {each.unseen}"
-        else:
-            sent = f"{each.sent_bytes / 1e12:.3g} TB"
-            yield f"  {each.switch}: {_range(each.low, each.high)} of {sent}"
+    yield f"{FOREIGN}:"
+    yield from (f"  {each.switch}: {foreign_share(each)}" for each in shares)
 
 
-def _range(low: float, high: float) -> str:
-    one, other = f"{low * 100:.0f}", f"{high * 100:.0f}"
-    return f"{one} %" if one == other else f"{one} to {other} %"
+def foreign_share(each: Foreign) -> str:
+    """`8 to 12 % of 76.8 TB`, or why that is not known."""
+    if each.low is None or each.high is None:
+        return f"not known: {each.unseen}"
+    one, other = (f"{share * 100:.0f}" for share in (each.low, each.high))
+    share = f"{one} %" if one == other else f"{one} to {other} %"
+    return f"{share} of {each.sent_bytes / 1e12:.3g} TB"

@@ -106,9 +106,11 @@ class FabmonApp(TimeKeys):
         """Set up the views, and listen."""
         self.register_theme(theme(self.stage.depth))
         self.theme = f"fabmon-{self.stage.depth}"
-        views = (Overview, Switches, Nodes, Findings, Matrix, FluctuationScreen)
+        views = (Overview, Switches, Nodes, Findings, Matrix)
         for view in views:
             self.install_screen(view(self.stage), view.VIEW)
+        steady = FluctuationScreen(self.stage, self.past)
+        self.install_screen(steady, FluctuationScreen.VIEW)
         self.push_screen(Nodes.VIEW)
         if self._scenes is not None:
             watching = self._watch(self._scenes)

@@ -18,6 +18,11 @@ def stamp(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def date(time_ns: int) -> str:
+    """`11-20 14:03Z`."""
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%m-%d %H:%MZ")
+
+
 def label(time_ns: int, span_s: float) -> str:
     """As much of a time as tells it from others within a span: `14:03:20`, `14:03`, `11-20`."""
     pattern = "%H:%M:%S" if span_s < 300 else "%H:%M" if span_s < 86_400 else "%m-%d %H:%M"

@@ -13,6 +13,7 @@ CHART = "port"
 STRIP = "strip"
 FINDING = "finding"
 WATERFALL = "waterfall"
+FLUCTUATION = "fluctuation"
 SAVE = "save"
 _LAST = ("help", "quit")
 ROOT = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
@@ -25,7 +26,7 @@ class Key:
     `where` is the view that it works in; `label` is its word in the footer (none: not there);
     `title` is its name in the command palette (none: not there). The footer of
     `only` these views reminds of it (none: of all). `away` is its word, among the first, where
-    something else than now is shown.
+    something else than now is shown; of those of one view, before them all.
     """
 
     action: str
@@ -76,7 +77,7 @@ KEYS = (
         "view('fluctuation')",
         "6",
         "6",
-        "fluctuation: how steady the last minutes were, by job, rail, pair and link",
+        "fluctuation: how steady it was, live or recorded, by job, rail, pair and link",
         title="Fluctuation of bandwidth",
     ),
     Key(
@@ -239,6 +240,16 @@ KEYS = (
     ),
     Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes across", WATERFALL, "closer"),
     Key("zoom(1)", "minus", "-", "more minutes across", WATERFALL, "wider"),
+    Key(
+        "range",
+        "r",
+        "r",
+        "range: what is marked, all that is recorded, the last minutes",
+        FLUCTUATION,
+        "range",
+        only=("fluctuation",),
+        away="range",
+    ),
     Key("choose('picture')", "p", "p", "picture: the screen as it is, SVG", SAVE),
     Key("choose('table')", "t", "t", "table: every link the filter leaves, now, CSV", SAVE),
     Key("choose('cut')", "c", "c", "cut: the minutes of the timeline, a recording", SAVE),
@@ -259,6 +270,7 @@ _TITLES = {
     CHART: "Port",
     FINDING: "Finding",
     WATERFALL: "Waterfall",
+    FLUCTUATION: "Fluctuation",
     SAVE: "Saving",
 }
 
@@ -282,9 +294,9 @@ def footer(view: str, is_away: bool = False) -> list[Key]:
     if view in ROOT:
         chosen = [key for key in chosen if key.action != "back"]
     if is_away:
-        of_time = [replace(key, label=key.away) for key in KEYS if key.away]
+        of_time = [replace(key, label=key.away) for key in KEYS if key.away and not key.only]
         actions = {key.action for key in of_time}
-        near = [key for key in chosen if key.action in ("open", "back")]
+        near = [key for key in chosen if key.action in ("open", "back") or (key.away and key.only)]
         rest = [key for key in chosen if key not in near and key.action not in actions]
         return [*near, *of_time, *sorted(rest, key=lambda key: key.action in _LAST)]
     return sorted(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.moment import Floats
 from fabmon.recording.records import Note
@@ -71,6 +73,18 @@ class Past(Protocol):
 
     async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
         """The busiest link in so many parts of a time."""
+
+    async def study(
+        self,
+        from_ns: int,
+        until_ns: int,
+        ports: Collection[str] | None,
+        told: Callable[[float], None],
+    ) -> Fluctuation:
+        """How steady bandwidth was between two times on some ports, by id (None: on all).
+
+        It may take minutes, and holds up nothing else: `told` hears how far it is, 0 to 1.
+        """
 
     async def close(self) -> None:
         """Let it go."""

@@ -40,7 +40,14 @@ class PairTarget(NamedTuple):
     high: str
 
 
-Target = PairTarget | NodeTarget | PortTarget | FindingTarget | FoldTarget
+class SubjectTarget(NamedTuple):
+    """Something whose bandwidth is told of together, a job or a rail: chosen, but not opened."""
+
+    kind: str
+    name: str
+
+
+Target = SubjectTarget | PairTarget | NodeTarget | PortTarget | FindingTarget | FoldTarget
 
 
 def peer(port: Port, fabric: Fabric) -> Port | None:

@@ -66,6 +66,7 @@ class TimeKeys(App[None]):
     ) -> None:
         """Have a player."""
         why_not = travel.why_not
+        self.past = travel.past
         self.player = Player(self.stage, travel.past, why_not, shown, repaint, say, self._fail)
         self.stage.recording = travel.recording
         self.stage.cursor.speed = travel.speed

@@ -12,6 +12,7 @@ from fabmon.tui import keys
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.screens.finding import FindingScreen
+from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.screens.waterfall import WaterfallScreen
 from fabmon.tui.widgets.heatgrid import HeatGrid
@@ -409,7 +410,8 @@ async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")
         lines = run.app.screen.query_one(LineView)
-        targets = (run.app, run.app.screen, lines, FindingScreen, WaterfallScreen, SaveMenu)
+        screens = (FindingScreen, FluctuationScreen, WaterfallScreen, SaveMenu)
+        targets = (run.app, run.app.screen, lines, *screens)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
             assert any(hasattr(target, f"action_{name}") for target in targets), key

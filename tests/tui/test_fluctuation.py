@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
+from fabmon.fabric.model import Host
+from fabmon.recording.records import SessionRecord
+from fabmon.recording.writer import Writer
+from tests.making import SECOND_NS, frame, hello, port, tick, up
 from tests.tui import golden
+from tests.tui.recordings import replaying
 from tests.tui.running import Running, running
 from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, HEALTHY
 
+BEGIN_NS = int(datetime(2026, 11, 20, 22, 30, tzinfo=UTC).timestamp()) * SECOND_NS
 
-async def _looked(run: Running, text: str = "watched") -> None:
+
+async def _looked(run: Running, text: str = "Z to ") -> None:
     """Wait until what was found is drawn."""
     async with asyncio.timeout(60):
         while text not in run.text:
@@ -47,7 +58,111 @@ async def test_a_link_is_opened_from_its_line() -> None:
         await run.press("6")
         await _looked(run)
         await run.press("enter")
+        assert run.view == "fluctuation", "a job is no link: there is nothing to open"
+        await run.press("G", "enter")
         assert run.view == "port"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hours over midnight, a sample every 30 s: 80 Gb/s until 23, 60 until 0, then 40."""
+    path = tmp_path_factory.mktemp("steady") / "night.fabrec"
+    hosts = tuple(Host(name=f"gpu{number:03}", speeds=(("*", 100e9),)) for number in (1, 2))
+    ports = [port("eth0", "a-0"), port("eth1", "a-1")]
+    said = {host.name: hello(*ports, interval_s=30.0) for host in hosts}
+    writer = Writer.create(path, SessionRecord(started_ns=BEGIN_NS, interval_s=30.0, hosts=hosts))
+    rng = np.random.default_rng(1)
+    sent = 0.0
+    for second in range(0, 7200, 30):
+        level = 80e9 if second < 1800 else 60e9 if second < 5400 else 40e9
+        sent += level * (1 + 0.01 * rng.standard_normal()) * 30 / 8
+        frames = {name: frame(second, *([1, int(sent), 0, 0] * 2)) for name in said}
+        made = tick(second, frames, *((said, up(*said)) if second == 0 else ()))
+        writer.write(msgspec.structs.replace(made, time_ns=BEGIN_NS + second * SECOND_NS))
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40)], ids=str)
+async def test_a_replay_tells_of_all_that_is_recorded(
+    recording: Path, size: tuple[int, int]
+) -> None:
+    async with replaying(recording, size=size, speed=None) as run:
+        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.press("6")
+        await run.shows("whole recording", "by hour of day")
+        assert all(len(line) <= size[0] for line in run.lines)
+        golden.check(f"fluctuation-night-{size[0]}x{size[1]}", run.text)
+
+
+async def test_the_marked_part_and_back(recording: Path) -> None:
+    async with replaying(recording, size=(120, 40), speed=None) as run:
+        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.press("t", *"2026-11-20 23:00:00", "enter")
+        await run.until(lambda: "23:00:00Z" in run.lines[0])
+        await run.press("i", "t", *"2026-11-20 23:30:00", "enter")
+        await run.until(lambda: "23:30:00Z" in run.lines[0])
+        await run.press("o", "6")
+        await run.shows(" marked ", "23:00:00Z to 23:30:00Z")
+        await run.press("r")
+        await run.shows(" whole recording ", "11-20 22:30Z to 11-21 00:29Z")
+        await run.press("r")
+        await run.shows(" last minutes ")
+        await run.press("r")
+        await run.shows(" marked ")
+
+
+async def test_the_strip_is_of_the_chosen_line(recording: Path) -> None:
+    async with replaying(recording, size=(120, 40), speed=None) as run:
+        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.press("6")
+        await run.shows("all rails by hour of day, UTC")
+        await run.press("j")
+        await run.shows(" r0 by hour of day, UTC")
+        strip = next(
+            run.lines[number + 2] for number, text in enumerate(run.lines) if "by hour of" in text
+        )
+        cells = [strip[1 + 4 * hour : 3 + 4 * hour] for hour in range(24)]
+        assert cells[1:22] == ["··"] * 21
+        assert cells[22] == "██"
+        assert "·" not in cells[23] + cells[0]
+        assert cells[23] != cells[0] != "██"
+
+
+async def test_a_filter_chooses_what_is_read(recording: Path) -> None:
+    async with replaying(recording, size=(120, 40), speed=None) as run:
+        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.press("6")
+        await run.shows("whole recording", "gpu001/", "gpu002/")
+        await run.press("slash", *"gpu002", "enter")
+        await run.until(lambda: "gpu001/" not in run.text and "gpu002/" in run.text)
+
+
+@pytest.fixture
+def copy(recording: Path, tmp_path: Path) -> Path:
+    """One to be removed."""
+    path = tmp_path / "a.fabrec"
+    path.write_bytes(recording.read_bytes())
+    return path
+
+
+async def test_a_recording_that_is_gone_is_told(copy: Path) -> None:
+    async with replaying(copy, size=(120, 40), speed=None) as run:
+        await run.until(lambda: run.app.stage.cursor.at_end)
+        await asyncio.to_thread(copy.unlink)
+        await run.press("6")
+        await run.shows("the recording cannot be read: ", "No such file")
+
+
+async def test_keys_are_answered_while_it_is_read(recording: Path) -> None:
+    """However long a study takes: another view comes at once, and leaving ends it."""
+    async with replaying(recording, size=(120, 40), speed=None) as run:
+        await run.until(lambda: run.app.stage.cursor.at_end)
+        assert run.app.past is not None
+        going = asyncio.create_task(run.app.past.study(0, 1 << 62, None, lambda _: None))
+        await run.press("6", "1")
+        assert run.view == "overview"
+        going.cancel()
 
 
 async def test_a_fabric_of_which_nothing_is_known_yet() -> None:

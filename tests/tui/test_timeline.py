@@ -198,3 +198,14 @@ async def test_a_time_that_is_not_yet_is_now(tmp_path: Path) -> None:
         await run.press("t", *"+1h", "enter")
         await run.says("that is not yet: this is now")
         assert "● LIVE" in run.lines[0]
+
+
+async def test_fluctuation_of_all_that_is_recorded_so_far(tmp_path: Path) -> None:
+    async with watching(tmp_path, before_s=20) as (run, live):
+        await live.pass_s(run, 20)
+        await run.press("6")
+        await run.shows(" last minutes ")
+        await run.press("r")
+        await run.shows(" whole recording ", "14:06:4")
+        await run.press("r")
+        await run.shows(" last minutes ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation import noise
 from fabmon.analysis.fluctuation.overtime import Series
-from fabmon.analysis.fluctuation.records import ALL, JOB, KINDS, Fluctuation, Subject
+from fabmon.analysis.fluctuation.records import ALL, JOB, KINDS, Fluctuation
 from fabmon.analysis.fluctuation.study import Study
 
 BANDWIDTH, ITERATION = "bandwidth", "iteration"
 
 LEVEL = 0.05
-"""Chance to call a headline real where nothing changed, and share of false ones among the links."""
+"""Chance to call any headline real where nothing changed; share of false ones among the links."""
 
 LEAST = 0.005
 """Of the value before: a difference that is less is not called real, however sure it is."""
@@ -46,14 +46,15 @@ class Run:
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing in A and in B: `what` is BANDWIDTH (bits/s, mean in communication) or ITERATION
-    (seconds). `before` and `after` are the medians of batches, or of runs.
+    """One thing in A and in B: `what` is BANDWIDTH (bits/s, means of 10 s of communication) or
+    ITERATION (seconds). `before` and `after` are their medians; of several runs, the geometric
+    mean of each run's.
 
     `change` is (B - A) / A, with its 95 % interval from `low` to `high`; `p` is the chance of such
     a difference where there is none. They are None where it could not be tested, and `untested`
-    says why. `real` says that it is more than the noise. `batches` are what was compared, of A and
-    of B, `values` how many neighbouring values make one. Median, p5 and coefficient of variation
-    of the samples are told as they are, untested; None for iterations.
+    says why. `real` says that it is more than the noise. `batches` are the measurements of A and
+    of B, `values` how many neighbouring values make one. The 5th percentile and the coefficient of
+    variation of the same values are told as they are, untested.
     """
 
     what: str
@@ -69,8 +70,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[int, int] = (0, 0)
     values: int = 0
     untested: str = ""
-    median_before: float | None = None
-    median_after: float | None = None
     p5_before: float | None = None
     p5_after: float | None = None
     cov_before: float | None = None
@@ -96,11 +95,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job over the runs of one side: what was told and its means of 10 s, and its iterations."""
+    """A job over the runs of one side: its means of 10 s, and its iterations."""
 
     name: str
     hosts: frozenset[str]
-    seen: list[tuple[Subject, Values]]
+    seen: list[Values]
     lengths_s: list[Values]
 
 
@@ -109,17 +108,13 @@ def compare(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
     by_runs = min(len(a), len(b)) >= LEAST_RUNS
     subjects_a, subjects_b = _subjects(a), _subjects(b)
     found = [
-        _told(BANDWIDTH, *key, subjects_a[key], subjects_b[key], by_runs)
+        _tested(BANDWIDTH, *key, subjects_a[key], subjects_b[key], by_runs)
         for key in subjects_a
         if key in subjects_b
     ]
     headlines = _of_jobs(a, b, by_runs) or [each for each in found if each.kind == ALL]
-    headlines = [_judged(each, each.p is not None and each.p < LEVEL) for each in headlines]
-    rest = [each for each in found if each not in headlines]
-    tested = [number for number, each in enumerate(rest) if each.p is not None]
-    ps = np.array([rest[number].p for number in tested], np.float64)
-    for number, passes in zip(tested, noise.benjamini_hochberg(ps, LEVEL).tolist(), strict=True):
-        rest[number] = _judged(rest[number], passes)
+    rest = _judged([each for each in found if each not in headlines], noise.benjamini_hochberg)
+    headlines = _judged(headlines, noise.holm)
     unmatched = [name for kind, name in subjects_a.keys() ^ subjects_b.keys() if kind == "link"]
     return Comparison(
         a=tuple(run.name for run in a),
@@ -134,47 +129,29 @@ def compare(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
     )
 
 
-def _judged(each: Difference, passes: bool) -> Difference:
-    large = each.change is not None and abs(each.change) >= LEAST
-    return msgspec.structs.replace(each, real=passes and large)
+def _judged(
+    every: Sequence[Difference], passing: Callable[[Values, float], NDArray[np.bool_]]
+) -> list[Difference]:
+    """With what is real of them: what passes all tests together, and is large enough."""
+    judged = list(every)
+    tested = [number for number, each in enumerate(judged) if each.p is not None]
+    ps = np.array([judged[number].p for number in tested], np.float64)
+    for number, passes in zip(tested, passing(ps, LEVEL).tolist(), strict=True):
+        is_large = abs(judged[number].change or 0.0) >= LEAST
+        judged[number] = msgspec.structs.replace(judged[number], real=passes and is_large)
+    return judged
 
 
-def _subjects(runs: Sequence[Run]) -> dict[tuple[str, str], list[tuple[Subject, Values]]]:
+def _subjects(runs: Sequence[Run]) -> dict[tuple[str, str], list[Values]]:
     """By kind and name, of those runs in which it communicated, with its means of 10 s."""
-    found: dict[tuple[str, str], list[tuple[Subject, Values]]] = {}
+    found: dict[tuple[str, str], list[Values]] = {}
     for run in runs:
         for each in run.told.subjects:
             if each.spread is not None and each.kind != JOB:
                 name = each.name if each.way in ("", "tx") else f"{each.name} {each.way}"
                 key = (each.kind, name)
-                found.setdefault(key, []).append((each, run.series[key].values))
+                found.setdefault(key, []).append(run.series[key].values)
     return found
-
-
-def _told(
-    what: str,
-    kind: str,
-    name: str,
-    a: Sequence[tuple[Subject, Values]],
-    b: Sequence[tuple[Subject, Values]],
-    by_runs: bool,
-) -> Difference:
-    """With what is told of both sides but not tested."""
-    values_a, values_b = ([values for _, values in side if len(values)] for side in (a, b))
-    difference = _tested(what, kind, name, values_a, values_b, by_runs)
-    medians, p5, cov = (
-        [float(np.median([getattr(each.spread, field) for each, _ in side])) for side in (a, b)]
-        for field in ("median_bps", "p5_bps", "cov")
-    )
-    return msgspec.structs.replace(
-        difference,
-        median_before=medians[0],
-        median_after=medians[1],
-        p5_before=p5[0],
-        p5_after=p5[1],
-        cov_before=cov[0],
-        cov_after=cov[1],
-    )
 
 
 def _of_jobs(a: Sequence[Run], b: Sequence[Run], by_runs: bool) -> list[Difference]:
@@ -184,7 +161,7 @@ def _of_jobs(a: Sequence[Run], b: Sequence[Run], by_runs: bool) -> list[Differen
     for one in jobs:
         other = max(theirs, key=lambda each: _likeness(each.hosts, one.hosts), default=None)
         if other is not None and _likeness(other.hosts, one.hosts) >= _SAME_JOB:
-            found.append(_told(BANDWIDTH, JOB, one.name, one.seen, other.seen, by_runs))
+            found.append(_tested(BANDWIDTH, JOB, one.name, one.seen, other.seen, by_runs))
             if any(map(len, one.lengths_s)) and any(map(len, other.lengths_s)):
                 lengths = (one.lengths_s, other.lengths_s)
                 found.append(_tested(ITERATION, JOB, one.name, *lengths, by_runs))
@@ -205,7 +182,7 @@ def _jobs(runs: Sequence[Run]) -> list[_Job]:
             if known is None:
                 known = _Job(job.name, hosts, [], [])
                 found.append(known)
-            known.seen.append((job, run.series[JOB, job.name].values))
+            known.seen.append(run.series[JOB, job.name].values)
             if job.name in run.lengths_s:
                 known.lengths_s.append(run.lengths_s[job.name])
     return found
@@ -219,56 +196,72 @@ def _tested(
     what: str, kind: str, name: str, a: Sequence[Values], b: Sequence[Values], by_runs: bool
 ) -> Difference:
     """Medians of both sides, and the test: of runs where there are enough, else of batches."""
+    sides = [[each for each in side if len(each)] for side in (a, b)]
+    a, b = sides
     if not a or not b:
         return Difference(
             what=what, kind=kind, name=name, before=np.nan, after=np.nan, untested="no samples"
         )
-    by_runs = by_runs and min(len(a), len(b)) >= LEAST_RUNS
-    one, other = (np.array([each.mean() for each in side]) for side in (a, b))
-    if by_runs:
+    one, other = (np.concatenate(side) for side in sides)
+    told = Difference(
+        what=what,
+        kind=kind,
+        name=name,
+        before=float(np.median(one)),
+        after=float(np.median(other)),
+        p5_before=float(np.quantile(one, 0.05)),
+        p5_after=float(np.quantile(other, 0.05)),
+        cov_before=float(one.std() / one.mean()),
+        cov_after=float(other.std() / other.mean()),
+    )
+    change = msgspec.structs.replace
+    if by_runs and min(len(a), len(b)) >= LEAST_RUNS:
+        one, other = (np.array([np.median(each) for each in side]) for side in sides)
         before, after = (float(np.exp(np.log(each).mean())) for each in (one, other))
-        change, low, high, p = noise.welch(one, other)
-        return Difference(
-            what=what, kind=kind, name=name, before=before, after=after, change=change, low=low,
-            high=high, p=p, batches=(len(one), len(other)), values=1,
+        share, low, high, p = noise.welch(one, other)
+        return change(
+            told, before=before, after=after, change=share, low=low, high=high, p=p,
+            batches=(len(a), len(b)), values=1,
         )  # fmt: skip
-    whole_a, whole_b = np.concatenate(a), np.concatenate(b)
-    found = noise.shift(whole_a, whole_b)
+    found = noise.shift(one, other)
     if found is None:
-        counts = f"{len(whole_a)} and {len(whole_b)} values"
-        why = f"{counts} are too few: record longer"
-        return Difference(
-            what=what, kind=kind, name=name, before=float(whole_a.mean()),
-            after=float(whole_b.mean()), untested=why,
-        )  # fmt: skip
-    return Difference(
-        what=what, kind=kind, name=name, before=found.before, after=found.after,
-        change=found.share,
-        low=found.low, high=found.high, p=found.p, batches=found.batches, values=found.values,
+        counts = f"{len(one)} and {len(other)} values"
+        return change(told, untested=f"{counts} are too few: record longer")
+    return change(
+        told, change=found.share, low=found.low, high=found.high, p=found.p,
+        batches=found.batches, values=found.values,
     )  # fmt: skip
 
 
 def _notes(a: Sequence[Run], b: Sequence[Run], by_runs: bool) -> Iterable[str]:
     if by_runs:
         yield (
-            f"Test: {len(a)} runs with {len(b)}, Welch's t on the logarithms of their means. "
-            "Assumed: runs are independent, and their means about log-normal."
+            f"Test: {len(a)} runs with {len(b)}, Welch's t on the logarithms of their medians. "
+            "Assumed: runs are independent, and their medians about log-normal."
         )
     else:
         yield (
-            "Test: means of 10 s in communication, or iterations, are put into batches until "
-            "neighbours are not alike; batches by Mann-Whitney, size by Hodges-Lehmann. Assumed: "
-            "the noise is steady within a run."
+            "Test: the medians of A and B, of means of 10 s of communication or of iterations, by "
+            "Welch's t; their errors by bootstrap of batches so long that neighbours are not "
+            "alike. Assumed: the noise is steady within a run."
         )
         yield (
             "What differs from run to run whatever you do (placement, hashes, neighbours) is not "
             f"in this noise: {LEAST_RUNS} recordings or more of each kind have it judged too."
         )
     yield (
-        f"Level: {LEVEL * 100:.0f} % for each sentence above; of the rails, pairs and links that "
-        f"are called real, {LEVEL * 100:.0f} % may be wrong (Benjamini-Hochberg). Less than "
-        f"{LEAST * 100:.1f} % is never called real. Median, p5 and CoV are not tested."
+        f"Level: where nothing changed, the answer is yes in {LEVEL * 100:.0f} % at most (Holm); "
+        f"of the rails, pairs and links that are called real, {LEVEL * 100:.0f} % may be wrong "
+        f"(Benjamini-Hochberg). Less than {LEAST * 100:.1f} % is never called real. P5 and CoV are "
+        "not tested."
     )
     for side, runs in (("A", a), ("B", b)):
         for note in sorted({note for run in runs for note in run.told.notes}):
             yield f"{side}: {note}"
+        shown = [each for run in runs for each in run.told.of(JOB) or run.told.of(ALL)]
+        moved = {each.name for each in shown if each.steps}
+        if moved and not by_runs:
+            yield (
+                f"{side}: the level of {', '.join(sorted(moved))} changes within the run, which "
+                "the test assumes it does not: fabmon fluctuate says when, fabmon cut takes a part."
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation.foreign import Shares
 from fabmon.analysis.fluctuation.jobs import Jobs, iterations
-from fabmon.analysis.fluctuation.links import Link, links
+from fabmon.analysis.fluctuation.links import Link, Wanted, everything, links
 from fabmon.analysis.fluctuation.phases import Bools, busy, whole
 from fabmon.analysis.fluctuation.tally import Sums, cell_ticks, cells, nanmean
 from fabmon.fabric.model import Fabric
@@ -48,15 +48,15 @@ class Gathering:
     the cells, by passage. `jobs` are in the order in which they were seen, `job_busy` the same of
     their rails. `span` are the times of the first and the last sample.
 
-    `wanted` are patterns of links, `mine` our hosts (None: all that are watched).
+    `wanted` says which links are looked at, `mine` our hosts (None: all that are watched).
     """
 
     def __init__(
         self,
-        wanted: Sequence[str] = (),
+        wanted: Wanted = everything,
         mine: Collection[str] | None = None,
     ) -> None:
-        self._wanted = tuple(wanted)
+        self._wanted = wanted
         self._places: dict[str, int] = {}
         self.links: list[Link] = []
         self._now: list[Link] = []

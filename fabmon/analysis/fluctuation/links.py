@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric, Port
@@ -25,17 +25,32 @@ class Link(NamedTuple):
         return self.name if self.way == "tx" else f"{self.name} {self.way}"
 
 
-def links(fabric: Fabric, wanted: Sequence[str] = ()) -> list[Link]:
+Wanted = Callable[[Port], bool]
+"""Whether the links of a port are looked at."""
+
+
+def everything(_: Port) -> bool:
+    """Of all ports."""
+    return True
+
+
+def called(patterns: Sequence[str]) -> Wanted:
+    """Of those that a pattern fits: ports (`leaf1/*`), nodes or labels (`r3`); all without any."""
+    if not patterns:
+        return everything
+    return lambda port: any(matches(n, patterns) for n in (port.id, port.node, port.label))
+
+
+def links(fabric: Fabric, wanted: Wanted = everything) -> list[Link]:
     """What hosts send into each rail, and what switches send each other, in the order to show.
 
-    `wanted` are patterns of ports (`leaf1/*`), nodes or labels (`r3`); all without any. What
-    switches send to watched hosts is what other hosts send, and is left out.
+    What switches send to watched hosts is what other hosts send, and is left out.
     """
     roles = {node.name: node.role for node in fabric.nodes}
     found = []
     for node in fabric.nodes:
         for port in node.ports:
-            if wanted and not any(matches(n, wanted) for n in (port.id, port.node, port.label)):
+            if not wanted(port):
                 continue
             for way in _ways(port, fabric, roles):
                 rail = port.label if port.role == RAIL else ""

@@ -17,7 +17,7 @@ cells each."""
 
 _STRIP = 48
 _SHORTEST_DRIFT_S = 600.0
-HOUR_S = 3600
+_HOUR_S = 3600
 
 Values = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def over_time(own: Series, cell_s: float) -> tuple[tuple[Step, ...], Drift | Non
     )
     if not whole_parts or (own.at_ns[-1] - own.at_ns[0]) / 1e9 < _SHORTEST_DRIFT_S:
         return told, None
-    hours = (own.at_ns[: whole_parts * per : per] - own.at_ns[0]) / (HOUR_S * 1e9)
+    hours = (own.at_ns[: whole_parts * per : per] - own.at_ns[0]) / (_HOUR_S * 1e9)
     found_slopes = drift.slope(hours, coarse, [each.index for each in found])
     middle = float(np.median(coarse))
     if np.isnan(found_slopes[0]) or middle <= 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 ALL, RAIL, LINK, PAIR, JOB = "all", "rail", "link", "pair", "job"
@@ -115,15 +117,15 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
 class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, over the time from `from_ns` to `until_ns` (UTC), sampled every `interval_s`.
 
-    `watched_s` is the part of the time from which there is anything. `offset_s` is what was added
-    to UTC for hours and weekdays. `notes` are for a person: what could not be seen, and why.
+    `watched_s` is the part of the time from which there is anything. `zone` says by whose clocks
+    hours and weekdays are. `notes` are for a person: what could not be seen, and why.
     """
 
     from_ns: int
     until_ns: int
     watched_s: float
     interval_s: float
-    offset_s: int = 0
+    zone: str = "UTC"
     subjects: tuple[Subject, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     notes: tuple[str, ...] = ()
@@ -131,3 +133,17 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, kind: str) -> tuple[Subject, ...]:
         """The subjects of one kind."""
         return tuple(each for each in self.subjects if each.kind == kind)
+
+    def renamed(self, text: Callable[[str], str]) -> Fluctuation:
+        """With other names of nodes: `text` puts them into whatever a name may stand in."""
+        change = msgspec.structs.replace
+        subjects = tuple(
+            change(each, name=text(each.name), hosts=tuple(map(text, each.hosts)))
+            for each in self.subjects
+        )
+        foreign = tuple(
+            change(each, switch=text(each.switch), unseen=text(each.unseen))
+            for each in self.foreign
+        )
+        notes = tuple(map(text, self.notes))
+        return change(self, subjects=subjects, foreign=foreign, notes=notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation import overtime
 from fabmon.analysis.fluctuation.gathering import Gathering
-from fabmon.analysis.fluctuation.links import Link, members
-from fabmon.analysis.fluctuation.overtime import HOUR_S, Series
+from fabmon.analysis.fluctuation.links import Link, Wanted, everything, members
+from fabmon.analysis.fluctuation.overtime import Series
 from fabmon.analysis.fluctuation.phases import Bools
 from fabmon.analysis.fluctuation.records import (
     ALL,
@@ -26,6 +27,7 @@ from fabmon.analysis.fluctuation.records import (
     Subject,
 )
 from fabmon.analysis.fluctuation.tally import Sums, nanmean, quantile
+from fabmon.analysis.fluctuation.zone import hours, weekdays
 from fabmon.fabric.moment import Floats
 from fabmon.history.passage import Passage
 
@@ -37,18 +39,18 @@ Values = NDArray[np.float64]
 class Study:
     """`accept` passages by time, then ask for `result`.
 
-    `wanted` are patterns of links, `mine` our hosts (None: all that are watched), `offset_s` what
-    to add to UTC for hours and weekdays.
+    `wanted` says which links are looked at, `mine` who our hosts are (None: all that are watched),
+    `zone` by whose clocks hours and weekdays are.
     """
 
     def __init__(
         self,
-        wanted: Sequence[str] = (),
+        wanted: Wanted = everything,
         mine: Collection[str] | None = None,
-        offset_s: int = 0,
+        zone: datetime.tzinfo = datetime.UTC,
     ) -> None:
         self._all = Gathering(wanted, mine)
-        self._offset_s = offset_s
+        self._zone = zone
         self._stepped = frozenset(KINDS)
 
     def accept(self, passage: Passage) -> None:
@@ -89,7 +91,7 @@ class Study:
             until_ns=end,
             watched_s=self._all.watched_s,
             interval_s=self._all.interval_s,
-            offset_s=self._offset_s,
+            zone=str(self._zone),
             subjects=tuple(told),
             foreign=self._all.shares.found(),
             notes=tuple(self._notes(wholly)),
@@ -205,15 +207,12 @@ class Study:
         step_s = self._all.cell_s
         is_wanted = subject.kind in self._stepped
         found, slope = overtime.over_time(own, step_s) if is_wanted else ((), None)
-        seconds = own.at_ns // 1_000_000_000 + self._offset_s
-        days = seconds // (24 * HOUR_S)
         return msgspec.structs.replace(
             subject,
             steps=found,
             drift=slope,
-            hours=overtime.slots(seconds // HOUR_S % 24, own.values),
-            # Day 0 of Unix time was a Thursday.
-            weekdays=overtime.slots((days + 3) % 7, own.values),
+            hours=overtime.slots(hours(own.at_ns, self._zone), own.values),
+            weekdays=overtime.slots(weekdays(own.at_ns, self._zone), own.values),
             strip=overtime.strip(own, self._all.span or (0, 1), step_s),
         )
 

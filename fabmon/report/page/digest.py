@@ -14,7 +14,6 @@ from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
 from fabmon.fabric.moment import HEAT, Moment
 from fabmon.report.page.bins import Bins, Grid
-from fabmon.report.page.spread import Spread
 
 _MOST_EVENTS = 1000
 _MOST_FINDINGS = 200
@@ -53,13 +52,12 @@ class Told:
 @dataclass(slots=True)
 class Digest:
     """All of it. `findings` are in the order in which they began, `left_out` counts those and the
-    events that did not fit; `rails` are the rates of hosts' rails by label.
+    events that did not fit.
     """
 
     bins: Bins
     busy: Grid
     paused: Grid
-    rails: Spread
     ticks: int = 0
     fabric: Fabric | None = None
     last: Moment | None = None
@@ -72,7 +70,7 @@ class Digest:
 
 def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
     """Of all scenes."""
-    made = Digest(bins, Grid(bins), Grid(bins), Spread(bins))
+    made = Digest(bins, Grid(bins), Grid(bins))
     carries: Mask = np.zeros(0, np.bool_)
     for scene in scenes:
         moment = scene.moment
@@ -83,7 +81,6 @@ def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
         held = np.fmax(*(moment.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
         made.busy.add(np.where(carries, busy, np.nan), moment.time_ns)
         made.paused.add(np.where(carries, held, np.nan), moment.time_ns)
-        made.rails.add(moment)
         _findings(made, scene, first=made.ticks == 0)
         _events(made, scene)
         made.rhythms = scene.beats.rhythms or made.rhythms

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from fabmon import __version__
+from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.report.page import facts, words
 from fabmon.report.page.digest import Digest
 from fabmon.report.page.facts import Source
@@ -18,7 +19,7 @@ from fabmon.report.page.markup import Markup, joined, tag
 from fabmon.report.page.timeline import timeline
 
 
-def page(digest: Digest, sources: Sequence[Source]) -> str:
+def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
     """All of it as HTML. Nothing in it can be run but our script, whatever names nodes have."""
     style, script = _asset("style.css"), _asset("heatmap.js")
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -33,7 +34,7 @@ def page(digest: Digest, sources: Sequence[Source]) -> str:
         "Timeline": timeline(digest),
         "Findings": findings(digest),
         "Load of every link": heatmap(digest),
-        "Fluctuation": fluctuation(digest),
+        "Fluctuation": fluctuation(steady),
         "Events": joined([facts.events(digest), facts.jobs(digest)]),
         "Fabric": facts.topology(digest),
         "Recording": facts.recording(digest, sources),

@@ -1,68 +1,234 @@
-"""How steady bandwidth is: the last minutes, by job, rail, pair and link."""
+"""How steady bandwidth is, by job, rail, pair and link: the last minutes, or what is recorded."""
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
+from contextlib import suppress
+from enum import StrEnum
+from typing import ClassVar, NamedTuple
 
-from textual.worker import Worker, WorkerState
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.worker import Worker
 
 from fabmon.analysis.fluctuation.recent import recent
 from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.scene import Scene
+from fabmon.tui import keys
+from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.line import Line, Span
+from fabmon.tui.messages import Pointed
 from fabmon.tui.palette import Palette
+from fabmon.tui.past import Past, PastError
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.stage import Stage
 from fabmon.tui.text import fluctuation
+from fabmon.tui.text.hours import hours
+from fabmon.tui.widgets.lineview import LineView
+from fabmon.tui.widgets.painted import Painted
 
 _EVERY_S = 10.0
-_WORK = "fluctuation"
+_GROWN = 0.1
+"""A recording that has grown by this share of itself is looked at anew."""
+
+
+class Range(StrEnum):
+    """What is looked at, in the words of the title."""
+
+    MARKED = "marked"
+    WHOLE = "whole recording"
+    LAST = "last minutes"
+
+
+_WHEN_LIVE = (Range.MARKED, Range.LAST, Range.WHOLE)
+"""While something comes, the last minutes are wanted first, unless a range was marked."""
+
+
+class Asked(NamedTuple):
+    """What is looked at: between which times, with which filter."""
+
+    range: Range
+    from_ns: int
+    until_ns: int
+    filter: str
 
 
 class FluctuationScreen(LineScreen):
-    """Looks again every ten seconds, in a thread of its own; until then the last look is shown."""
+    """Looks off the event loop; until it has, what was found last is shown, and is said to be old.
+
+    Of what goes on it takes the last minutes, every ten seconds; of a recording all of it, or what
+    is marked.
+    """
 
     VIEW = "fluctuation"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FLUCTUATION)]
 
-    def __init__(self, stage: Stage) -> None:
-        """Of a stage; nothing has been looked at."""
+    def __init__(self, stage: Stage, past: Past | None = None) -> None:
+        """Of a stage, and of what is recorded of it; nothing has been looked at."""
         super().__init__(stage)
-        self._found: Fluctuation | None = None
-        self._asked: tuple[int, str] | None = None
-        self._work: Worker[Fluctuation] | None = None
+        self._past = past
+        self._chosen: Range | None = None
+        self._found: tuple[Asked, Fluctuation] | None = None
+        self._asked: Asked | None = None
+        self._work: Worker[None] | None = None
+        self._share = 0.0
+        self._wrong = ""
+
+    def body(self) -> ComposeResult:
+        """The title, the lines, and the hours of the chosen one."""
+        yield from super().body()
+        yield Painted(id="hours")
+
+    def draw(self, scene: Scene) -> None:
+        """Draw the lines, then what is told of the chosen one."""
+        super().draw(scene)
+        self._draw_hours(scene)
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """What was found last."""
         self._look(scene)
+        if self._wrong:
+            return self.gone(f"the recording cannot be read: {self._wrong}")
         if self._found is None:
-            return self.gone("looking at the last minutes")
-        return fluctuation.page(self.stage, scene, self._found, width)
+            return self.gone(f"looking at the {self._looked()}")
+        return fluctuation.page(self.stage, scene, self._found[1], width)
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
-        """Over which time it is."""
-        said = "looking" if self._found is None else fluctuation.over(self._found)
-        return [*super().title_parts(palette), [(said, palette.text)]]
+        """Over which time it is; that it is not that which was asked for."""
+        parts = super().title_parts(palette)
+        if self._found is None:
+            return parts
+        asked, found = self._found
+        parts += [[(asked.range, palette.text)]]
+        parts += [[(text, palette.text)] for text in fluctuation.over(found)]
+        if self._asked is not None and self._asked[0] != asked.range:
+            parts.insert(1, [(f"looking at the {self._looked()}", palette.hot)])
+        return parts
+
+    async def action_range(self) -> None:
+        """The next of the ranges that there are."""
+        if self.stage.scene is None:
+            return
+        if self._past is not None and self.stage.live is not None:
+            with suppress(PastError):  # Then there is nothing but the last minutes.
+                self.stage.cursor.recorded = await self._past.look()
+        there = self._ranges()
+        now = self._range(there)
+        self._chosen = there[(there.index(now) + 1) % len(there)]
+        self.paint()
+
+    def on_pointed(self, event: Pointed) -> None:
+        """Tell of what is chosen now."""
+        scene = self.stage.scene
+        if scene is not None:
+            self._draw_hours(scene)
+
+    # Looking.
+
+    def _looked(self) -> str:
+        """What is being looked at, and how far that is."""
+        if self._asked is None:
+            return Range.LAST
+        far = "" if self._asked.range is Range.LAST else f", {self._share * 100:.0f} %"
+        return f"{self._asked.range}{far}"
+
+    def _ranges(self) -> list[Range]:
+        """Those that there are, the likeliest first."""
+        cursor = self.stage.cursor
+        found = []
+        if self._past is not None:
+            marked = cursor.range_ns
+            if marked is not None and marked[0] < marked[1]:
+                found.append(Range.MARKED)
+            if cursor.recorded is not None and cursor.recorded.start_ns:
+                found.append(Range.WHOLE)
+        found.append(Range.LAST)
+        return found if self.stage.live is None else sorted(found, key=_WHEN_LIVE.index)
+
+    def _range(self, there: list[Range]) -> Range:
+        return self._chosen if self._chosen in there else there[0]
+
+    def _wanted(self, scene: Scene) -> Asked:
+        cursor, said = self.stage.cursor, self.stage.choices.filter
+        wanted = self._range(self._ranges())
+        if wanted is Range.MARKED and cursor.range_ns is not None:
+            return Asked(wanted, *cursor.range_ns, said)
+        if wanted is Range.WHOLE and cursor.recorded is not None:
+            live, until_ns = self.stage.live, cursor.recorded.until_ns
+            until_ns = until_ns if live is None else live.moment.time_ns
+            return Asked(wanted, cursor.recorded.start_ns, until_ns, said)
+        return Asked(Range.LAST, 0, scene.moment.time_ns, said)
 
     def _look(self, scene: Scene) -> None:
-        """Look at the last minutes of a scene, if it is time to."""
-        if self._work is not None:
+        """Look at what is wanted, if it is not what was looked at, or has grown since."""
+        wanted = self._wanted(scene)
+        if self._asked is not None and not _is_new(wanted, self._asked):
             return
-        now, said = scene.moment.time_ns, self.stage.choices.filter
-        if self._asked is not None:
-            since_s = abs(now - self._asked[0]) / 1e9
-            if said == self._asked[1] and since_s < _EVERY_S:
+        if self._work is not None and self._asked is not None:
+            is_same = wanted[:2] == self._asked[:2] and wanted.filter == self._asked.filter
+            if is_same and not self._work.is_finished:
                 return
-        self._asked = (now, said)
-        matched = self.stage.matched(scene)
-        wanted = None if matched is None else set(matched.ports.nonzero()[0].tolist())
-        copy = recent(scene.moment, wanted)
-        self._work = self.run_worker(partial(copy.studied), name=_WORK, thread=True)
+        self._asked, self._share = wanted, 0.0
+        doing = (
+            self._last(scene, wanted) if wanted.range is Range.LAST else self._read(scene, wanted)
+        )
+        self._work = self.run_worker(doing, group="fluctuation", exclusive=True)
 
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Show what was found."""
-        if event.worker is not self._work or not event.worker.is_finished:
-            return
-        if event.state is WorkerState.SUCCESS:
-            self._found = event.worker.result
-        self._work = None
+    async def _last(self, scene: Scene, asked: Asked) -> None:
+        matched = self.stage.matched(scene)
+        ports = None if matched is None else set(matched.ports.nonzero()[0].tolist())
+        copy = recent(scene.moment, ports)
+        self._show(asked, await asyncio.to_thread(copy.studied))
+
+    async def _read(self, scene: Scene, asked: Asked) -> None:
+        matched, fabric = self.stage.matched(scene), scene.moment.fabric
+        ports = None
+        if matched is not None:
+            ports = {port.id for port in fabric.ports if matched.ports[port.row]}
+        assert self._past is not None
+        try:
+            found = await self._past.study(asked.from_ns, asked.until_ns, ports, self._hear)
+        except PastError as error:
+            self._wrong = str(error)
+            self.paint()
+        else:
+            self._show(asked, found)
+
+    def _show(self, asked: Asked, found: Fluctuation) -> None:
+        self._found, self._wrong = (asked, found), ""
         self.paint()
+
+    def _hear(self, share: float) -> None:
+        """How far it is, drawn when it can be seen to have moved."""
+        had, self._share = round(self._share * 100), share
+        if round(share * 100) != had:
+            self.paint()
+
+    # The chosen line.
+
+    def _draw_hours(self, scene: Scene) -> None:
+        view, palette = self.query_one("#hours", Painted), self.stage.palette
+        selected = self.query_one("#lines", LineView).selected
+        found = None if self._found is None else self._found[1]
+        subject = None
+        if found is not None and selected is not None:
+            targets = fluctuation.targets(scene, found)
+            subject = next((each for each, target in targets if target == selected), None)
+        view.display = subject is not None
+        if subject is not None and found is not None:
+            name, unit = fluctuation.name_of(subject), self.stage.choices.unit
+            width = self.size.width
+            view.show(hours(subject, name, found.zone, unit, width, palette), palette.text)
+
+
+def _is_new(wanted: Asked, had: Asked) -> bool:
+    """Whether to look anew."""
+    if (wanted.range, wanted.from_ns, wanted.filter) != (had.range, had.from_ns, had.filter):
+        return True
+    grown_ns = abs(wanted.until_ns - had.until_ns)
+    if wanted.range is Range.MARKED:
+        return grown_ns > 0
+    least_ns = _EVERY_S * SECOND_NS
+    if wanted.range is Range.WHOLE:
+        least_ns = max(least_ns, _GROWN * (had.until_ns - had.from_ns))
+    return grown_ns >= least_ns

@@ -21,7 +21,7 @@ from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.stage import Stage
-from fabmon.tui.target import PortTarget
+from fabmon.tui.target import PortTarget, SubjectTarget, Target
 from fabmon.tui.text import chart
 from fabmon.tui.units import RATE, percent, rate, significant
 
@@ -35,12 +35,25 @@ _BAR, _COV = 16, 7
 _MOST_STEPS = 8
 
 
-def over(found: Fluctuation) -> str:
-    """`14:06:41Z to 14:21:39Z, 15 min watched`."""
+def over(found: Fluctuation) -> list[str]:
+    """`14:06:41Z to 14:21:39Z`, `15 min watched`; `11-20 22:30Z` where it is not one day."""
     if not found.until_ns:
-        return "nothing is known yet"
-    begin, end = clock.hms(found.from_ns), clock.hms(found.until_ns)
-    return f"{begin} to {end}, {clock.span(found.watched_s)} watched"
+        return ["nothing is known yet"]
+    is_day = clock.stamp(found.from_ns)[:10] == clock.stamp(found.until_ns)[:10]
+    say = clock.hms if is_day else clock.date
+    between = f"{say(found.from_ns)} to {say(found.until_ns)}"
+    return [between, f"{clock.span(found.watched_s)} watched"]
+
+
+def targets(scene: Scene, found: Fluctuation) -> list[tuple[Subject, Target]]:
+    """What is chosen with the line of each: a link by its port."""
+    rows = {port.id: port.row for port in scene.moment.fabric.ports if port.node}
+    return [(each, _target(each, rows)) for each in found.subjects]
+
+
+def _target(subject: Subject, rows: dict[str, int]) -> Target:
+    row = rows.get(subject.name) if subject.kind == LINK else None
+    return SubjectTarget(subject.kind, name_of(subject)) if row is None else PortTarget(row)
 
 
 def page(stage: Stage, scene: Scene, found: Fluctuation, width: int) -> list[Line]:
@@ -95,8 +108,7 @@ def _row(subject: Subject, name: int, width: int, stage: Stage, rows: dict[str, 
         ),
         (chart.spark(curve, len(curve), top), palette.tx),
     ]
-    row = rows.get(subject.name) if subject.kind == LINK else None
-    return line(*spans, target=None if row is None else PortTarget(row))
+    return line(*spans, target=_target(subject, rows))
 
 
 def _bar(spread: Spread, top: float, palette: Palette) -> str:
@@ -125,9 +137,13 @@ def _narrowed(curve: Floats, columns: int) -> Floats:
     return mean.astype(np.float32)
 
 
+def name_of(subject: Subject) -> str:
+    """A link that is told of by who receives says so."""
+    return f"{subject.name} {subject.way}" if subject.way == "rx" else subject.name
+
+
 def _name(subject: Subject) -> str:
-    its = subject.iterations
-    name = f"{subject.name} {subject.way}" if subject.way == "rx" else subject.name
+    its, name = subject.iterations, name_of(subject)
     return name if its is None else f"{name}, step {significant(its.median_s)} s"
 
 

@@ -260,8 +260,14 @@ async def test_a_screen_names_nobody_that_was_found(named: Path) -> None:
             redactor=Redactor(timeline.hosts),
         )
         told = await past.look()
+        shares: list[float] = []
+        steady = await past.study(0, told.until_ns, None, shares.append)
+        one = await past.study(0, told.until_ns, {"host-2/eth0"}, shares.append)
         await past.close()
     assert leaks(msgspec.json.encode(told.notes)) == []
+    assert leaks(msgspec.json.encode(steady)) == []
+    assert "host-1/eth0" in {each.name for each in steady.of("link")}
+    assert [each.name for each in one.of("link")] == ["host-2/eth0"]
     assert "incast device-1/swp9" in {note.text for note in told.notes}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fabmon.analysis.fluctuation.records import Fluctuation, Foreign, Slot, Spread, Step, Subject
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
@@ -19,6 +20,8 @@ from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import SessionRecord
 from fabmon.recording.writer import Writer
+from fabmon.report.page.axis import LEFT, WIDTH
+from fabmon.report.page.fluctuation import fluctuation
 from fabmon.report.page.heatmap import MOST_ROWS
 from fabmon.report.page.words import clock
 from fabmon.report.records import utc
@@ -128,6 +131,84 @@ def test_the_heatmap_has_the_rates_of_the_lines(pod7: Path, page: Path, tmp_path
     assert [None if v == data["absent"] else v / data["full"] for v in table[row].tolist()] == [
         None if v is None else pytest.approx(min(1.0, v), abs=0.003) for v in busy
     ]
+
+
+def _rows(html: str) -> list[list[str]]:
+    """The cells of all rows of all tables of the section on fluctuation."""
+    section = re.search(r'<section class="part" id="fluctuation">(.*?)</section>', html, re.DOTALL)
+    assert section is not None
+    rows = re.findall(r"<tr>(.*?)</tr>", section[1], re.DOTALL)
+    return [
+        [words(cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)]
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("options", [[], ["--from", "+20s", "--to", "+60s"]], ids=["all", "part"])
+def test_fluctuation_says_what_fluctuate_says(
+    pod7: Path, tmp_path: Path, options: list[str]
+) -> None:
+    html = reported(pod7, tmp_path / "a.html", *options)
+    cells = _rows(html)
+    told = 0
+    for by in ("job", "rail", "pair", "link"):
+        done = fabmon("fluctuate", str(pod7), "--by", by, *options, timeout_s=100)
+        head, _, *lines = done.stdout.splitlines()
+        assert head in words(html)
+        columns = re.split(r"\s{2,}", lines[0])[:-1]  # The last is the strip, here a curve.
+        for line in lines[1 : lines.index("")]:
+            said = re.split(r"\s{2,}", line)[: len(columns)]
+            if "·" not in said[1:3]:
+                own = [row[:1] + row[2:] for row in cells if row[:1] == said[:1]]
+                assert said in own or by in ("pair", "link"), (said, own)
+                told += said in own
+        for line in lines[lines.index("") :]:
+            if re.match(r"  \d{4}-", line):
+                assert re.split(r"\s{2,}", line.strip()) in cells
+            if line.startswith("  leaf"):
+                leaf, _, share = line.strip().partition(": ")
+                assert [leaf, "", share] in cells
+    assert told > 50
+
+
+def test_steps_hours_and_others_are_drawn_where_they_are_told() -> None:
+    begin, hour_ns = START_NS // (3600 * SECOND_NS) * 3600 * SECOND_NS, 3600 * SECOND_NS
+    spread = Spread(
+        median_bps=200e9, p5_bps=100e9, p95_bps=300e9, mean_bps=200e9, cov=0.3, samples=9,
+        share=0.5, whole=True,
+    )  # fmt: skip
+    rails = Subject(
+        kind="all",
+        name="all rails",
+        line_rate_bps=400e9,
+        spread=spread,
+        steps=(Step(begin + 2 * hour_ns, 20.0, 300e9, 150e9),),
+        hours=(Slot(0, 200e9, 100e9, 300e9, 0.1, 360), Slot(23, 60e9, 50e9, 70e9, 0.1, 6)),
+        weekdays=(Slot(0, 200e9, 100e9, 300e9, 0.1, 360),),
+        strip=(300e9, None, 150e9, 150e9),
+    )
+    found = Fluctuation(
+        from_ns=begin, until_ns=begin + 4 * hour_ns, watched_s=4 * 3600, interval_s=1.0,
+        zone="Europe/Berlin", subjects=(rails,),
+        foreign=(
+            Foreign(switch="leaf1", low=0.25, high=0.5, sent_bytes=2e12),
+            Foreign(switch="leaf2", low=None, high=None, sent_bytes=0.0, unseen="nobody counts"),
+        ),
+    )  # fmt: skip
+    html = fluctuation(found)
+    step = re.search(r'<line x1="(\S+)" x2="\S+" y1="\S+" y2="\S+" class="step"', html)
+    assert step is not None
+    assert float(step[1]) == pytest.approx(LEFT + (WIDTH - LEFT) / 2, abs=0.5)
+    text = re.sub(r"\s+", " ", words(html))
+    assert "300 Gb/s -> 150 Gb/s -50.0 %" in text
+    assert "By hour of the day, Europe/Berlin" in text
+    assert html.count('class="unseen"') == 22 + 1, "22 hours of which nothing is known, and a bar"
+    below = re.findall(r'class="axis middle">([^<]*)</text>', html)
+    assert below[:24] == [f"{hour:02}" for hour in range(24)]
+    assert below[24:] == ["200", "60"], "the medians below their boxes"
+    assert "day of the week" not in html, "one day is no week"
+    assert "leaf1 25 to 50 % of 2 TB" in text
+    assert "leaf2 not known: nobody counts" in text
 
 
 def test_the_summary_counts_what_there_is(pod7: Path, page: Path, tmp_path: Path) -> None:

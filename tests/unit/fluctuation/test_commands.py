@@ -66,24 +66,84 @@ def test_runs_of_a_directory_are_told_apart_by_the_time_between_them(recorded: P
     assert found["b"] == ["before.fabrec"]
 
 
-@pytest.mark.parametrize("zone", ["inf", "-inf", "nan", "1e300"])
+@pytest.mark.parametrize("zone", ["inf", "-inf", "nan", "1e300", "24", "+2:75", "../etc"])
 def test_a_zone_without_end_is_a_mistake(recorded: Path, zone: str) -> None:
     with pytest.raises(UsageError, match="--tz"):
         _said(fluctuate, str(recorded / "before.fabrec"), "--links", "leaf1/*", "--tz", zone)
 
 
-def test_what_is_sure_but_small_is_said_so() -> None:
-    small = Difference(
-        what="bandwidth", kind="all", name="all rails", before=200e9, after=199.4e9,
-        change=-0.003, low=-0.004, high=-0.002, p=0.0001, batches=(90, 90), values=1,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("zone", "label"),
+    [
+        ("Europe/Berlin", "HOUR (Europe/Berlin)"),
+        ("+2", "HOUR (UTC+02:00)"),
+        ("-3.5", "HOUR (UTC-03:30)"),
+        ("+05:45", "HOUR (UTC+05:45)"),
+        ("-05:45", "HOUR (UTC-05:45)"),
+        ("UTC", "HOUR (UTC)"),
+    ],
+)
+def test_hours_say_whose_they_are(recorded: Path, zone: str, label: str) -> None:
+    path = str(recorded / "before.fabrec")
+    said = _said(fluctuate, path, "--links", "gpu001", "--by", "hour", "--tz", zone)
+    assert label in said
+
+
+def _compared(*headlines: Difference) -> list[str]:
+    """What is said of some differences, line by line."""
     found = Comparison(
         a=("a",), b=("b",), a_s=900, b_s=900, by_runs=False,
-        headlines=(small,), links=(), unmatched=(), notes=(),
+        headlines=headlines, links=(), unmatched=(), notes=(),
     )  # fmt: skip
-    said = comparison_table(found).splitlines()[0]
-    assert "0.3 % lower in B, sure but below 0.5 %" in said
-    assert "noise" not in said
+    return comparison_table(found).splitlines()
+
+
+def _difference(change: float, reach: float, p: float, *, real: bool = False) -> Difference:
+    """Of the bandwidth of all rails."""
+    return Difference(
+        what="bandwidth", kind="all", name="all rails", before=200e9, after=200e9 * (1 + change),
+        change=change, low=change - reach, high=change + reach, p=p, real=real, batches=(90, 90),
+        values=1,
+    )  # fmt: skip
+
+
+def test_the_answer_to_whether_eight_percent_are_real() -> None:
+    answer, sentence, *_ = _compared(_difference(-0.08, 0.03, 0.0001, real=True))
+    assert answer == "Yes, it is real: the bandwidth of all rails is 8.0 % lower in B."
+    assert sentence == (
+        "  Real: the bandwidth of all rails is 8.0 % lower in B: 200 Gb/s in A, 184 Gb/s in B "
+        "(95 % sure: -11.0 to -5.0 %, p < 0.001)."
+    )
+    answer, sentence, *_ = _compared(_difference(-0.08, 0.1, 0.13))
+    assert answer == (
+        "No: what differs is within the noise; a difference of more than 18.0 % is ruled out."
+    )
+    assert sentence.endswith(
+        "(95 % sure: -18.0 to +2.0 %, p = 0.13); more than 18.0 % is ruled out."
+    )
+    answer, sentence, *_ = _compared(_difference(-0.08, 1.4, 0.9))
+    assert answer == "No: what differs is within the noise; so much noise hides any difference."
+    assert sentence.endswith("(95 % sure: -148.0 to +132.0 %, p = 0.9).")
+    other = _difference(0.08, 0.075, 0.04)
+    answer, _, sentence, *_ = _compared(_difference(0.0, 0.02, 0.9), other)
+    assert answer.startswith("No: what differs is within the noise; ")
+    assert sentence.startswith("  Perhaps: the bandwidth of all rails is 8.0 % higher in B: ")
+    short = Difference(
+        what="bandwidth", kind="all", name="all rails", before=200e9, after=184e9,
+        untested="5 and 90 values are too few: record longer",
+    )  # fmt: skip
+    answer, sentence, *_ = _compared(short)
+    assert answer == "Cannot tell: the recordings are too short."
+    assert sentence.endswith(
+        "200 Gb/s in A, 184 Gb/s in B; 5 and 90 values are too few: record longer."
+    )
+
+
+def test_what_is_sure_but_small_is_said_so() -> None:
+    answer, sentence, *_ = _compared(_difference(-0.003, 0.001, 0.0001))
+    assert answer.startswith("No: what differs is within the noise, or less than 0.5 %; ")
+    assert sentence.startswith("  Too small: the bandwidth of all rails is 0.3 % lower in B: ")
+    assert "noise" not in sentence
 
 
 @pytest.mark.parametrize("command", ["fluctuate", "compare"])

@@ -37,6 +37,32 @@ def test_a_change_of_eight_percent_is_found(alike: float, least: float) -> None:
     assert abs(np.median(shares) + 0.08) < 0.01
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000), st.integers(20, 100), st.integers(20, 100))
+def test_what_is_tested_is_what_is_shown(seed: int, many: int, few: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = noisy(rng, many, 0.3), noisy(rng, few, 0.3)
+    found = noise.shift(a, b)
+    assert found is not None
+    assert (found.before, found.after) == (np.median(a), np.median(b))
+    assert found.share == pytest.approx(np.median(b) / np.median(a) - 1)
+    assert found.low <= found.share <= found.high
+
+
+@pytest.mark.parametrize("likely", [0.5, 0.3])
+@pytest.mark.parametrize("count", [40, 180])
+def test_values_that_are_one_of_two_raise_few_alarms(count: int, likely: float) -> None:
+    """The worst there is: the median jumps from one to the other. 9 % were measured, no more."""
+    rng = np.random.default_rng(14)
+    alarms = 0
+    for _ in range(TRIALS):
+        a, b = (np.where(rng.random(count) < likely, 4.5, 4.0) for _ in range(2))
+        found = noise.shift(a, b)
+        assert found is not None
+        alarms += found.p < 0.05
+    assert alarms <= 0.13 * TRIALS
+
+
 def test_too_short_a_run_tells_nothing() -> None:
     assert noise.shift(np.arange(1.0, 8.0), np.arange(1.0, 50.0)) is None
 
@@ -88,6 +114,14 @@ def test_false_alarms_between_runs_are_as_rare_too(many: int, few: int) -> None:
         for _ in range(TRIALS)
     ]
     assert sum(p < 0.05 for p in ps) <= 27
+
+
+def test_any_false_one_by_holm() -> None:
+    """0.005 and 0.01 pass 0.05 / 4 and 0.05 / 3; 0.03 does not pass 0.05 / 2, and stops 0.04."""
+    assert noise.holm(np.array([0.01, 0.04, 0.03, 0.005]), 0.05).tolist() == [
+        True, False, False, True,
+    ]  # fmt: skip
+    assert noise.holm(np.empty(0), 0.05).sum() == 0
 
 
 def test_false_discoveries_by_benjamini_and_hochberg() -> None:

@@ -113,6 +113,29 @@ def test_reads_that_are_late_absent_doubled_or_reset(tmp_path: Path) -> None:
     _compare(tmp_path / "a.fabrec")
 
 
+def test_a_source_that_was_not_read_once(tmp_path: Path) -> None:
+    """As in a recording that has just begun: its slow sources have not had their turn."""
+    layout = [
+        wire.BlockLayout("slow", 30, (port("eth0", metrics=("netdev_tx_bytes", "netdev_up")),)),
+        wire.BlockLayout("fast", 1, (port("eth1", metrics=("netdev_tx_bytes", "netdev_up")),)),
+    ]
+    message = decode(wire.hello(layout, {"interval_s": 1.0}))
+    assert isinstance(message, Hello)
+    hosts = [Host(name="a")]
+    writer = Writer.create(
+        tmp_path / "a.fabrec",
+        SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(hosts), tool="test"),
+    )
+    history = History(hosts)
+    for seq in range(12):
+        clock = (seq + 1) * SECOND_NS
+        frame = Frame(seq, START_NS + clock, clock, [None, [clock, seq * 1000, 1]])
+        each = tick(seq, {"a": frame}, {"a": message} if not seq else None, up("a"))
+        writer.write(each, history.accept(each))
+    writer.close()
+    _compare(tmp_path / "a.fabrec")
+
+
 def _odd_ticks() -> Iterator[Tick]:
     layout = [
         wire.BlockLayout("slow", 3, (port("eth0", metrics=("netdev_tx_bytes", "netdev_up")),)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
 import msgspec
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from fabmon.analysis.fluctuation.compare import Run, compare
 from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.fluctuation.study import Study
+from fabmon.analysis.fluctuation.zone import hours, weekdays
 from fabmon.fabric.build import Rows, build
 from fabmon.fabric.model import Fabric
 from fabmon.history.passage import Passage
@@ -152,10 +156,45 @@ def test_a_step_is_told_with_its_time() -> None:
 
 def test_hours_are_those_of_the_zone() -> None:
     sent = dict.fromkeys(HOSTS, _training())
-    utc, away = _play(sent), _play(sent, offset_s=7200)
+    utc, away = _play(sent), _play(sent, zone=timezone(timedelta(hours=2)))
     (hour,), (later,) = utc.of("rail")[0].hours, away.of("rail")[0].hours
     assert (hour.slot + 2) % 24 == later.slot
     assert utc.of("rail")[0].weekdays[0].slot == 4, "2025-11-21 was a Friday"
+
+
+def test_an_hour_that_is_set_back_comes_twice_and_one_set_forward_is_not_there() -> None:
+    """Berlin: on 2026-10-25 3:00 became 2:00 at 1:00 UTC, on 2026-03-29 2:00 became 3:00."""
+    berlin = ZoneInfo("Europe/Berlin")
+    autumn = _every_quarter(datetime(2026, 10, 24, 22, tzinfo=UTC), hours=4)
+    assert hours(autumn, berlin).tolist() == [h for h in (0, 1, 2, 2) for _ in range(4)]
+    spring = _every_quarter(datetime(2026, 3, 28, 23, tzinfo=UTC), hours=4)
+    assert hours(spring, berlin).tolist() == [h for h in (0, 1, 3, 4) for _ in range(4)]
+    assert set(weekdays(spring, berlin).tolist()) == {6}
+    assert set(weekdays(spring[:4], UTC).tolist()) == {5}
+
+
+def test_clocks_may_differ_by_quarters_of_an_hour() -> None:
+    """Kathmandu is 5:45 ahead: its hours change at a quarter past those of UTC."""
+    at_ns = _every_quarter(datetime(2026, 11, 21, 12, tzinfo=UTC), hours=1)
+    assert hours(at_ns, ZoneInfo("Asia/Kathmandu")).tolist() == [17, 18, 18, 18]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.integers(631_152_000, 2_114_380_800), min_size=1, max_size=20),
+    st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Tokyo"]),
+)
+def test_hours_are_those_of_the_calendar(times_s: list[int], name: str) -> None:
+    zone = ZoneInfo(name)
+    at_ns = np.array(times_s, np.int64) * 10**9
+    told = zip(hours(at_ns, zone).tolist(), weekdays(at_ns, zone).tolist(), strict=True)
+    shown = [datetime.fromtimestamp(each, zone) for each in times_s]
+    assert list(told) == [(each.hour, each.weekday()) for each in shown]
+
+
+def _every_quarter(begin: datetime, hours: int) -> np.ndarray:
+    """Times in ns, four an hour."""
+    return (int(begin.timestamp()) + 900 * np.arange(4 * hours)) * 10**9
 
 
 @settings(deadline=None, max_examples=10)
@@ -211,3 +250,21 @@ def test_a_port_below_that_nobody_counts_leaves_it_open() -> None:
     (share,) = _leaf(20e9, {"gpu001": 10e9, "gpu002": 10e9, "gpu003": 10e9}).foreign
     assert share.low is None
     assert share.unseen == "its ports down4 are not counted"
+
+
+def test_a_comparison_says_that_a_level_changed_within_a_run() -> None:
+    fabric = _fabric()
+    rate = np.full(len(fabric.ports), 100e9, np.float32)
+    runs = []
+    for after in (1.0, 0.6):
+        slow = _training()
+        slow[150:] *= after
+        table = _table(fabric, dict.fromkeys(HOSTS, slow))
+        study = Study()
+        study.accept(Passage(START_NS, 1.0, fabric, table, np.full_like(table, np.nan), rate))
+        runs.append(Run.of("a", study))
+    assert "changes within the run" not in " ".join(compare(runs[:1], runs[:1]).notes)
+    notes = compare(runs[:1], runs[1:]).notes
+    assert any(
+        note.startswith("B: the level of gpu001 +3 changes within the run") for note in notes
+    )
