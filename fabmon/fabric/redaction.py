@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
@@ -94,7 +95,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
 class Redactor:
-    """Gives every name a pseudonym, once and for good."""
+    """Gives every name a pseudonym, once and for good, in whatever thread it is asked for."""
 
     def __init__(self, hosts: Iterable[Host] = ()) -> None:
         """Known from the start are `hosts`, numbered in the order in which people count."""
@@ -102,6 +103,7 @@ class Redactor:
         self._counts: dict[str, int] = {}
         self._originals: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
+        self._lock = threading.Lock()
         for host in sorted(hosts, key=lambda each: natural(each.name)):
             self._host(host)
 
@@ -287,32 +289,34 @@ class Redactor:
         full, short = name.lower(), _key(name)
         if short in _NO_NAMES:
             return name
-        found = self._found(name)
-        if found is None or self._nodes.setdefault(found, full) != full:
-            found = self._next(prefix)
-            self._originals[found] = name
-            self._nodes[found] = full
-            if short not in self._known:
-                self._known[short] = found
-            elif self._nodes.get(self._known[short]) != short:
-                # Alone it tells of none of those that begin with it.
-                self._known[short] = self._next("name")
-                self._nodes[self._known[short]] = short
-                self._originals[self._known[short]] = short
-        self._known[full] = found
-        return found
+        with self._lock:
+            found = self._found(name)
+            if found is None or self._nodes.setdefault(found, full) != full:
+                found = self._next(prefix)
+                self._originals[found] = name
+                self._nodes[found] = full
+                if short not in self._known:
+                    self._known[short] = found
+                elif self._nodes.get(self._known[short]) != short:
+                    # Alone it tells of none of those that begin with it.
+                    self._known[short] = self._next("name")
+                    self._nodes[self._known[short]] = short
+                    self._originals[self._known[short]] = short
+            self._known[full] = found
+            return found
 
     def _name(self, name: str, prefix: str) -> str:
         """The pseudonym of a name; with its domain it is the same as without."""
         key = _key(name)
         if key in _NO_NAMES:
             return name
-        found = self._found(name)
-        if found is None:
-            found = self._known[key] = self._next(prefix)
-            self._originals[found] = name
-            self._known[name.lower()] = found
-        return found
+        with self._lock:
+            found = self._found(name)
+            if found is None:
+                found = self._known[key] = self._next(prefix)
+                self._originals[found] = name
+                self._known[name.lower()] = found
+            return found
 
     def _found(self, name: str) -> str | None:
         """What is known of a name, or else of the most of it that is before one of its dots."""
@@ -326,9 +330,10 @@ class Redactor:
         if not value:
             return value
         key = f"{prefix} {value}"
-        if key not in self._known:
-            self._known[key] = self._next(prefix)
-        return self._known[key]
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._next(prefix)
+            return self._known[key]
 
     def _next(self, prefix: str) -> str:
         self._counts[prefix] = self._counts.get(prefix, 0) + 1

@@ -23,7 +23,7 @@ def timeline(digest: Digest) -> Markup:
     top = events_top + (16 if digest.events else 0)
     bottom = top + _ROW * len(shown) + 4
     parts = [
-        axis.grid(bins.from_ns, bins.until_ns, 0, bottom, dated=bins.is_dated),
+        axis.grid(bins.from_ns, bins.until_ns, 0, bottom),
         tag("text", "busiest link", x=0, y=14, class_="name"),
         tag("text", "of line rate, highest", x=0, y=28, class_="axis"),
         tag("text", "100 %", x=axis.LEFT - 6, y=10, class_="axis", text_anchor="end"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +337,20 @@ def test_facts_are_told_without_names() -> None:
     assert redactor.text("see http://10.0.0.1:9100/a and file:/home/alice/x") == (
         "see http://198.18.0.1:9100 and file:path-1"
     )
+
+
+def test_a_name_is_the_same_in_every_thread() -> None:
+    names = [f"rack{number}" for number in range(20_000)]
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        redactor = Redactor()
+        with ThreadPoolExecutor(4) as pool:
+            told = list(pool.map(lambda _: [redactor.node(name) for name in names], range(4)))
+    finally:
+        sys.setswitchinterval(before_s)
+    assert told[1:] == told[:1] * 3
+    assert len(set(told[0])) == len(names)
 
 
 def test_addresses_are_replaced_whole_however_they_are_written() -> None:
