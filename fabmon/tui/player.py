@@ -292,6 +292,7 @@ class Player:
     async def _begin(self, from_ns: int | None) -> None:
         recorded = await self.recorded()
         while not recorded.start_ns and self._follows:
+            self._stage.reads = False
             await asyncio.sleep(_POLL_S)
             recorded = await self.recorded()
         if self._past is None or not recorded.start_ns:
