@@ -227,7 +227,7 @@ class FabmonApp(TimeKeys):
         """Ask the node for fast samples, and say that, or why not."""
         port = event.port
         if self._ask_burst is None:
-            said = "no burst: these nodes are simulated or recorded, nobody can be asked"
+            said = "no burst: live only, these nodes are simulated or recorded"
         else:
             refused = self._ask_burst(port.node, (port.name,), burst.SECONDS, burst.HZ)
             asked = f"burst of {words.port(port)}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"

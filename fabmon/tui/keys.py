@@ -166,8 +166,20 @@ KEYS = (
         title="Bookmark",
         away="bookmark",
     ),
-    Key("mark('in')", "i", "i", "what is to be cut out begins here", title="Mark the start"),
-    Key("mark('out')", "o", "o", "what is to be cut out ends here", title="Mark the end"),
+    Key(
+        "mark('in')",
+        "i",
+        "i",
+        "what is to be cut out begins here; again, it does not",
+        title="Mark the start",
+    ),
+    Key(
+        "mark('out')",
+        "o",
+        "o",
+        "what is to be cut out ends here; again, it does not",
+        title="Mark the end",
+    ),
     Key("began", "f", "f", "to where the selected finding began", title="Where it began"),
     Key(
         "digits",

@@ -52,7 +52,8 @@ class Stage:
 
     `live` is the last scene that came, None where what is shown is over; `shown` is that at the
     cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
-    how long no scene has come, where that is worth saying; `ended` that none will. `mark` is a word
+    how long no scene has come, where that is worth saying; `ended` that none will; `reads` that the
+    first is being read from a recording. `mark` is a word
     that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
     there; it is empty where nobody knows. `chosen_key` is the key of the finding whose links are
     marked, empty for none.
@@ -68,6 +69,7 @@ class Stage:
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
+    reads: bool = False
     mark: str = ""
     captions: Captions = field(default_factory=Captions)
     nothing: Callable[[], str] = str

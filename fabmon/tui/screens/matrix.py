@@ -65,7 +65,7 @@ class Matrix(LineScreen):
             *super().title_parts(palette),
             [("left half up, right half down, % of line rate", palette.text)],
             legend(heat("tx"), self.stage.choices.digits, palette),
-            marks(palette),
+            *marks(palette),
         ]
 
 

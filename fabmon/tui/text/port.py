@@ -33,6 +33,8 @@ from fabmon.tui.units import Unit
 
 SPANS = (1, 2, 5, 10)
 """Minutes that the charts can show from memory."""
+_COUNTER = 34
+"""Cells of the longest name of a counter."""
 _AXIS = 10
 _MEAN_ROWS = 4
 """A curve that is lower has no room for a mean beside the highest."""
@@ -277,12 +279,12 @@ def _counter(name: str, value: float, width: int, palette: Palette) -> list[Line
         said, meaning = units.level(value, metric.unit), metric.meaning
     else:
         said, meaning = units.counted(value, metric.unit), metric.meaning
-    label = fit(name, 30)
+    label = fit(name, _COUNTER)
     first = (f"   {label}", palette.text), (f"{right(said, 18)}", palette.text)
     style = palette.dim
     if width >= 100:
-        room = width - 54
+        room = width - _COUNTER - 24
         parts = wrap(meaning, room) or [""]
         lines = [line(*first, (f"  {parts[0]}", style))]
-        return lines + [line((" " * 53 + part, style)) for part in parts[1:]]
+        return lines + [line((" " * (_COUNTER + 23) + part, style)) for part in parts[1:]]
     return [line(*first), *(line((f"     {part}", style)) for part in wrap(meaning, width - 7))]
