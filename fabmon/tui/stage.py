@@ -30,6 +30,8 @@ from fabmon.tui.units import Unit
 
 _MOST_CLOSED = 5
 """Findings that closed, of which a list can tell."""
+_MOST_KEPT = 50
+"""Findings that closed, of which some may be open again."""
 _REMEMBERED = 900
 """Ticks of the busiest link that every scene can tell of."""
 
@@ -129,9 +131,13 @@ class Stage:
 
     def _learn(self, scene: Scene) -> None:
         for change, finding in scene.changes:
-            if change is Change.CLOSE:
+            known = self._closed.get(finding.key)
+            is_later = known is None or (known.until_ns or 0) < (finding.until_ns or 0)
+            if change is Change.CLOSE and is_later:
                 self._closed.pop(finding.key, None)
                 self._closed[finding.key] = finding
+                if len(self._closed) > _MOST_KEPT:
+                    del self._closed[next(iter(self._closed))]
         rates = scene.moment.line_rate_bps
         new = len(rates) - len(self._line_rate_bps)
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)

@@ -160,3 +160,20 @@ async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
         await run.press("escape")
         await run.send(replace(COLLISION.scene(62)))
         assert "Closed, the latest first" not in run.text
+
+
+def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() -> None:
+    finding = COLLISION.scene(60).findings[0]
+
+    def closes(seq: int) -> Scene:
+        scene = COLLISION.scene(seq)
+        ended = msgspec.structs.replace(finding, until_ns=scene.moment.time_ns)
+        return replace(scene, findings=(), changes=((Change.CLOSE, ended),))
+
+    stage, now = Stage("pod7", Depth.NONE), closes(80)
+    stage.take(closes(61))
+    stage.take(now)
+    stage.show(closes(61))
+    stage.follow()
+    (told,) = stage.closed(now)
+    assert told.until_ns == now.moment.time_ns
