@@ -8,7 +8,7 @@ from itertools import count
 import msgspec
 import numpy as np
 
-from fabmon.feeds.demo.scenario import Caption, Fault, FaultKind, Scenario
+from fabmon.feeds.demo.scenario import FAT_TREE, Caption, Fault, FaultKind, Scenario
 from fabmon.feeds.demo.truth import Truth
 from fabmon.feeds.demo.world import World
 
@@ -25,7 +25,7 @@ KINDS: tuple[FaultKind, ...] = (
     "pause_storm",
     "pcie_limit",
 )
-"""Every one of them comes once before any comes again."""
+"""Every one of them comes once before any comes again, where the fabric can have it."""
 
 HOURS = 12.0
 _LASTS_S = (25.0, 40.0)
@@ -39,17 +39,24 @@ def with_encore(scenario: Scenario, hours: float = HOURS) -> Scenario:
 
 
 def _drawn(scenario: Scenario, hours: float) -> Iterator[Fault]:
+    kinds = _kinds(scenario)
     lots = np.random.default_rng([scenario.seed, 4])
     at = max((fault.until for fault in scenario.fault), default=0.0)
     for turn in count():
-        if turn % len(KINDS) == 0:
-            order = lots.permutation(len(KINDS))
+        if turn % len(kinds) == 0:
+            order = lots.permutation(len(kinds))
         at += round(lots.uniform(*_CALM_S))
         lasts = float(round(lots.uniform(*_LASTS_S)))
         if at + lasts > hours * 3600:
             return
-        yield Fault(kind=KINDS[order[turn % len(KINDS)]], at=at, duration=lasts)
+        yield Fault(kind=kinds[order[turn % len(kinds)]], at=at, duration=lasts)
         at += lasts
+
+
+def _kinds(scenario: Scenario) -> list[FaultKind]:
+    """InfiniBand goes by tables, and hashes nothing."""
+    hashes = scenario.topology.kind != FAT_TREE
+    return [kind for kind in KINDS if hashes or kind != "polarization"]
 
 
 def told(world: World, from_s: float) -> list[Caption]:

@@ -17,7 +17,8 @@ def test_after_the_tour_one_fault_follows_the_other(fabric: str) -> None:
     world = World(scenario)
     assert scenario.fault[: len(guided.fault)] == guided.fault
     after = scenario.fault[len(guided.fault) :]
-    assert {fault.kind for fault in after[: len(KINDS)]} == set(KINDS)
+    kinds = set(KINDS) - ({"polarization"} if fabric == "fat-tree" else set())
+    assert {fault.kind for fault in after[: len(kinds)]} == kinds
     pairs = list(zip(scenario.fault[len(guided.fault) - 1 :], after, strict=False))
     assert all(20 <= later.at - fault.until <= 35 for fault, later in pairs)
     assert 1800 - 75 <= after[-1].until <= 1800
