@@ -63,7 +63,7 @@ class Incasts:
         slowed = others & (sight.told_to_slow[:, -3:].sum(axis=1) >= 2)
         if slowed.sum() >= 2:
             return int(slowed.sum()), True
-        sent = np.nan_to_num(sight.util("tx")[:, -3:]).mean(axis=1)
+        sent = sight.sent[:, -3:].mean(axis=1)
         return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum()), False
 
     def _stands_out(self, sight: Sight, util: Floats, row: int) -> bool:

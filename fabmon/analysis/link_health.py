@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Cause, Condition, Evidence
+from fabmon.analysis.middle import median
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE, Mask, Rows, Structure
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
@@ -126,12 +127,12 @@ class LinkHealth:
         for rows in (*structure.rails.values(), *(group.rows for group in structure.groups)):
             known = rates[rows][np.isfinite(rates[rows])]
             if len(known) >= 3:
-                usual[rows] = np.fmax(usual[rows], np.median(known))
+                usual[rows] = np.fmax(usual[rows], median(known))
         self._structure, self._rates, self._usual = structure, rates, usual
         return usual
 
     def _damaged(self, sight: Sight) -> Iterator[Condition]:
-        errors = np.nan_to_num(sight.window("damage"))
+        errors = sight.filled("damage")
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
         burst: Mask = np.any(errors[:, -3:] >= self._t.burst_per_s, axis=1)
         burst[self._just_filled(sight)] = True

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from fabmon.analysis.middle import quantile
+
 Floats = NDArray[np.float64]
 
 _RISE, _FALL = 0.45, 0.30
@@ -87,7 +89,7 @@ def relief(signal: Floats, period: float) -> Relief | None:
     inverted = bool(height[tells].mean() > 0.5)
     if inverted:
         height = np.where(tells, 1.0 - height, 0.0)
-    return Relief(height, inverted, float(np.quantile(signal, _SILENT)))
+    return Relief(height, inverted, quantile(signal, _SILENT))
 
 
 def _levels(around: Floats) -> tuple[Floats, Floats]:
