@@ -137,7 +137,7 @@ class FromHosts:
             cause="ecmp_collision",
             severity=WARNING,
             subject=_standing_subject(sight, queue.senders) or subject or _paths(sight, queue),
-            rows=tuple(int(row) for row in queue.senders),
+            rows=tuple(queue.senders.tolist()),
             text=(
                 f"{len(queue.senders)} of {active.sum()} senders ({named}) {slowed_by}, and no"
                 f" receiver is full, slow or stalled: inferred, a queue"
@@ -149,7 +149,7 @@ class FromHosts:
                 " work with: NCCL_IB_QPS_PER_CONNECTION=4, or adaptive routing on the switch."
             ),
             confidence=confidence(against),
-            victims=tuple(structure.fabric.ports[int(row)].id for row in queue.receivers[:64]),
+            victims=tuple(structure.fabric.ports[row].id for row in queue.receivers[:64].tolist()),
             unseen=f"{_unseen(sight)}: the link itself, and whether it is sick instead of crowded",
             unless=("host_pcie_limit", "incast", "pause_storm", "slow_receiver"),
         )
@@ -230,18 +230,20 @@ def _paths(sight: Sight, queue: QueueInside) -> str:
 
 
 def _recent(sight: Sight, column: str, ticks: int, rail: Mask) -> Floats:
-    recent: Floats = np.where(rail[:, None], sight.filled(column)[:, -ticks:], 0)
+    recent: Floats = sight.filled(column)[:, -ticks:] * rail[:, None]
     return recent
 
 
 def _rail_deviation(sight: Sight, rows: Rows) -> float:
     """The lowest robust z-score of what these rails send, against the other hosts' same rail."""
     sent = sight.sent.mean(axis=1)
+    own, own_rail = sent[rows], sight.structure.rail[rows]
     lowest = 0.0
-    for rail in set(sight.structure.rail[rows].tolist()):
-        peers = sight.structure.rails[rail]
-        usual = median(sent[peers])
-        spread = max(_MAD * median(np.abs(sent[peers] - usual)), _NOISE * usual, 1e-6)
-        mine = rows[sight.structure.rail[rows] == rail]
-        lowest = min(lowest, float(((sent[mine] - usual) / spread).min()))
+    for rail in set(own_rail.tolist()):
+        peers = sent[sight.structure.rails[rail]]
+        usual = median(peers)
+        below = own[own_rail == rail].min() - usual
+        if below < 0:
+            spread = max(_MAD * median(np.abs(peers - usual)), _NOISE * usual, 1e-6)
+            lowest = min(lowest, float(below / spread))
     return lowest

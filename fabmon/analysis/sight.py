@@ -62,7 +62,8 @@ class Sight:
         """[ports, TICKS] of a HEAT column, 0 for what is not known; not to be changed."""
         filled = self._filled.get(column)
         if filled is None:
-            filled = self._filled[column] = np.nan_to_num(self.window(column))
+            # Made of whole numbers that were counted, so that nothing is below 0.
+            filled = self._filled[column] = np.fmax(self.window(column), np.float32(0))
         return filled
 
     def util(self, way: str) -> Floats:
@@ -72,12 +73,12 @@ class Sight:
     @cached_property
     def sent(self) -> Floats:
         """[ports, TICKS]: share of line rate sent, 0 for what is not known; not to be changed."""
-        return np.nan_to_num(self._tx_util)
+        return np.fmax(self._tx_util, np.float32(0))
 
     @cached_property
     def got(self) -> Floats:
         """The same of what is `received`."""
-        return np.nan_to_num(self.received)
+        return np.fmax(self.received, np.float32(0))
 
     @cached_property
     def _tx_util(self) -> Floats:
