@@ -9,7 +9,7 @@ import numpy as np
 from fabmon.analysis.condition import WARNING, Condition, Evidence
 from fabmon.analysis.pause_graph import pauses
 from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import NONE, Mask
+from fabmon.analysis.structure import NONE
 from fabmon.analysis.thresholds import Incast as Thresholds
 from fabmon.analysis.words import percent
 from fabmon.fabric.moment import Floats
@@ -42,13 +42,12 @@ class Incasts:
         usual_at_least = _usual_at_least(sight, util)
         level = np.nanmean(np.ascontiguousarray(util[hot, -3:]), axis=1)
         may = (level >= self._t.hot_util) & (usual_at_least < self._t.others_below * level)
-        slowed = structure.is_rail & (sight.told_to_slow[:, -3:].sum(axis=1) >= 2)
         for row, own, may_stand_out in zip(hot, level.tolist(), may.tolist(), strict=True):
             if pauses(sight).holds[row]:
                 continue  # it is slow itself
             marked, queues = bool(told[row]), self._is_waited_for(sight, row)
             if marked or queues or (may_stand_out and self._stands_out(sight, util, row, own)):
-                senders = self._senders(sight, row, slowed)
+                senders = self._senders(sight, row)
                 if senders[0] >= 2:
                     yield self._condition(sight, row, own, senders, (marked, queues))
 
@@ -57,11 +56,11 @@ class Incasts:
         edge = int(sight.structure.peer[row])
         return edge != NONE and int(sight.structure.node[edge]) in pauses(sight).roots
 
-    def _senders(self, sight: Sight, row: int, slowed: Mask) -> tuple[int, bool]:
-        """Rails of other hosts that are `slowed`; else, False, those that send below their rate."""
+    def _senders(self, sight: Sight, row: int) -> tuple[int, bool]:
+        """Rails of other hosts that are slowed; else, False, those that send below their rate."""
         structure = sight.structure
         others = structure.is_rail & (structure.node != structure.node[row])
-        count = int(np.count_nonzero(slowed & others))
+        count = int(np.count_nonzero(sight.slowed & others))
         if count >= 2:
             return count, True
         sent = sight.sent[:, -3:].mean(axis=1)

@@ -132,6 +132,12 @@ class Sight:
         return told
 
     @cached_property
+    def slowed(self) -> NDArray[np.bool_]:
+        """[ports]: whether a sender was told to slow in two of the last three ticks."""
+        slowed: NDArray[np.bool_] = self.told_to_slow[:, -3:].sum(axis=1) >= 2
+        return slowed
+
+    @cached_property
     def marked(self) -> NDArray[np.bool_]:
         """[ports, TICKS]: whether what a receiver got had passed a queue."""
         with np.errstate(invalid="ignore"):

@@ -95,18 +95,17 @@ def _moved(sight: Sight) -> Floats:
     hosts = structure.rails_of_hosts
     if not hosts:
         return np.empty((0, 0), np.float32)
-    rhythm = sight.rhythm.T
-    moved = np.zeros((len(hosts), len(rhythm)), np.float32)
+    moved = np.zeros((len(hosts), sight.rhythm.shape[1]), np.float32)
     heard = np.zeros(moved.shape[1], np.bool_)
     for places, rows in structure.rail_tables:
         with np.errstate(invalid="ignore", divide="ignore"):
-            util = rhythm.take(rows, axis=1) / moment.line_rate_bps[rows]
+            util = sight.rhythm[rows] / moment.line_rate_bps[rows][:, :, None]
         known = np.isfinite(util)
-        heard |= known.any(axis=(1, 2))
+        heard |= known.any(axis=(0, 1))
         middle = (rows.shape[1] - 1) // 2
         util = np.where(known, util, 0)
-        middle_one = np.partition(util, middle, axis=2)[:, :, middle]
-        moved[places] = np.where(known.any(axis=2), middle_one, np.nan).T
+        middle_one = np.partition(util, middle, axis=1)[:, middle]
+        moved[places] = np.where(known.any(axis=1), middle_one, np.nan)
     return moved[:, heard]
 
 

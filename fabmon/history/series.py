@@ -194,8 +194,7 @@ class Series:
             full = s.known & saturates(s.now, s.kind, s.top)
             sure = s.known & s.known_before & clock_ok & ~full
             rate = np.where(sure, pace(s.now, s.before, dt_ns, s.kind), np.nan)
-        gauge = s.kind == GAUGE
-        rate[gauge] = np.where(s.known[gauge], s.now[gauge], np.nan)
+        np.copyto(rate, np.where(s.known, s.now, np.nan), where=s.kind == GAUGE)
         np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
         np.copyto(s.saturated, full, where=s.fresh)
         np.copyto(s.before, s.now, where=s.fresh)
@@ -246,10 +245,12 @@ def pace(
 ) -> NDArray[np.float64]:
     """Per second between two reads of counters; NaN where the counter was reset."""
     delta, fell = now - before, now < before
-    wrap32 = np.broadcast_to(kind == _WRAP32, delta.shape)
-    delta[wrap32] &= _WRAP32_MASK
+    wrap32 = kind == _WRAP32
+    if wrap32.any():
+        delta[np.broadcast_to(wrap32, delta.shape)] &= _WRAP32_MASK
     rate: NDArray[np.float64] = delta / dt_ns * 1e9
-    rate[fell & (~wrap32 | (delta >= _HALF_WRAP32) | (rate > _FASTEST_WRAP32))] = np.nan
+    if fell.any():
+        rate[fell & (~wrap32 | (delta >= _HALF_WRAP32) | (rate > _FASTEST_WRAP32))] = np.nan
     return rate
 
 
