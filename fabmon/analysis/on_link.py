@@ -42,7 +42,8 @@ class OnLink:
     """What may be on a link in one direction.
 
     `flows` are places in the moment's flow table, those of the port that sends most first. They are
-    on the link where it `is_exact`, else they may be. `unsure` are flows of those who can send into
+    on the link where it `is_exact`, else they may be: then first those of ports whose traffic moves
+    with the link's. `unsure` are flows of those who can send into
     it whose other end is not known. `sports` are their distinct UDP source ports, 0 when they
     cannot be worked out. Of the `senders`, the hosts that can send into it, the `silent` do not
     tell their queue pairs. Where none does, `moving` are NICs that were seen to move with the link
@@ -100,8 +101,11 @@ def who(moment: Moment, rows: Sequence[int], way: str = "tx") -> OnLink | None:
         seen_way = "tx" if ends[0].leaves else "rx"
         near = np.flatnonzero(ends[0].src if ends[0].leaves else ends[0].dst)
         moving, ticks = moving_with(moment, rows[0], way, near, seen_way)
+    picked = _by_rate(moment, picked)
+    if not is_exact and len(picked):
+        picked = _likeliest_first(moment, rows[0], way, picked)
     return OnLink(
-        _by_rate(moment, picked),
+        picked,
         is_exact,
         unsure,
         table.distinct_sports(picked),
@@ -206,6 +210,16 @@ def _picked(table: FlowTable, ends: Sequence[_Ends]) -> tuple[Rows, int]:
         on_any |= sent & (reached | (~is_known & each.leaves))
         unsure |= sent & ~is_known
     return np.flatnonzero(on_any), int(unsure.sum())
+
+
+def _likeliest_first(moment: Moment, row: int, way: str, flows: Rows) -> Rows:
+    src = moment.connections.flows.src[flows]
+    moving, _ = moving_with(moment, row, way, np.unique(src), "tx")
+    r = np.full(len(moment.fabric.ports), -1.0)
+    for each in moving:
+        r[each.row] = each.r
+    order: Rows = flows[np.argsort(-r[src], kind="stable")]
+    return order
 
 
 def _by_rate(moment: Moment, flows: Rows) -> Rows:

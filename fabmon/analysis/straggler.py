@@ -132,12 +132,13 @@ def _condition(
         rows=tuple(rows.tolist()),
         text=(
             f"{name} moved nothing in {seconds:.0f} of the last {of_s:.0f} s"
-            f" while the {mates} hosts of its job moved {percent(level)}: they wait for it"
+            f" while the {mates} hosts of its job moved {percent(level)} of line rate:"
+            " they wait for it"
         ),
         evidence=(
             Evidence("idle while the others communicate", seconds, "s"),
             Evidence("hosts of the same rhythm", mates, "hosts"),
-            Evidence("they move meanwhile", round(level * 100, 1), "%"),
+            Evidence("they move meanwhile, of line rate", round(level * 100, 1), "%"),
         ),
         advice=(
             "Look at the host: GPU clocks and throttling, CPU contention, data loading, ECC"

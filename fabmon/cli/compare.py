@@ -10,7 +10,7 @@ import click
 
 from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import config_option
-from fabmon.cli.passages import LINKS, studied
+from fabmon.cli.passages import LINKS, studied, working_out
 from fabmon.cli.replay import opened, warn_of_losses
 from fabmon.cli.topology import given
 
@@ -63,14 +63,16 @@ def _runs(
         with opened(files) as timeline:
             study = studied(timeline, links=links, management=management, topology=topology)
             warn_of_losses(timeline)
-        found.append(Run.of(files[0].name, study))
+        with working_out(files[0].name) as tell:
+            found.append(Run.of(files[0].name, study, tell))
     return found
 
 
 def _files(text: str) -> list[list[Path]]:
     """The files of each run. Raises UsageError."""
     path = Path(text)
-    paths = [path] if path.exists() else sorted(path.parent.glob(path.name))
+    pattern = str(path.relative_to(path.anchor))
+    paths = [path] if path.exists() else sorted(Path(path.anchor).glob(pattern))
     if not paths:
         raise UsageError(f"{text}: there is no such recording")
     with opened(paths) as timeline:

@@ -10,7 +10,7 @@ import click
 
 from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import config_option
-from fabmon.cli.passages import LINKS, studied
+from fabmon.cli.passages import LINKS, studied, working_out
 from fabmon.cli.replay import FROM, RECORDINGS, TO, opened, span_of, warn_of_losses
 from fabmon.cli.topology import given
 
@@ -56,7 +56,7 @@ def fluctuate(
     if not files:
         raise UsageError("name a recording")
     from fabmon.cli.config import load
-    from fabmon.report.fluctuation import fluctuation_table
+    from fabmon.report.fluctuation import fluctuation_table, stepped_kinds
 
     settings = load(config)
     ours = None if mine is None else _hosts(mine)
@@ -78,9 +78,13 @@ def fluctuate(
     if style == "json":
         import msgspec
 
-        print(msgspec.json.format(msgspec.json.encode(study.result())).decode())
+        with working_out(files[0].name) as tell:
+            found = study.result(told=tell)
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        print(fluctuation_table(study.result(), by))
+        with working_out(files[0].name) as tell:
+            found = study.result(stepped_kinds(by), tell)
+        print(fluctuation_table(found, by))
 
 
 def _hosts(text: str) -> frozenset[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.progress import progress
+from fabmon.cli.progress import Progress, progress
 
 if TYPE_CHECKING:
     from fabmon.analysis.fluctuation.study import Study
@@ -21,6 +22,11 @@ LINKS = click.option(
     metavar="PATTERN",
     help="Only these: a port (leaf1/*), a node (gpu00[1-4]) or a label (r3). May be repeated.",
 )
+
+
+def working_out(name: str) -> AbstractContextManager[Progress]:
+    """How far it is with what every sample of a recording tells, from 0 to 1."""
+    return progress(f"steps and drift of {name}", 1.0, "share")
 
 
 def studied(

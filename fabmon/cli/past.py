@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import gc
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -14,17 +15,18 @@ from typing import TypeVar
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.kept import Kept
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.scene import Event, Scene
 from fabmon.cli.studies import Studies
+from fabmon.cli.tiers import Tiers
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
 from fabmon.history.passage import Passages
 from fabmon.recording.errors import RecordingError
-from fabmon.recording.found import redacted, runs_of
+from fabmon.recording.found import Told, redacted, runs_of
 from fabmon.recording.frames import Kind
-from fabmon.recording.records import Note
+from fabmon.recording.tiers import Tier, Wanted
 from fabmon.recording.timeline import Timeline
 from fabmon.tui.past import Curve, PastError, Recorded
 from fabmon.tui.then import events_of, open_then, since_then
@@ -59,6 +61,7 @@ class RecordedPast:
     ) -> None:
         self._redactor = redactor
         self._studies = Studies(self._paths, passages, redactor)
+        self._tiers = Tiers(self._paths, until_ns, redactor)
         self._recordings = recordings
         self._make_history = history
         self._make_analyst = analyst
@@ -73,7 +76,9 @@ class RecordedPast:
         self._begun_ns = self._position_ns = self._at_ns = 0
         self._wanted = 0
         self._tick_s: float | None = None
-        self._notes: tuple[int, tuple[Note, ...]] = (-1, ())
+        self._read_to = -1
+        self._told = Told()
+        self._events: list[Event] = []
 
     async def look(self) -> Recorded:
         """What there is by now."""
@@ -122,9 +127,17 @@ class RecordedPast:
         except (RecordingError, OSError) as error:
             raise PastError(str(error)) from None
 
+    async def tier(self, wanted: Wanted, told: Callable[[float], None]) -> Tier:
+        """The highest and the mean over a long time; see Past."""
+        try:
+            return await self._tiers.of(wanted, told)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
     async def close(self) -> None:
         """Let it go."""
         self._studies.close()
+        self._tiers.close()
         self._wanted += 1
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
@@ -168,24 +181,30 @@ class RecordedPast:
     def _look(self) -> Recorded:
         timeline = self._open()
         until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
-        notes = tuple(note for note in self._all_notes(timeline) if note.time_ns <= until_ns)
+        told = self._all_told(timeline)
+        notes = tuple(told.notes[: told.up_to(until_ns)])
         return Recorded(timeline.start_ns, until_ns, notes, runs_of(timeline))
 
-    def _all_notes(self, timeline: Timeline) -> tuple[Note, ...]:
-        if self._notes[0] != timeline.size:
-            before = self._notes[1]
-            from_ns = before[-1].time_ns if before else 0
-            known = [note for note in before if note.time_ns < from_ns]
+    def _all_told(self, timeline: Timeline) -> Told:
+        if self._read_to != timeline.size:
+            told = self._told
+            from_ns = told.notes[-1].time_ns if told.notes else 0
+            known = told.up_to(from_ns - 1)
             notes = timeline.notes(from_ns)
-            if len(known) + len(notes) != _count(timeline):
+            if known + len(notes) == _count(timeline):
+                notes = notes[len(told.notes) - known :]
+            else:
                 # A bookmark was set in what was, or a file has been removed.
-                known, notes = [], timeline.notes()
+                notes, self._told, self._events = timeline.notes(), Told(), []
             if self._redactor is not None:
                 for tick in timeline.prime(timeline.until_ns + 1):
                     self._redactor.learn(tick)
                 notes = [redacted(note, self._redactor) for note in notes]
-            self._notes = (timeline.size, (*known, *notes))
-        return self._notes[1]
+            for note in notes:
+                self._told.add(note)
+            self._events += events_of(notes)
+            self._read_to = timeline.size
+        return self._told
 
     def _curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
         timeline = self._open()
@@ -282,12 +301,11 @@ class RecordedPast:
         """
         moment = scene.moment
         self._at_ns = moment.time_ns
-        notes = self._all_notes(timeline)
-        then = open_then(notes, runs_of(timeline), moment)
+        then = open_then(self._all_told(timeline), runs_of(timeline), moment)
         if moment.time_ns <= self._begun_ns:
             scene = replace(scene, findings=then)
-        earlier = events_of(note for note in notes if note.time_ns <= self._begun_ns)
-        return since_then(scene, then, earlier)
+        count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)
+        return since_then(scene, then, tuple(self._events[:count]))
 
     def _tick(self, feed: ReplayFeed) -> Tick | None:
         """What comes next of a feed, without names where none are to be told; None at the end."""

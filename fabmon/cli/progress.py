@@ -23,8 +23,8 @@ class Progress(Protocol):
 def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]:
     """Show on standard error how far some work is, once it takes longer than a second.
 
-    `unit` is `bytes`, or `s` for seconds of a recording. Nothing is shown where standard error is
-    no terminal.
+    `unit` is `bytes`, `s` for seconds of a recording, or `share` where all is 1. Nothing is shown
+    where standard error is no terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done: None
@@ -36,6 +36,7 @@ def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]
         Progress,
         ProgressColumn,
         Task,
+        TaskProgressColumn,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
@@ -57,11 +58,15 @@ def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]
             """In recorded seconds a second."""
             return Text(f"{task.speed:.0f} x real time" if task.speed else "")
 
-    sized = (DownloadColumn(), TransferSpeedColumn())
+    columns = {
+        "bytes": (DownloadColumn(), TransferSpeedColumn()),
+        "s": (Span(), Pace()),
+        "share": (TaskProgressColumn(),),
+    }
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        *(sized if unit == "bytes" else (Span(), Pace())),
+        *columns[unit],
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -86,8 +86,8 @@ def recorded(status: Status) -> str:
     """How it went, for a person."""
     lost = f", {status.lost_ticks} lost" if status.lost_ticks else ""
     trouble = f"; {status.trouble}" if status.trouble else ""
-    size_mb = status.bytes / 1e6
-    return f"recorded {status.ticks} ticks{lost}, {size_mb:.1f} MB: {status.path}{trouble}"
+    size = f"{status.bytes / 1e6:.1f} MB" if status.bytes >= 1e6 else f"{status.bytes / 1e3:.0f} kB"
+    return f"recorded {status.ticks} ticks{lost}, {size}: {status.path}{trouble}"
 
 
 def rotation_of(rotate: str | None, keep: str | None) -> Rotation:
@@ -179,6 +179,8 @@ def _time_or_size(option: str, text: str | None) -> tuple[float | None, int | No
     time_s, room = seconds(text), size(text)
     if not time_s and not room:
         raise UsageError(f"{option} {text}: a time such as 1h or 7d, or a size such as 1GB")
+    if time_s and time_s < 1:
+        raise UsageError(f"{option} {text}: no less than 1s")
     return time_s, room
 
 

@@ -198,14 +198,20 @@ def opened(files: Sequence[Path]) -> Timeline:
     from fabmon.recording.timeline import Timeline, files_of
 
     try:
-        found = files_of(files)
-        size = sum(each.stat().st_size for each in found)
-        with progress("opening", size) as tell:
+        with progress("opening", sum(map(_size, files_of(files)))) as tell:
             return Timeline(files, tell)
     except RecordingError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        raise UsageError(f"{error.filename}: {error.strerror}") from None
+        raise UsageError(f"{error.filename or files[0]}: {error.strerror or error}") from None
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 of one that is not there any more: a rotation removes some."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def span_of(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int | None, int | None]:
@@ -220,6 +226,8 @@ def span_of(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int 
     begin, end = found
     if begin is not None and begin > timeline.until_ns:
         raise UsageError(f"--from {from_} is after the end of the recording")
+    if begin is not None:
+        begin = max(begin, timeline.start_ns)
     if end is not None and end < (begin or timeline.start_ns):
         raise UsageError(f"--to {to} is before the start")
     return begin, end

@@ -9,7 +9,7 @@ import click
 
 from fabmon.cli.hosts import FILE, config_option
 from fabmon.cli.output import output
-from fabmon.cli.passages import studied
+from fabmon.cli.passages import studied, working_out
 from fabmon.cli.progress import progress
 from fabmon.cli.replay import (
     FROM,
@@ -65,13 +65,15 @@ def report(
         begin, end = whole_span(timeline, from_, to)
         redactor = Redactor(timeline.hosts) if redact else None
         with output(path) as stream:
-            steady = studied(
+            study = studied(
                 timeline,
                 begin=begin,
                 end=end,
                 management=settings.management_ports,
                 topology=topology,
-            ).result()
+            )
+            with working_out(timeline.files[0].path.name) as tell:
+                steady = study.result(told=tell)
             with progress("reporting", (end - begin) / 1e9, "s") as tell:
 
                 def reached(at_ns: int) -> None:

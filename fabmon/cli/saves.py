@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ def saves(
     """
     from fabmon.tui.saving import SaveError, Saves
 
-    def cut(path: Path, from_ns: int, until_ns: int) -> None:
+    def cut(path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
         from fabmon.recording.cut import copy
         from fabmon.recording.errors import RecordingError
         from fabmon.recording.timeline import Timeline
@@ -39,8 +40,11 @@ def saves(
             with Timeline(named) as timeline:
                 begin = max(from_ns, timeline.start_ns)
                 moment_of = history(timeline).accept
-                for _ in copy(timeline, path, begin, until_ns, moment_of, redactor):
-                    pass
+                with closing(copy(timeline, path, begin, until_ns, moment_of, redactor)) as copied:
+                    # What is not finished when it is closed leaves no file.
+                    for _ in copied:
+                        if not is_wanted():
+                            break
         except RecordingError as error:
             raise SaveError(str(error)) from None
 

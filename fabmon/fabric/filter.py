@@ -9,6 +9,7 @@ util>80     also tx rx pause (percent), ecn cnp errors drops (per second); > >= 
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.measures import NAMES, measure
-from fabmon.fabric.model import RAIL, Fabric
+from fabmon.fabric.model import HOST, RAIL, SWITCH, Fabric
 from fabmon.fabric.moment import Moment, stale_ports
 from fabmon.fabric.tick import NodeState
 
@@ -99,7 +100,11 @@ def _term(word: str) -> Term:
     if not colon:
         return Term("", "", body, negated)
     if field not in FIELDS:
-        raise FilterError(f"{field}: is not one of {' '.join(FIELDS)}")
+        close = difflib.get_close_matches(field, FIELDS, 1)
+        fix = f"did you mean {close[0]}:?" if close else f"keys are {' '.join(FIELDS)}"
+        raise FilterError(f"unknown key {field!r}: {fix}")
+    if field == "role" and not any(value in role for role in (HOST, SWITCH)):
+        raise FilterError(f"role:{value} is not one of {HOST} {SWITCH}")
     if field == "state" and not any(state.startswith(value) for state in _STATES):
         raise FilterError(f"state:{value} is not one of {' '.join(_STATES)}")
     return Term(field, ":", value, negated)

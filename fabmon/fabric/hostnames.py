@@ -72,10 +72,15 @@ def addresses(word: Word, names: list[str]) -> list[str]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Names as one node set, the way they are written: `gpu[001-128]`."""
+    """Names as one node set, the way they are written: `gpu[001-128]`. Behind it stand those that
+    can be in none (`sw[1`): what others tell of nodes may name them in any way.
+    """
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
+    every = set(names)
+    odd = {name for name in every if not _NAME.fullmatch(name)}
+    plain = str(NodeSet.fromlist(sorted(every - odd), resolver=RESOLVER_NOGROUP))
+    return ",".join([*filter(None, [plain]), *sorted(odd)])
 
 
 def _address(text: str, word: Word) -> str:

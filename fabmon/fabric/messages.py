@@ -249,9 +249,14 @@ def check(frame: Frame, hello: Hello) -> None:
 
 def clean(text: str) -> str:
     """A node's text as it may be shown: printable, one line, at most 400 characters."""
-    if text.isprintable() and len(text) <= _MAX_TEXT:
+    return printable(text[:_MAX_TEXT])
+
+
+def printable(text: str) -> str:
+    """A text with `?` for all that a terminal may take for something else than a letter."""
+    if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT])
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _cleaned(body: Hello | Notice | Answer) -> Hello | Notice | Answer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
@@ -73,11 +74,12 @@ _PORT = re.compile(
 )
 _ADDRESS = re.compile(
     r"(?<![0-9a-z])(?:"
-    r"(?P<mac>[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19})"
+    r"(?P<mac>[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19}|[0-9a-f]{12})"
     r"|(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
     r"|(?P<guid>(?:0x)?[0-9a-f]{16}|[0-9a-f]{4}(?::[0-9a-f]{4}){3})"
     r"|(?P<dotted>[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4})"
-    r"|(?P<ip>(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f]*)"
+    r"|(?P<ip>(?:[0-9a-f]*:[0-9a-f:]*:)?(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f]*)"
+    r"(?P<zone>%[\w.-]+)?"
     r")(?![0-9a-z])",
     re.IGNORECASE,
 )
@@ -93,13 +95,15 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
 class Redactor:
-    """Gives every name a pseudonym, once and for good."""
+    """Gives every name a pseudonym, once and for good, in whatever thread it is asked for."""
 
     def __init__(self, hosts: Iterable[Host] = ()) -> None:
         """Known from the start are `hosts`, numbered in the order in which people count."""
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._originals: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
+        self._lock = threading.Lock()
         for host in sorted(hosts, key=lambda each: natural(each.name)):
             self._host(host)
 
@@ -116,30 +120,28 @@ class Redactor:
         return Tick(
             tick.seq,
             tick.time_ns,
-            hellos=tuple((self.node(node), self.hello(hello)) for node, hello in tick.hellos),
-            frames=tuple((self.node(node), frame) for node, frame in tick.frames),
+            hellos=tuple((self._node(node), self.hello(hello)) for node, hello in tick.hellos),
+            frames=tuple((self._node(node), frame) for node, frame in tick.frames),
             statuses=tuple(self._status(status) for status in tick.statuses),
-            notices=tuple((self.node(node), self._notice(each)) for node, each in tick.notices),
+            notices=tuple((self._node(node), self._notice(each)) for node, each in tick.notices),
             hosts=tuple(self.host(host) for host in tick.hosts),
             reads=tuple((self.node(node), reads) for node, reads in tick.reads),
         )
 
     def host(self, host: Host) -> Host:
         """A line of the hosts file with nothing of how the node is reached."""
-        group = host.group and (
-            self._known.get(_key(host.group)) or self._name(host.group, "group")
-        )
+        group = host.group and self._name(host.group, "group")
         return Host(
             name=self._host(host),
             via=host.via,
             role=host.role,
             group=group,
-            speeds=host.speeds,
+            speeds=tuple((self.text(pattern), bps) for pattern, bps in host.speeds),
             sources=host.sources,
         )
 
     def node(self, name: str) -> str:
-        """The pseudonym of a node."""
+        """The pseudonym of a node, by its name with or without a domain."""
         return self._name(name, "device")
 
     def original(self, pseudonym: str) -> str:
@@ -211,7 +213,7 @@ class Redactor:
 
     def _host(self, host: Host) -> str:
         prefix = "switch" if host.role == SWITCH else "host"
-        name = self._name(host.name, prefix)
+        name = self._node(host.name, prefix)
         if host.address and host.address != host.name:
             self._known.setdefault(host.address.lower(), name)
         if host.user:
@@ -220,14 +222,16 @@ class Redactor:
 
     def _learn(self, node: str, hello: Hello) -> None:
         """Know all names that a hello tells of, before any of its texts is looked at."""
-        own = self.node(node)
-        if _key(hello.hostname) not in _NO_NAMES:
-            self._known.setdefault(_key(hello.hostname), own)
+        own = self._node(node)
+        for name in (hello.hostname.lower(), _key(hello.hostname)):
+            if name not in _NO_NAMES:
+                self._known.setdefault(name, own)
         for block in hello.blocks:
             for item in block.objects:
                 if item.node is not None:
                     role = str(item.info.get("node_role", SWITCH))
-                    self._name(item.node, "switch" if role == SWITCH else "host")
+                    named = self._node if "." in item.node else self._name
+                    named(item.node, "switch" if role == SWITCH else "host")
                 self._learn_facts(item.info)
 
     def _learn_facts(self, facts: Mapping[str, Any]) -> None:
@@ -274,33 +278,62 @@ class Redactor:
     def _status(self, status: NodeStatus) -> NodeStatus:
         cause = self.text(status.cause)
         return msgspec.structs.replace(
-            status, node=self.node(status.node), reason=cause, cause=cause
+            status, node=self._node(status.node), reason=cause, cause=cause
         )
 
     def _notice(self, notice: Notice) -> Notice:
         return msgspec.structs.replace(notice, object=self.text(notice.object), text="")
+
+    def _node(self, name: str, prefix: str = "device") -> str:
+        """The pseudonym of a node of its own: no other has it, whatever is alike in their names."""
+        full, short = name.lower(), _key(name)
+        if short in _NO_NAMES:
+            return name
+        with self._lock:
+            found = self._found(name)
+            if found is None or self._nodes.setdefault(found, full) != full:
+                found = self._next(prefix)
+                self._originals[found] = name
+                self._nodes[found] = full
+                if short not in self._known:
+                    self._known[short] = found
+                elif self._nodes.get(self._known[short]) != short:
+                    # Alone it tells of none of those that begin with it.
+                    self._known[short] = self._next("name")
+                    self._nodes[self._known[short]] = short
+                    self._originals[self._known[short]] = short
+            self._known[full] = found
+            return found
 
     def _name(self, name: str, prefix: str) -> str:
         """The pseudonym of a name; with its domain it is the same as without."""
         key = _key(name)
         if key in _NO_NAMES:
             return name
-        found = self._known.get(name.lower()) or self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._next(prefix)
-            self._originals[found] = name
-            if name.lower() != key:
+        with self._lock:
+            found = self._found(name)
+            if found is None:
+                found = self._known[key] = self._next(prefix)
+                self._originals[found] = name
                 self._known[name.lower()] = found
-        return found
+            return found
+
+    def _found(self, name: str) -> str | None:
+        """What is known of a name, or else of the most of it that is before one of its dots."""
+        rest, key = name.lower(), _key(name)
+        while rest not in self._known and rest != key:
+            rest = rest.rpartition(".")[0]
+        return self._known.get(rest)
 
     def _alike(self, prefix: str, value: str) -> str:
         """One pseudonym for equal values of a kind, none for nothing."""
         if not value:
             return value
         key = f"{prefix} {value}"
-        if key not in self._known:
-            self._known[key] = self._next(prefix)
-        return self._known[key]
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._next(prefix)
+            return self._known[key]
 
     def _next(self, prefix: str) -> str:
         self._counts[prefix] = self._counts.get(prefix, 0) + 1
@@ -339,6 +372,8 @@ class Redactor:
             return text
         if address.is_loopback or address.is_unspecified:
             return text
+        if address.version == 6 and address.ipv4_mapped is not None:
+            return f"::ffff:{self._ip(str(address.ipv4_mapped))}"
         number = int(self._alike("address", str(address)).rpartition("-")[2])
         if address.version == 4:
             return str(ipaddress.IPv4Address("198.18.0.0") + number)
@@ -350,7 +385,10 @@ class Redactor:
         """Another address of the same kind, written in the same way."""
         text = match[0]
         if match["ip"] is not None:
-            return self._known.get(text.lower()) or self._ip(text)
+            bare, zone = match["ip"], match["zone"] or ""
+            if zone and not _PORT.fullmatch(zone[1:]):
+                zone = f"%{self._alike('zone', zone[1:])}"
+            return f"{self._known.get(bare.lower()) or self._ip(bare)}{zone}"
         if match["uuid"] is not None:
             return self._alike("id", text.lower())
         digits = re.sub(r"^0x|[^0-9a-f]", "", text.lower())

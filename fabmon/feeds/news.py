@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from fabmon.fabric.hostnames import fold
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -37,12 +36,3 @@ class News:
             _LOG.info("%s: back", fold(self._back))
         self._lost = {}
         self._back = []
-
-
-def fold(nodes: Iterable[str]) -> str:
-    """Names as the HPC world writes them: `gpu[001-016],login1`."""
-    names = sorted(set(nodes))
-    try:
-        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
-        return ",".join(names)

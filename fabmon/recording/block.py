@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.recording import columns
+from fabmon.recording import columns, texts
 from fabmon.recording.columns import Hints, Ints, Places, Table, Words
 from fabmon.recording.errors import Damaged
 from fabmon.recording.seats import Seat
@@ -20,6 +20,11 @@ Bools = NDArray[np.bool_]
 
 WORST_UNIT = 1e6
 """Utilisation is kept as a whole number of millionths; -1 where it is not known."""
+
+_MOST_ROWS = 1 << 20
+_MOST_VALUES = 1 << 26
+"""Of a block that is read. A writer makes blocks of 2 million, and of twice as many on a disk that
+was full; a node that sent many frames at once needs more rows."""
 
 _SEATS, _TICKS, _THERE, _ABSENT = range(4)
 _COLUMNS = 4
@@ -46,7 +51,7 @@ class Ticks:
     @classmethod
     def unpacked(cls, section: bytes) -> Ticks:
         """The reverse. Raises Damaged."""
-        data = columns.unpack(section)
+        data = columns.unpack(section, most=24 * _MOST_ROWS)
         if not data or len(data) % 24:
             raise Damaged("a block without ticks")
         table = columns.words(data, len(data) // 8).view(np.int64).reshape(3, -1)
@@ -81,9 +86,6 @@ class Block:
         return replace(self, there=self.there & (self.ticks.time_ns >= time_ns)[:, None])
 
 
-_seats_decoder = msgspec.json.Decoder(tuple[Seat, ...])
-
-
 def packed_seats(seats: Sequence[Seat]) -> bytes:
     """The section that says whose the columns are."""
     return columns.pack(msgspec.json.encode(tuple(seats)))
@@ -113,19 +115,21 @@ def decode(payload: bytes) -> Block:
     if len(sections) <= _COLUMNS:
         raise Damaged("a block without columns")
     try:
-        seats = _seats_decoder.decode(columns.unpack(sections[_SEATS]))
+        seats = texts.decode(columns.unpack(sections[_SEATS]), tuple[Seat, ...])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(f"a block of nobody: {error}") from None
     ticks = Ticks.unpacked(sections[_TICKS])
     rows, width = len(ticks.seq), sum(seat.columns for seat in seats)
     count = sum(seat.blocks for seat in seats)
+    if rows * max(width, count) > _MOST_VALUES:
+        raise Damaged(f"a block of {rows} x {width} values: no writer makes such a one")
     packed = columns.unpack(sections[_THERE], rows * (-(-count // 8)))
     there = np.unpackbits(np.frombuffer(packed, np.uint8).reshape(rows, -1), axis=1, count=count)
     return Block(
         seats,
         ticks,
         there.view(np.bool_),
-        _unpacked_absent(sections[_ABSENT], rows),
+        _unpacked_absent(sections[_ABSENT], rows, width),
         columns.decode(sections[_COLUMNS:], rows, width),
     )
 
@@ -151,8 +155,8 @@ def absent_bytes(absent: Places, rows: int) -> bytes:
     return which.astype("<u4").tobytes() + np.packbits(bits, axis=1).tobytes()
 
 
-def _unpacked_absent(section: bytes, rows: int) -> Places:
-    data = columns.unpack(section)
+def _unpacked_absent(section: bytes, rows: int, width: int) -> Places:
+    data = columns.unpack(section, most=4 * width + rows * -(-width // 8))
     if not data:
         return np.empty((0, 2), np.intp)
     # 4 bytes a column, then a bit a column and row, each row in whole bytes.

@@ -90,6 +90,8 @@ class Blocks:
             return block.decode(self._contents.file.payload(entry))
         except Damaged as error:
             return error
+        except MemoryError:
+            return Damaged(f"byte {entry.at}: a block for which there is not enough memory")
 
     def _drop_oldest(self) -> None:
         held = sum(each.values.size for each in self._kept.values())

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.recording.errors import Damaged
-from fabmon.recording.zstd import ZstdError, compress, decompress
+from fabmon.recording.zstd import MOST_BYTES, ZstdError, compress, decompress
 
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -179,18 +179,22 @@ def _decode(sections: list[bytes], rows: int, columns: int) -> Table:
     if len(sections) == 1:
         nothing = np.empty((0, rows - 1), np.int64)
         return Table(np.frombuffer(data, np.uint64), np.empty(0, np.intp), nothing)
-    table_bytes = np.frombuffer(unpack(sections[1]), np.uint8).reshape(_TABLE.itemsize, -1)
+    table_bytes = np.frombuffer(
+        unpack(sections[1], most=_TABLE.itemsize * columns), np.uint8
+    ).reshape(_TABLE.itemsize, -1)
     table = np.ascontiguousarray(table_bytes.T).view(_TABLE).ravel()
     moving = table["column"].astype(np.intp)
     if moving.max(initial=-1) >= columns:
         raise Damaged("a column that is not there")
-    packed = np.frombuffer(unpack(sections[2]), np.uint8).reshape(rows - 1, -1)
+    packed = np.frombuffer(unpack(sections[2], (rows - 1) * -(-len(table) // 8)), np.uint8).reshape(
+        rows - 1, -1
+    )
     seen = np.unpackbits(packed, axis=1, count=len(table)).view(np.bool_)
     order = _longest_first(table)
     there = np.ascontiguousarray(seen.T[order])
     left = np.zeros((np.count_nonzero(there), 8), np.uint8)
     for plane, section in enumerate(sections[3:]):
-        column = np.frombuffer(unpack(section), np.uint8)
+        column = np.frombuffer(unpack(section, most=len(left)), np.uint8)
         left[: len(column), plane] = column
     coded = left.view(np.uint64).ravel()
     sign = -(coded & np.uint64(1)).view(np.int64)
@@ -342,10 +346,10 @@ def stored(data: bytes | bytearray) -> list[bytes | bytearray | memoryview]:
     return pieces
 
 
-def unpack(section: bytes, size: int | None = None) -> bytes:
-    """A section's bytes. Raises Damaged."""
+def unpack(section: bytes, size: int | None = None, most: int = MOST_BYTES) -> bytes:
+    """A section's bytes, of a size that is known or no more than so many. Raises Damaged."""
     try:
-        data = decompress(section)
+        data = decompress(section, most if size is None else min(size, most))
     except ZstdError as error:
         raise Damaged(f"a section does not inflate: {error}") from None
     if size is not None and len(data) != size:

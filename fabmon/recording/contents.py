@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from fabmon.recording.errors import Damaged, Moved
-from fabmon.recording.frames import MAGIC
+from fabmon.recording.errors import Damaged, Moved, NotARecording
+from fabmon.recording.frames import HEADER_BYTES, MAGIC, Header, sound
 from fabmon.recording.index import Entry
 from fabmon.recording.scan import File, Loss, Told, Walk, indexed, nobody
+from fabmon.recording.texts import decode
 from fabmon.recording.zstd import ZstdError, decompress
 
 T = TypeVar("T")
 
 
 class Contents:
-    """One file's frames, in its order. Raises OSError.
+    """One file's frames, in its order. Raises NotARecording or OSError.
 
     `size` is its bytes when it was last looked at. From `settled_to` on all may still change, since
     the writer puts there what it will write again in its final form. `told` hears how far it is
@@ -27,7 +29,8 @@ class Contents:
     """
 
     def __init__(self, path: Path, told: Told = nobody) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A FIFO that nobody writes to would hold up else.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self.file = File(self._fd)
         self.size = self.file.size
         self.settled: list[Entry] = []
@@ -37,6 +40,7 @@ class Contents:
         self._open_losses: list[Loss] = []
         self._bad: set[int] = set()
         try:
+            self._check(path)
             self._take(*indexed(self.file, self.size), told)
         except BaseException:
             self.close()
@@ -85,8 +89,16 @@ class Contents:
             return
         self.stay(entry)
         self._bad.add(entry.at)
+        if any(self._is_double(each, entry) for each in self.provisional):
+            return
         losses = self._losses if entry.at < self.settled_to else self._open_losses
-        losses.append(Loss(entry.at, entry.end, str(error)))
+        losses.append(Loss(entry.at, entry.end, str(error) or "not enough memory"))
+
+    def _is_double(self, other: Entry, entry: Entry) -> bool:
+        """Whether a frame is the sound one of two equal ones, and another one is not."""
+        if other.at <= entry.at or _same(other.header) != _same(entry.header):
+            return False
+        return sound(other.header, self.file.read(other.at + HEADER_BYTES, other.header.length))
 
     def decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T | None:
         """What a frame holds; None, and a loss, when it is damaged."""
@@ -94,13 +106,20 @@ class Contents:
             return None
         try:
             return decode(self.file.payload(entry))
-        except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError, MemoryError) as error:
             self.lose(entry, error)
             return None
 
     def json(self, entry: Entry, kind: type[T]) -> T | None:
         """A record; None, and a loss, when it is damaged."""
-        return self.decoded(entry, lambda p: msgspec.json.decode(decompress(p), type=kind))
+        return self.decoded(entry, lambda p: decode(decompress(p), kind))
+
+    def _check(self, path: Path) -> None:
+        """Whether it can be one, without reading all of it. Raises NotARecording."""
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise NotARecording(f"{path}: not a regular file: save the recording to one")
+        if not self.file.may_be_ours():
+            raise NotARecording(f"{path}: not a recording of fabmon")
 
     def _take(self, listed: list[Entry], gaps: list[tuple[int, int]], told: Told) -> None:
         """Take in frames that the index lists, and walk where it has none."""
@@ -123,4 +142,19 @@ class Contents:
             settled_to = entry.end
         self.settled_to = settled_to
         self._losses += [loss for loss in losses if loss.end <= settled_to]
-        self._open_losses = [loss for loss in losses if loss.end > settled_to]
+        self._open_losses = [
+            loss for loss in losses if loss.end > settled_to and not self._is_left_over(loss)
+        ]
+
+    def _is_left_over(self, loss: Loss) -> bool:
+        """Whether its writer was killed while it put settled frames in the place of what was not:
+        the frames behind it are those that were to be there, and all that it held is in them.
+        """
+        behind = [e for e in self.provisional if e.at >= loss.end and not e.header.provisional]
+        known = {_same(entry.header) for entry in self.settled}
+        return bool(behind) and _same(behind[0].header) in known
+
+
+def _same(header: Header) -> tuple[object, ...]:
+    """What equal frames have in common."""
+    return header.kind, header.time_ns, header.until_ns, header.part, header.crc

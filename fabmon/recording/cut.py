@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.topology.given import Topology
 from fabmon.recording.columns import Words
-from fabmon.recording.found import redacted, runs_of, still_open
+from fabmon.recording.found import Told, redacted, runs_of
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
@@ -30,11 +30,13 @@ def copy(
     until_ns: int,
     moment_of: Callable[[Tick], Moment],
     redactor: Redactor | None = None,
-) -> Iterator[int]:
+) -> Generator[int]:
     """Write what lies between two times; the time that has been reached, tick by tick.
 
-    It begins with what was known then. `moment_of` works out what is drawn of each tick. With a
-    `redactor` no name is in it. Raises FileExistsError, OSError.
+    It begins with what was known then; closed before its end it leaves no file. `moment_of` works
+    out what is drawn of each tick. With a `redactor` no name is in it.
+
+    Raises FileExistsError, OSError.
     """
     before = timeline.files[0].sessions[-1]
     session = msgspec.structs.replace(
@@ -87,11 +89,12 @@ def _notes(timeline: Timeline, from_ns: int, until_ns: int) -> list[Note]:
     closes when that one begins.
     """
     every, runs_ns = timeline.notes(until_ns=until_ns), runs_of(timeline)
+    told = Told(every)
 
     def left_open(at_ns: int, change: str) -> list[Note]:
         return [
             msgspec.structs.replace(note, time_ns=at_ns, change=change)
-            for note in still_open(every, runs_ns, at_ns - 1)
+            for note in told.open_at(runs_ns, at_ns - 1)
         ]
 
     ends = [run_ns for run_ns in runs_ns if from_ns < run_ns <= until_ns]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-
-import msgspec
+from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.fabric.messages import Hello
 from fabmon.fabric.model import Host
@@ -16,12 +14,11 @@ from fabmon.recording.index import Entry
 from fabmon.recording.records import FORMAT, EventsRecord, SessionRecord, StateRecord
 from fabmon.recording.spans import Arranged
 from fabmon.recording.state import State
+from fabmon.recording.texts import decode
 from fabmon.recording.zstd import decompress
 
 _KEPT = 1024
 _LATEST = (1 << 63) - 1
-
-_hellos = msgspec.json.Decoder(dict[str, Hello])
 
 
 class Events:
@@ -31,11 +28,13 @@ class Events:
         self._contents = contents
         self._kept: OrderedDict[int, EventsRecord | None] = OrderedDict()
         self._hellos: dict[str, Hello] = {}
+        self._found: dict[int, tuple[str, ...]] = {}
 
     def forget(self, from_: int) -> None:
         """Forget what was read from a place of the file on: it may have changed."""
         for at in [at for at in self._kept if at >= from_]:
             del self._kept[at]
+        self._found = {at: names for at, names in self._found.items() if at < from_}
 
     def between(
         self, frames: Arranged, from_ns: int, until_ns: int
@@ -47,27 +46,68 @@ class Events:
                 if event is not None:
                     yield entry.at, session, event
 
-    def state(self, frames: Arranged, number: int, session: SessionRecord, at_ns: int) -> State:
+    def state(
+        self,
+        frames: Arranged,
+        number: int,
+        session: SessionRecord,
+        at_ns: int = _LATEST,
+        stop: int = _LATEST,
+    ) -> State:
         """What all events of a session up to and with a time amount to, and all of those before
-        it in the file: the clock may have been set back between them.
+        it in the file: the clock may have been set back between them. Those from a place of the
+        file on, `stop`, do not count.
         """
 
         def is_before(of: int, entry: Entry) -> bool:
-            return of < number or (of == number and entry.header.time_ns <= at_ns)
+            is_in_time = of < number or (of == number and entry.header.time_ns <= at_ns)
+            return is_in_time and entry.at < stop
 
         state, since = State(session), 0
         for entry in reversed(frames.states):
+            record = None
             if is_before(frames.session_of(entry), entry):
                 record = self._contents.json(entry, StateRecord)
-                if record is not None:
+            if record is not None:
+                hellos = self._named(frames, record, entry)
+                state = State.of(record, hellos)
+                if all(name in hellos for _, name in record.hellos):
                     since = entry.at
-                    state = State.of(record, self._named(frames, record, entry))
                     break
+                # Some of its hellos are lost: events before it tell them as well.
         told = [e for of, e in frames.events if e.at > since and is_before(of, e)]
         for event in map(self._event, sorted(told)):
             if event is not None:
                 state.apply(event)
         return state
+
+    def found(self, frames: Arranged) -> dict[int, dict[str, None]]:
+        """Names of the nodes that sessions found by themselves; of those that the file began with,
+        as of the first.
+        """
+        opening = self.opening(frames)
+        names: dict[int, dict[str, None]] = {}
+        names[0] = dict.fromkeys(opening.hosts if opening is not None else ())
+        for session, entry in frames.events:
+            names.setdefault(session, {}).update(dict.fromkeys(self._found_at(entry)))
+        return names
+
+    def _found_at(self, entry: Entry) -> tuple[str, ...]:
+        if entry.at not in self._found:
+            event = self._event(entry)
+            self._found[entry.at] = tuple(host.name for host in event.hosts) if event else ()
+        return self._found[entry.at]
+
+    def opening(self, frames: Arranged) -> State | None:
+        """What was known before the first tick of a file that goes on where another one ended."""
+        blocks = (entry for span in frames.spans for entry in span.parts.values())
+        ticks_at = [entry.at for _, entry in frames.events] + [entry.at for entry in blocks]
+        for entry in frames.states[:1]:
+            if entry.at < min(ticks_at, default=0):
+                record = self._contents.json(entry, StateRecord)
+                if record is not None:
+                    return State.of(record, self._named(frames, record, entry))
+        return None
 
     def sessions(self, frames: Arranged, blocks: Blocks) -> list[SessionRecord]:
         """Who was watched, run by run; at least one. Where a record is lost, what can be said.
@@ -123,11 +163,15 @@ class Events:
                 self._kept.popitem(last=False)
         return self._kept[entry.at]
 
-    def _named(self, frames: Arranged, record: StateRecord, entry: Entry) -> dict[str, Hello]:
-        """The hellos that a state names, from the frame before it unless they are known."""
-        if any(name not in self._hellos for _, name in record.hellos):
-            before = [each for each in frames.hellos if each.at < entry.at]
-            for each in before[-1:]:
-                found = self._contents.decoded(each, lambda p: _hellos.decode(decompress(p)))
-                self._hellos |= found or {}
+    def _named(self, frames: Arranged, record: StateRecord, entry: Entry) -> Mapping[str, Hello]:
+        """The hellos that a state names, unless they are known from the frame before it; where
+        that is damaged, as far as others have them.
+        """
+        before = [each for each in reversed(frames.hellos) if each.at < entry.at]
+        after = [each for each in frames.hellos if each.at > entry.at]
+        for each in (*before, *after):
+            if all(name in self._hellos for _, name in record.hellos):
+                break
+            found = self._contents.decoded(each, lambda p: decode(decompress(p), dict[str, Hello]))
+            self._hellos |= found or {}
         return self._hellos

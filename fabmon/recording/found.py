@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bisect
+from array import array
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from fabmon.fabric.redaction import Redactor
 from fabmon.recording.records import Note
@@ -14,6 +16,8 @@ from fabmon.recording.timeline import Timeline
 _KEPT = ("cause", "severity", "since_ns", "until_ns", "lost", "confidence")
 """Of a finding without names: what is a number, or a word that fabmon chose."""
 
+_NEVER = (1 << 63) - 1
+
 
 def runs_of(timeline: Timeline) -> tuple[int, ...]:
     """When the runs of its recorders began, by time, ns."""
@@ -21,23 +25,47 @@ def runs_of(timeline: Timeline) -> tuple[int, ...]:
     return tuple(sorted({session.run_ns or session.started_ns for session in sessions}))
 
 
-def still_open(notes: Iterable[Note], runs_ns: Sequence[int], at_ns: int) -> list[Note]:
-    """Of notes by time those of findings that were open at a time, as they were told last.
+class Told:
+    """Notes by time. What was open at any of them is found without going through those before."""
 
-    What was open when another run began ended unseen.
-    """
-    place = bisect.bisect_right(runs_ns, at_ns)
-    began_ns = runs_ns[place - 1] if place else 0
-    opened: dict[tuple[object, object], Note] = {}
-    for note in notes:
-        if note.kind != "finding" or not began_ns <= note.time_ns <= at_ns:
-            continue
+    def __init__(self, notes: Iterable[Note] = ()) -> None:
+        self.notes: list[Note] = []
+        self._until = array("q")
+        """By place: the place of the next note on the same finding, or none that there is."""
+        self._last: dict[tuple[object, object], int] = {}
+        for note in notes:
+            self.add(note)
+
+    def add(self, note: Note) -> None:
+        """One that is not before the last."""
+        place = len(self.notes)
+        self.notes.append(note)
+        self._until.append(place)
+        if note.kind != "finding":
+            return
         key = (note.finding.get("cause"), note.finding.get("subject"))
-        if note.change == "close":
-            opened.pop(key, None)
-        else:
-            opened[key] = note
-    return list(opened.values())
+        before = self._last.pop(key, None)
+        if before is not None:
+            self._until[before] = place
+        if note.change != "close":
+            self._until[place] = _NEVER
+            self._last[key] = place
+
+    def up_to(self, at_ns: int) -> int:
+        """How many there are up to and with a time."""
+        return bisect.bisect_right(self.notes, at_ns, key=lambda note: note.time_ns)
+
+    def open_at(self, runs_ns: Sequence[int], at_ns: int) -> list[Note]:
+        """Those of findings that were open at a time, as they were told last.
+
+        What was open when another run began ended unseen.
+        """
+        place = bisect.bisect_right(runs_ns, at_ns)
+        began_ns = runs_ns[place - 1] if place else 0
+        count = self.up_to(at_ns)
+        is_open = np.asarray(self._until)[:count] >= count
+        opened = (self.notes[row] for row in np.flatnonzero(is_open).tolist())
+        return [note for note in opened if note.time_ns >= began_ns]
 
 
 def redacted(note: Note, redactor: Redactor) -> Note:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,8 @@ class Minute:
     """Columns of HEAT by port row; NaN where nothing was known.
 
     `most` and `mean` are [columns, ports] over the minute, to 0.4 %. `line_rate_bps` is [ports], at
-    the minute's end. Rows are those of the topology record before.
+    the minute's end. `rows` are the ports' rows by id, of the topology record before; empty where
+    that is lost.
     """
 
     start_ns: int
@@ -33,6 +34,7 @@ class Minute:
     line_rate_bps: Floats
     most: Floats
     mean: Floats
+    rows: Mapping[str, int]
     _tens: tuple[bytes, bytes]
 
     def most_10s(self) -> Floats:
@@ -129,7 +131,7 @@ def _mean(heat: Sequence[Floats]) -> Floats:
     return mean
 
 
-def decode(payload: bytes, start_ns: int) -> Minute:
+def decode(payload: bytes, start_ns: int, rows: Mapping[str, int]) -> Minute:
     """The reverse. Raises Damaged."""
     try:
         sections = columns.split(payload)[:6]
@@ -145,6 +147,7 @@ def decode(payload: bytes, start_ns: int) -> Minute:
             line_rate,
             peak,
             unshort(_unturned(mean).reshape(shape)),
+            rows,
             (most_10s, mean_10s),
         )
     except ValueError as error:

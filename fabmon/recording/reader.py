@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from fabmon.recording.errors import Damaged, Moved, NotARecording, TooNew
 from fabmon.recording.events import Events
 from fabmon.recording.frames import Kind
 from fabmon.recording.index import Entry
-from fabmon.recording.minutes import Minute
+from fabmon.recording.minutes import MINUTE_NS, Minute
 from fabmon.recording.past import Layouts
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.scan import Loss, Told, nobody
@@ -170,13 +170,33 @@ class Recording:
         with without_collection():
             return self._fresh(lambda: self._view.prime(at_ns))
 
+    def session_before(self, at_ns: int) -> int:
+        """The number of the session of the last tick before a time."""
+        return self._view.session_before(at_ns)
+
     def warm(self) -> None:
         """Read what every seek needs, so that the first one takes no longer than others."""
         self.state(self.until_ns)
 
+    def opening(self) -> State | None:
+        """What was known before its first tick; None where it began with nothing."""
+        return self._fresh(lambda: self._view.opening())
+
     def state(self, at_ns: int) -> State:
         """What all events up to and with a time amount to."""
         return self._fresh(lambda: self._view.state(at_ns))
+
+    def settled_state(self) -> State:
+        """What all events of the part that will not change any more amount to."""
+        return self._fresh(lambda: self._view.settled_state(self.settled_to))
+
+    def unsettled(self) -> list[Tick]:
+        """The last session's ticks that are not, or not only, in that part, by time."""
+        return self._fresh(lambda: self._view.unsettled(self.settled_to))
+
+    def watched(self, session: int) -> Collection[str]:
+        """The nodes of a session: those that were given, and those that were found."""
+        return self._fresh(lambda: self._view.watched()[session])
 
     def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:
         """Bookmarks, and what was found at the time, by time."""
@@ -187,7 +207,7 @@ class Recording:
         return self._going_on(
             lambda since_ns: self._view.minutes(since_ns, until_ns),
             from_ns,
-            lambda each: each.start_ns,
+            lambda each: each.start_ns + MINUTE_NS - 1,
         )
 
     def topology(self, at_ns: int = _LATEST) -> TopologyRecord | None:
@@ -203,6 +223,10 @@ class Recording:
         return self._going_on(
             lambda since_ns: self._view.times(since_ns, until_ns), from_ns, lambda each: each[0]
         )
+
+    def ends(self, session: int) -> list[tuple[int, int]]:
+        """Time and sequence number of the first and the last tick of a session; empty without."""
+        return self._fresh(lambda: self._view.ends(session))
 
     def verify(self) -> Iterator[int]:
         """Read all of it; the bytes done so far. What is found damaged is added to `losses`."""

@@ -34,12 +34,14 @@ _CLOSE_S = 10.0
 class Status:
     """How recording goes. `trouble` is for a person, empty when all is well.
 
-    `path` is the file now written, `bytes` what it and those before it take; `lost_ticks` could
-    not be written.
+    `path` is the file now written, `bytes` what it and those before it take: that grows, and falls
+    whenever the last ticks are written again, ten times smaller. `kept_s` is how far back what was
+    written goes, in files that are kept. `lost_ticks` could not be written.
     """
 
     path: Path
     bytes: int = 0
+    kept_s: float = 0.0
     ticks: int = 0
     lost_ticks: int = 0
     trouble: str = ""
@@ -63,6 +65,7 @@ class Recorder:
         self, segments: Segments, session: SessionRecord, retry_s: float = _RETRY_S
     ) -> None:
         """Opens the first file at once. Raises OSError or RecordingError where that fails."""
+        segments.check_unused()
         self._segments = segments
         self._session = session
         self._queue: queue.SimpleQueue[_Item | Note | None] = queue.SimpleQueue()
@@ -70,6 +73,7 @@ class Recorder:
         self._state: State | None = None
         self._began_ns = session.started_ns
         self._bytes_before = 0
+        self._before_ns: dict[Path, int] = {}
         self._retry_s = retry_s
         self._retry_at = 0.0
         # One of each thread: of ticks that were not taken up, and of those that were not written.
@@ -86,9 +90,10 @@ class Recorder:
         if self.waiting >= _MOST_WAITING:
             self._lose(1)
             self._tell("the disk is too slow: ticks are not recorded")
-            self._untaken.add(tick)
+            self._untaken.add(tick, notes)
             return
-        self._queue.put(_Item(self._untaken.told_with(tick), moment, tuple(notes)))
+        told = self._untaken.told_with(tick)
+        self._queue.put(_Item(told, moment, self._untaken.noted_with(notes)))
         self._untaken = Untold()
 
     @property
@@ -132,32 +137,46 @@ class Recorder:
                 self._failed(error)
 
     def _take(self, item: _Item | Note) -> None:
-        if self._writer is None and not self._reopened():
-            self._lose(1)
-            if isinstance(item, _Item):
-                self._unwritten.add(item.tick)
+        now_ns = item.time_ns if isinstance(item, Note) else item.tick.time_ns
+        if self._writer is None and not self._reopened(now_ns):
+            self._not_written(item)
             return
         writer = self._writer
         assert writer is not None
         if isinstance(item, Note):
             writer.note(item)
             return
-        now_ns = item.tick.time_ns
         if self._segments.is_full(self._began_ns, now_ns, writer.size):
             try:
                 writer = self._next(writer, now_ns)
             except (OSError, RecordingError):
-                self._lose(1)
-                self._unwritten.add(item.tick)
+                self._not_written(item)
                 raise
-        tick, self._unwritten = self._unwritten.told_with(item.tick), Untold()
+        tick, notes = self._unwritten.told_with(item.tick), self._unwritten.noted_with(item.notes)
+        self._unwritten = Untold()
         try:
-            writer.write(tick, item.moment, item.notes)
-        finally:
+            writer.write(tick, item.moment, notes)
+        except OSError:
+            # The writer has it in memory, and writes it with the block that it belongs to.
             self._update(writer, ticks=1)
+            raise
+        except Exception:
+            self._not_written(_Item(tick, None, notes))
+            raise
+        self._update(writer, ticks=1)
+        since_ns = min([self._began_ns, *self._before_ns.values()])
+        self._set(kept_s=max(0.0, (now_ns - since_ns) / 1e9))
         if self.status.trouble:
             _LOG.warning("recording goes on: %s", writer.path)
             self._set(trouble="")
+
+    def _not_written(self, item: _Item | Note) -> None:
+        """What it tells is told with what is written next."""
+        if isinstance(item, Note):
+            self._unwritten.note(item)
+        else:
+            self._lose(1)
+            self._unwritten.add(item.tick, item.notes)
 
     def _next(self, before: Writer, now_ns: int) -> Writer:
         """The next file of a rotation, which knows what the one before did."""
@@ -165,9 +184,11 @@ class Recorder:
         self._writer = None
         before.close()
         self._bytes_before += before.size
+        self._before_ns[before.path] = self._began_ns
         self._writer = self._open(now_ns)
         for path in self._segments.tidy(self._writer.path, now_ns):
             _LOG.info("removed %s", path)
+            self._before_ns.pop(path, None)
         return self._writer
 
     def _open(self, now_ns: int) -> Writer:
@@ -182,11 +203,11 @@ class Recorder:
         self._update(writer)
         return writer
 
-    def _reopened(self) -> bool:
+    def _reopened(self, now_ns: int) -> bool:
         if time.monotonic() < self._retry_at:
             return False
         try:
-            self._writer = self._open(time.time_ns())
+            self._writer = self._open(now_ns)
         except (OSError, RecordingError) as error:
             self._drop(_said(error))
             return False
@@ -205,6 +226,7 @@ class Recorder:
 
     def _drop(self, text: str) -> None:
         if self._writer is not None:
+            self._state = self._writer.state
             self._writer.give_up()
         self._writer = None
         self._retry_at = time.monotonic() + self._retry_s

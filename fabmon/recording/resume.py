@@ -39,9 +39,9 @@ def _resumed(store: Store, session: SessionRecord) -> Writer:
         settled = before.settled_to
         entries = before.entries()
         index_at = max((e.at for e in entries if e.header.kind == Kind.INDEX), default=0)
-        last_ns = max((span.until_ns for span in before.spans if not span.provisional), default=0)
-        state = before.state(last_ns)
-        tail = list(before.ticks(last_ns + 1))
+        # By their place in the file: the clock may have been set back since.
+        state = before.settled_state()
+        tail = before.unsettled()
         kept = [_again(before, entry) for entry in entries if _is_kept(entry, settled)]
         session_before = before.sessions[-1]
     rows = Rows()

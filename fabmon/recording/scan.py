@@ -48,6 +48,10 @@ class File:
         """As many bytes as there are."""
         return os.pread(self._fd, length, at)
 
+    def may_be_ours(self) -> bool:
+        """Whether anything in its first MiB looks like a frame."""
+        return MAGIC in self.read(0, _CHUNK)
+
     def header(self, at: int) -> Header | None:
         """The header at a place; None when there is no sound one."""
         return header(self.read(at, HEADER_BYTES))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from fabmon.recording.errors import InUse
+from fabmon.recording.store import is_in_use
 from fabmon.recording.timeline import SUFFIX
 
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -51,8 +53,16 @@ class Segments:
         )
         return late or (every_bytes is not None and size >= every_bytes)
 
+    def check_unused(self) -> None:
+        """Raises InUse where another recorder writes files of these names: each would remove
+        those of the other.
+        """
+        for each in self.files() if self.rotation.rotates else []:
+            if is_in_use(each):
+                raise InUse(f"{each}: another fabmon is recording to files of this name")
+
     def tidy(self, current: Path, now_ns: int) -> list[Path]:
-        """Remove what is not to be kept; what was removed. Never the current file."""
+        """Remove what is not to be kept; what was removed. Never a file that is written."""
         removed: list[Path] = []
         if not self.rotation.rotates:
             return removed
@@ -69,7 +79,7 @@ class Segments:
             )
             if room is not None:
                 room -= stat.st_size
-            if too_old or (room is not None and room < 0):
+            if (too_old or (room is not None and room < 0)) and not is_in_use(each):
                 each.unlink(missing_ok=True)
                 removed.append(each)
         return removed

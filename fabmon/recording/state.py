@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
 
 from fabmon.fabric.messages import Hello, Notice
 from fabmon.fabric.model import Host
@@ -40,6 +42,10 @@ class State:
     def notices(self) -> tuple[tuple[str, Notice], ...]:
         """What is wrong, by node."""
         return tuple((node, each) for node, told in self._notices.items() for each in told.values())
+
+    def noticed(self, node: str) -> list[Notice]:
+        """What is wrong on a node."""
+        return list(self._notices.get(node, {}).values())
 
     def tick(self, seq: int, time_ns: int) -> Tick:
         """One tick that tells all of it."""
@@ -91,13 +97,33 @@ class State:
         return known[1]
 
 
-def left_behind(before: SessionRecord, now: SessionRecord, time_ns: int) -> list[NodeStatus]:
-    """States of the nodes that only the session before watched."""
-    watched = {host.name for host in now.hosts}
+def going_on(tick: Tick, opening: State, before: State | None) -> Tick:
+    """The first tick after what was known, told with as much of it as was not known `before`."""
+    again = {node for node, _ in tick.hellos}
+    known = before or State(opening.session)
+    changed = {
+        node
+        for node in {*opening.hellos, *dict(opening.notices)} - again
+        if known.hellos.get(node) != opening.hellos.get(node)
+        or known.noticed(node) != opening.noticed(node)
+    }
+    hosts = tuple(h for name, h in opening.hosts.items() if known.hosts.get(name) != h)
+    statuses = tuple(s for node, s in opening.statuses.items() if known.statuses.get(node) != s)
+    return msgspec.structs.replace(
+        tick,
+        hosts=(*hosts, *tick.hosts),
+        hellos=(*((n, h) for n, h in opening.hellos.items() if n in changed), *tick.hellos),
+        statuses=(*statuses, *tick.statuses),
+        notices=(*(each for each in opening.notices if each[0] in changed), *tick.notices),
+    )
+
+
+def left_behind(before: Iterable[str], now: Collection[str], time_ns: int) -> list[NodeStatus]:
+    """States of the nodes that a session before watched, and the one now does not."""
     return [
-        NodeStatus(host.name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
-        for host in before.hosts
-        if host.name not in watched
+        NodeStatus(name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
+        for name in before
+        if name not in now
     ]
 
 

@@ -156,3 +156,20 @@ class Store:
             written = os.pwrite(self._fd, left, at)
             left = left[written:]
             at += written
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a store has a file open, as far as the file system has locks."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,19 +16,20 @@ from fabmon.fabric.moment import Floats
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording.errors import NotARecording, RecordingError
 from fabmon.recording.minutes import Minute
+from fabmon.recording.numbers import Numbers
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
 from fabmon.recording.scan import Loss, Told, nobody
-from fabmon.recording.state import left_behind
+from fabmon.recording.state import going_on, left_behind
 
 SUFFIX = ".fabrec"
 _LATEST = (1 << 63) - 1
 
 
 class Timeline:
-    """Recordings by time. Ticks of one session keep their numbers; those of several, and of a
+    """Recordings by time. Ticks of one session keep their numbers; runs of several, and of a
     directory, are numbered by their time, so that what was not recorded is a gap. A tick keeps its
-    number when files before it go.
+    number when files before it go, and when more is written.
     """
 
     def __init__(self, paths: Sequence[Path], told: Told = nobody) -> None:
@@ -38,7 +40,7 @@ class Timeline:
         """
         self._paths = paths
         self.files: list[Recording] = []
-        self._origin_ns = 0
+        self._numbers = Numbers()
         self._unreadable: dict[Path, Loss] = {}
         try:
             self._open(files_of(paths), told)
@@ -66,8 +68,9 @@ class Timeline:
                 before += sum(each.size for each in opened)
         self._unreadable = {at: loss for at, loss in self._unreadable.items() if at in paths}
         if not self.files:
-            path, loss = next(iter(self._unreadable.items()))
-            raise NotARecording(f"{path}: {loss.text}")
+            for path, loss in self._unreadable.items():
+                raise NotARecording(f"{path}: {loss.text}")
+            raise NotARecording(f"{paths[0]}: removed meanwhile")
         self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
         self._single = (
             len(self.files) == 1
@@ -79,18 +82,20 @@ class Timeline:
         """A file; none where one in a directory cannot be read, or is gone by now."""
         if path in self._paths:
             return [Recording(path, told)]
-        with suppress(FileNotFoundError):
+        try:
             size = path.stat().st_size
             if path in self._unreadable and self._unreadable[path].end == size:
                 return []
-            try:
-                found = Recording(path, told)
-            except RecordingError as error:
-                text = str(error).removeprefix(f"{path}: ")
-                self._unreadable[path] = Loss(0, size, text)
-            else:
-                self._unreadable.pop(path, None)
-                return [found]
+            found = Recording(path, told)
+        except RecordingError as error:
+            self._unreadable[path] = Loss(0, size, str(error).removeprefix(f"{path}: "))
+        except OSError as error:
+            # Another time it may be read; what a rotation has removed meanwhile is no loss.
+            if os.path.lexists(path):
+                self._unreadable[path] = Loss(0, 0, error.strerror or str(error))
+        else:
+            self._unreadable.pop(path, None)
+            return [found]
         return []
 
     def __enter__(self) -> Timeline:
@@ -148,9 +153,11 @@ class Timeline:
         return has_grown or before != [each.path for each in self.files]
 
     def ticks(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Tick]:
-        """Every tick from a time up to and with another."""
+        """Every tick from a time up to and with another. The first of a file that goes on where
+        another one ended tells what was known by then, as far as it was not told before.
+        """
         if self._single:
-            return self.files[0].ticks(from_ns, until_ns)
+            return (tick for _, _, tick in self._by_time(from_ns, until_ns))
         return self._merged(from_ns, until_ns)
 
     def prime(self, at_ns: int) -> list[Tick]:
@@ -159,11 +166,18 @@ class Timeline:
         """
         before = [each for each in self.files if each.start_ns and each.start_ns < at_ns]
         within = [each for each in before if each.until_ns >= at_ns] or before[-1:]
-        known = [tick for each in within if (tick := each.prime(at_ns)) is not None]
         if self._single:
-            return known
-        known.sort(key=lambda tick: tick.time_ns)
-        last = self._seq(at_ns) - len(known)
+            return [tick for each in within if (tick := each.prime(at_ns)) is not None]
+        known = sorted(
+            (
+                msgspec.structs.replace(tick, seq=tick.seq + self._before(each, at_ns))
+                for each in within
+                if (tick := each.prime(at_ns)) is not None
+            ),
+            key=lambda tick: tick.time_ns,
+        )
+        # Of files that were written at the same time, ticks of the same time have one number.
+        last = max((tick.seq for tick in known), default=0) - len(known) + 1
         return [
             msgspec.structs.replace(tick, seq=last + number) for number, tick in enumerate(known)
         ]
@@ -184,24 +198,39 @@ class Timeline:
         strip: Floats = np.fmax.reduce(strips)
         return strip
 
-    def _seq(self, time_ns: int) -> int:
-        self._origin_ns = self._origin_ns or self.start_ns
-        return round((time_ns - self._origin_ns) / (self.interval_s * 1e9))
+    def _before(self, file: Recording, at_ns: int) -> int:
+        return self._numbers.before(self.files, file, file.session_before(at_ns))
 
     def _merged(self, from_ns: int, until_ns: int) -> Iterator[Tick]:
-        """All ticks by time, numbered by it; who is watched no more is said to be lost."""
+        """All ticks by time, each with its number; who is watched no more is said to be lost."""
         last = -1
+        files = self.files
         current = (-1, -1)
-        streams = [
-            _stream(number, each, from_ns, until_ns) for number, each in enumerate(self.files)
-        ]
-        for _, file, session, tick in heapq.merge(*streams, key=lambda each: each[:3]):
-            last = max(last + 1, self._seq(tick.time_ns))
+        for file, session, tick in self._by_time(from_ns, until_ns):
+            before = self._numbers.before(files, files[file], session)
+            last = max(last + 1, before + tick.seq)
             statuses = tick.statuses
             if (file, session) != current:
                 statuses = (*self._left_behind(current, (file, session), tick.time_ns), *statuses)
                 current = (file, session)
             yield msgspec.structs.replace(tick, seq=last, statuses=statuses)
+
+    def _by_time(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int, Tick]]:
+        """Ticks with the numbers of their file and session."""
+        files = self.files
+        unbegun = {number for number, each in enumerate(files) if each.start_ns >= from_ns}
+        before = -1
+        streams = [_stream(number, each, from_ns, until_ns) for number, each in enumerate(files)]
+        for _, number, session, tick in heapq.merge(*streams, key=lambda each: each[:3]):
+            told = tick
+            if number in unbegun and not session:
+                unbegun.discard(number)
+                opening = files[number].opening()
+                if opening is not None:
+                    known = files[before].state(tick.time_ns) if before >= 0 else None
+                    told = going_on(tick, opening, known)
+            before = number
+            yield number, session, told
 
     def _left_behind(
         self, before: tuple[int, int], now: tuple[int, int], time_ns: int
@@ -209,8 +238,8 @@ class Timeline:
         """States of the nodes that only the session before watched, if it is over."""
         if before[0] < 0 or (before[0] != now[0] and self.files[before[0]].until_ns >= time_ns):
             return []
-        sessions = [self.files[file].sessions[session] for file, session in (before, now)]
-        return left_behind(sessions[0], sessions[1], time_ns)
+        watched = [self.files[file].watched(session) for file, session in (before, now)]
+        return left_behind(watched[0], watched[1], time_ns)
 
 
 def _stream(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -19,10 +18,13 @@ from fabmon.recording.contents import Contents
 from fabmon.recording.events import Events
 from fabmon.recording.minutes import Minute
 from fabmon.recording.past import Layouts, heard_of, last_reads
+from fabmon.recording.portrows import PortRows
 from fabmon.recording.records import EventsRecord, Note, SessionRecord, TopologyRecord
 from fabmon.recording.spans import Span, arrange
 from fabmon.recording.state import State, left_behind
 from fabmon.recording.ticks import numbered_ticks
+
+_LATEST = (1 << 63) - 1
 
 
 class View:
@@ -90,15 +92,51 @@ class View:
         number = self._session_at(at_ns)
         return self._events.state(self._frames, number, self.sessions[number], at_ns)
 
+    def session_before(self, at_ns: int) -> int:
+        """The number of the session of the last tick before a time."""
+        place = self._span_before(at_ns)
+        return 0 if place is None else self.spans[place].session
+
+    def opening(self) -> State | None:
+        """What was known before its first tick; None where it began with nothing."""
+        return self._events.opening(self._frames)
+
+    def settled_state(self, settled_to: int) -> State:
+        """What all events before a place in the file amount to."""
+        number = len(self.sessions) - 1
+        return self._events.state(self._frames, number, self.sessions[number], stop=settled_to)
+
+    def unsettled(self, settled_to: int) -> list[Tick]:
+        """The last session's ticks that are not, or not only, before a place, by time."""
+        tail = [s for s in self.spans if any(e.at >= settled_to for e in s.parts.values())]
+        ticks = [each for each in map(self._blocks.ticks_of, tail) if each is not None]
+        keys = {key for t in ticks for key in zip(t.time_ns.tolist(), t.seq.tolist(), strict=True)}
+        for at, _, event in self._events.between(self._frames, 0, _LATEST):
+            if at >= settled_to:
+                keys.add((event.time_ns, event.seq))
+        first_ns, last = min(keys, default=(_LATEST, 0))[0], len(self.sessions) - 1
+        ours = (tick for session, tick in self.numbered(first_ns, _LATEST) if session == last)
+        return [tick for tick in ours if (tick.time_ns, tick.seq) in keys]
+
+    def watched(self) -> list[Collection[str]]:
+        """The nodes of every session: those that were given, and those that were found."""
+        found = self._events.found(self._frames)
+        return [
+            dict.fromkeys([*(host.name for host in session.hosts), *found.get(number, ())])
+            for number, session in enumerate(self.sessions)
+        ]
+
     def _left_behind(self, at_ns: int) -> dict[str, NodeStatus]:
         """States of the nodes that only sessions before the one of a time watched."""
-        sessions = self.sessions[: self._session_at(at_ns) + 1]
-        watched = {host.name for host in sessions[-1].hosts}
+        number = self._session_at(at_ns)
+        if not number:
+            return {}
+        watched = self.watched()[: number + 1]
         return {
             status.node: status
-            for before, now in pairwise(sessions)
-            for status in left_behind(before, now, now.started_ns)
-            if status.node not in watched
+            for session, before, now in zip(self.sessions[1:], watched, watched[1:], strict=False)
+            for status in left_behind(before, now, session.started_ns)
+            if status.node not in watched[-1]
         }
 
     def notes(self, from_ns: int, until_ns: int) -> list[Note]:
@@ -112,10 +150,12 @@ class View:
 
     def minutes(self, from_ns: int, until_ns: int) -> Iterator[Minute]:
         """What was drawn, minute by minute."""
+        ports = PortRows(self._frames, self._contents)
         for entry in self._frames.minutes:
             if entry.header.until_ns > from_ns and entry.header.time_ns <= until_ns:
-                start_ns = entry.header.time_ns
-                minute = self._contents.decoded(entry, partial(minutes.decode, start_ns=start_ns))
+                start_ns, rows = entry.header.time_ns, ports.before(entry)
+                decode = partial(minutes.decode, start_ns=start_ns, rows=rows)
+                minute = self._contents.decoded(entry, decode)
                 if minute is not None:
                     yield minute
 
@@ -148,6 +188,13 @@ class View:
             if ticks is not None:
                 pairs = dict.fromkeys(zip(ticks.time_ns.tolist(), ticks.seq.tolist(), strict=True))
                 yield from (pair for pair in pairs if from_ns <= pair[0] <= until_ns)
+
+    def ends(self, session: int) -> list[tuple[int, int]]:
+        """Time and sequence number of the first and the last tick of a session; empty without."""
+        spans = [span for span in self.spans if span.session == session]
+        known = [self._blocks.ticks_of(span) for span in (*spans[:1], *spans[-1:])]
+        pairs = [(t.time_ns[[0, -1]].tolist(), t.seq[[0, -1]].tolist()) for t in known if t]
+        return [(times[at], seqs[at]) for times, seqs in pairs for at in (0, 1)]
 
     def _session_at(self, at_ns: int) -> int:
         """The number of the session that began last before a time, by the clock."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +12,7 @@ UNDERSTOOD = "14:03, 14:03:22, 2026-11-20 14:03, -10m, +1h or event 3"
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?Z?")
 _DAY_NS = 86_400 * 10**9
+_MOST_NS = 1 << 63
 
 
 def amount(text: str, units: Mapping[str, int]) -> float | None:
@@ -18,7 +20,8 @@ def amount(text: str, units: Mapping[str, int]) -> float | None:
     match = _NUMBER.fullmatch(text)
     if match is None or match[2].lower() not in units:
         return None
-    return float(match[1]) * units[match[2].lower()]
+    found = float(match[1]) * units[match[2].lower()]
+    return found if math.isfinite(found) else None
 
 
 def seconds(text: str) -> float | None:
@@ -31,7 +34,7 @@ def moment(text: str, start_ns: int, until_ns: int, events_ns: Sequence[int] = (
 
     `14:03` and `14:03:22` are UTC, the first such time in the recording; `-10m` is before its end,
     `+10m` after its start; `event 3` its third event; else a date, `2026-11-19 14:03`, UTC unless
-    it says another offset.
+    it says another offset. What is beyond 292 years from 1970 is no time.
     """
     text = text.strip()
     of_day = _of_day(text)
@@ -69,20 +72,22 @@ def _of_day(text: str) -> int | None:
 
 def _other(text: str, plus_ns: int, minus_ns: int, events_ns: Sequence[int]) -> int | None:
     """An event, an amount from one of two times, or a date."""
-    event = re.fullmatch(r"event\s*(\d+)", text)
+    event = re.fullmatch(r"event\s*(\d{1,18})", text)
     if event:
         number = int(event[1])
         return events_ns[number - 1] if 1 <= number <= len(events_ns) else None
     if text[:1] in ("-", "+"):
         length_s = seconds(text[1:])
-        if length_s is None:
+        if length_s is None or not length_s * 1e9 < _MOST_NS:
             return None
         ns = int(length_s * 1e9)
-        return minus_ns - ns if text[0] == "-" else plus_ns + ns
+        found = minus_ns - ns if text[0] == "-" else plus_ns + ns
+        return found if abs(found) < _MOST_NS else None
     try:
         date = datetime.datetime.fromisoformat(text)
     except ValueError:
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=datetime.UTC)
-    return int(date.timestamp() * 1e9)
+    ns = int(date.timestamp() * 1e9)
+    return ns if abs(ns) < _MOST_NS else None

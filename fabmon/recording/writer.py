@@ -154,7 +154,7 @@ class Writer:
             if not self._rows.are_too_many:
                 raise
             self._lost += len(self._rows)
-            self._forget()
+            self._forget(kept=[each for each in self._settled if each.kind == Kind.NOTE])
             raise
         self._forget()
 
@@ -178,8 +178,8 @@ class Writer:
         if self._store.is_open:
             self._store.close()
 
-    def _forget(self) -> None:
-        self._settled = []
+    def _forget(self, kept: Sequence[Piece] = ()) -> None:
+        self._settled = [*kept]
         self._rows.clear()
         self._worst = float("nan")
 

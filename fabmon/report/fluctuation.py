@@ -150,14 +150,18 @@ def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
 
 
 def _steps(found: Fluctuation, by: str) -> Iterator[str]:
-    kinds = (ALL, JOB, by) if by in (RAIL, LINK, PAIR) else (ALL, JOB)
-    shown, more = largest_steps(found, kinds, _MOST_STEPS)
+    shown, more = largest_steps(found, stepped_kinds(by), _MOST_STEPS)
     yield ""
     yield "Steps of the level:" if shown else NO_STEP
     for step, subject in shown:
         yield f"  {'  '.join(step_words(step, subject))}"
     if more:
         yield f"  and {more} smaller ones"
+
+
+def stepped_kinds(by: str) -> tuple[str, ...]:
+    """The kinds of subjects whose steps and drift the table tells."""
+    return (ALL, JOB, by) if by in (RAIL, LINK, PAIR) else (ALL, JOB)
 
 
 def largest_steps(

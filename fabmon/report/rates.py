@@ -38,6 +38,9 @@ _IN_UNITS = {
 """Column of HEAT -> what it is called here, with its unit."""
 
 NUMBERS = ("line_rate_bps", "tx_util_ratio", "rx_util_ratio", *_IN_UNITS.values(), "age_s")
+_FORMULA = frozenset("=+-@")
+"""What spreadsheets begin formulas with."""
+
 COLUMNS = ("time", *NAMES, "state", *NUMBERS)
 
 
@@ -83,7 +86,7 @@ class RateTable:
 
 
 class CsvRates:
-    """Rates as CSV; what is absent is empty."""
+    """Rates as CSV; what is absent is empty, and no name is a formula."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -107,7 +110,17 @@ def _rows(rates: Rates) -> Iterator[Sequence[object]]:
     time = utc(rates.time_ns).isoformat().replace("+00:00", "Z")
     for place, (names, state) in enumerate(zip(rates.names, rates.states, strict=True)):
         numbers = [number(value) for value in rates.numbers[:, place]]
-        yield (time, *names, state, *("" if value is None else value for value in numbers))
+        yield (
+            time,
+            *map(_as_text, names),
+            state,
+            *("" if value is None else value for value in numbers),
+        )
+
+
+def _as_text(name: str | None) -> str | None:
+    """A name that no spreadsheet takes for a formula: nodes name their ports as they like."""
+    return f"'{name}" if name and name[0] in _FORMULA else name
 
 
 def _names(port: Port, fabric: Fabric) -> tuple[str | None, ...]:

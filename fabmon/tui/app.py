@@ -43,7 +43,7 @@ from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.screens.save import SaveMenu
 from fabmon.tui.screens.switches import Switches
 from fabmon.tui.stage import Stage
-from fabmon.tui.target import FindingTarget, NodeTarget, PairTarget, PortTarget
+from fabmon.tui.target import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget
 from fabmon.tui.text import burst, words
 from fabmon.tui.theme import theme
 from fabmon.tui.timekeys import TimeKeys, Travel
@@ -55,6 +55,7 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 }
 _SILENT_TICKS = 3
 _INTERRUPTED = 130
+_SAVE = "save"
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
@@ -201,14 +202,17 @@ class FabmonApp(TimeKeys):
         if isinstance(target, NodeTarget):
             await self.push_screen(NodeScreen(self.stage, target))
         elif isinstance(target, PortTarget):
-            await self.push_screen(PortScreen(self.stage, scene.moment.fabric.ports[target.row]))
+            port = scene.moment.fabric.ports[target.row]
+            await self.push_screen(PortScreen(self.stage, port, self.past))
         elif isinstance(target, PairTarget):
             await self.push_screen(PairScreen(self.stage, target))
         elif isinstance(target, FindingTarget):
-            found = _finding(scene, target.key)
+            found = _finding([*scene.findings, *self.stage.closed(scene)], target.key)
             if found is not None:
                 self.stage.choose(target.key)
-                await self.push_screen(FindingScreen(self.stage, found))
+                await self.push_screen(FindingScreen(self.stage, found, self.past))
+        elif isinstance(target, EventTarget):
+            self.player.seek(target.time_ns)
 
     def on_pointed(self, event: Pointed) -> None:
         """Mark the links of a finding while it is the one pointed at last."""
@@ -223,7 +227,7 @@ class FabmonApp(TimeKeys):
         """Ask the node for fast samples, and say that, or why not."""
         port = event.port
         if self._ask_burst is None:
-            said = "no burst: these nodes are simulated or recorded, nobody can be asked"
+            said = "no burst: live only, these nodes are simulated or recorded"
         else:
             refused = self._ask_burst(port.node, (port.name,), burst.SECONDS, burst.HZ)
             asked = f"burst of {words.port(port)}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
@@ -320,7 +324,15 @@ class FabmonApp(TimeKeys):
     def _save(self, what: str | None) -> None:
         """Once the menu is gone: it is no part of the picture."""
         if what is not None:
-            self.call_after_refresh(self.run_worker, self._kept(what), group="save")
+            self.call_after_refresh(self._begin_saving, what)
+
+    def _begin_saving(self, what: str) -> None:
+        if any(each.group == _SAVE and not each.is_finished for each in self.workers):
+            self.notify(
+                "not saved: what was asked for before is still being saved", timeout=6, markup=False
+            )
+        else:
+            self.run_worker(self._kept(what), group=_SAVE)
 
     async def _kept(self, what: str) -> None:
         """Save it, and say where it is, or why not."""
@@ -359,5 +371,5 @@ def _has_data(scene: Scene) -> bool:
     return up and bool(np.isfinite(scene.moment.heat).any() or np.isfinite(scene.moment.up).any())
 
 
-def _finding(scene: Scene, key: str) -> Finding | None:
-    return next((finding for finding in scene.findings if finding.key == key), None)
+def _finding(findings: Iterable[Finding], key: str) -> Finding | None:
+    return next((finding for finding in findings if finding.key == key), None)

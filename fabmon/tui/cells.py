@@ -34,6 +34,9 @@ NOTHING = 0x203
 STUCK = 0x204
 """The counter sticks at its maximum: at least so much, nobody knows how much."""
 
+FULL = "#"
+"""The digit of a cell whose value is all that there can be."""
+
 CHOSEN = 0x400
 """One of the links of the finding that the person has chosen; a flag, also on the specials."""
 
@@ -59,11 +62,11 @@ def scale(heat: Heat, depth: Depth, digits: bool) -> Scale:
     if heat.linear and depth is not Depth.NONE:
         edges = [0.005] + [(percent - 0.5) / 100 for percent in range(2, 101)]
         texts = [(str(min(p // 10, 9)), f"{p:2d}") for p in range(1, 100)]
-        return Scale(tuple(edges), (("", ""), *texts, ("X", " X")))
+        return Scale(tuple(edges), (("", ""), *texts, (FULL, f" {FULL}")))
     if heat.linear or heat.high == 1:
         edges = [0.005 if heat.linear else 1e-9] + [tenth / 10 for tenth in range(1, 10)] + [0.995]
         texts = [(str(tenth), str(tenth)) for tenth in range(10)]
-        return Scale(tuple(edges), (("", ""), *texts, ("X", "X")))
+        return Scale(tuple(edges), (("", ""), *texts, (FULL, FULL)))
     decades = tuple(10.0**power for power in range(1, 7))
     return Scale((1e-9, *decades), (("", ""), *((str(p), str(p)) for p in range(7))))
 
@@ -103,7 +106,6 @@ class Look:
     def picture(self, code: int, width: int) -> tuple[str, Style]:
         """Text of `width` cells, and its style."""
         palette = self.palette
-        bare = palette.depth is Depth.NONE
         if code & CHOSEN:
             return self._chosen(code & ~CHOSEN, width)
         kind = code & ~STALE
@@ -116,8 +118,7 @@ class Look:
         if kind == UNRATED:
             return "?".ljust(width), palette.dim
         if kind == DOWN:
-            mark = "-" if bare else "✖"
-            text = mark + ("?" if code & STALE and width > 1 else "")
+            text = "✖" + ("?" if code & STALE and width > 1 else "")
             return text.ljust(width), palette.gone
         return self._level(code & LEVEL, width, bool(code & HOT), bool(code & STALE))
 
@@ -137,9 +138,8 @@ class Look:
 
     def _level(self, level: int, width: int, hot: bool, stale: bool) -> tuple[str, Style]:
         palette = self.palette
-        mark = "!" if palette.depth is Depth.NONE else "▲"
         if hot:
-            return self._fill(level, width - 1) + mark, palette.hot
+            return self._fill(level, width - 1) + "▲", palette.hot
         if stale:
             style = palette.faded[self._colour(level)] if level else palette.rule
             if palette.depth.rgb and not self.levels.digits:

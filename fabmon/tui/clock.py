@@ -37,6 +37,15 @@ def short(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
+def whole(seconds: float) -> str:
+    """A length of time in its largest unit, of those that are full: `34 s`, `12 min`, `3 h`."""
+    full = max(0, int(seconds))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if full >= size:
+            return f"{full // size} {unit}"
+    return f"{full} s"
+
+
 def span(seconds: float) -> str:
     """A length of time in the two units that matter: `31 s`, `2 min 11 s`, `3 h 12 min`."""
     whole = max(0, int(seconds))

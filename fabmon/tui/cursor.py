@@ -88,12 +88,12 @@ class Cursor:
         self.speed = SPEEDS[min(max(nearest + by, 0), len(SPEEDS) - 1)]
 
     def mark_in(self, time_ns: int) -> None:
-        """What is to be cut out begins here."""
-        self.mark_in_ns = time_ns
+        """What is to be cut out begins here; marked once more, it is not."""
+        self.mark_in_ns = None if self.mark_in_ns == time_ns else time_ns
 
     def mark_out(self, time_ns: int) -> None:
-        """What is to be cut out ends here."""
-        self.mark_out_ns = time_ns
+        """What is to be cut out ends here; marked once more, it is not."""
+        self.mark_out_ns = None if self.mark_out_ns == time_ns else time_ns
 
 
 def speed_of(speed: float | None) -> str:

@@ -12,6 +12,9 @@ burst
     fast samples of one port, 50 a second for 5 s, by its own node: `B` on the port's page.
 busiest
     the ports with the most of the metric in use, now.
+by chance ┊
+    what a random hash would do: so many flows on so many links, and 19 times of 20 the busiest has
+    at most so many times the mean. `┊` in the bars is where that is.
 chosen ◉
     one of the links, hosts or switches of the finding that the cursor was on last in a list of
     findings, and on the strip the time it lasts; esc lets go. Where a cell is too small for two
@@ -63,8 +66,7 @@ event
 evidence
     the numbers that a finding was judged by.
 expected
-    what a random hash would do: so many flows on so many links, and 19 times of 20 the busiest has
-    at most so many times the mean (p95). `┊` in the bars is the busiest link's p95.
+    what a step should move, by what was told of the job.
 failed
     the node was never reached; the reason says why. It is tried again.
 finding
@@ -156,8 +158,8 @@ rail
 RDMA only
     the port's bytes are those of RDMA alone: the wire carries more.
 REC ●
-    what is watched is recorded, in so many bytes; ✖ and why, when it is not. One can go back as far
-    as that.
+    what is watched is recorded, and kept for so long: as far as that one can go back. ✖ and why,
+    when it is not.
 REPLAY ▶
     a recording plays, so many times as fast as it was, so far from its start; ▶ alone: what was,
     while now goes on.
@@ -206,8 +208,9 @@ util
 victim
     what suffers under a finding without being its cause.
 waterfall
-    the links of a finding over the last minutes: a row a link, a column a stretch of time, the
-    busiest second of each. `w` on the finding's page.
+    the links of a finding over the last minutes, or with `-` over hours and days of what is
+    recorded: a row a link, a column a stretch of time, the busiest second of each. `w` on the
+    finding's page.
 without RDMA
     the port's bytes are those of the kernel's stack, which RDMA bypasses: the wire carries more.
 XOFF

@@ -16,11 +16,16 @@ Span = tuple[str, Style]
 
 
 class Hit(NamedTuple):
-    """Columns `start` to `end` (exclusive) of a line that open `target`."""
+    """Columns `start` to `end` (exclusive) of a line that open `target`.
+
+    A cell that `is_colour` has no text that a background would show behind: the cursor holds it in
+    brackets, for which there is a blank on either side.
+    """
 
     start: int
     end: int
     target: Target
+    is_colour: bool = False
 
 
 @dataclass(frozen=True, slots=True)

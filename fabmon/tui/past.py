@@ -10,6 +10,7 @@ from fabmon.analysis.fluctuation.records import Fluctuation
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.moment import Floats
 from fabmon.recording.records import Note
+from fabmon.recording.tiers import Tier, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,12 @@ class Past(Protocol):
         """How steady bandwidth was between two times on some ports, by id (None: on all).
 
         It may take minutes, and holds up nothing else: `told` hears how far it is, 0 to 1.
+        """
+
+    async def tier(self, wanted: Wanted, told: Callable[[float], None]) -> Tier:
+        """The highest and the mean of ports over hours or days, as far as minutes of it are kept.
+
+        It may take seconds, and holds up nothing else: `told` hears how far it is, 0 to 1.
         """
 
     async def close(self) -> None:

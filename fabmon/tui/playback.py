@@ -48,6 +48,7 @@ class Playback:
         """From a time of the recording, or from its start."""
         recorded = await self._moves.recorded()
         while not recorded.start_ns and self.follows:
+            self._stage.reads = False
             await asyncio.sleep(_POLL_S)
             recorded = await self._moves.recorded()
         if self._past is None or not recorded.start_ns:

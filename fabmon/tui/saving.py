@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +31,13 @@ class SaveError(Exception):
 @dataclass(frozen=True, slots=True)
 class Saves:
     """How to keep what is not drawn. `table` makes a CSV of the ports that a filter leaves (None:
-    all); `cut` writes what was recorded between two times (ns) to a new file. Both run in a thread,
-    and raise OSError or SaveError. None where there is nothing to make it of.
+    all); `cut` writes what was recorded between two times (ns) to a new file, as long as it is
+    wanted. Both run in a thread, and raise OSError or SaveError. None where there is nothing to
+    make it of.
     """
 
     table: Callable[[Moment, Mask | None], bytes] | None = None
-    cut: Callable[[Path, int, int], None] | None = None
+    cut: Callable[[Path, int, int, Callable[[], bool]], None] | None = None
 
 
 def without_web_fonts(svg: str) -> str:
@@ -68,7 +70,7 @@ async def keep(what: str, stage: Stage, view: str, picture: Callable[[], str], s
             begin_ns, end_ns = range_of(stage, moment)
             span = f"{_time(begin_ns)}-{_time(end_ns)[9:]}"
             path = _unused(stage.title, "cut", span, "fabrec")
-            await asyncio.to_thread(saves.cut, path, begin_ns, end_ns)
+            await _unless_left(saves.cut, path, begin_ns, end_ns)
     except OSError as error:
         return f"not saved: {error.filename or Path.cwd()}: {error.strerror or error}"
     except SaveError as error:
@@ -95,9 +97,29 @@ def _unused(title: str, what: str, when: str, suffix: str) -> Path:
     raise SaveError(f"{stem}.{suffix}: there are {_MOST_TRIES - 1} of them already")
 
 
+async def _unless_left(
+    cut: Callable[[Path, int, int, Callable[[], bool]], None],
+    path: Path,
+    begin_ns: int,
+    end_ns: int,
+) -> None:
+    """In a thread that ends soon once nobody waits for it: who quits need not wait either."""
+    left = threading.Event()
+    try:
+        await asyncio.to_thread(cut, path, begin_ns, end_ns, lambda: not left.is_set())
+    finally:
+        left.set()
+
+
 def _write(path: Path, data: bytes) -> None:
     with path.open("xb") as file:
-        file.write(data)
+        try:
+            file.write(data)
+            file.flush()
+        except OSError:
+            # Half of it would look like all of it.
+            path.unlink(missing_ok=True)
+            raise
 
 
 def _time(time_ns: int) -> str:

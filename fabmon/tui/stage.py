@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
 from fabmon.fabric.model import FABRIC, Fabric
@@ -24,9 +25,13 @@ from fabmon.tui.metrics import Heat, following, heat
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
 from fabmon.tui.past import Curve, Recorded
 from fabmon.tui.target import peer
-from fabmon.tui.then import events_of
+from fabmon.tui.then import closed_then, events_of
 from fabmon.tui.units import Unit
 
+_MOST_CLOSED = 5
+"""Findings that closed, of which a list can tell."""
+_MOST_KEPT = 50
+"""Findings that closed, of which some may be open again."""
 _REMEMBERED = 900
 """Ticks of the busiest link that every scene can tell of."""
 
@@ -49,7 +54,8 @@ class Stage:
 
     `live` is the last scene that came, None where what is shown is over; `shown` is that at the
     cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
-    how long no scene has come, where that is worth saying; `ended` that none will. `mark` is a word
+    how long no scene has come, where that is worth saying; `ended` that none will; `reads` that the
+    first is being read from a recording. `mark` is a word
     that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
     there; it is empty where nobody knows. `chosen_key` is the key of the finding whose links are
     marked, empty for none.
@@ -65,6 +71,7 @@ class Stage:
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
+    reads: bool = False
     mark: str = ""
     captions: Captions = field(default_factory=Captions)
     nothing: Callable[[], str] = str
@@ -72,6 +79,7 @@ class Stage:
     _chosen: tuple[Fabric, Chosen] | None = None
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _told: tuple[Recorded | None, tuple[Event, ...]] = (None, ())
+    _closed: dict[str, Finding] = field(default_factory=dict)
     _cables: tuple[Fabric, int] | None = None
     _index: Index | None = None
     _matched: tuple[Scene, tuple[Term, ...], Matched] | None = None
@@ -122,6 +130,14 @@ class Stage:
         self.cursor.is_settled = True
 
     def _learn(self, scene: Scene) -> None:
+        for change, finding in scene.changes:
+            known = self._closed.get(finding.key)
+            is_later = known is None or (known.until_ns or 0) < (finding.until_ns or 0)
+            if change is Change.CLOSE and is_later:
+                self._closed.pop(finding.key, None)
+                self._closed[finding.key] = finding
+                if len(self._closed) > _MOST_KEPT:
+                    del self._closed[next(iter(self._closed))]
         rates = scene.moment.line_rate_bps
         new = len(rates) - len(self._line_rate_bps)
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
@@ -197,6 +213,16 @@ class Stage:
         every = [*self._told[1], *(event for scene in scenes for event in scene.events)]
         once = {(event.time_ns, event.text): event for event in every}
         return [once[key] for key in sorted(once)]
+
+    def closed(self, scene: Scene) -> list[Finding]:
+        """The last findings that closed before a scene and are not open again, the latest first."""
+        now_ns, recorded = scene.moment.time_ns, self.cursor.recorded
+        noted = [] if recorded is None else closed_then(recorded.notes, scene.moment, _MOST_CLOSED)
+        every = [*noted, *self._closed.values()]
+        ended = {each.key: each for each in every if (each.until_ns or now_ns) <= now_ns}
+        standing = {each.key for each in scene.findings}
+        left = [each for key, each in ended.items() if key not in standing]
+        return sorted(left, key=lambda each: -(each.until_ns or 0))[:_MOST_CLOSED]
 
     def next_unit(self) -> None:
         """Gb/s, GB/s, %."""

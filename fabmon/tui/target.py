@@ -26,6 +26,13 @@ class FindingTarget(NamedTuple):
     key: str
 
 
+class EventTarget(NamedTuple):
+    """Something that happened, by its time and text: opening it goes to that time."""
+
+    time_ns: int
+    text: str
+
+
 class FoldTarget(NamedTuple):
     """Nodes that failed alike, by state and cause: opening unfolds or folds them."""
 
@@ -47,7 +54,9 @@ class SubjectTarget(NamedTuple):
     name: str
 
 
-Target = SubjectTarget | PairTarget | NodeTarget | PortTarget | FindingTarget | FoldTarget
+Target = (
+    SubjectTarget | PairTarget | NodeTarget | PortTarget | FindingTarget | FoldTarget | EventTarget
+)
 
 
 def peer(port: Port, fabric: Fabric) -> Port | None:

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.moment import Moment
-from fabmon.recording.found import still_open
+from fabmon.recording.found import Told
 from fabmon.recording.records import Note
 
 
-def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> tuple[Finding, ...]:
+def open_then(told: Told, runs_ns: Sequence[int], moment: Moment) -> tuple[Finding, ...]:
     """The findings that were open at a moment, the costliest first; rows are those of now.
 
     When their conditions held last is not known: notes are seldom.
     `runs_ns` are the times at which recording began anew.
     """
-    opened = still_open(notes, runs_ns, moment.time_ns)
+    opened = told.open_at(runs_ns, moment.time_ns)
     if not opened:
         return ()
-    named = {port for note in opened for port in note.ports}
+    found = _findings(opened, moment)
+    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+
+
+def closed_then(notes: Sequence[Note], moment: Moment, most: int) -> list[Finding]:
+    """The findings that closed before a moment, the latest first, at most so many."""
+    ended = (n for n in reversed(notes) if n.change == "close" and n.time_ns <= moment.time_ns)
+    return _findings(list(islice(ended, most)), moment)
+
+
+def _findings(notes: Sequence[Note], moment: Moment) -> list[Finding]:
+    named = {port for note in notes for port in note.ports}
     nodes = {port.partition("/")[0] for port in named}
     rows = {
         port.id: port.row
@@ -33,14 +45,14 @@ def open_then(notes: Iterable[Note], runs_ns: Sequence[int], moment: Moment) -> 
         if port.id in named
     }
     found = []
-    for note in opened:
+    for note in notes:
         try:
             finding = msgspec.convert(note.finding, Finding)
         except msgspec.ValidationError:
             continue  # Of a fabmon that told of findings in another way.
         own = tuple(rows[port] for port in note.ports if port in rows)
         found.append(msgspec.structs.replace(finding, rows=own, seen_ns=None))
-    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+    return found
 
 
 def since_then(scene: Scene, then: Iterable[Finding], earlier: tuple[Event, ...]) -> Scene:

@@ -81,6 +81,7 @@ class TimeKeys(App[None]):
     def begin_to_play(self) -> None:
         """Play, where that is what there is to see."""
         if self._travel.plays:
+            self.stage.reads = True
             self.player.play(self._travel.from_ns, self._travel.follow)
 
     def on_sought(self, event: Sought) -> None:
@@ -136,8 +137,11 @@ class TimeKeys(App[None]):
         set_ = cursor.mark_in if which == "in" else cursor.mark_out
         set_(scene.moment.time_ns)
         marked = cursor.range_ns
-        if marked is None:
-            said = f"marked {which} at {clock.hms(scene.moment.time_ns)}"
+        if (cursor.mark_in_ns if which == "in" else cursor.mark_out_ns) is None:
+            said = f"the mark of {'the start' if which == 'in' else 'the end'} is gone"
+        elif marked is None:
+            key = "i" if which == "in" else "o"
+            said = f"marked {which} at {clock.hms(scene.moment.time_ns)}; {key} again lets go"
         else:
             length = clock.span((marked[1] - marked[0]) / clock.SECOND_NS)
             said = f"marked {clock.hms(marked[0])} to {clock.hms(marked[1])}, {length}"

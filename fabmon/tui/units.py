@@ -42,6 +42,11 @@ def significant(value: float) -> str:
     return f"{value:.0f}"
 
 
+def tight(said: str) -> str:
+    """`<.01`: next to nothing, where there is no room for `<0.01`."""
+    return said.replace("<0.", "<.")
+
+
 def scaled(value: float) -> tuple[str, str]:
     """`value` as three significant digits and a decimal prefix (`k`, `M`, `G`, `T`, or none)."""
     size = abs(value)

@@ -127,10 +127,12 @@ async def running(
     saves: Saves | None = None,
     travel: Travel | None = None,
     live: bool = True,
+    toasts: bool = False,
 ) -> AsyncIterator[Running]:
     """The app, with the scene of tick `seq` drawn (none without a world).
 
-    Where it is not `live`, nothing comes: there is only what `travel` has.
+    Where it is not `live`, nothing comes: there is only what `travel` has. Messages are on the
+    screen with `toasts` only: how long they stay depends on the machine.
     """
     queue: asyncio.Queue[Scene | None] = asyncio.Queue()
 
@@ -149,7 +151,7 @@ async def running(
         travel=travel,
         clock=lambda: 0.0,
     )
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=toasts) as pilot:
         run = Running(app, pilot, queue)
         await run.settle()
         if world is not None:

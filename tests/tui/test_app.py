@@ -358,6 +358,28 @@ async def test_new_findings_are_toasted_in_one_line() -> None:
         assert messages == ["▲ ECMP collision leaf1 up5 → spine3"]
 
 
+@pytest.mark.parametrize("color", ["truecolor", "16", "none"])
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 18)])
+async def test_a_toast_has_a_line_to_itself(size: tuple[int, int], color: str) -> None:
+    async with running(COLLISION, seq=32, size=size, color=color, toasts=True) as run:
+        await run.send(COLLISION.scene(33))
+        said = " ▲ ECMP collision leaf1 up5 → spine3"
+        await run.until(lambda: said in [line.rstrip() for line in run.lines])
+        place = [line.rstrip() for line in run.lines].index(said)
+        strip = run.app.screen._compositor.render_strips()[place]
+        named = next(segment for segment in strip if "ECMP" in segment.text)
+        palette = run.app.stage.palette
+        assert named.style is not None
+        assert named.style.reverse or named.style.bgcolor != palette.text.bgcolor
+
+
+async def test_a_toast_does_not_hide_what_is_typed() -> None:
+    async with running(COLLISION, seq=32, size=(80, 24), toasts=True) as run:
+        await run.send(COLLISION.scene(33))
+        await run.press("b", *"abc")
+        await run.until(lambda: any("◆" in line and "abc" in line for line in run.lines))
+
+
 async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")

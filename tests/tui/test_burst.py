@@ -95,4 +95,4 @@ async def test_b_is_refused_where_nobody_can_be_asked() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
         await run.press("enter", "enter", "B")
         (message,) = [note.message for note in run.app._notifications]
-        assert message.startswith("no burst: these nodes are simulated or recorded")
+        assert message.startswith("no burst: live only, these nodes are simulated or recorded")

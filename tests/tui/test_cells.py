@@ -121,7 +121,7 @@ def test_digits_are_percent_and_say_hundred() -> None:
         "1",
         "47",
         "98",
-        "X",
+        "#",
     ]
     assert said(0.98, 3, HOT) == "98▲"
     assert said(0.98, 2, HOT) == "9▲"
@@ -135,7 +135,7 @@ def test_without_colour_digits_are_tens() -> None:
         look.picture(int(np.searchsorted(levels.edges, share, "right")), 1)[0]
         for share in (0.0, 0.03, 0.15, 0.99, 1.0)
     ]
-    assert said == [" ", "0", "1", "9", "X"]
-    assert look.picture(10 | HOT, 2)[0] == "9!"
-    assert look.picture(DOWN, 1)[0] == "-"
+    assert said == [" ", "0", "1", "9", "#"]
+    assert look.picture(10 | HOT, 2)[0] == "9▲"
+    assert look.picture(DOWN, 1)[0] == "✖"
     assert look.picture(ABSENT, 1)[0] == "·"

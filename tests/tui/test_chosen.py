@@ -9,6 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.tui.cells import CHOSEN, scale
 from fabmon.tui.metrics import heat
@@ -131,3 +132,48 @@ def _least(run: Callable[[], object]) -> float:
         run()
         taken.append(time.process_time() - start)
     return min(taken)
+
+
+async def test_an_event_that_is_opened_is_gone_to() -> None:
+    async with running(COLLISION, seq=32, size=(80, 24)) as run:
+        await run.send(*(COLLISION.scene(seq) for seq in range(33, 41)))
+        await run.press("4", "down")
+        row = next(line for line in run.lines if "open ECMP collision" in line)
+        time = row.split()[0]
+        await run.press("enter")
+        await run.heads(f"PAUSED {time}")
+
+
+async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
+    before, after = COLLISION.scene(60), COLLISION.scene(61)
+    finding = msgspec.structs.replace(before.findings[0], until_ns=before.moment.time_ns)
+    closed = replace(after, findings=(), changes=((Change.CLOSE, finding),))
+    async with running(COLLISION, seq=59, size=(100, 30)) as run:
+        await run.send(before, closed)
+        await run.press("4")
+        row = next(n for n, line in enumerate(run.lines) if "Closed, the latest first" in line)
+        assert "ECMP collision  leaf1 up5 → spine3" in run.lines[row + 1]
+        assert run.lines[row + 1].rstrip().endswith("14:07:13Z to 14:07:40Z, 27 s")
+        await run.press("enter")
+        assert run.view == "finding"
+        assert "not open any more; began 14:07:13Z" in run.text
+        await run.press("escape")
+        await run.send(replace(COLLISION.scene(62)))
+        assert "Closed, the latest first" not in run.text
+
+
+def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() -> None:
+    finding = COLLISION.scene(60).findings[0]
+
+    def closes(seq: int) -> Scene:
+        scene = COLLISION.scene(seq)
+        ended = msgspec.structs.replace(finding, until_ns=scene.moment.time_ns)
+        return replace(scene, findings=(), changes=((Change.CLOSE, ended),))
+
+    stage, now = Stage("pod7", Depth.NONE), closes(80)
+    stage.take(closes(61))
+    stage.take(now)
+    stage.show(closes(61))
+    stage.follow()
+    (told,) = stage.closed(now)
+    assert told.until_ns == now.moment.time_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.widgets import Input
 
 from fabmon.tui.widgets.heatgrid import HeatGrid
@@ -33,7 +34,7 @@ async def test_escape_takes_the_filter_away_while_it_is_typed() -> None:
 async def test_a_wrong_filter_says_what_would_be_right_and_changes_nothing() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", *"rack:3")
-        assert "not one of state role" in run.text
+        assert "unknown key 'rack': keys are state role" in run.text
         assert "gpu001" in run.text
 
 
@@ -55,6 +56,23 @@ async def test_a_filter_that_leaves_nothing_says_how_to_get_out() -> None:
         assert "no port matches; esc clears the filter" in run.lines[1]
         await run.press("escape")
         assert "no port matches" not in run.text
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 18)])
+async def test_a_long_filter_that_leaves_nothing_says_so_at_every_size(
+    size: tuple[int, int],
+) -> None:
+    async with running(COLLISION, size=size) as run:
+        await run.press("slash", *"util>99 role:switch group:leaf2", "enter")
+        assert "no port matches; esc clears the filter" in run.text
+
+
+async def test_what_is_typed_takes_the_place_of_the_old_filter() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002", "enter", "slash", *"gpu003")
+        assert run.app.stage.choices.filter == "gpu003"
+        await run.press("enter", "slash", "enter")
+        assert run.app.stage.choices.filter == "gpu003"
 
 
 async def test_keys_that_mean_something_are_text_while_a_filter_is_typed() -> None:

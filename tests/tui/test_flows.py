@@ -118,3 +118,29 @@ async def test_the_pages_of_a_finding_and_of_a_port_have_it() -> None:
         await run.press("enter")
         assert run.view == "port"
         assert "Flows (from the hosts' queue pairs), transmit" in run.text
+
+
+class Swings(Waves):
+    """The same, and the hosts tell what they send."""
+
+
+def test_of_what_may_be_on_a_link_the_likeliest_come_first_and_it_is_said_above_them() -> None:
+    world = Swings(COLLISION.fabric, collides=30, told=told(ring(HOSTS), HOSTS))
+    said = page(world, 119).splitlines()
+    nics = [line.split(" → ")[0].strip() for line in said if " → " in line]
+    assert nics[0] == "gpu004 r3", "it suffers"
+    explained = next(n for n, line in enumerate(said) if "does not tell which" in line)
+    assert explained < next(n for n, line in enumerate(said) if " → " in line)
+
+
+def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
+    def next_of(world: World) -> str:
+        scene, stage = world.scene(SEQ), Stage("pod7", Depth.TRUECOLOR)
+        lines = flows.next_step(stage, scene, scene.findings[0], 79)
+        return "".join(line.text for line in lines)
+
+    said = "`fabmon trace {} {}` says which link each of their flows takes."
+    assert next_of(TALKING) == " Next: " + said.format("gpu004", "gpu005")
+    assert next_of(replace(COLLISION, notices=NOTICES)) == " Next: " + said.format(
+        "gpu002", "gpu005"
+    )

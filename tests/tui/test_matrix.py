@@ -63,6 +63,29 @@ async def test_the_matrix_in_every_colour_mode(color: str) -> None:
         golden.check(f"matrix-{color}", run.text)
 
 
+@pytest.mark.parametrize("color", ["truecolor", "256", "16", "none"])
+async def test_the_cursor_is_seen_and_what_it_is_on_is_said(color: str) -> None:
+    async with running(COLLISION, size=(100, 12), color=color) as run:
+        await run.press("5", "right", "right")
+        row = next(line for line in run.lines if line.startswith(" leaf1"))
+        assert row.index("[") == run.lines[3].index("spine3") - 1
+        assert row.count("[") == row.count("]") == 1
+        said = run.lines[-2]
+        assert said.startswith(" leaf1 → spine3  2 links  up  393 Gb/s 98.2 %  down  189 Gb/s")
+        assert "▲ ECMP collision" in said
+        await run.press("down")
+        assert run.lines[-2].startswith(" leaf2 → spine3  2 links")
+        assert "collision" not in run.lines[-2]
+
+
+async def test_a_link_that_is_down_is_said_of_the_pair_under_the_cursor() -> None:
+    made = fabric()
+    world = replace(COLLISION, fabric=made, down=(made.groups[0].rows[0],))
+    async with running(world, size=(100, 12)) as run:
+        await run.press("5")
+        assert "✖ 1 down" in run.lines[-2]
+
+
 async def test_digits() -> None:
     async with running(COLLISION, size=(80, 12)) as run:
         await run.press("5", "C")

@@ -233,6 +233,23 @@ async def test_what_is_marked_is_kept_for_cutting(recording: tuple[Path, list[Sc
         await run.says("marked 14:07:39Z to 14:08:09Z, 30 s")
 
 
+async def test_a_mark_is_taken_away_where_it_was_made(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0], from_s=30) as run:
+        await run.press("space", "i")
+        await run.says("i again lets go")
+        assert run.app.stage.cursor.mark_in_ns is not None
+        await run.press("i")
+        await run.says("the mark of the start is gone")
+        assert run.app.stage.cursor.mark_in_ns is None
+
+
+async def test_until_it_is_read_it_says_so(recording: tuple[Path, list[Scene]]) -> None:
+    async with replaying(recording[0], from_s=60) as run:
+        run.app.stage.shown = None
+        run.app.repaint()
+        assert "○ READING the recording" in run.header
+
+
 async def test_the_strip_zooms_and_comes_back(recording: tuple[Path, list[Scene]]) -> None:
     async with replaying(recording[0]) as run:
         await at_end(run)

@@ -7,11 +7,14 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth
 from fabmon.tui.stage import Choices, Stage
-from fabmon.tui.text import findings, nodes, port
+from fabmon.tui.text import findings, nodes, port, switches
 from fabmon.tui.text.header import header
+from fabmon.tui.text.span import with_span
+from fabmon.tui.text.timeline import column_of, timeline
 from fabmon.tui.units import Unit
 from tests.tui.scenes import World, fabric, row_of
 from tests.tui.worlds import COLLISION, HEALTHY
@@ -104,3 +107,61 @@ def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
     assert all(len(text) <= width for text, width in zip(shown, widths, strict=True))
     assert any("every 1… " in text and "u Gb/s" in text and "m util" in text for text in shown)
     assert not [text for text in shown if "every" in text and "m util" not in text]
+
+
+def test_the_cursor_is_not_set_into_a_word_of_the_strip() -> None:
+    stage = Stage("pod7", Depth.TRUECOLOR)
+    stage.take(HEALTHY.scene(300))
+    heads = 0
+    for seq in range(1, 300):
+        stage.show(HEALTHY.scene(seq))
+        top = timeline(stage, 100, 3)[0].text
+        assert "busiest link, % of line rate" in top
+        heads += "▼" in top
+    assert heads > 100
+
+
+def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
+    stage = Stage("pod7", Depth.TRUECOLOR)
+    stage.take(COLLISION.scene(400))
+    shown = COLLISION.scene(250)
+    stage.show(shown)
+    window = stage.strip_window()
+    assert window is not None
+    now_ns = shown.moment.time_ns
+    assert now_ns < window[1]
+    plain = timeline(stage, 120, 3)[0]
+    drawn = with_span(plain, shown.findings[0], window, (0, 120), now_ns, stage.palette).text
+    last = column_of(now_ns, window, 120)
+    assert "━" in drawn[:last]
+    assert "━" not in drawn[last + 1 :]
+
+
+def test_what_there_is_room_for_is_not_cut() -> None:
+    scene = HEALTHY.scene(70)
+    moment = scene.moment
+    status = moment.statuses["gpu001"]
+    since_ns = moment.time_ns - 3_599 * 10**9
+    statuses = {**moment.statuses, "gpu001": msgspec.structs.replace(status, since_ns=since_ns)}
+    scene = replace(scene, moment=replace(moment, statuses=statuses))
+    stage = Stage("pod7", Depth.NONE)
+    stage.take(scene)
+    assert "59 min 59 s" in "".join(x.text for x in nodes.page(stage, scene, 80, frozenset()))
+
+
+def test_next_to_nothing_has_room_under_its_bar() -> None:
+    made = fabric()
+    scene = replace(COLLISION, fabric=made).scene(70)
+    row = made.groups[0].rows[0]
+    tiny = scene.moment.line_rate_bps.copy()
+    tiny[row] = 1e16
+    scene = replace(scene, moment=replace(scene.moment, line_rate_bps=tiny))
+    stage = Stage("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    stage.take(scene)
+    said = "".join(line.text for line in switches.page(stage, scene, 120))
+    assert "<.01" in said
+    assert "…" not in said
+
+
+def test_the_name_of_every_counter_is_said_in_full() -> None:
+    assert max(map(len, CATALOG)) <= port._COUNTER

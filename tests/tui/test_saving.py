@@ -6,7 +6,11 @@ import asyncio
 import csv
 import os
 import re
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ import pytest
 from fabmon.cli.saves import saves
 from fabmon.history.history import History
 from fabmon.recording.reader import Recording
+from fabmon.tui.saving import Saves
 from tests.parts import need_path
 from tests.tui.recordings import history_like
 from tests.tui.running import Running, running
@@ -51,7 +56,7 @@ def only(directory: Path) -> Path:
 async def test_the_menu_says_what_can_be_saved(here: Path) -> None:
     async with running(troubled(), size=(80, 24)) as run:
         await run.press("x")
-        for word in ("Save into the current directory", "picture", "table", "cut", "esc"):
+        for word in (f"/{here.name}", "picture", "table", "cut", "esc"):
             assert word in run.text
         await run.press("escape")
         assert "Save into" not in run.text
@@ -105,6 +110,46 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
     with Recording(here / name[0]) as cut:
         assert len(cut.hosts) == 7
         assert cut.is_closed
+
+
+async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def endless(path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
+        began.set()
+        while is_wanted():
+            time.sleep(0.01)
+        ended.set()
+
+    async with running(troubled(), saves=Saves(cut=endless)) as run:
+        await run.press("x", "c")
+        assert await asyncio.to_thread(began.wait, 60)
+        await run.press("x", "p")
+        assert "what was asked for before is still being saved" in await said(run)
+    assert ended.wait(60)
+
+
+def test_a_cut_that_nobody_waits_for_leaves_no_file(here: Path) -> None:
+    write(here / "a.fabrec", quiet_ticks(30))
+    cut = saves(lambda: [here / "a.fabrec"], history_like(History([]))).cut
+    assert cut is not None
+    wanted = iter([True, True, False])
+    cut(here / "b.fabrec", 0, 1 << 62, lambda: next(wanted))
+    assert names_in(here) == ["a.fabrec"]
+
+
+def test_what_does_not_fit_on_the_disk_leaves_no_file(here: Path) -> None:
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from fabmon.tui.saving import _write\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "_write(Path('a.csv'), b'x' * 100_000)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "File too large" in done.stderr
+    assert names_in(here) == []
 
 
 async def test_where_nothing_is_recorded_it_says_so(here: Path) -> None:

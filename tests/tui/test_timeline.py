@@ -191,6 +191,18 @@ async def test_a_disk_that_is_full_is_in_the_header(tmp_path: Path) -> None:
             await run.says("disk full: no further back than 14:06:40Z")
 
 
+@pytest.mark.parametrize(
+    ("kept_s", "said"), [(0, "0 s"), (59.9, "59 s"), (754, "12 min"), (7300, "2 h")]
+)
+async def test_how_far_back_is_recorded_is_in_the_header(
+    tmp_path: Path, kept_s: float, said: str
+) -> None:
+    travel = Travel(recording=lambda: Status(tmp_path, kept_s=kept_s))
+    async with running(size=(120, 40), travel=travel) as run:
+        await run.send(Watching().next())
+        await run.heads(f"● REC {said} ")
+
+
 async def test_a_time_that_is_not_yet_is_now(tmp_path: Path) -> None:
     async with watching(tmp_path) as (run, live):
         await live.pass_s(run, 3)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabmon.tui import units
-from fabmon.tui.units import Unit
+from fabmon.tui.units import Unit, percent, tight
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,8 @@ def test_evidence_says_its_unit() -> None:
 def test_a_small_number_is_not_called_zero() -> None:
     assert units.significant(0.001) == "<0.01"
     assert units.whole(0.5) == "0.50"
+
+
+def test_next_to_nothing_fits_where_room_is_tight() -> None:
+    assert tight(percent(0.00001)) == "<.01 %"
+    assert tight(percent(0.473)) == "47.3 %"

@@ -59,7 +59,9 @@ def test_all_terms_must_hold() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rack:3", "state role group node port rail"),
+        ("rack:3", "unknown key 'rack': keys are state role group node port rail"),
+        ("porrt:3", "unknown key 'porrt': did you mean port:"),
+        ("role:switchfoo:bar", "role:switchfoo:bar is not one of host switch"),
         ("state:asleep", "down queued connecting"),
         ("power>3", "util tx rx"),
         ("util>lots", "a number is wanted"),

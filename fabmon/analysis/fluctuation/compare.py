@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fabmon.analysis.fluctuation import noise
 from fabmon.analysis.fluctuation.overtime import Series
 from fabmon.analysis.fluctuation.records import ALL, JOB, KINDS, Fluctuation
-from fabmon.analysis.fluctuation.study import Study
+from fabmon.analysis.fluctuation.study import Study, Told, nobody
 
 BANDWIDTH, ITERATION = "bandwidth", "iteration"
 
@@ -40,9 +40,10 @@ class Run:
     lengths_s: dict[str, Values]
 
     @classmethod
-    def of(cls, name: str, study: Study) -> Run:
-        """Of a finished study."""
-        return cls(name, study.result(), study.series(), study.lengths_s())
+    def of(cls, name: str, study: Study, told: Told = nobody) -> Run:
+        """Of a finished study; `told` hears how far it is, 0 to 1."""
+        found = study.result((ALL, JOB), told)
+        return cls(name, found, study.series(), study.lengths_s())
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -34,6 +34,11 @@ from fabmon.history.passage import Passage
 _WHOLE_ENOUGH = 0.1
 
 Values = NDArray[np.float64]
+Told = Callable[[float], None]
+
+
+def nobody(_: float) -> None:
+    """Nobody hears it."""
 
 
 class Study:
@@ -71,20 +76,23 @@ class Study:
             if job.lengths_s
         }
 
-    def result(self, stepped: Collection[str] = KINDS) -> Fluctuation:
+    def result(self, stepped: Collection[str] = KINDS, told: Told = nobody) -> Fluctuation:
         """All that there is to tell of what was accepted.
 
         Steps and drift are looked for in the kinds of `stepped`: 10 ms of work for each subject.
+        `told` hears how much of it is done, 0 to 1.
         """
         self._stepped = frozenset(stepped)
         at_ns = np.concatenate(self._all.times) if self._all.times else np.empty(0, np.int64)
         kept, wholly = self._cells()
-        told = [self._told(kind, name, places, at_ns, kept, wholly)
-                for kind, name, places in self._groups()]  # fmt: skip
-        told += [
-            self._told_job(number, name, at_ns)
-            for number, name in enumerate(self._all.jobs.names())
-        ]
+        groups, jobs = self._groups(), self._all.jobs.names()
+        subjects: list[Subject] = []
+        for kind, name, places in groups:
+            subjects.append(self._told(kind, name, places, at_ns, kept, wholly))
+            told(len(subjects) / (len(groups) + len(jobs)))
+        for number, name in enumerate(jobs):
+            subjects.append(self._told_job(number, name, at_ns))
+            told(len(subjects) / (len(groups) + len(jobs)))
         begin, end = self._all.span or (0, 0)
         return Fluctuation(
             from_ns=begin,
@@ -92,7 +100,7 @@ class Study:
             watched_s=self._all.watched_s,
             interval_s=self._all.interval_s,
             zone=str(self._zone),
-            subjects=tuple(told),
+            subjects=tuple(subjects),
             foreign=self._all.shares.found(),
             notes=tuple(self._notes(wholly)),
         )

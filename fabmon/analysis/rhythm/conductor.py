@@ -32,6 +32,9 @@ _MISSED_STEPS = 7
 """Steps for which a rhythm is kept that is seen no more, after the three that `measure` waits for:
 ten in all (as sflow-rt/ai-metrics drops them)."""
 _SHARE_KNOWN = 0.1
+_LEAST_LEVEL = 0.01
+"""Share of line rate that a job reaches while it communicates: acknowledgements and monitoring beat
+too, and are no training."""
 
 
 @dataclass(slots=True)
@@ -125,12 +128,12 @@ class Conductor:
         members = np.array([name in job.hosts for name in traffic.hosts], np.bool_)
         rails = members[traffic.host_of] if len(members) else np.empty(0, np.bool_)
         rows = traffic.rails[rails]
-        beat = None
+        beat, line_bps = None, None
         if len(rows):
             line_bps = _mean_known(moment.line_rate_bps[rows])
             signal = _mean_rail(traffic.of_hosts(traffic.ticks), members, len(rows))
             beat = measure(signal, np.inf if line_bps is None else line_bps)
-        if beat is None:
+        if beat is None or (line_bps and beat.share.level < _LEAST_LEVEL * line_bps):
             return self._forget(job, moment)
         changed = job.changes.accept(beat, traffic.ticks, moment.time_ns)
         job.seen_ns = moment.time_ns

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fabmon.fabric.hostnames import fold
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.feeds.news import News, fold
+from fabmon.feeds.news import News
 from fabmon.feeds.prometheus.reader import Look
 
 _STALE_READS = 2.5

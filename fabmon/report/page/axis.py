@@ -21,11 +21,13 @@ def place(time_ns: int, from_ns: int, until_ns: int) -> float:
 
 
 def grid(from_ns: int, until_ns: int, top: float, bottom: float) -> Markup:
-    """Lines at round times, and their labels below."""
+    """Lines at round times, and their labels below, with the date where it is more than a day."""
+    is_dated = until_ns - from_ns > 86_400 * 10**9
     step_s = next(
         (s for s in _STEPS_S if (until_ns - from_ns) / 1e9 / s <= _MOST_LABELS), _STEPS_S[-1]
     )
     style = "%H:%M:%S" if step_s < 60 else "%H:%M" if step_s < 86_400 else "%m-%d"
+    style = f"%m-%d {style}" if is_dated and step_s < 86_400 else style
     step_ns = step_s * 1_000_000_000
     at_ns = -(-from_ns // step_ns) * step_ns
     parts = []

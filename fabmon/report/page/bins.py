@@ -8,17 +8,19 @@ from numpy.typing import NDArray
 from fabmon.fabric.moment import Floats
 
 MOST = 240
+_DAY_NS = 86_400 * 10**9
 
 
 class Bins:
     """Equal parts of the time between two ends, at most 240, each at least a tick long."""
 
     def __init__(self, from_ns: int, until_ns: int, interval_s: float) -> None:
-        """`until_ns` is in the last of them."""
+        """`until_ns` is in the last of them; `is_dated` where a time of day alone may mean two."""
         self.from_ns = from_ns
         self.until_ns = until_ns
         ticks = (until_ns - from_ns) / (interval_s * 1e9) + 1
         self.count = max(1, min(MOST, round(ticks)))
+        self.is_dated = until_ns - from_ns > _DAY_NS
         self.width_ns = max(1, -(-(until_ns - from_ns + int(interval_s * 1e9)) // self.count))
 
     def of(self, time_ns: int) -> int:

@@ -98,7 +98,10 @@ def events(digest: Digest) -> Markup:
         [
             table(
                 ("time, UTC", "what", ""),
-                ((words.clock(event.time_ns), event.kind, event.text) for event in shown),
+                (
+                    (words.clock(event.time_ns, digest.bins.is_dated), event.kind, event.text)
+                    for event in shown
+                ),
             ),
             tag("p", f"{rest} others are left out here.", class_="muted") if rest > 0 else None,
         ]

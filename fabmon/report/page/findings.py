@@ -37,12 +37,12 @@ def findings(digest: Digest) -> Markup:
 
 
 def _finding(number: int, told: Told, digest: Digest) -> Markup:
-    finding = told.finding
+    finding, dated = told.finding, digest.bins.is_dated
     end_ns = finding.until_ns or digest.bins.until_ns
     lasted = words.span((end_ns - finding.since_ns) / 1e9)
-    until = f"{words.clock(finding.until_ns)} UTC" if finding.until_ns else "the end"
+    until = f"{words.clock(finding.until_ns, dated)} UTC" if finding.until_ns else "the end"
     facts = [
-        f"{words.clock(finding.since_ns)} to {until} ({lasted})",
+        f"{words.clock(finding.since_ns, dated)} to {until} ({lasted})",
         f"{finding.confidence * 100:.0f} % sure",
         finding.severity,
     ]
@@ -58,7 +58,7 @@ def _finding(number: int, told: Told, digest: Digest) -> Markup:
         ),
         tag("p", finding.text, class_="said"),
         tag("p", " · ".join(facts), class_="muted"),
-        _picture(told),
+        _picture(told, dated),
         table(("evidence", ""), ((each.name, words.evidence(each)) for each in finding.evidence), 1)
         if finding.evidence
         else None,
@@ -83,7 +83,7 @@ def _victims(victims: tuple[str, ...]) -> str:
     return f"{said} and {rest} more" if rest > 0 else said
 
 
-def _picture(told: Told) -> Markup | None:
+def _picture(told: Told, dated: bool) -> Markup | None:
     """Two bars a port, sent and received."""
     if not any(math.isfinite(bar.tx_util) or math.isfinite(bar.rx_util) for bar in told.bars):
         return None
@@ -116,7 +116,7 @@ def _picture(told: Told) -> Markup | None:
         ),
         tag(
             "figcaption",
-            f"At {words.clock(told.at_ns)} UTC, when it cost the most{more}. ",
+            f"At {words.clock(told.at_ns, dated)} UTC, when it cost the most{more}. ",
             tag("span", "■ sent", class_="key-tx"),
             " ",
             tag("span", "■ received", class_="key-rx"),

@@ -43,7 +43,7 @@
     return context;
   }
 
-  const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
+  const clock = (ms) => new Date(ms).toISOString().slice(told.dated ? 5 : 11, 19).replace("T", " ");
 
   function draw() {
     const width = canvas.clientWidth, height = told.rows.length * high + AXIS;

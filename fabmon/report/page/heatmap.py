@@ -41,6 +41,7 @@ def heatmap(digest: Digest) -> Markup:
         "bins": digest.bins.count,
         "full": _FULL,
         "absent": _ABSENT,
+        "dated": digest.bins.is_dated,
         "rows": [name for name, _ in rows],
         "layers": [
             {"name": name, "title": title, "data": _packed(values, [r for _, r in rows])}

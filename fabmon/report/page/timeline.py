@@ -37,7 +37,7 @@ def timeline(digest: Digest) -> Markup:
         parts.append(
             tag(
                 "circle",
-                tag("title", f"{words.clock(event.time_ns)} {event.text}"),
+                tag("title", f"{words.clock(event.time_ns, bins.is_dated)} {event.text}"),
                 cx=x,
                 cy=events_top + 8,
                 r=3.5,

@@ -10,9 +10,9 @@ from fabmon.report.records import utc
 from fabmon.report.units import bits, percent
 
 
-def clock(time_ns: int) -> str:
-    """`14:03:22`, UTC."""
-    return utc(time_ns).strftime("%H:%M:%S")
+def clock(time_ns: int, dated: bool = False) -> str:
+    """`14:03:22`, or `11-21 14:03:22`, UTC."""
+    return utc(time_ns).strftime("%m-%d %H:%M:%S" if dated else "%H:%M:%S")
 
 
 def date(time_ns: int) -> str:

@@ -106,8 +106,9 @@ class StageScreen(Screen[None]):
             return []
         scene, hot = self.stage.scene, self.stage.palette.hot
         matched = self.stage.matched(scene) if scene is not None else None
-        parts: list[list[Span]] = [[(f"filter: {text}", hot)]]
-        return [*parts, [(NO_MATCH, hot)]] if matched is not None and matched.is_empty else parts
+        said: list[Span] = [(f"filter: {text}", hot)]
+        # First what there is nothing without: of a rule, the parts that find no room are left out.
+        return [[(NO_MATCH, hot)], said] if matched is not None and matched.is_empty else [said]
 
     def chosen_part(self) -> list[list[Span]]:
         """What the mark of what is chosen stands for, where anything is chosen."""
@@ -195,7 +196,7 @@ class LineScreen(StageScreen):
         self.query_one("#title", Painted).show([self.title_rule(parts, width)], palette.text)
         view = self.query_one("#lines", LineView)
         lines = self.lines(scene, width - 1, view.outer_size.height)
-        view.show(lines, palette.text, palette.cursor)
+        view.show(lines, palette.text, palette.cursor, palette.strong)
 
     def gone(self, what: str) -> list[Line]:
         """For when what the screen is about is not in the scene."""

@@ -10,6 +10,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
 from fabmon.tui.line import Line
+from fabmon.tui.past import Past
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.screens.waterfall import WaterfallScreen
 from fabmon.tui.stage import Stage
@@ -24,9 +25,10 @@ class FindingScreen(LineScreen):
     VIEW = "finding"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FINDING)]
 
-    def __init__(self, stage: Stage, shown: Finding) -> None:
-        """Of a finding; it is kept, for it may close while it is read."""
+    def __init__(self, stage: Stage, shown: Finding, past: Past | None = None) -> None:
+        """Of a finding, kept for it may close while it is read; `past` is what is recorded."""
         super().__init__(stage)
+        self._past = past
         self._finding = shown
         self._drawn = False
 
@@ -49,7 +51,7 @@ class FindingScreen(LineScreen):
 
     async def action_waterfall(self) -> None:
         """Its links over time."""
-        await self.app.push_screen(WaterfallScreen(self.stage, self._finding))
+        await self.app.push_screen(WaterfallScreen(self.stage, self._finding, self._past))
 
     def draw(self, scene: Scene) -> None:
         """Draw it; the first time, at the guilty port."""

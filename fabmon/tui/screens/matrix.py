@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.app import ComposeResult
+
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.crossings import Crossing, Table, tables
 from fabmon.fabric.model import Fabric
@@ -13,6 +15,8 @@ from fabmon.tui.stage import Stage
 from fabmon.tui.target import PairTarget
 from fabmon.tui.text import matrix, pair
 from fabmon.tui.text.rule import legend, marks
+from fabmon.tui.widgets.lineview import LineView
+from fabmon.tui.widgets.painted import Painted
 
 
 class Matrix(LineScreen):
@@ -25,6 +29,28 @@ class Matrix(LineScreen):
         super().__init__(stage)
         self._fabric: Fabric | None = None
         self._tables: tuple[Table, ...] = ()
+
+    def body(self) -> ComposeResult:
+        """The tables, and in words what the cell under the cursor stands for."""
+        yield from super().body()
+        yield Painted(id="inspect")
+
+    def draw(self, scene: Scene) -> None:
+        """Draw the tables, then the words."""
+        super().draw(scene)
+        self._draw_inspect(scene)
+
+    def on_pointed(self) -> None:
+        """The cursor is on another cell."""
+        if self.stage.scene is not None:
+            self._draw_inspect(self.stage.scene)
+
+    def _draw_inspect(self, scene: Scene) -> None:
+        widget, target = self.query_one("#inspect", Painted), self.query_one(LineView).selected
+        said = Line((("", self.stage.palette.text),))
+        if isinstance(target, PairTarget):
+            said = pair.inspect(self.stage, scene, target, _crossings(self._tables, target))
+        widget.show([said], self.stage.palette.text)
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The tables."""
@@ -39,7 +65,7 @@ class Matrix(LineScreen):
             *super().title_parts(palette),
             [("left half up, right half down, % of line rate", palette.text)],
             legend(heat("tx"), self.stage.choices.digits, palette),
-            marks(palette),
+            *marks(palette),
         ]
 
 
@@ -59,9 +85,11 @@ class PairScreen(LineScreen):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Its page."""
-        found: list[Crossing] = []
-        for table in tables(scene.moment.fabric):
-            found += table.cells.get(self._pair, ())
+        found = _crossings(tables(scene.moment.fabric), self._pair)
         if not found:
             return self.gone(f"{pair.title(self._pair)} are not joined any more")
-        return pair.page(self.stage, scene, self._pair, tuple(found), width)
+        return pair.page(self.stage, scene, self._pair, found, width)
+
+
+def _crossings(every: tuple[Table, ...], target: PairTarget) -> tuple[Crossing, ...]:
+    return tuple(crossing for table in every for crossing in table.cells.get(target, ()))

@@ -128,7 +128,8 @@ class Overview(StageScreen):
             span_s = (window[1] - window[0]) // SECOND_NS
             where = places(width, height, span_s)
             lines[0] = with_span(
-                lines[0], chosen.finding, window, where, tone, is_alone=height <= 1
+                *(lines[0], chosen.finding, window, where, scene.moment.time_ns, tone),
+                is_alone=height <= 1,
             )
         time.show(lines, tone.text)
 
@@ -174,7 +175,7 @@ class Overview(StageScreen):
         what = stage.heat.title
         if width < 84:
             what = stage.heat.short
-        parts += [[(what, tone.text)], marks(tone)]
+        parts += [[(what, tone.text)], *marks(tone)]
         title = self.title_rule(parts, width)
         self.query_one("#grid-title", Painted).show([title], tone.text)
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Coroutine
+from typing import Any, ClassVar
 
 from textual.binding import BindingType
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.tui import keys
-from fabmon.tui.line import Line
+from fabmon.tui.line import Line, Span
 from fabmon.tui.messages import BurstWanted
+from fabmon.tui.palette import Palette
+from fabmon.tui.past import Past
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.stage import Stage
 from fabmon.tui.text import port, words
+from fabmon.tui.trend import Reading, trend
+from fabmon.tui.zoom import Zoom
 
 
 class PortScreen(LineScreen):
@@ -22,11 +27,12 @@ class PortScreen(LineScreen):
     VIEW = "port"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CHART)]
 
-    def __init__(self, stage: Stage, shown: Port) -> None:
-        """Of a port; a row is one port's for good."""
+    def __init__(self, stage: Stage, shown: Port, past: Past | None = None) -> None:
+        """Of a port; a row is one port's for good. `past` is what is recorded."""
         super().__init__(stage)
         self._port = shown
-        self._zoom = port.SPANS.index(5)
+        self._zoom = Zoom(stage.cursor, port.SPANS, 5, past is not None)
+        self._reading = None if past is None else Reading(past, self._read, self.paint)
 
     def crumb(self) -> str:
         """The port, with its node."""
@@ -38,13 +44,28 @@ class PortScreen(LineScreen):
         if self._port.row >= len(ports) or not ports[self._port.row].node:
             return self.gone(f"{words.port(self._port)} is not there")
         found = ports[self._port.row]
-        return port.page(self.stage, scene, found, port.SPANS[self._zoom], width, height)
+        shown = self._zoom.minutes
+        long = None
+        if self._reading is not None and self._zoom.is_strip:
+            newest = (self.stage.live or scene).moment
+            long = trend(self.stage, newest, self._reading, None)
+        return port.page(self.stage, scene, found, long or shown, width, height)
+
+    def title_parts(self, palette: Palette) -> list[list[Span]]:
+        """The way here; that something is being read."""
+        parts = super().title_parts(palette)
+        if self._reading is not None and self._zoom.is_strip and self._reading.said:
+            parts.append([(self._reading.said, palette.hot)])
+        return parts
+
+    def _read(self, reading: Coroutine[Any, Any, None]) -> None:
+        self.run_worker(reading, group="trend", exclusive=True)
 
     def action_burst(self) -> None:
         """Have the port sampled fast for a while; it is drawn here as it comes in."""
         self.post_message(BurstWanted(self._port))
 
     def action_zoom(self, by: int) -> None:
-        """Fewer or more minutes in the charts."""
-        self._zoom = min(max(self._zoom + by, 0), len(port.SPANS) - 1)
+        """Less time in the charts, or more; beyond the minutes of memory the strip's."""
+        self._zoom.by(by)
         self.paint()

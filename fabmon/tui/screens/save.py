@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
@@ -46,7 +48,13 @@ class SaveMenu(ModalScreen[str | None]):
         palette, view = self._palette, self.query_one("#save", Painted)
         choices = [key for key in keys.KEYS if key.where == keys.SAVE]
         width = min(_WIDTH, self.size.width)
-        lines: list[Line] = [line((fit(" Save into the current directory", width), palette.strong))]
+        head = " Save into "
+        where = str(Path.cwd())
+        room = max(1, width - cell_len(head) - 1)
+        # Of a long way, the end tells most.
+        while cell_len(where) > room:
+            where = f"…{where.lstrip('…')[1:]}"
+        lines: list[Line] = [line((fit(f"{head}{where}", width), palette.strong))]
         lines += [
             line((f"  {fit(key.shown, 5)}", palette.key), (fit(key.help, width - 7), palette.text))
             for key in choices

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Coroutine
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -16,15 +17,19 @@ from fabmon.tui.line import Span
 from fabmon.tui.messages import Opened
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
+from fabmon.tui.past import Past
 from fabmon.tui.screens.base import StageScreen
 from fabmon.tui.stage import Stage
 from fabmon.tui.target import PortTarget
 from fabmon.tui.text import words
+from fabmon.tui.text.longfall import LongWaterfall
 from fabmon.tui.text.port import SPANS
 from fabmon.tui.text.rule import legend
 from fabmon.tui.text.waterfall import KEPT_MIN, Waterfall
+from fabmon.tui.trend import Reading, trend
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.painted import Painted
+from fabmon.tui.zoom import Zoom
 
 
 class WaterfallScreen(StageScreen):
@@ -33,11 +38,12 @@ class WaterfallScreen(StageScreen):
     VIEW = "waterfall"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.WATERFALL)]
 
-    def __init__(self, stage: Stage, shown: Finding) -> None:
-        """Of a finding; it is kept, for it may close while it is read."""
+    def __init__(self, stage: Stage, shown: Finding, past: Past | None = None) -> None:
+        """Of a finding, kept for it may close while it is read; `past` is what is recorded."""
         super().__init__(stage)
         self._finding = shown
-        self._zoom = SPANS.index(2)
+        self._zoom = Zoom(stage.cursor, SPANS, 2, past is not None)
+        self._reading = None if past is None else Reading(past, self._read, self.paint)
         self._drawn: Waterfall | None = None
 
     def crumb(self) -> str:
@@ -60,18 +66,34 @@ class WaterfallScreen(StageScreen):
         )
         tone, width = self.stage.palette, self.size.width
         view = self.query_one("#heat", HeatGrid)
-        now = Waterfall(self.stage, scene, self._finding, SPANS[self._zoom], width - 1)
+        now = self._made(scene, width - 1)
         self._drawn = now
         codes = now.codes
         view.styles.height = max(1, min(len(codes), self.query_one("#fall").size.height - 2))
         view.show(codes, now.rows, now.look)
         if len(codes):
-            row, column = view.cursor or (now.guilty, now.columns - 1)
+            end = now.columns - 1 if now.here is None else now.here
+            row, column = view.cursor or (now.guilty, end)
             view.put((min(row, len(codes) - 1), min(column, now.columns - 1)), scroll=False)
         title = self.title_rule(self._title(now), width)
         self.query_one("#title", Painted).show([title], tone.text)
         self.query_one("#axis", Painted).show([now.axis], tone.text)
         self._inspect()
+
+    def _made(self, scene: Scene, width: int) -> Waterfall:
+        """From memory, or where that does not reach from what is recorded."""
+        minutes, is_strip = self._zoom.minutes, self._zoom.is_strip
+        made = Waterfall(self.stage, scene, self._finding, minutes, width)
+        if self._reading is None or not (is_strip or made.is_too_long):
+            return made
+        newest = (self.stage.live or scene).moment
+        found = trend(self.stage, newest, self._reading, None if is_strip else minutes)
+        if found is None:
+            return made
+        return LongWaterfall(self.stage, scene, self._finding, minutes, width, found)
+
+    def _read(self, reading: Coroutine[Any, Any, None]) -> None:
+        self.run_worker(reading, group="trend", exclusive=True)
 
     def _title(self, now: Waterfall) -> list[list[Span]]:
         tone = self.stage.palette
@@ -81,7 +103,13 @@ class WaterfallScreen(StageScreen):
             [(now.metric.short if self.size.width < 110 else now.metric.title, tone.text)],
             legend(now.metric, self.stage.choices.digits, tone, now.cell),
         ]
-        if not now.metric.traffic and now.minutes > KEPT_MIN:
+        if isinstance(now, LongWaterfall):
+            doing = "" if self._reading is None else self._reading.said
+            said = (
+                (f"{now.trend.length}: {doing}", tone.hot) if doing else (now.resolution, tone.text)
+            )
+            parts.insert(1, [said])
+        elif now.is_too_long:
             parts.insert(1, [(f"kept for {KEPT_MIN} min", tone.dim)])
         return parts
 
@@ -101,6 +129,6 @@ class WaterfallScreen(StageScreen):
             self.post_message(Opened(PortTarget(self._drawn.ports[event.cell[0]].row)))
 
     def action_zoom(self, by: int) -> None:
-        """Fewer or more minutes."""
-        self._zoom = min(max(self._zoom + by, 0), len(SPANS) - 1)
+        """Less time, or more; beyond the minutes of memory the strip's."""
+        self._zoom.by(by)
         self.paint()

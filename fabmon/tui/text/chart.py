@@ -72,6 +72,14 @@ def braille(values: Floats, columns: int, rows: int, top: float) -> list[str]:
     return lines
 
 
+def levels(values: Floats, columns: int, rows: int, top: float) -> NDArray[np.intp]:
+    """[columns] the rows that a curve reaches into, at least one where it is known; else none."""
+    parts = resample(values, columns)
+    scaled = np.nan_to_num(parts) / (top if top > 0 else 1)
+    reached = np.clip(np.ceil(scaled * rows), 1, rows).astype(np.intp)
+    return np.where(np.isnan(parts), 0, reached)
+
+
 def hbar(share: float, width: int) -> str:
     """A bar to the right, in eighths of a cell; empty when absent."""
     if np.isnan(share):

@@ -31,6 +31,7 @@ def page(
     palette = stage.palette
     title = _title(finding, scene, open_now, width, palette)
     advice = _section("Advice", finding.advice, width, palette)
+    advice += flows.next_step(stage, scene, finding, width)
     room = max(_LEAST_PICTURE, height - len(title) - len(advice))
     return [
         *title,

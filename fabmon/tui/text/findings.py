@@ -11,11 +11,12 @@ from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.moment import stale_ports
+from fabmon.recording.found import Told
 from fabmon.tui import clock
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage
-from fabmon.tui.target import FindingTarget, PortTarget
+from fabmon.tui.target import EventTarget, FindingTarget, PortTarget
 from fabmon.tui.text import rhythm, words
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import mark
@@ -207,17 +208,50 @@ def page(stage: Stage, scene: Scene, width: int) -> list[Line]:
             lines += entry(finding, stage, scene, width, brief=True, inside=True)
     lines = lines or _nothing(stage, scene, width)
     lines += _otherwise(stage, scene, width)
+    lines += _closed(stage, scene, width)
     lines += rhythm.page(scene.beats, width, palette)
-    lines += [line(("", palette.text)), line((" Events, the latest first", palette.strong))]
+    lines += [
+        line(("", palette.text)),
+        line((" Events, the latest first", palette.strong), ("  enter goes there", palette.dim)),
+    ]
     events = [each for each in stage.events() if each.time_ns <= scene.moment.time_ns]
     for event in reversed(events[-_MOST_EVENTS:]):
         sign = mark(event)
         accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
         text = fit(words.event(event), max(0, width - 15))
         time = clock.hms(event.time_ns)
-        lines.append(line((f" {time} ", palette.dim), (f"{sign} ", accent), (text, palette.text)))
+        lines.append(
+            line(
+                (f" {time} ", palette.dim),
+                (f"{sign} ", accent),
+                (text, palette.text),
+                target=EventTarget(event.time_ns, event.text),
+            )
+        )
     if not events:
         lines.append(line(("   none in sight", palette.dim)))
+    return lines
+
+
+def _closed(stage: Stage, scene: Scene, width: int) -> list[Line]:
+    """What was wrong until a moment ago, a line each, which opens it as it was at last."""
+    palette, found = stage.palette, stage.closed(scene)
+    if not found:
+        return []
+    lines = [line(("", palette.text)), line((" Closed, the latest first", palette.strong))]
+    for finding in found:
+        until_ns = finding.until_ns or scene.moment.time_ns
+        lasted = clock.span((until_ns - finding.since_ns) / clock.SECOND_NS)
+        when = f" {clock.hms(finding.since_ns)} to {clock.hms(until_ns)}, {lasted}"
+        said = f"{words.cause(finding)}  {words.subject(finding, scene.moment.fabric)}"
+        lines.append(
+            line(
+                (f" {words.mark(finding)} ", palette.dim),
+                (fit(said, max(0, width - len(when) - 4)), palette.text),
+                (when, palette.dim),
+                target=FindingTarget(finding.key),
+            )
+        )
     return lines
 
 
@@ -226,7 +260,7 @@ def _otherwise(stage: Stage, scene: Scene, width: int) -> list[Line]:
     palette, recorded = stage.palette, stage.cursor.recorded
     if stage.shown is None or recorded is None or stage.is_frozen_now:
         return []
-    then = open_then(recorded.notes, recorded.runs_ns, scene.moment)
+    then = open_then(Told(recorded.notes), recorded.runs_ns, scene.moment)
     lists = (
         ("Found then, as recorded, not found today", only_then(then, scene.findings)),
         ("Found today, not found then", only_then(scene.findings, then)),

@@ -22,6 +22,11 @@ from fabmon.tui.target import PortTarget
 from fabmon.tui.text import words
 from fabmon.tui.units import RATE, rate
 
+_MAY_BE = (
+    "The switch does not tell which: its hash sends each over this link or one beside it. The"
+    " likeliest are first: NICs that suffer, then those that move with the link. The rate is all"
+    " that a NIC sends, over all its links."
+)
 _MOST = 12
 """Lines of flows, or of NICs."""
 _OF_TRAFFIC = frozenset(
@@ -31,6 +36,8 @@ _OF_TRAFFIC = frozenset(
     }
 )
 """Findings that somebody's traffic makes, or suffers from."""
+_OF_HASHING = frozenset({"ecmp_collision", "polarization"})
+"""Those that are about which link a flow was hashed onto."""
 _RECEIVING = frozenset({"incast", "slow_receiver", "pause_storm", "host_pcie_limit"})
 """Those of a NIC that are about what it is sent."""
 
@@ -48,15 +55,64 @@ class Bundle(NamedTuple):
 
 def of_finding(stage: Stage, scene: Scene, finding: Finding, width: int) -> list[Line]:
     """Who is on the link that a finding is about; nothing where it is about something else."""
+    found = _on_link_of(scene, finding)
+    if found is None:
+        return []
+    suffer = frozenset(words.victims(finding, scene.moment.fabric))
+    return _section(stage, scene, *found, width, suffer)
+
+
+def next_step(stage: Stage, scene: Scene, finding: Finding, width: int) -> list[Line]:
+    """Where nobody knows which flows were hashed onto a link, the command that asks the switches,
+    with the names of two hosts whose flows may be on it.
+    """
+    found = _on_link_of(scene, finding)
+    if finding.cause not in _OF_HASHING or found is None or found[0].is_exact:
+        return []
+    pair = _likely_pair(scene, found[0], finding)
+    if pair is None:
+        return []
+    text = f"`fabmon trace {pair[0]} {pair[1]}` says which link each of their flows takes."
+    first, *more = wrap(text, width - 8)
+    palette = stage.palette
+    return [
+        line((" Next: ", palette.strong), (first, palette.text)),
+        *(line((f"   {part}", palette.text)) for part in more),
+    ]
+
+
+def _likely_pair(scene: Scene, found: OnLink, finding: Finding) -> tuple[str, str] | None:
+    """A host that may send over a link and one that it sends to, those that suffer first."""
+    ports, table = scene.moment.fabric.ports, scene.moment.connections.flows
+    suffer = frozenset(words.victims(finding, scene.moment.fabric))
+    ends = [
+        (ports[int(table.src[flow])], ports[int(table.dst[flow])])
+        for flow in found.flows.tolist()
+        if table.dst[flow] != NONE
+    ]
+    if not ends:
+        below = scene.moment.connections.leaves.under(ports[finding.rows[0]].node)
+        rails = [port for port in ports if port.role == RAIL and port.node]
+        rails.sort(key=lambda port: words.port(port) not in suffer)
+        here = [port for port in rails if below[port.row]]
+        there = [port for port in rails if not below[port.row]]
+        ends = list(zip(here[:1], there[:1], strict=False))
+    src, dst = min(ends, key=lambda pair: words.port(pair[0]) not in suffer, default=(None, None))
+    return (src.node, dst.node) if src is not None and dst is not None else None
+
+
+def _on_link_of(scene: Scene, finding: Finding) -> tuple[OnLink, str] | None:
+    """Who is on the link that a finding is about, and in which direction."""
     ports = scene.moment.fabric.ports
     rows = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
     if finding.cause not in _OF_TRAFFIC or not rows:
-        return []
+        return None
     first = ports[rows[0]]
     way = "rx" if first.role == RAIL and finding.cause in _RECEIVING else "tx"
     # Slowed senders are guilty together; of an ECMP group it is the first link.
     several = first.role == RAIL and way == "tx" and all(ports[row].role == RAIL for row in rows)
-    return section(stage, scene, rows if several else rows[:1], way, width)
+    found = who(scene.moment, rows if several else rows[:1], way)
+    return None if found is None else (found, way)
 
 
 def of_port(stage: Stage, scene: Scene, port: Port, width: int) -> list[Line]:
@@ -70,10 +126,14 @@ def of_port(stage: Stage, scene: Scene, port: Port, width: int) -> list[Line]:
 def section(stage: Stage, scene: Scene, rows: Sequence[int], way: str, width: int) -> list[Line]:
     """Who is on some links, in one direction."""
     found = who(scene.moment, rows, way)
-    if found is None:
-        return []
+    return [] if found is None else _section(stage, scene, found, way, width, frozenset())
+
+
+def _section(
+    stage: Stage, scene: Scene, found: OnLink, way: str, width: int, suffer: frozenset[str]
+) -> list[Line]:
     if found.is_told:
-        return _flows(stage, scene, found, way, width)
+        return _flows(stage, scene, found, way, width, suffer)
     return _moving(stage, scene, found, way, width)
 
 
@@ -91,7 +151,9 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
     ]
 
 
-def _flows(stage: Stage, scene: Scene, found: OnLink, way: str, width: int) -> list[Line]:
+def _flows(
+    stage: Stage, scene: Scene, found: OnLink, way: str, width: int, suffer: frozenset[str]
+) -> list[Line]:
     palette = stage.palette
     table = scene.moment.connections.flows
     count = len(found.flows)
@@ -106,6 +168,10 @@ def _flows(stage: Stage, scene: Scene, found: OnLink, way: str, width: int) -> l
     lines = [line((" Flows ", palette.strong), (first, palette.text))]
     lines += [line((f"   {part}", palette.text)) for part in more]
     shown = bundles(table, found.flows.tolist())
+    if not found.is_exact and shown:
+        ports = scene.moment.fabric.ports
+        shown.sort(key=lambda each: words.port(ports[each.src]) not in suffer)
+        lines += [line((f"   {part}", palette.dim)) for part in wrap(_MAY_BE, width - 4)]
     lines += [_bundle(each, stage, scene, width) for each in shown[:_MOST]]
     lines += _notes(found, shown, width, palette)
     return lines
@@ -152,11 +218,6 @@ def _notes(found: OnLink, shown: Sequence[Bundle], width: int, palette: Palette)
         more = sum(each.pairs for each in rest)
         nics = len({each.src for each in rest})
         notes.append(f"and {more} more, of {nics} NIC{'' if nics == 1 else 's'}")
-    if not found.is_exact and len(found.flows):
-        notes.append(
-            "The switch does not tell which: its hash sends each over this link or one beside it."
-            " The rate is all that the sending NIC sends."
-        )
     if found.silent:
         known, hosts = len(found.senders - found.silent), len(found.senders)
         notes.append(f"Queue pairs are known of {known} of the {hosts} hosts that can send here.")

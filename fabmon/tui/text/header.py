@@ -19,7 +19,7 @@ from fabmon.tui.palette import Palette
 from fabmon.tui.stage import Stage, lit
 
 _COUNTED = re.compile(r" (nodes|hot|down)$|(?<=● REC) .*")
-_SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|[()]")
+_SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|reading (?=…)|[()]")
 """What a time can do without, in terminals where nothing fits."""
 
 _Part = tuple[int, list[Span]]
@@ -102,6 +102,8 @@ def state(stage: Stage) -> list[Span]:
     if scene is None:
         if stage.ended:
             return [("■ NOTHING to show", palette.strong)]
+        if stage.reads:
+            return [("○ READING the recording", palette.dim)]
         return [("○ WAITING for the first tick", palette.dim)]
     time = clock.hms(scene.moment.time_ns)
     if stage.shown is not None:
@@ -118,7 +120,7 @@ def _cursor(stage: Stage, shown: Scene) -> Span:
     """Where in time the screen is, and whether it moves."""
     cursor, palette = stage.cursor, stage.palette
     time_ns = shown.moment.time_ns
-    more = "" if cursor.is_settled else " …"
+    more = "" if cursor.is_settled else " reading …"
     pace = f"▶ {speed_of(cursor.speed)}"
     if stage.live is not None:
         is_today = stage.lag_s < _HALF_A_DAY_S
@@ -144,7 +146,7 @@ def _share(stage: Stage, time_ns: int) -> str:
 
 
 def _recording(stage: Stage) -> list[_Part]:
-    """Whether all of this is kept, and what of the disk it takes."""
+    """Whether all of this is kept, and how far back that goes."""
     status, palette = stage.recording(), stage.palette
     if status is None:
         return []
@@ -152,11 +154,7 @@ def _recording(stage: Stage) -> list[_Part]:
         why = status.trouble.rpartition(": ")[2]
         why = "disk full" if why == os.strerror(errno.ENOSPC) else why
         return [(0, [(f"✖ REC {fit(why, min(len(why), 24))}", palette.gone)])]
-    return [(0, [(f"● REC {_size(status.bytes)}", palette.dim)])]
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    return [(0, [(f"● REC {clock.whole(status.kept_s)}", palette.dim)])]
 
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:

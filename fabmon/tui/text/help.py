@@ -18,7 +18,8 @@ _ABOUT = {
     "port": "One port: its traffic, every counter with its meaning, and what it is.",
     "finding": "Why this is a finding: a picture of it, what to do, the numbers, who suffers.",
     "waterfall": "The links of a finding over time: a row is a link, a column a stretch of the "
-    "last minutes, each as busy as its busiest second. ◉ is where the finding began.",
+    "last minutes, or of hours and days of what is recorded, each as busy as its busiest second. "
+    "◉ is where the finding began.",
 }
 
 

@@ -117,7 +117,7 @@ def _row(
     for high in highs:
         crossings = table.cells.get((low, high), ())
         if crossings:
-            hits.append(Hit(x, x + 2 * cell, PairTarget(low, high)))
+            hits.append(Hit(x, x + 2 * cell, PairTarget(low, high), is_colour=True))
         for code in _worst(crossings, codes):
             spans.append(look.picture(code, cell))
         spans.append((" ", palette.text))

@@ -15,7 +15,7 @@ from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import PortTarget, peer
 from fabmon.tui.text import chart, words
 from fabmon.tui.text.inspect import state
-from fabmon.tui.units import RATE, Unit, per_second, percent, rate
+from fabmon.tui.units import RATE, Unit, per_second, percent, rate, tight
 
 _MINUTES = 5
 _SPARK = 16
@@ -129,7 +129,7 @@ def _traffic(name: str, port: Port, stage: Stage, scene: Scene) -> list[Span]:
     said = rate(bps, float(moment.line_rate_bps[port.row]), unit)
     return [
         (f"{name} ", palette.dim),
-        (f"{right(said, RATE)} {right(percent(share), 6)}", palette.text),
+        (f"{right(said, RATE)} {right(tight(percent(share)), 6)}", palette.text),
     ]
 
 

@@ -37,6 +37,10 @@ _ORDER = (
 )
 
 
+_FOR = 11
+"""Cells of the longest time: `59 min 59 s`."""
+
+
 def page(stage: Stage, scene: Scene, width: int, unfolded: frozenset[FoldTarget]) -> list[Line]:
     """A bar of how far it has come, the states in numbers, then a line a node, the worst first."""
     palette = stage.palette
@@ -49,7 +53,7 @@ def page(stage: Stage, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
     marked = stage.chosen(scene)
     about = frozenset[str]() if marked is None else marked.nodes
     name = min(max((len(status.node) for status in statuses), default=4), 24)
-    head = f"   {'node':<{name}}  {'state':<10}  {'for':>9}  {'probe CPU':>9}  reason"
+    head = f"   {'node':<{name}}  {'state':<10}  {'for':>{_FOR}}  {'probe CPU':>9}  reason"
     lines.append(line((fit(head, width), palette.dim)))
     for group in _groups(statuses):
         if len(group) == 1:
@@ -150,12 +154,12 @@ def _node(
     notices = scene.moment.notices.get(status.node, ())
     reason = status.reason or _noticed(len(notices))
     state = f"{_SIGNS[status.state]} {status.state}"
-    used = 3 + name + 2 + 12 + 2 + 9 + 2 + 9 + 2
+    used = 3 + name + 2 + 12 + _FOR + 2 + 9 + 2
     return line(
         (f" {palette.chosen_mark if chosen else ' '} ", palette.strong),
         (f"{fit(status.node, name)}  ", palette.text),
         (f"{state:<12}", _style(status.state, palette)),
-        (f"{right(since, 9)}  {right(said, 9)}  ", palette.dim),
+        (f"{right(since, _FOR)}  {right(said, 9)}  ", palette.dim),
         (fit(reason, max(0, width - used)), palette.text),
         target=NodeTarget(status.node),
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fabmon.analysis.finding import sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.crossings import UNKNOWN, Crossing
 from fabmon.fabric.model import Fabric, Port
-from fabmon.tui.line import Line, fit, line, wrap
+from fabmon.tui.line import Line, Span, fit, line, wrap
 from fabmon.tui.metrics import traffic_words
 from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import FindingTarget, PairTarget, PortTarget
 from fabmon.tui.text import words
 from fabmon.tui.text.inspect import state
+from fabmon.tui.units import ABSENT, Unit, rate
 
 
 def title(pair: PairTarget) -> str:
@@ -75,6 +78,38 @@ def page(
                 for part in wrap(text, width - 2)
             ]
     return lines
+
+
+def inspect(stage: Stage, scene: Scene, pair: PairTarget, crossings: tuple[Crossing, ...]) -> Line:
+    """What a cell of the matrix stands for, in one line: the busiest of its links, each way."""
+    palette, moment = stage.palette, scene.moment
+    spans: list[Span] = [
+        (f" {title(pair)}  ", palette.strong),
+        (f"{_count(len(crossings))}  ", palette.dim),
+    ]
+    unit = stage.choices.unit if stage.choices.unit is not Unit.PERCENT else Unit.GBIT
+    for way, (near, far) in (("up", (0, 1)), ("down", (1, 0))):
+        most: tuple[float, str] = (-1.0, ABSENT)
+        for crossing in crossings:
+            sender, receiver = crossing[near], crossing[far]
+            row, side = (receiver, "rx") if sender is None else (sender, "tx")
+            if row is None or np.isnan(bps := float(moment.column(f"{side}_bps")[row])):
+                continue
+            line_rate = float(moment.line_rate_bps[row])
+            share = rate(bps, line_rate, Unit.PERCENT)
+            most = max(most, (bps, f"{rate(bps, line_rate, unit):>9} {share:>6}"))
+        spans.append((f"{way} {most[1]}  ", palette.text))
+    rows = {row for crossing in crossings for row in crossing if row is not None}
+    gone = sum(
+        any(row is not None and moment.up[row] == 0 for row in crossing) for crossing in crossings
+    )
+    if gone:
+        spans.append((f"✖ {gone} down  ", palette.gone))
+    for finding in scene.findings:
+        if rows & set(finding.rows[:1]):
+            accent = palette.gone if words.gone(finding) else palette.hot
+            spans.append((f"{words.mark(finding)} {words.cause(finding)}  ", accent))
+    return Line(tuple(spans))
 
 
 def known(port: Port) -> str:

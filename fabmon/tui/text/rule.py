@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fabmon.tui.cells import FULL
 from fabmon.tui.line import Line, Span, width_of
 from fabmon.tui.metrics import Heat
 from fabmon.tui.palette import Depth, Palette
@@ -36,16 +37,18 @@ def _digits(heat: Heat, depth: Depth, width: int) -> str:
     if heat.high != 1:
         return "digits 10ⁿ/s"
     tens = depth is Depth.NONE or not heat.linear or width < 2
-    return "digits: tens of %" if tens else "digits %"
+    return f"{'tens of %' if tens else '%'}, {FULL} full"
 
 
-def marks(palette: Palette) -> list[Span]:
-    """What the marks in the cells mean."""
-    bare = palette.depth is Depth.NONE
+def marks(palette: Palette) -> list[list[Span]]:
+    """What the marks in the cells mean; the first part is what nobody can do without."""
     stale = "▒" if palette.depth.rgb else "?"
     return [
-        ("!" if bare else "▲", palette.hot),
-        (" hot  ", palette.dim),
-        ("-" if bare else "✖", palette.gone),
-        (f" down  · absent  {stale} stale", palette.dim),
+        [
+            ("▲", palette.hot),
+            (" hot  ", palette.dim),
+            ("✖", palette.gone),
+            (" down", palette.dim),
+        ],
+        [(f"· absent  {stale} stale", palette.dim)],
     ]

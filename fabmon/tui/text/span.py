@@ -18,18 +18,20 @@ def with_span(
     finding: Finding,
     window: tuple[int, int],
     places: tuple[int, int],
+    now_ns: int,
     palette: Palette,
     *,
     is_alone: bool = False,
 ) -> Line:
     """The line with a mark where the finding began, and a heavy stroke for as long as it lasts.
 
-    `window` is (from, until) in ns, which `places`, (first, count) columns, stand for. The stroke
+    One that is open lasts until `now_ns`, as far as anybody knows there. `window` is (from, until)
+    in ns, which `places`, (first, count) columns, stand for. The stroke
     only takes the place of a rule's own; where the curve `is_alone`, without a rule, there is none.
     """
     first, count = places
     heavy = "=" if palette.depth is Depth.NONE else "━"
-    until_ns = window[1] if finding.until_ns is None else finding.until_ns
+    until_ns = now_ns if finding.until_ns is None else finding.until_ns
     start = max(0, _column(finding.since_ns, window, count))
     end = min(count - 1, _column(until_ns, window, count))
     spans: list[Span] = []

@@ -14,7 +14,7 @@ from fabmon.tui.stage import Stage, lit
 from fabmon.tui.target import NodeTarget, PortTarget
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.node import flow
-from fabmon.tui.units import Unit, bits, percent, significant
+from fabmon.tui.units import Unit, bits, percent, significant, tight
 
 _LABEL = 11
 _PITCH = 6
@@ -109,7 +109,7 @@ def _column(share: float, row: int, palette: Palette) -> str:
 def _sign(port: Port, row: int, hot: set[int], chosen: frozenset[int], palette: Palette) -> Span:
     """Beside a bar: at its top whether it is hot, below that whether its link is chosen."""
     if row == _ROWS - 1 and port.row in hot:
-        return "!" if palette.depth is Depth.NONE else "▲", palette.hot
+        return "▲", palette.hot
     if row == _ROWS - 2 and port.row in chosen:
         return palette.chosen_mark, palette.strong
     return " ", palette.text
@@ -138,9 +138,9 @@ def _numbers(
 
 def _number(bps: float, line_rate: float, head: str) -> str:
     if head == Unit.PERCENT:
-        return significant(100 * bps / line_rate) if line_rate > 0 else "·"
+        return tight(significant(100 * bps / line_rate)) if line_rate > 0 else "·"
     size = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[head[0]]
-    return significant(bps / size / (8 if head[1] == "B" else 1))
+    return tight(significant(bps / size / (8 if head[1] == "B" else 1)))
 
 
 def _prefix(scene: Scene, ports: tuple[Port, ...]) -> str:

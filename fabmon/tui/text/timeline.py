@@ -50,8 +50,9 @@ def timeline(stage: Stage, width: int, height: int, is_focused: bool = False) ->
         [("busiest link, % of line rate" if width >= 100 else "busiest link", palette.dim)],
         [(f"{'now' if follows else 'here'} {percent(here)}", palette.text)],
     ]
-    top = _with_times(rule(title, width, palette, stage.paused), stage, window, width)
-    top = _with_head(top, _head(stage, window, width), palette)
+    head = _head(stage, window, width)
+    top = _with_times(rule(title, width, palette, stage.paused), stage, window, width, head)
+    top = _with_head(top, head, palette)
     return [top, *_rows(stage, window, width, height - 1)]
 
 
@@ -164,8 +165,10 @@ def _style(mark: str, palette: Palette) -> Style:
     return {"▲": palette.hot, "✖": palette.gone, "◆": palette.key}.get(mark, palette.dim)
 
 
-def _with_times(line: Line, stage: Stage, window: tuple[int, int], width: int) -> Line:
-    """Set times, what is marked, and the cursor into the plain stroke of a rule."""
+def _with_times(
+    line: Line, stage: Stage, window: tuple[int, int], width: int, head: int | None
+) -> Line:
+    """Set times, but where the cursor is, and what is marked into the plain stroke of a rule."""
     palette, cursor = stage.palette, stage.cursor
     stroke, style = line.spans[-1]
     start = width - len(stroke)
@@ -174,7 +177,8 @@ def _with_times(line: Line, stage: Stage, window: tuple[int, int], width: int) -
     for time_ns in _label_times(window, width):
         text = f" {clock.label(time_ns, span_s)} "
         place = column_of(time_ns, window, width) - start - len(text) // 2
-        if place >= 2 and place + len(text) < len(cells) - 1:
+        is_free = head is None or not place <= head - start < place + len(text)
+        if is_free and place >= 2 and place + len(text) < len(cells) - 1:
             cells[place : place + len(text)] = [(char, palette.dim) for char in text]
     marked = ((cursor.mark_in_ns, _IN), (cursor.mark_out_ns, _OUT))
     for at_ns, sign in marked:
@@ -186,10 +190,10 @@ def _with_times(line: Line, stage: Stage, window: tuple[int, int], width: int) -
 
 
 def _with_head(line: Line, head: int | None, palette: Palette) -> Line:
-    """Set in the cursor, whatever stands there."""
-    if head is None:
-        return line
+    """Set in the cursor, but not into a word: its column is marked in the curve below, too."""
     cells = [(char, style) for text, style in line.spans for char in text]
+    if head is None or any(char.isalnum() for char, _ in cells[head : head + 1]):
+        return line
     cells[head] = (_HEAD, palette.hot)
     return Line(tuple(_joined(cells)))
 

@@ -31,6 +31,7 @@ KEPT_MIN = 2
 _WIDEST = 4
 _MARK = 3
 _VALUE = 9
+_HEAD = "▼"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Waterfall:
             chosen = heat("pause")
         return heat("tx") if chosen.name == "util" and self.finding.cause in OF_GROUPS else chosen
 
+    @property
+    def is_too_long(self) -> bool:
+        """Whether memory does not reach back as far."""
+        return not self.metric.traffic and self.minutes > KEPT_MIN
+
     @cached_property
     def look(self) -> Look:
         """How the cells look."""
@@ -84,6 +90,26 @@ class Waterfall:
     def columns(self) -> int:
         """How many stretches of time there are."""
         return -(-self._ticks // self._each)
+
+    @property
+    def each(self) -> str:
+        """The length of a column, in words."""
+        return clock.span(self._each * self.scene.moment.interval_s)
+
+    @property
+    def is_tick(self) -> bool:
+        """Whether a column is a single tick."""
+        return self._each == 1
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """What stands at the two ends of its time."""
+        return f"{clock.MINUS}{self.minutes} min", "now"
+
+    @property
+    def here(self) -> int | None:
+        """The column of the cursor of time; None where that is at the end."""
+        return None
 
     @property
     def _missing(self) -> int:
@@ -182,11 +208,13 @@ class Waterfall:
         ]
         if first >= 0:
             strokes[first * self.cell] = palette.chosen_mark
-        start = f"{clock.MINUS}{self.minutes} min"
+        if self.here is not None:
+            strokes[self.here * self.cell] = _HEAD
+        start, end = self.ends
         spans: list[Span] = [(right(start, self._before - 1) + " ", palette.dim)]
         for stroke in strokes:
             spans.append((stroke, palette.dim if stroke == plain else palette.strong))
-        return line(*spans, (right("now", _VALUE), palette.dim))
+        return line(*spans, (right(end, _VALUE), palette.dim))
 
     def inspect(self, cell: tuple[int, int] | None) -> Line:
         """The cell under the cursor, in words."""
@@ -195,11 +223,10 @@ class Waterfall:
             return line((" ", palette.text))
         port, value = self.ports[cell[0]], float(self.values[cell])
         when = clock.hms(self.began_ns(cell[1]))
-        long = clock.span(self._each * self.scene.moment.interval_s)
-        most = "" if self._each == 1 else " at most"
+        most = "" if self.is_tick else " at most"
         known = f"{self.metric.name} {self.say(value)}{most}"
         return line(
             (f" {words.both_ends(port, self.scene.moment.fabric)}  ", palette.strong),
-            (f"{when}, {long}: ", palette.dim),
+            (f"{when}, {self.each}: ", palette.dim),
             ("nothing is known" if np.isnan(value) else known, palette.text),
         )

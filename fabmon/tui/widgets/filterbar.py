@@ -39,17 +39,16 @@ class FilterBar(Vertical):
         yield Painted(id="wrong")
         with Horizontal():
             yield Painted(id="slash")
-            yield Input(placeholder=HINT, id="typed", select_on_focus=False)
+            yield Input(placeholder=HINT, id="typed")
             yield Painted(id="note")
 
     def open(self, text: str, palette: Palette) -> None:
-        """Appear, with what the filter is."""
+        """Appear, with what the filter is, selected: what is typed takes its place."""
         self.add_class("-open")
         self.query_one("#slash", Painted).show([line((" /", palette.key))], palette.text)
         self.note("", palette)
         typed = self.query_one(Input)
         typed.value = text
-        typed.cursor_position = len(text)
         typed.focus()
 
     def note(self, text: str, palette: Palette) -> None:

@@ -31,12 +31,15 @@ class LineView(ScrollView, can_focus=True):
         """Blank."""
         super().__init__(id=id, classes=classes)
         self._lines: Sequence[Line] = ()
-        self._base = self._cursor = Style()
+        self._base = self._cursor = self._bracket = Style()
         self.selected: Target | None = None
 
-    def show(self, lines: Sequence[Line], base: Style, cursor: Style) -> None:
-        """Draw these lines, the selected one in `cursor`."""
+    def show(
+        self, lines: Sequence[Line], base: Style, cursor: Style, bracket: Style | None = None
+    ) -> None:
+        """Draw these lines, the selected one in `cursor`, brackets around it in `bracket`."""
         self._lines, self._base, self._cursor = lines, base, cursor
+        self._bracket = bracket or base
         if self.selected is None or self._where(self.selected) is None:
             self.selected = next((target for _, target in self._targets()), None)
         self.virtual_size = Size(max(1, self.size.width), len(lines))
@@ -56,6 +59,8 @@ class LineView(ScrollView, can_focus=True):
             return _over(strip, self._cursor)
         for hit in line.hits:
             if hit.target == self.selected:
+                if hit.is_colour:
+                    return _held(strip, hit, self._bracket)
                 return _over_part(strip, hit, self._cursor)
         return strip
 
@@ -172,3 +177,13 @@ def _over_part(strip: Strip, hit: Hit, style: Style) -> Strip:
     parts = list(strip.divide([hit.start, end, strip.cell_length]))
     parts[1] = _over(parts[1], style)
     return Strip.join(parts)
+
+
+def _held(strip: Strip, hit: Hit, style: Style) -> Strip:
+    """A cell in brackets, which stand in the gaps beside it."""
+    ends = [hit.start - 1, hit.start, hit.end, hit.end + 1, strip.cell_length]
+    if hit.end >= strip.cell_length:
+        return strip
+    before, _, cell, _, after = strip.divide(ends)
+    left, right = Strip([Segment("[", style)]), Strip([Segment("]", style)])
+    return Strip.join([before, left, cell, right, after])

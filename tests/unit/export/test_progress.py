@@ -11,19 +11,20 @@ _SLOW = """
 import sys, time
 from fabmon.cli.progress import progress
 began = time.monotonic()
-with progress("exporting pod7", 600.0, "s") as tell:
+total, unit = (600.0, "s") if len(sys.argv) < 3 else (1.0, sys.argv[2])
+with progress("exporting pod7", total, unit) as tell:
     while time.monotonic() - began < float(sys.argv[1]):
-        tell(300 * min(1.0, (time.monotonic() - began) / 2))
+        tell(total / 2 * min(1.0, (time.monotonic() - began) / 2))
         time.sleep(0.05)
 """
 
 
-def on_a_terminal(seconds: float) -> str:
+def on_a_terminal(seconds: float, *unit: str) -> str:
     """What such work says on standard error."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(
-        [sys.executable, "-c", _SLOW, str(seconds)], stderr=theirs, env=environment
+        [sys.executable, "-c", _SLOW, str(seconds), *unit], stderr=theirs, env=environment
     ) as process:
         os.close(theirs)
         said = b""
@@ -46,6 +47,10 @@ def test_pace_and_time_left_of_what_takes_longer() -> None:
     assert "of 0:10:00" in said
     assert "x real time" in said
     assert "0:00:0" in said
+
+
+def test_a_share_of_what_has_no_length_is_told_in_percent() -> None:
+    assert " 50%" in on_a_terminal(3.5, "share")
 
 
 def test_nothing_of_what_is_quick() -> None:

@@ -14,7 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from fabmon.fabric.model import Host
+from fabmon.recording.records import SessionRecord
+from fabmon.recording.writer import Writer
 from fabmon.report.rates import COLUMNS
+from tests.making import START_NS, frame, hello, port, tick, up
 from tests.unit.recording.making import eventful_ticks, quiet_ticks, write
 from tests.unit.test_cli import fabmon
 
@@ -82,6 +86,19 @@ def test_what_is_absent_is_empty_and_null(tmp_path: Path) -> None:
     table = pq.read_table(exported(tmp_path / "a.fabrec", tmp_path / "b.parquet"))
     told = table["tx_bps"].to_pylist()
     assert [value is None for value in told] == [row["tx_bps"] == "" for row in rows]
+
+
+def test_no_name_is_a_formula(tmp_path: Path) -> None:
+    names = ["=cmd|calc", "@SUM(1)", "+1", "-1", "eth0"]
+    host = Host(name="gpu001")
+    record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(host,))
+    writer = Writer.create(tmp_path / "a.fabrec", record)
+    said = {host.name: hello(*(port(name, name) for name in names))}
+    writer.write(tick(0, {host.name: frame(0, *[1, 0, 0, 0] * len(names))}, said, up(host.name)))
+    writer.close()
+    rows = rows_of(exported(tmp_path / "a.fabrec", tmp_path / "b.csv"))
+    assert {row["port"] for row in rows} == {"'=cmd|calc", "'@SUM(1)", "'+1", "'-1", "eth0"}
+    assert not any(cell[:1] in ("=", "+", "-", "@") for row in rows for cell in row.values())
 
 
 def test_lines_are_those_of_a_replay(pod7: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.recording.errors import RecordingError
 from fabmon.recording.reader import Recording
 from tests.unit.export.test_redaction import leaks, plain, recording
 
@@ -51,6 +52,13 @@ class Screen:
         """Wait until this is drawn, from now on."""
         begin = len(self.drawn)
         self.until(lambda: text.encode() in self.drawn[begin:])
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a cut is done."""
+    with suppress(RecordingError), Recording(path) as cut:
+        return cut.is_closed
+    return False
 
 
 @contextmanager
@@ -89,6 +97,7 @@ def test_nothing_of_them_is_in_what_a_replay_saves(tmp_path: Path, view: str) ->
             shown.until_drawn("Save into")
             shown.press(key)
             shown.until_there(out, f"*{suffix}")
+        shown.until(lambda: is_whole(next(out.glob("*.fabrec"))))
         shown.press("\x11")
         shown.until(lambda: program.poll() is not None)
     saved = {path.suffix: path for path in out.iterdir()}

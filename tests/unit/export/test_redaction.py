@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
+from fabmon.recording.found import Told
 from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note, SessionRecord
@@ -242,7 +245,7 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
         early = [note for note in opened.notes() if note.time_ns == START_NS + 3 * SECOND_NS]
         history = History(opened.hosts)
         moment = [history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)]
-        then = open_then(early, (), moment[-1])
+        then = open_then(Told(early), (), moment[-1])
     assert {(each.cause, each.subject, each.text) for each in then} == {
         ("incast", "device-1/swp9", ""),
         ("ecmp_collision", "device-2/swp9", ""),
@@ -334,3 +337,39 @@ def test_facts_are_told_without_names() -> None:
     assert redactor.text("see http://10.0.0.1:9100/a and file:/home/alice/x") == (
         "see http://198.18.0.1:9100 and file:path-1"
     )
+
+
+def test_a_name_is_the_same_in_every_thread() -> None:
+    names = [f"rack{number}" for number in range(20_000)]
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        redactor = Redactor()
+        with ThreadPoolExecutor(4) as pool:
+            told = list(pool.map(lambda _: [redactor.node(name) for name in names], range(4)))
+    finally:
+        sys.setswitchinterval(before_s)
+    assert told[1:] == told[:1] * 3
+    assert len(set(told[0])) == len(names)
+
+
+def test_addresses_are_replaced_whole_however_they_are_written() -> None:
+    redactor = Redactor()
+    plain, mapped = redactor.text("10.1.2.3"), redactor.text("::ffff:10.1.2.3/128")
+    assert mapped == f"::ffff:{plain}/128"
+    assert redactor.text("fe80::1%eth0 fe80::1%acme-vlan") == "fe80::2%eth0 fe80::2%zone-1"
+    assert redactor.text("mac aabbccddeeff") == "mac 000000000001"
+    assert redactor.text("aa:bb:cc:dd:ee:ff") == "00:00:00:00:00:01"
+    assert redactor.text("::1 4420 a:b") == "::1 4420 a:b"
+
+
+def test_nodes_whose_names_begin_alike_stay_two() -> None:
+    redactor = Redactor([Host(name="worker-0.joba"), Host(name="worker-0.jobb"), Host(name="r9")])
+    names = ["worker-0.joba", "worker-0.jobb", "r9"]
+    shown = redactor.tick(tick(0, dict.fromkeys(names, frame(0, 1))))
+    assert [node for node, _ in shown.frames] == ["host-2", "host-3", "host-1"]
+    assert redactor.text("worker-0.jobb.acme.example/eth0, worker-0.joba") == "host-3/eth0, host-2"
+    assert redactor.text("worker-0 is none of them") == "name-1 is none of them"
+    assert [redactor.original(each) for each in ("host-2", "host-3")] == names[:2]
+    found_later = redactor.tick(tick(1, {"r9.rack2": frame(1, 1), "r9": frame(1, 1)}))
+    assert [node for node, _ in found_later.frames] == ["device-1", "host-1"]

@@ -24,6 +24,7 @@ from fabmon.report.page.axis import LEFT, WIDTH
 from fabmon.report.page.fluctuation import fluctuation
 from fabmon.report.page.heatmap import MOST_ROWS
 from fabmon.report.page.words import clock
+from fabmon.report.records import utc
 from fabmon.report.units import bits, percent
 from tests.fixtures import browser
 from tests.making import SECOND_NS, START_NS, frame, hello, port, tick, up
@@ -298,6 +299,30 @@ def test_many_links_and_hours_stay_a_small_page(tmp_path: Path) -> None:
     assert data["rows"] == [host.name for host in hosts]
     assert data["bins"] == 240
     assert len(html) < 1_000_000
+
+
+def test_times_of_more_than_a_day_have_dates(tmp_path: Path) -> None:
+    host, hour_s = Host(name="gpu001"), 3600
+    record = SessionRecord(started_ns=START_NS, interval_s=hour_s, hosts=(host,))
+    writer = Writer.create(tmp_path / "a.fabrec", record)
+    history = History([host])
+    said = hello(port("eth0", "a"), interval_s=hour_s)
+    lost = NodeStatus(host.name, NodeState.LOST, START_NS, "no route", "unreachable")
+    for hour in range(60):
+        seq = hour * hour_s
+        changed = up(host.name) if hour % 24 == 0 else (lost,) if hour % 24 == 12 else ()
+        is_up = hour % 24 < 12
+        frames = {host.name: frame(seq, 1, seq, seq, 0)} if is_up else {}
+        each = tick(seq, frames, {host.name: said} if hour % 24 == 0 else {}, changed)
+        writer.write(each, history.accept(each))
+    writer.close()
+    reported(tmp_path / "a.fabrec", tmp_path / "a.html")
+    shown = browser.dom(tmp_path / "a.html")
+    text = words(shown.dom)
+    assert shown.console == []
+    days = [utc(START_NS + hour * hour_s * SECOND_NS) for hour in (12, 36)]
+    assert all(f"{day:%m-%d %H:%M:%S}" in text for day in days), text
+    assert not re.search(r"(?<!\d\d-\d\d )\b\d\d:\d\d:\d\d", text), "a time without its date"
 
 
 def test_a_page_of_nothing_is_a_page(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import subprocess
 import sys
 
+from fabmon.fabric.hostnames import fold
 from fabmon.feeds.bucket import Bucket
 from fabmon.feeds.gate import Gate
-from fabmon.feeds.news import fold
 
 
 async def test_the_gate_lets_so_many_through_at_a_time() -> None:
@@ -61,6 +61,13 @@ def test_a_bucket_holds_a_burst_and_a_pace() -> None:
 def test_names_are_folded() -> None:
     assert fold(["gpu002", "gpu001", "login1", "gpu003"]) == "gpu[001-003],login1"
     assert fold(["a:b", "10.0.0.1", "10.0.0.2"])
+
+
+def test_names_that_can_be_in_no_node_set_are_told_behind_it() -> None:
+    odd = ["sw[1", "@all", "gpu[1-99999999999]", "a b"]
+    assert fold([*odd, "gpu001", "gpu002"]) == "gpu[001-002],@all,a b,gpu[1-99999999999],sw[1"
+    assert fold(odd[:1]) == "sw[1"
+    assert fold([]) == ""
 
 
 def test_the_ssh_library_is_imported_only_for_hosts_that_need_it() -> None:

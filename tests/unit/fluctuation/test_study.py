@@ -58,7 +58,12 @@ def _play(
     for number in range(passages):
         start_ns = START_NS // (300 * 10**9) * 300 * 10**9 + number * 300 * 10**9
         study.accept(Passage(start_ns, 1.0, fabric, ways[0], ways[1], rate))
-    return study.result()
+    told: list[float] = []
+    found = study.result(told=told.append)
+    assert told == sorted(told)
+    assert len(told) == len(found.subjects)
+    assert not told or told[-1] == 1.0
+    return found
 
 
 def _training(level: float = 80e9, seed: int = 0) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from fabmon.cli.amounts import moment, seconds, size
+from fabmon.cli.replay import span_of, whole_span
 from fabmon.fabric.moment import Moment
 from fabmon.fabric.tick import Tick
 from fabmon.recording.cut import copy
@@ -20,6 +22,7 @@ from fabmon.recording.frames import Kind
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note
 from fabmon.recording.timeline import Timeline
+from fabmon.recording.when import moment_near
 from fabmon.recording.writer import Writer
 from tests.making import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.making import long_ticks, quiet_ticks, session, ticks_in, write
@@ -84,6 +87,24 @@ def test_nodes_that_were_found_while_it_recorded_are_its_nodes(tmp_path: Path) -
     assert f"nodes  {len(LeafSpine().hosts)}" in fabmon("info", str(path)).stdout
 
 
+def test_a_pipe_is_no_recording(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = fabmon("info", str(tmp_path / "pipe"))
+    assert done.returncode == 2
+    assert f"{tmp_path}/pipe: not a regular file: save the recording to one" in done.stderr
+
+
+def test_a_file_that_is_removed_while_a_directory_is_opened_is_none(tmp_path: Path) -> None:
+    """Or one that a link leads to: it is listed, and is not there."""
+    write(tmp_path / "b.fabrec", quiet_ticks(5))
+    (tmp_path / "a.fabrec").symlink_to("gone")
+    done = fabmon("info", str(tmp_path))
+    assert "5 ticks" in done.stdout
+    replay = fabmon("replay", str(tmp_path), "--speed", "max", "--format", "jsonl")
+    assert replay.returncode == 0
+    assert "a.fabrec: bytes 0 to 0 are lost: No such file or directory" in replay.stderr
+
+
 def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
@@ -128,6 +149,8 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
         (("verify",), "name a recording"),
         (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
         (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
+        (("record", "-o", "x", "--rotate", "0.1s"), "no less than 1s"),
+        (("record", "-o", "x", "--rotate", "9" * 400 + "GB"), "a time such as 1h or 7d"),
         (("record", "-o", __file__), "not a recording of fabmon: choose another file"),
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
     ],
@@ -162,6 +185,25 @@ def test_moments_of_a_recording() -> None:
     assert at("2025-11-21 04:41:00") == 60
     assert at("2025-11-21T05:41:00+01:00") == 60
     assert at("tomorrow") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" + "9" * 400, "+99999999999999999999d", "event " + "9" * 5000, "0001-01-01", "9999-12-31"],
+)
+def test_what_no_clock_can_tell_is_no_moment(text: str) -> None:
+    until_ns = START_NS + SECOND_NS
+    assert moment(text, START_NS, until_ns) is None
+    assert moment_near(text, START_NS, START_NS, until_ns) is None
+
+
+def test_from_is_held_to_the_start_and_to_to_the_end(tmp_path: Path) -> None:
+    write(tmp_path / "a.fabrec", quiet_ticks(40))
+    with Timeline([tmp_path / "a.fabrec"]) as timeline:
+        whole = (timeline.start_ns, timeline.until_ns)
+        assert whole_span(timeline, "-10h", "+10h") == whole
+        assert whole_span(timeline, "2020-01-01", None) == whole
+        assert span_of(timeline, "-10h", None) == (timeline.start_ns, None)
 
 
 def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from fabmon.cli.past import RecordedPast
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
 from fabmon.recording.cut import copy
-from fabmon.recording.found import runs_of, still_open
+from fabmon.recording.found import Told, runs_of
 from fabmon.recording.reader import Recording
 from fabmon.recording.records import Note, SessionRecord
 from fabmon.recording.resume import resume
@@ -51,7 +51,7 @@ def record(path: Path, began: int, seqs: range, *notes: Note, run: int = 0) -> P
 
 def open_at(timeline: Timeline, second: int) -> list[str]:
     at_ns = START_NS + second * SECOND_NS
-    return [each.text for each in still_open(timeline.notes(), runs_of(timeline), at_ns)]
+    return [each.text for each in Told(timeline.notes()).open_at(runs_of(timeline), at_ns)]
 
 
 def test_what_a_run_that_was_killed_left_open_is_not_open_in_the_next(tmp_path: Path) -> None:
@@ -81,6 +81,42 @@ def test_a_cut_closes_what_a_run_left_open(tmp_path: Path) -> None:
     with Recording(output) as cut:
         told = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
     assert told == [(10, "open"), (1000, "close"), (1010, "open")]
+
+
+def test_at_every_note_it_is_open_what_was_told_and_not_closed() -> None:
+    changes = ("open", "update", "close")
+    notes = [
+        note(place // 3, place, changes[place * place % 3 if place % 5 else 0], f"p{place % 7}")
+        for place in range(300)
+    ]
+    notes[100:100] = [Note(kind="bookmark", time_ns=notes[100].time_ns, seq=0, text="here")]
+    told, runs_ns = Told(notes), [START_NS, START_NS + 50 * SECOND_NS]
+    for second in range(-1, 102):
+        at_ns = START_NS + second * SECOND_NS
+        seen: dict[str, Note] = {}
+        for each in notes:
+            if each.kind == "finding" and each.time_ns <= at_ns:
+                seen.pop(each.text, None)
+                if each.change != "close":
+                    seen[each.text] = each
+        began_ns = max([run for run in runs_ns if run <= at_ns], default=0)
+        assert told.open_at(runs_ns, at_ns) == [
+            each for each in seen.values() if each.time_ns >= began_ns
+        ]
+
+
+async def test_a_step_makes_nothing_anew_of_what_was_found_before(tmp_path: Path) -> None:
+    changes = ("open", "update", "close")
+    found = [note(at // 10, at, changes[at % 3], f"gpu1/eth{at // 3}") for at in range(200)]
+    past = past_of(record(tmp_path / "a.fabrec", 0, range(40), *found))
+    assert len((await past.look()).notes) == len(found)
+    scene = await past.seek(START_NS + 15 * SECOND_NS)
+    following = await past.step(START_NS + 15 * SECOND_NS, 1)
+    assert scene is not None
+    assert following is not None
+    assert len(scene.events) == sum(each.change != "update" for each in found[:160])
+    assert all(one is other for one, other in zip(scene.events, following.events, strict=False))
+    await past.close()
 
 
 class Reads(Timeline):

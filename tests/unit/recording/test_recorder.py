@@ -13,9 +13,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.fabric.tick import Tick
+from fabmon.fabric.messages import Notice
+from fabmon.fabric.model import Host
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.history.history import History
+from fabmon.recording.cut import copy
 from fabmon.recording.errors import InUse, NotARecording
+from fabmon.recording.reader import Recording
 from fabmon.recording.recorder import Recorder
+from fabmon.recording.records import Note
 from fabmon.recording.segments import Rotation, Segments
 from fabmon.recording.timeline import Timeline
 from tests.making import SECOND_NS, START_NS, LeafSpine
@@ -56,6 +62,71 @@ def test_files_of_a_rotation_are_one_timeline(tmp_path: Path) -> None:
         assert [tick.seq for tick in timeline.ticks()] == [tick.seq for tick in ticks]
         at = START_NS + 30 * SECOND_NS
         assert {name for name, _ in timeline.prime(at)[0].hellos} == set(LeafSpine().hellos())
+
+
+def test_later_files_of_a_rotation_know_what_was_told_in_those_before(tmp_path: Path) -> None:
+    """Alone, and where the first ones were removed: what came before them is in them."""
+    ticks = quiet_ticks(60)
+    wrong = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "needs a group")
+    ticks[30] = msgspec.structs.replace(ticks[30], notices=(("gpu001", wrong),))
+    ticks[5] = msgspec.structs.replace(ticks[5], hosts=(Host(name="gpu099"),))
+    record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
+    files = sorted(tmp_path.iterdir())
+    with Timeline(files) as timeline:
+        assert not any(tick.statuses for tick in list(timeline.ticks())[1:])
+    for paths in ([files[1]], [files[2]], [tmp_path]):
+        with Timeline(paths) as timeline:
+            first, *others = timeline.ticks()
+        assert dict(first.hellos) == dict(ticks[0].hellos)
+        assert first.statuses == ticks[0].statuses
+        assert [notice for _, notice in first.notices] == ([wrong] if paths == files[2:] else [])
+        assert not any(tick.hellos or tick.statuses for tick in others)
+        files[0].unlink(missing_ok=True)
+    first_ns = START_NS + 20 * SECOND_NS
+    with Timeline([tmp_path]) as timeline:
+        history = History(timeline.hosts)
+        moments = [history.accept(tick) for tick in timeline.ticks()]
+        assert moments[0].time_ns == first_ns
+        assert len(moments[0].fabric.ports) == 12
+        assert copied(timeline, tmp_path / "cut", first_ns) == len(LeafSpine().hellos())
+
+
+def copied(timeline: Timeline, path: Path, from_ns: int) -> int:
+    """How many hellos a cut has."""
+    history = History(timeline.hosts)
+    list(copy(timeline, path, from_ns, timeline.until_ns, history.accept))
+    return sum(len(tick.hellos) for tick in ticks_in(path))
+
+
+def test_a_file_in_the_middle_that_is_gone_costs_nothing_of_those_after(tmp_path: Path) -> None:
+    ticks = quiet_ticks(60)
+    again = dict(ticks[0].hellos)["gpu001"]
+    other = msgspec.structs.replace(again, probe="another")
+    ticks[30] = msgspec.structs.replace(ticks[30], hellos=(("gpu001", other),))
+    record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
+    sorted(tmp_path.iterdir())[1].unlink()
+    with Timeline([tmp_path]) as timeline:
+        got = list(timeline.ticks())
+    assert got[20].time_ns == START_NS + 40 * SECOND_NS
+    assert got[20].hellos == ticks[30].hellos
+
+
+@pytest.mark.parametrize(
+    ("rotation", "most_s"),
+    [(Rotation(), 89), (Rotation(every_s=20), 89), (Rotation(every_s=20, keep_bytes=1), 19)],
+)
+def test_how_far_back_is_kept_grows_until_a_file_is_removed(
+    tmp_path: Path, rotation: Rotation, most_s: int
+) -> None:
+    recorder = Recorder(Segments(tmp_path / "pod.fabrec", rotation), session(LeafSpine()))
+    told = []
+    for tick in quiet_ticks(90):
+        recorder.accept(tick)
+        wait_for(lambda ticks=tick.seq + 1: recorder.status.ticks >= ticks)  # type: ignore[misc]
+        told.append(recorder.status.kept_s)
+    recorder.close()
+    assert told[:20] == [float(second) for second in range(20)]
+    assert max(told) == most_s
 
 
 def test_ticks_keep_their_numbers_when_a_rotation_removes_the_oldest_file(tmp_path: Path) -> None:
@@ -168,6 +239,31 @@ def test_what_cannot_be_read_in_a_directory_is_passed_over_and_told(tmp_path: Pa
         Timeline([tmp_path / "c.fabrec"])
 
 
+def test_what_is_no_file_in_a_directory_is_passed_over_and_told(tmp_path: Path) -> None:
+    record(tmp_path / "a.fabrec", quiet_ticks(5)).close()
+    (tmp_path / "b.fabrec").mkdir()
+    (tmp_path / "c.fabrec").symlink_to("gone")
+    os.mkfifo(tmp_path / "d.fabrec")
+    no_file = "not a regular file: save the recording to one"
+    with Timeline([tmp_path]) as timeline:
+        assert list(timeline.ticks()) == quiet_ticks(5)
+        assert {path.name: loss.text for path, loss in timeline.losses} == {
+            "b.fabrec": no_file, "c.fabrec": "No such file or directory", "d.fabrec": no_file
+        }  # fmt: skip
+    with pytest.raises(NotARecording, match=r"d\.fabrec: not a regular file"):
+        Timeline([tmp_path / "d.fabrec"])
+    (tmp_path / "a.fabrec").unlink()
+    with pytest.raises(NotARecording, match=r"b\.fabrec: not a regular file"):
+        Timeline([tmp_path])
+
+
+def test_a_large_file_that_is_something_else_is_told_without_reading_it(tmp_path: Path) -> None:
+    with (tmp_path / "disk.img").open("wb") as image:
+        image.truncate(1 << 42)
+    with pytest.raises(NotARecording, match=r"disk\.img: not a recording of fabmon"):
+        Timeline([tmp_path / "disk.img"])
+
+
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
@@ -186,6 +282,21 @@ def test_a_file_that_another_records_to_is_not_touched(tmp_path: Path) -> None:
         recorder.accept(tick)
     assert not recorder.close().trouble
     assert ticks_in(path) == ticks
+
+
+def test_files_of_a_rotation_that_another_writes_are_not_touched(tmp_path: Path) -> None:
+    ticks = quiet_ticks(60)
+    rotation = Rotation(every_s=20, keep_bytes=1)
+    recorder = record(tmp_path / "pod.fabrec", ticks[:30], rotation)
+    segments = Segments(tmp_path / "pod.fabrec", rotation)
+    later = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + 50 * SECOND_NS)
+    with pytest.raises(InUse, match=r"pod-20251121T044020Z\.fabrec: another fabmon is recording"):
+        Recorder(segments, later)
+    assert segments.tidy(tmp_path / "pod.fabrec", START_NS) == []
+    assert not recorder.close().trouble
+    assert [path.name for path in segments.files()] == ["pod-20251121T044020Z.fabrec"]
+    Recorder(segments, later).close()
+    assert len(segments.files()) == 2
 
 
 def test_where_nothing_can_be_written_is_said_at_once(tmp_path: Path) -> None:
@@ -255,6 +366,105 @@ def test_what_a_lost_tick_told_is_told_with_the_next(
     assert [dict(got[seq].frames)["gpu001"] for seq in range(91, 100)] == [
         dict(tick.frames)["gpu001"] for tick in ticks[91:]
     ]
+
+
+def finding(tick: Tick, change: str) -> Note:
+    told = {"cause": "link_down", "subject": "leaf1/up1"}
+    return Note(
+        kind="finding", time_ns=tick.time_ns, seq=tick.seq, text="", change=change, finding=told
+    )
+
+
+def test_what_was_found_while_nothing_could_be_written_is_noted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a tick that is dropped as the disk hangs, and at one that a full disk costs."""
+    ticks = quiet_ticks(700)
+    path = tmp_path / "a.fabrec"
+    recorder = record(path, ticks[:2])
+    gate = threading.Event()
+    real = os.pwritev
+
+    def slow(fd: int, data: list[bytes], at: int) -> int:
+        gate.wait()
+        return real(fd, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", slow)
+        for tick in ticks[2:90]:
+            recorder.accept(tick)
+        recorder.accept(ticks[90], notes=[finding(ticks[90], "open")])
+        assert recorder.status.lost_ticks
+        gate.set()
+        wait_for(lambda: not recorder.waiting)
+    lost = recorder.status.lost_ticks
+    with no_file_larger_than(path.stat().st_size):
+        for tick in ticks[91:690]:
+            wait_for(lambda: recorder.waiting < 30)
+            recorder.accept(tick, notes=[finding(tick, "close")] if tick.seq == 100 else ())
+        wait_for(lambda: recorder.status.lost_ticks > lost)
+    for tick in ticks[690:]:
+        recorder.accept(tick)
+    assert not recorder.close().trouble
+    with Recording(path) as recording:
+        assert [(note.seq, note.change) for note in recording.notes()] == [
+            (90, "open"), (100, "close")
+        ]  # fmt: skip
+
+
+def test_a_bookmark_that_is_set_while_nothing_can_be_written_is_kept(tmp_path: Path) -> None:
+    ticks = quiet_ticks(30)
+    segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=20))
+    recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
+    recorder.accept(ticks[0])
+    wait_for(lambda: recorder.status.ticks == 1)
+    mark = Note(kind="bookmark", time_ns=ticks[21].time_ns, seq=21, text="here it began")
+    with no_file_larger_than(0):
+        recorder.accept(ticks[20])
+        wait_for(lambda: recorder.status.lost_ticks == 1)
+        recorder.note(mark)
+        wait_for(lambda: not recorder.waiting)
+        recorder.accept(ticks[22])
+        wait_for(lambda: recorder.status.lost_ticks == 2)
+    recorder.accept(ticks[23])
+    recorder.close()
+    with Timeline([tmp_path]) as timeline:
+        assert timeline.notes() == [mark]
+
+
+def test_after_a_fault_the_next_file_of_a_rotation_knows_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = quiet_ticks(40)
+    segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=3600))
+    recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
+    for tick in ticks[:20]:
+        recorder.accept(tick)
+    wait_for(lambda: recorder.status.ticks == 20)
+
+    def fails(*_: object) -> int:
+        raise MemoryError
+
+    lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "unreachable")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", fails)
+        recorder.accept(
+            msgspec.structs.replace(ticks[20], statuses=(lost,)),
+            notes=[finding(ticks[20], "open")],
+        )
+        wait_for(lambda: recorder.status.lost_ticks == 1)
+    for tick in ticks[21:]:
+        recorder.accept(tick)
+    status = recorder.close()
+    assert (status.ticks, status.lost_ticks, status.trouble) == (39, 1, "")
+    first, second = sorted(tmp_path.iterdir())
+    assert ticks_in(first)[:20] == ticks[:20]
+    assert [tick.frames for tick in ticks_in(second)] == [tick.frames for tick in ticks[21:]]
+    with Timeline([second]) as timeline:
+        told = next(timeline.ticks())
+        assert dict(told.hellos) == dict(ticks[0].hellos)
+        assert {s.node: s.state for s in told.statuses}["spine2"] is NodeState.LOST
+        assert [(note.seq, note.change) for note in timeline.notes()] == [(20, "open")]
 
 
 def test_while_nothing_can_be_written_what_is_told_is_kept(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
+from fabmon.recording.block import packed_seats
+from fabmon.recording.columns import joined
 from fabmon.recording.errors import NotARecording, TooNew
 from fabmon.recording.frames import HEADER_BYTES, Kind, frame
 from fabmon.recording.reader import Recording
@@ -119,6 +122,7 @@ def test_opening_what_has_no_index_tells_how_far_it_is(tmp_path: Path) -> None:
 
 WRITE_FOR_EVER = """
 import sys
+import tracemalloc
 from pathlib import Path
 from tests.unit.recording.making import *
 from tests.making import *
@@ -155,7 +159,20 @@ def test_killed_while_a_block_is_settled_every_tick_is_there(
 ) -> None:
     """Each write of the settling is cut short in turn, and so is the file's."""
     ticks = quiet_ticks(256)
-    writer = write(tmp_path / "a.fabrec", ticks[:255], close=False)
+    killed_while_settling(tmp_path / "a.fabrec", ticks, monkeypatch, moment)
+    with Recording(tmp_path / "a.fabrec") as recording:
+        got = list(recording.ticks())
+        list(recording.verify())
+        assert not recording.losses or len(got) == 255
+    assert got == ticks[: len(got)]
+    assert len(got) >= 255
+
+
+def killed_while_settling(
+    path: Path, ticks: list[Tick], monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Writes ticks until the last of them makes a block, and there is killed at a moment."""
+    writer = write(path, ticks[:-1], close=False)
     calls = 0
 
     def stop_at(real: object) -> object:
@@ -174,10 +191,8 @@ def test_killed_while_a_block_is_settled_every_tick_is_there(
         patched.setattr(os, "pwrite", stop_at(os.pwrite))
         patched.setattr(os, "ftruncate", stop_at(os.ftruncate))
         with contextlib.suppress(Killed):
-            writer.write(ticks[255])
-    got = ticks_in(tmp_path / "a.fabrec")
-    assert got == ticks[: len(got)]
-    assert len(got) >= 255
+            writer.write(ticks[-1])
+    writer.give_up()
 
 
 @pytest.mark.timeout(7200)
@@ -244,6 +259,32 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
                 if hit.header.kind == Kind.EVENTS and tick.seq == 0:
                     expected = msgspec.structs.replace(tick, hellos=(), statuses=())
                 assert got[tick.seq] == expected, (place, hit.header.kind, tick.seq)
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_hellos_whose_frame_is_damaged_are_known_from_what_was_told_else(
+    tmp_path: Path, damaged: int
+) -> None:
+    """Who seeks behind it has every node, one that said something else just before it too."""
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(1900)
+    said = msgspec.structs.replace(dict(ticks[0].hellos)["gpu001"], probe="another")
+    ticks[500] = msgspec.structs.replace(ticks[500], hellos=(("gpu001", said),))
+    ticks[1200] = msgspec.structs.replace(ticks[1200], hellos=ticks[0].hellos[:1])
+    write(path, ticks)
+    with Recording(path) as recording:
+        hellos = [e for e in recording.entries() if e.header.kind == Kind.HELLOS]
+        assert len(hellos) == 3
+        at = [(e.header.time_ns - START_NS) // SECOND_NS + 2 for e in hellos]
+        sound = [recording.state(ticks[seq].time_ns).hellos for seq in at]
+    data = bytearray(path.read_bytes())
+    data[hellos[damaged].at + HEADER_BYTES + 5] ^= 0xFF
+    path.write_bytes(data)
+    with Recording(path) as recording:
+        assert [recording.state(ticks[seq].time_ns).hellos for seq in at] == sound
+        known = recording.prime(ticks[at[damaged]].time_ns)
+        assert known is not None
+        assert len(known.reads) == len(LeafSpine().hellos())
 
 
 def test_many_wounds_are_survived(tmp_path: Path) -> None:
@@ -319,6 +360,37 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
         assert not recording.losses
 
 
+def test_what_inflates_without_bounds_is_a_loss_and_takes_no_memory(tmp_path: Path) -> None:
+    """A note, and blocks of a tick whose seats, ticks or values are said to be very many."""
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(3)
+    write(path, ticks, close=False)
+    much = compress(bytes(1 << 30))
+    seats = compress(msgspec.json.encode([{"node": "gpu001", "widths": [1 << 40]}]))
+    tick, nothing = compress(bytes(24)), compress(b"")
+    bombs = [(Kind.NOTE, much)] + [
+        (Kind.BLOCK, joined(sections))
+        for sections in (
+            [much, tick, nothing, nothing, nothing],
+            [packed_seats([]), much, nothing, nothing, nothing],
+            [seats, tick, compress(b"\xff"), nothing, much],
+            [packed_seats([]), tick, much, nothing, nothing],
+        )
+    ]
+    with path.open("ab") as file:
+        for number, (kind, payload) in enumerate(bombs):
+            at_ns = START_NS + (10 + number) * SECOND_NS
+            file.write(b"".join(bytes(e) for e in frame(kind, payload, time_ns=at_ns)))
+    tracemalloc.start()
+    with Recording(path) as recording:
+        assert list(recording.ticks()) == ticks
+        assert recording.notes() == []
+        list(recording.verify())
+        assert len(recording.losses) == len(bombs)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 28
+    tracemalloc.stop()
+
+
 def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     first = eventful_ticks()
@@ -340,6 +412,46 @@ def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None
         assert by_node(t for s, t in got if s == 0) == by_node(first)
         assert by_node(t for s, t in got if s == 1) == by_node(second)
         assert not recording.losses
+
+
+def test_a_resume_keeps_what_a_killed_run_wrote_after_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(40))
+    runs = [quiet_ticks(40)]
+    for shift_s in (-60, 100):
+        moved_ns = shift_s * SECOND_NS
+        record = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + moved_ns)
+        writer = resume(path, record)
+        runs.append(
+            [msgspec.structs.replace(t, time_ns=t.time_ns + moved_ns) for t in eventful_ticks()]
+        )
+        for tick in runs[-1]:
+            writer.write(tick)
+        writer.give_up()
+    with Recording(path) as recording:
+        got = list(recording.numbered())
+        assert [by_node(t for s, t in got if s == n) for n in range(3)] == list(map(by_node, runs))
+        assert not recording.losses
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_a_resume_keeps_what_a_run_wrote_that_was_killed_while_a_block_was_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(256)
+    killed_while_settling(path, ticks, monkeypatch, moment)
+    before = ticks_in(path)
+    later_ns = 3600 * SECOND_NS
+    later = [msgspec.structs.replace(t, time_ns=t.time_ns + later_ns) for t in quiet_ticks(5)]
+    record = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + later_ns)
+    writer = resume(path, record)
+    for tick in later:
+        writer.write(tick)
+    writer.close()
+    assert ticks_in(path) == [*before, *later]
 
 
 HOUR_NS = 3600 * SECOND_NS
@@ -397,6 +509,44 @@ def test_who_seeks_into_a_session_sees_whom_it_does_not_watch_as_lost(tmp_path: 
             assert {node: status.state for node, status in moment.statuses.items()} == {
                 "gpu0": NodeState.LOST, "gpu1": NodeState.LOST, "gpu2": NodeState.UP
             }  # fmt: skip
+
+
+def test_a_node_that_was_found_is_lost_where_the_next_run_does_not_watch_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.fabrec"
+    record = session(LeafSpine())
+    (ours,) = [host for host in record.hosts if host.name == "gpu002"]
+    others = tuple(host for host in record.hosts if host is not ours)
+    record = msgspec.structs.replace(record, hosts=others)
+    ticks = quiet_ticks(20)
+    ticks[1] = msgspec.structs.replace(ticks[1], hosts=(ours,))
+    for start in (0, 100, 200):
+        started_ns = START_NS + start * SECOND_NS
+        again = msgspec.structs.replace(record, started_ns=started_ns)
+        writer = resume(path, again) if start else Writer.create(path, record)
+        for tick in ticks:
+            told = msgspec.structs.replace(tick, time_ns=started_ns + tick.seq * SECOND_NS)
+            if start == 100:
+                rest = tuple(each for each in tick.statuses if each.node != ours.name)
+                told = msgspec.structs.replace(told, hosts=(), statuses=rest)
+            writer.write(told)
+        writer.close()
+    with Timeline([path]) as timeline:
+        gone = [
+            ((tick.time_ns - START_NS) // SECOND_NS, status.state)
+            for tick in timeline.ticks()
+            for status in tick.statuses
+            if status.node == "gpu002"
+        ]
+        assert gone == [(0, NodeState.UP), (100, NodeState.LOST), (200, NodeState.UP)]
+        states = [
+            {s.node: s.state for s in timeline.prime(START_NS + at * SECOND_NS)[0].statuses}
+            for at in (10, 110, 210)
+        ]
+        assert [each["gpu002"] for each in states] == [
+            NodeState.UP, NodeState.LOST, NodeState.UP
+        ]  # fmt: skip
 
 
 def test_a_clock_that_is_set_back_between_sessions_loses_no_tick(tmp_path: Path) -> None:

@@ -151,6 +151,44 @@ async def test_several_files_are_one_timeline(tmp_path: Path) -> None:
         assert (timeline.start_ns, timeline.until_ns) == (START_NS, later_ns + 19 * SECOND_NS)
 
 
+async def test_ticks_of_a_directory_keep_their_numbers_as_it_grows(tmp_path: Path) -> None:
+    """A feed begins with ticks that follow each other sooner than others, and so does a run that
+    begins right after another: the numbers are the same for who follows, and for who seeks.
+    """
+    later_s = [0.35, 0.8, *(at + 0.3 for at in range(1, 59))]
+    ticks = [
+        msgspec.structs.replace(tick, time_ns=START_NS + int(at * SECOND_NS))
+        for tick, at in zip(quiet_ticks(60), later_s, strict=True)
+    ]
+    again_ns = 60 * SECOND_NS
+    again = [msgspec.structs.replace(t, time_ns=t.time_ns + again_ns) for t in ticks]
+    writer = write(tmp_path / "a.fabrec", ticks[:30], close=False)
+    with Timeline([tmp_path]) as timeline:
+        feed = ReplayFeed(timeline, speed=None)
+        seen = [(await anext(feed)).seq for _ in range(30)]
+        for tick in ticks[30:]:
+            writer.write(tick)
+        writer.close()
+        record = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + again_ns)
+        writer = Writer.create(tmp_path / "b.fabrec", record)
+        for tick in again[:20]:
+            writer.write(tick)
+        assert feed.refresh()
+        seen += [(await anext(feed)).seq for _ in range(50)]
+        for tick in again[20:]:
+            writer.write(tick)
+        assert feed.refresh()
+        seen += [tick.seq async for tick in feed]
+        assert seen == list(range(120))
+        for place in (30, 50, 70, 110):
+            at_ns = [*ticks, *again][place].time_ns
+            assert [tick.seq for tick in timeline.prime(at_ns)] == [place - 1]
+            assert next(timeline.ticks(at_ns)).seq == place
+    with Timeline([tmp_path]) as sought:
+        assert next(sought.ticks(again[50].time_ns)).seq == 110
+    writer.close()
+
+
 def test_the_strip_and_the_minutes_show_the_busiest_link(tmp_path: Path) -> None:
     fabric = LeafSpine()
     history = History(fabric.hosts)

@@ -105,6 +105,25 @@ def test_jobs_that_become_one_are_no_longer_shown_beside_it() -> None:
     assert after.hosts == tuple(fabric.servers)
 
 
+def test_acknowledgements_that_beat_are_no_training() -> None:
+    fabric = LeafSpine(uplinks=2, hosts=4, rate_bps=100e6)
+    history, conductor = History(fabric.hosts), Conductor()
+    said: list[str] = []
+
+    def seconds(count: int, bps: float) -> Beats:
+        for _ in range(count):
+            for server in fabric.servers:
+                fabric.sent[f"{server}/eth0"] = bps * (fabric.seq % 8 < 3)
+            beats, news = conductor.accept(history.accept(fabric.step()))
+            said.extend(news)
+        return beats
+
+    assert seconds(120, 0.5e6).rhythms == ()
+    assert seconds(120, 0.0).rhythms == ()
+    assert said == []
+    assert len(seconds(120, 60e6).rhythms) == 1
+
+
 def test_rhythms_as_jsonl() -> None:
     play = Play(hints=Hints(70e9, "bf16", dp=8, tp=8))
     lines = JsonLines()

@@ -12,7 +12,7 @@ from fabmon.tui.line import Line, width_of
 from fabmon.tui.target import peer
 from fabmon.tui.text.picture.bars import LIMIT, bars
 from fabmon.tui.text.picture.canvas import RECENT_S, Canvas, Loads
-from fabmon.tui.units import bits, percent, significant, whole
+from fabmon.tui.units import bits, significant, whole
 
 
 def members(canvas: Canvas) -> list[Port]:
@@ -69,9 +69,9 @@ def _side(fabric: Fabric, names: set[str]) -> str:
 def _said(told: Chance, usual: float) -> str:
     """What random hashing would do, what was seen, and where that is in the bars."""
     verdict = "chance does that" if told.explains else "more than chance"
-    where = f"; {LIMIT} p95" if usual <= 1 else f"; p95 is at {percent(usual)}"
-    expected = f"expected for {whole(told.flows)} flows on {told.links} links"
+    where = f" ({LIMIT})" if usual <= 1 else ""
     return (
-        f"{expected}: max/mean ≤ {significant(told.usual)} (p95),"
-        f" seen {significant(told.seen)}: {verdict}{where}"
+        f"by chance {whole(told.flows)} flows on {told.links} links load the busiest up to"
+        f" {significant(told.usual)} times the mean{where};"
+        f" seen {significant(told.seen)}: {verdict}"
     )

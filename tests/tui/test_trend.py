@@ -1,0 +1,168 @@
+"""Hours and days of what is recorded, in the waterfall and in the curves of a port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fabmon.fabric.moment import HEAT
+from fabmon.recording.minutes import MINUTE_NS
+from fabmon.recording.writer import Writer
+from fabmon.tui.clock import MINUS
+from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.screens.waterfall import WaterfallScreen
+from fabmon.tui.text.longfall import LongWaterfall
+from fabmon.tui.timekeys import Travel
+from tests.tui.golden import check
+from tests.tui.long_past import write_day
+from tests.tui.recordings import Watching, past_of, replaying
+from tests.tui.running import Running, running
+
+GAP = range(400, 640)
+"""Minutes ago."""
+
+
+@asynccontextmanager
+async def after_a_day(home: Path, size: tuple[int, int]) -> AsyncIterator[Running]:
+    """A screen after 40 s of watching, recorded, and a day of it before with a gap."""
+    watching = Watching()
+    scenes = watching.record(home / "now.fabrec", 40)
+    day = write_day(
+        home / "day.fabrec", watching.session, [each.moment for each in scenes[10:]], 1500, GAP
+    )
+    travel = Travel(past=past_of(day, home / "now.fabrec"))
+    async with running(size=size, travel=travel) as run:
+        await run.send(*scenes)
+        yield run
+
+
+async def all_is_read(run: Running) -> None:
+    def is_read() -> bool:
+        screen = run.app.screen
+        assert isinstance(screen, WaterfallScreen | PortScreen)
+        return screen._reading is not None and not screen._reading.said
+
+    await run.until(is_read)
+
+
+def drawn(run: Running) -> LongWaterfall:
+    screen = run.app.screen
+    assert isinstance(screen, WaterfallScreen)
+    assert isinstance(screen._drawn, LongWaterfall)
+    return screen._drawn
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_day_in_the_waterfall(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with after_a_day(tmp_path, size) as run:
+        await run.press("4", "enter", "w", *"-------")
+        await all_is_read(run)
+        assert "12 h, highest of each" in run.lines[1]
+        await run.press("-")
+        await all_is_read(run)
+        assert "1 d, highest of each" in run.lines[1]
+        made = drawn(run)
+        gap = [made.column(made.scene.moment.time_ns - n * 60_000_000_000) for n in (620, 420)]
+        assert np.isnan(made.values[:, gap[0] + 1 : gap[1]]).all()
+        assert np.isfinite(made.values[:, [gap[0] - 2, gap[1] + 2, -1]]).all()
+        check(f"waterfall-day-{size[0]}x{size[1]}", run.text)
+        await run.press("left")
+        assert "at most" in run.text
+        await run.press(*"+++++", "+")
+        await run.shows(f"{MINUS}10 min")
+        assert "highest of each" not in run.lines[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_day_of_a_port(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with after_a_day(tmp_path, size) as run:
+        await run.press("4", "enter", "enter", *"-------")
+        await all_is_read(run)
+        assert run.view == "port"
+        await run.shows("tx, Gb/s, 1 d, highest of each", f"{MINUS}1 d")
+        check(f"port-day-{size[0]}x{size[1]}", run.text)
+
+
+async def test_the_zoom_is_the_strips(tmp_path: Path) -> None:
+    async with after_a_day(tmp_path, (120, 40)) as run:
+        await run.press("1", *"-------")
+        assert "Last 3 d" in run.text
+        await run.press("4", "enter", "w")
+        await all_is_read(run)
+        assert "3 d, highest of each" in run.lines[1]
+        assert (np.isnan(drawn(run).values[:, :40])).all()
+        await run.press("+", "1")
+        assert "Last 1 d" in run.text
+
+
+async def test_the_last_minutes_are_those_of_memory(tmp_path: Path) -> None:
+    """What is in no minute yet is there from the first moment on, and moves on with every tick."""
+    watching = Watching()
+    scenes = [watching.next() for _ in range(40)]
+    travel = Travel(past=past_of(tmp_path / "none.fabrec"))
+    (tmp_path / "none.fabrec").write_bytes(b"")
+    async with running(travel=travel) as run:
+        await run.send(*scenes)
+        await run.press("4", "enter", "w", "-", "-", "-")
+        await run.shows("30 min: the recording cannot be read")
+        made = drawn(run)
+        rows = [port.row for port in made.ports]
+        known = scenes[-1].moment.window("tx_bps", rows, 40)
+        share = np.nanmax(known / scenes[-1].moment.line_rate_bps[rows][:, None], axis=1)
+        assert np.allclose(np.nanmax(made.values, axis=1), share)
+        await run.send(watching.next())
+        assert drawn(run).scene.moment.seq == scenes[-1].moment.seq + 1
+
+
+async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> None:
+    """It says what the ticks say, and the cursor has its mark."""
+    watching = Watching()
+    scenes = watching.record(tmp_path / "a.fabrec", 200)
+    async with replaying(tmp_path / "a.fabrec", from_s=40) as run:
+        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.press("t", *"14:07:20", "enter")
+        await run.until(lambda: "▲ 1 hot" in run.lines[0] and run.app.stage.cursor.is_settled)
+        await run.press("4", "enter", "w", "-", "-", "-")
+        await all_is_read(run)
+        assert "30 min, highest of each 30 s" in run.lines[1]
+        made = drawn(run)
+        assert "▼" in made.axis.text
+        rows = [port.row for port in made.ports]
+        tx = HEAT.index("tx_bps")
+        for column in range(made.columns):
+            inside = [
+                scene.moment.heat[tx, rows] / scene.moment.line_rate_bps[rows]
+                for scene in scenes
+                if made.column(scene.moment.time_ns) == column
+            ]
+            known = np.fmax.reduce(inside) if inside else np.full(len(rows), np.nan)
+            assert np.allclose(made.values[:, column], known, atol=0.008, equal_nan=True)
+
+
+async def test_other_metrics_reach_back_too(tmp_path: Path) -> None:
+    """Memory keeps two minutes of them: beyond, they are read."""
+    async with after_a_day(tmp_path, (120, 40)) as run:
+        await run.press("4", "enter", "w", "m", "m", "m", "-")
+        await all_is_read(run)
+        assert "5 min, highest of each 10 s" in run.lines[1]
+        assert "kept for" not in run.lines[1]
+        assert np.isfinite(drawn(run).values[:, :-5]).any()
+
+
+async def test_minutes_that_end_meanwhile_are_read(tmp_path: Path) -> None:
+    watching = Watching()
+    writer = Writer.create(tmp_path / "now.fabrec", watching.session)
+    travel = Travel(past=past_of(tmp_path / "now.fabrec"))
+    async with running(travel=travel) as run:
+        await run.send(*(watching.write(writer) for _ in range(40)))
+        await run.press("4", "enter", "w", "-", "-", "-")
+        await all_is_read(run)
+        known_ns = drawn(run)._tier.known_ns
+        for _ in range(90):
+            await run.send(watching.write(writer))
+        await run.until(lambda: drawn(run)._tier.known_ns == known_ns + MINUTE_NS)
+    writer.close()

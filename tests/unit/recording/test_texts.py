@@ -1,0 +1,59 @@
+"""Texts of a recording that somebody else has made, on the terminal of who reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import Note
+from fabmon.recording.texts import decode
+from fabmon.recording.writer import Writer
+from tests.making import START_NS, LeafSpine
+from tests.unit.recording.making import quiet_ticks, session
+from tests.unit.test_cli import fabmon
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp"
+TOLD = "?]0;owned??[2J?31m?gnp"
+
+
+def hostile(path: Path) -> Path:
+    """Wherever a recording has a text that a person comes to see, there is an escape sequence."""
+    record = msgspec.structs.replace(session(LeafSpine()), title=EVIL, recorder=EVIL)
+    ticks = quiet_ticks(40)
+    lost = NodeStatus("gpu001", NodeState.LOST, START_NS, EVIL, EVIL)
+    ticks[30] = msgspec.structs.replace(ticks[30], statuses=(lost,))
+    writer = Writer.create(path, record)
+    for tick in ticks:
+        writer.write(tick)
+    writer.note(Note(kind="bookmark", time_ns=ticks[5].time_ns, seq=5, text=EVIL))
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("command", [("info",), ("replay", "--format", "table"), ("verify",)])
+def test_no_escape_sequence_of_a_recording_reaches_the_terminal(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name, *options = command
+    done = fabmon(name, str(hostile(tmp_path / "a.fabrec")), *options)
+    assert all(char.isprintable() for char in (done.stdout + done.stderr).replace("\n", ""))
+    assert (TOLD in done.stdout) == (name != "verify")
+
+
+def test_all_texts_are_cleaned_where_they_are_read(tmp_path: Path) -> None:
+    with Recording(hostile(tmp_path / "a.fabrec")) as recording:
+        assert recording.sessions[0].title == TOLD
+        assert [note.text for note in recording.notes()] == [TOLD]
+        reasons = [status.reason for tick in recording.ticks() for status in tick.statuses]
+        assert reasons[-1] == TOLD
+
+
+def test_what_is_printable_stays_as_it_was() -> None:
+    told = {"path": 'a\\nb "c" /d', "\u26a0 key": ["\xe4\u4e2d"]}
+    assert decode(msgspec.json.encode(told), dict[str, object]) == told
+    nested = decode(b'{"a\\u001b": {"b": ["c\\td", 5, null]}}', dict[str, object])
+    assert nested == {"a?": {"b": ["c?d", 5, None]}}

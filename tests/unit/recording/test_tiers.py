@@ -1,0 +1,232 @@
+"""Hours and days out of minutes: the same as the ticks say, port by port."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from fabmon.cli.tiers import Tiers
+from fabmon.fabric.moment import HEAT, Floats, Moment
+from fabmon.fabric.redaction import Redactor
+from fabmon.history.history import History
+from fabmon.recording.frames import HEADER_BYTES, Kind
+from fabmon.recording.minutes import BIN_NS, MINUTE_NS
+from fabmon.recording.reader import Recording
+from fabmon.recording.records import SessionRecord
+from fabmon.recording.resume import resume
+from fabmon.recording.tiers import Tier, Wanted, bins_of
+from fabmon.recording.writer import Writer
+from tests.making import SECOND_NS, START_NS, LeafSpine
+
+PORTS = ("leaf1/up1", "leaf1/down2", "gpu001/eth0", "nobody/eth0")
+COLUMNS = ("tx_bps", "rx_bps", "drops")
+
+
+def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False) -> list[Moment]:
+    """Traffic that varies, perhaps behind what is there; `turned` has the nodes say hello in
+    another order."""
+    fabric = LeafSpine()
+    fabric.clock_off_ns = later_s * SECOND_NS
+    history = History(fabric.hosts)
+    session = SessionRecord(
+        started_ns=START_NS + fabric.clock_off_ns, interval_s=1.0, hosts=tuple(fabric.hosts)
+    )
+    writer = resume(path, session) if path.exists() else Writer.create(path, session)
+    moments = []
+    for second in range(seconds):
+        for place, name in enumerate(("leaf1/up1", "leaf1/down2", "gpu001/eth0")):
+            fabric.sent[name] = 1e6 * ((second * (7 + place)) % 90)
+            fabric.received[name] = 4e7 / (1 + second % (20 + place))
+        each = fabric.step()
+        if turned:
+            each = msgspec.structs.replace(each, hellos=each.hellos[::-1])
+        moments.append(history.accept(each))
+        writer.write(each, moments[-1])
+    writer.close()
+    return moments
+
+
+def _read(
+    wanted: Wanted, *paths: Path, tiers: Tiers | None = None, until_ns: int | None = None
+) -> Tier:
+    reader = tiers or Tiers(lambda: paths, until_ns)
+    try:
+        return asyncio.run(reader.of(wanted, lambda _: None))
+    finally:
+        if tiers is None:
+            reader.close()
+
+
+def _wanted(from_ns: int, until_ns: int, bin_ns: int, *, share: bool = False) -> Wanted:
+    first = from_ns // bin_ns
+    return Wanted(PORTS, COLUMNS, share, bin_ns, first, -(-until_ns // bin_ns) - first)
+
+
+def _by_ticks(moments: list[Moment], wanted: Wanted) -> tuple[Floats, Floats]:
+    """Highest and mean of each bin, tick by tick."""
+    shape = (len(COLUMNS), len(PORTS), wanted.bins)
+    most, mean = np.full(shape, np.nan), np.full(shape, np.nan)
+    for p, name in enumerate(PORTS):
+        row = next((x.row for x in moments[-1].fabric.ports if x.id == name), None)
+        for c, column in enumerate(COLUMNS):
+            found: dict[int, list[float]] = {}
+            for moment in moments:
+                if row is None or row >= len(moment.line_rate_bps):
+                    continue
+                value = float(moment.heat[HEAT.index(column), row])
+                value /= float(moment.line_rate_bps[row]) if wanted.of_line_rate else 1
+                if np.isfinite(value):
+                    found.setdefault(moment.time_ns // wanted.bin_ns, []).append(value)
+            for number, values in found.items():
+                most[c, p, number - wanted.first] = max(values)
+                mean[c, p, number - wanted.first] = sum(values) / len(values)
+    return most, mean
+
+
+@pytest.mark.parametrize("bin_s", [10, 30, 60, 120])
+@pytest.mark.parametrize("share", [False, True])
+def test_they_say_what_the_ticks_say(tmp_path: Path, bin_s: int, share: bool) -> None:
+    moments = _record(tmp_path / "a.fabrec", 260)
+    wanted = _wanted(
+        START_NS - 300 * SECOND_NS, moments[-1].time_ns + 1, bin_s * SECOND_NS, share=share
+    )
+    tier = _read(wanted, tmp_path / "a.fabrec")
+    most, mean = _by_ticks(moments, wanted)
+    assert np.isfinite(most[:, :3, -2]).all()
+    assert np.array_equal(np.isnan(tier.most), np.isnan(most))
+    assert np.array_equal(np.isnan(tier.mean), np.isnan(mean))
+    scale = np.nanmax(np.nan_to_num(most), axis=2, keepdims=True)
+    assert np.nanmax(np.abs(tier.most - most) / np.maximum(scale, 1e-9)) < 0.007
+    # Minutes count alike, also the first and the last, of which a part was recorded.
+    whole = slice(300 // bin_s + 2, wanted.bins - 2)
+    off = np.abs(tier.mean - mean)[..., whole] / np.maximum(scale, 1e-9)
+    assert not off.size or np.nanmax(off) < 0.007
+
+
+def test_ports_are_known_by_their_names_whatever_their_rows_were(tmp_path: Path) -> None:
+    """Two runs an hour apart, of the same nodes in another order: between them is a gap."""
+    first = _record(tmp_path / "a.fabrec", 130)
+    second = _record(tmp_path / "b.fabrec", 130, later_s=3600, turned=True)
+    rows = [{x.id: x.row for x in each[-1].fabric.ports} for each in (first, second)]
+    assert rows[0]["leaf1/up1"] != rows[1]["leaf1/up1"]
+    wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
+    tier = _read(wanted, tmp_path)
+    parts = [_by_ticks(each, wanted)[0] for each in (first, second)]
+    assert np.array_equal(np.isnan(tier.most), np.isnan(np.fmax(*parts)))
+    assert np.allclose(tier.most, np.fmax(*parts), rtol=0.005, equal_nan=True)
+    assert np.isnan(tier.most[:, :, 5:55]).all()
+    assert np.isnan(tier.most[:, PORTS.index("nobody/eth0")]).all()
+
+
+@pytest.mark.parametrize("bin_ns", [BIN_NS, MINUTE_NS])
+def test_a_minute_that_is_damaged_is_a_gap(tmp_path: Path, bin_ns: int) -> None:
+    path = tmp_path / "a.fabrec"
+    moments = _record(path, 260)
+    wanted = _wanted(START_NS, moments[-1].time_ns + 1, bin_ns)
+    whole = _read(wanted, path)
+    with Recording(path) as recording:
+        minutes = [each for each in recording.entries() if each.header.kind == Kind.MINUTE]
+    hurt = minutes[2]
+    _flip(path, hurt.at + HEADER_BYTES + 30)
+    tier = _read(wanted, path)
+    lost = slice(
+        hurt.header.time_ns // bin_ns - wanted.first, hurt.header.until_ns // bin_ns - wanted.first
+    )
+    assert np.isnan(tier.most[..., lost]).all()
+    assert np.isfinite(whole.most[:, :3, lost]).all()
+    whole.most[..., lost] = np.nan
+    assert np.array_equal(tier.most, whole.most, equal_nan=True)
+
+
+def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None:
+    """Rows of another run would be other ports."""
+    both = tmp_path / "both.fabrec"
+    _record(both, 130)
+    second = _record(both, 130, later_s=3600, turned=True)
+    wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
+    assert np.isfinite(_read(wanted, both).most[0, 0, -2])
+    with Recording(both) as recording:
+        records = [each for each in recording.entries() if each.header.kind == Kind.TOPOLOGY]
+        sessions = [each for each in recording.entries() if each.header.kind == Kind.SESSION]
+    for record in records:
+        if record.at > sessions[1].at:
+            _flip(both, record.at + HEADER_BYTES + 5)
+    tier = _read(wanted, both)
+    assert np.isfinite(tier.most[0, 0, 1])
+    assert np.isnan(tier.most[..., 5:]).all()
+
+
+def test_of_what_grows_only_what_is_new_is_read_and_none_twice(tmp_path: Path) -> None:
+    _record(tmp_path / "a.fabrec", 400)
+    tiers = Tiers(lambda: [tmp_path])
+    for seconds in (150, 250, 420):
+        wanted = _wanted(START_NS + (seconds - 150) * SECOND_NS, START_NS + 460 * SECOND_NS, BIN_NS)
+        if seconds == 420:
+            _record(tmp_path / "b.fabrec", 60, later_s=390)
+        grown = _read(wanted, tiers=tiers)
+    tiers.close()
+    anew = _read(wanted, tmp_path)
+    assert grown.known_ns == anew.known_ns
+    assert np.array_equal(grown.most, anew.most, equal_nan=True)
+    assert np.allclose(grown.mean, anew.mean, equal_nan=True)
+    assert np.isfinite(grown.mean[0, 0, -4])
+
+
+def test_nothing_later_than_the_end_is_told(tmp_path: Path) -> None:
+    moments = _record(tmp_path / "a.fabrec", 260)
+    wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
+    end_ns = START_NS + 150 * SECOND_NS
+    tier = _read(wanted, tmp_path / "a.fabrec", until_ns=end_ns)
+    assert 0 < tier.known_ns <= end_ns
+    last = tier.known_ns // BIN_NS - wanted.first
+    assert np.isnan(tier.most[..., last:]).all()
+    assert np.isfinite(tier.most[0, 0, last - 1])
+
+
+def test_with_a_redactor_ports_are_asked_for_by_the_names_it_gave(tmp_path: Path) -> None:
+    moments = _record(tmp_path / "a.fabrec", 130)
+    redactor = Redactor(LeafSpine().hosts)
+    wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
+    hidden = wanted._replace(ports=tuple(redactor.port(port) for port in PORTS))
+    assert "leaf1/up1" not in hidden.ports
+    tiers = Tiers(lambda: [tmp_path], redactor=redactor)
+    found = _read(hidden, tiers=tiers)
+    tiers.close()
+    assert np.array_equal(found.most, _read(wanted, tmp_path).most, equal_nan=True)
+
+
+def test_a_tier_moves_with_its_time(tmp_path: Path) -> None:
+    moments = _record(tmp_path / "a.fabrec", 260)
+    wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
+    tier = _read(wanted, tmp_path / "a.fabrec")
+    for by in (-5, 3, 1000):
+        moved = wanted._replace(first=wanted.first + by)
+        again = tier.over(moved)
+        assert again.most.shape[-1] == wanted.bins
+        kept = tier.most[..., max(by, 0) : wanted.bins + min(by, 0)]
+        there = again.most[..., max(-by, 0) : max(wanted.bins - max(by, 0), 0)]
+        assert np.array_equal(kept, there, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("span_s", "most", "width_s"),
+    [(300, 60, 10), (1800, 100, 20), (3600, 80, 60), (86400, 100, 900), (30 * 86400, 94, 28800)],
+)
+def test_bins_are_of_round_lengths_that_minutes_fill(span_s: int, most: int, width_s: int) -> None:
+    for off_s in (0, 7, 1234):
+        from_ns = START_NS + off_s * SECOND_NS
+        width_ns, first, bins = bins_of(from_ns, from_ns + span_s * SECOND_NS, most)
+        assert width_ns == width_s * SECOND_NS
+        assert first * width_ns <= from_ns < (first + 1) * width_ns
+        assert bins <= most
+        assert 0 <= (first + bins) * width_ns - from_ns - span_s * SECOND_NS < width_ns
+
+
+def _flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(bytes(data))
