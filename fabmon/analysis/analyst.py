@@ -33,7 +33,7 @@ from fabmon.analysis.tracker import Tracker
 from fabmon.analysis.uneven_rails import UnevenRails
 from fabmon.analysis.waiting_ports import waiting_ports
 from fabmon.fabric.moment import Moment
-from fabmon.fabric.tick import NodeState, Tick
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
 
 _LOG = logging.getLogger("fabmon.analysis")
@@ -91,11 +91,12 @@ class Analyst:
         self._tracker = Tracker(thresholds.findings)
         self._conductor = Conductor(hints)
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
-        self._states: dict[str, NodeState] = {}
+        self._statuses: dict[str, NodeStatus] = {}
+        self._open: tuple[Finding, ...] = ()
 
     def accept(self, moment: Moment) -> Scene:
         """What there is to show at this moment."""
-        roots = self._tracker.open()
+        roots = self._open
         sight = self._sight(moment, {finding.key: finding for finding in roots})
         told = [condition for detect in self._detectors for condition in self._told(detect, sight)]
         kept, explained = one_root(told, roots, sight.structure)
@@ -103,11 +104,12 @@ class Analyst:
             each.key for each in roots if each.cause in _OF_TRAFFIC and sight.is_idle(each.rows)
         }
         changes = self._tracker.accept(kept, moment.time_ns, moment.interval_s, explained, idle)
-        self._events += [*_node_events(moment, self._states), *_finding_events(moment, changes)]
-        self._states = {name: status.state for name, status in moment.statuses.items()}
+        self._open = self._tracker.open()
+        self._events += [*_node_events(moment, self._statuses), *_finding_events(moment, changes)]
+        self._statuses = moment.statuses
         beats, news = self._conductor.accept(moment)
         self._events += [Event(moment.time_ns, moment.seq, "rhythm", text) for text in news]
-        return Scene(moment, self._tracker.open(), tuple(changes), tuple(self._events), beats)
+        return Scene(moment, self._open, tuple(changes), tuple(self._events), beats)
 
     def _told(self, detect: Detector, sight: Sight) -> Sequence[Condition]:
         """What a detector says; nothing, and a word in the log the first time, when it fails."""
@@ -142,11 +144,13 @@ def _finding_events(moment: Moment, changes: Iterable[tuple[Change, Finding]]) -
     ]
 
 
-def _node_events(moment: Moment, before: dict[str, NodeState]) -> list[Event]:
+def _node_events(moment: Moment, before: dict[str, NodeStatus]) -> list[Event]:
     """Nodes that were lost, and nodes that came back."""
+    if moment.statuses == before:
+        return []
     events = []
     for name, status in moment.statuses.items():
-        was = before.get(name)
+        was = before[name].state if name in before else None
         lost = status.state is NodeState.LOST and was not in (None, NodeState.LOST)
         back = status.state is NodeState.UP and was in (
             NodeState.LOST,

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.middle import median
 from fabmon.analysis.queue_inside import (
     MARKS,
     PAUSE,
@@ -54,7 +55,7 @@ class FromHosts:
         queue = self._by_marks(sight, blind) or self._by_pause(sight, blind)
         if queue is None or (len(telling) and _is_seen(sight)):
             return
-        sends = np.nan_to_num(sight.util("tx")) > self._t.busy_util
+        sends = sight.sent > self._t.busy_util
         active: Mask = np.any(sends, axis=1)
         if 1 <= len(queue.senders) <= self._t.most_senders * active.sum():
             yield self._condition(sight, queue, active)
@@ -88,7 +89,7 @@ class FromHosts:
         queued = held.max(axis=0, initial=0.0) > t.held
         if queued.sum() < t.ticks:
             return None
-        got = np.nan_to_num(sight.received[:, -t.of_ticks :])
+        got = sight.got[:, -t.of_ticks :]
         full = ((got > t.full) & queued & rail[:, None]).any()
         holds = _recent(sight, "pause_tx", t.of_ticks, rail).max(initial=0.0) > t.held
         if full or holds or _recent(sight, "bus", t.of_ticks, rail).max(initial=0.0) > t.bus:
@@ -101,7 +102,7 @@ class FromHosts:
     def _is_last_hop(self, sight: Sight, seen: Floats) -> Mask:
         """[ports]: whether the host itself, or the link to it, explains the marks it gets."""
         t, rail = self._t, sight.structure.is_rail
-        got = np.nan_to_num(sight.received[:, -t.of_ticks :])
+        got = sight.got[:, -t.of_ticks :]
         full = ((got > t.full) & (seen > 0)).sum(axis=1) >= t.full_ticks
         holds = (_recent(sight, "pause_tx", t.of_ticks, rail) > t.held).any(axis=1)
         stalls = (_recent(sight, "bus", t.of_ticks, rail) > t.bus).any(axis=1)
@@ -114,7 +115,7 @@ class FromHosts:
         subject, where = place(sight, queue)
         named = structure.labels(queue.senders, 3)
         deviation = _rail_deviation(sight, queue.senders)
-        fullest = np.nan_to_num(sight.received[queue.receivers, -self._t.of_ticks :])
+        fullest = sight.got[queue.receivers, -self._t.of_ticks :]
         slowed_by = "are slowed by CNPs" if queue.by == MARKS else "are told to wait"
         evidence = [
             Evidence("slowed senders", len(queue.senders), f"of {active.sum()}"),
@@ -136,7 +137,7 @@ class FromHosts:
             cause="ecmp_collision",
             severity=WARNING,
             subject=_standing_subject(sight, queue.senders) or subject or _paths(sight, queue),
-            rows=tuple(int(row) for row in queue.senders),
+            rows=tuple(queue.senders.tolist()),
             text=(
                 f"{len(queue.senders)} of {active.sum()} senders ({named}) {slowed_by}, and no"
                 f" receiver is full, slow or stalled: inferred, a queue"
@@ -148,7 +149,7 @@ class FromHosts:
                 " work with: NCCL_IB_QPS_PER_CONNECTION=4, or adaptive routing on the switch."
             ),
             confidence=confidence(against),
-            victims=tuple(structure.fabric.ports[int(row)].id for row in queue.receivers[:64]),
+            victims=tuple(structure.fabric.ports[row].id for row in queue.receivers[:64].tolist()),
             unseen=f"{_unseen(sight)}: the link itself, and whether it is sick instead of crowded",
             unless=("host_pcie_limit", "incast", "pause_storm", "slow_receiver"),
         )
@@ -157,6 +158,8 @@ class FromHosts:
 def _telling(sight: Sight) -> set[int]:
     """The switches, as places in the fabric's nodes, that tell what their links carry now."""
     structure = sight.structure
+    if not structure.is_switch.any():
+        return set()
     fresh = np.isfinite(sight.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
     return set(structure.node[structure.is_switch & fresh].tolist())
 
@@ -171,6 +174,8 @@ def _accused(sight: Sight) -> set[int]:
 def _is_below(sight: Sight, telling: set[int]) -> Mask:
     """[ports]: whether it is known to be cabled to a switch that tells."""
     structure = sight.structure
+    if not telling:
+        return np.zeros(len(structure.peer), np.bool_)
     names = {structure.fabric.nodes[node].name for node in telling}
     ends = np.append(structure.node, NONE)[structure.peer]
     told: Mask = (structure.peer != NONE) & np.isin(ends, sorted(telling))
@@ -225,18 +230,20 @@ def _paths(sight: Sight, queue: QueueInside) -> str:
 
 
 def _recent(sight: Sight, column: str, ticks: int, rail: Mask) -> Floats:
-    recent: Floats = np.where(rail[:, None], np.nan_to_num(sight.window(column)[:, -ticks:]), 0)
+    recent: Floats = sight.filled(column)[:, -ticks:] * rail[:, None]
     return recent
 
 
 def _rail_deviation(sight: Sight, rows: Rows) -> float:
     """The lowest robust z-score of what these rails send, against the other hosts' same rail."""
-    sent = np.nan_to_num(sight.util("tx")).mean(axis=1)
+    sent = sight.sent.mean(axis=1)
+    own, own_rail = sent[rows], sight.structure.rail[rows]
     lowest = 0.0
-    for rail in set(sight.structure.rail[rows].tolist()):
-        peers = sight.structure.rails[rail]
-        median = float(np.median(sent[peers]))
-        spread = max(_MAD * float(np.median(np.abs(sent[peers] - median))), _NOISE * median, 1e-6)
-        mine = rows[sight.structure.rail[rows] == rail]
-        lowest = min(lowest, float(((sent[mine] - median) / spread).min()))
+    for rail in set(own_rail.tolist()):
+        peers = sent[sight.structure.rails[rail]]
+        usual = median(peers)
+        below = own[own_rail == rail].min() - usual
+        if below < 0:
+            spread = max(_MAD * median(np.abs(peers - usual)), _NOISE * usual, 1e-6)
+            lowest = min(lowest, float(below / spread))
     return lowest

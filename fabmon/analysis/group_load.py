@@ -161,7 +161,7 @@ class Loads:
                 yield Suspect(tops, group.is_inward, group.hosts, None)
 
     def _candidates(self) -> Iterator[Load]:
-        recent = np.nan_to_num(self.util[:, -self._t.of_ticks :])
+        recent = self._sight.sent[:, -self._t.of_ticks :]
         peak = recent.max(axis=1)
         for group in self._sight.structure.groups:
             if peak[group.rows].max() < self._t.used_util or self._is_calm(group):
@@ -245,7 +245,7 @@ class Loads:
             hosts = hosts[~full_receivers(self._sight).full[hosts]]
             told = self._sight.marked[hosts]
         else:
-            told = np.nan_to_num(self._sight.window("cnp")[hosts]) > 1
+            told = self._sight.filled("cnp")[hosts] > 1
         often: Mask = (told & counts).sum(axis=1) >= self._t.hot_ticks
         return hosts[often]
 
@@ -272,7 +272,7 @@ class Loads:
             open_ones = hosts[~receivers.full[hosts]]
             marked: Mask = np.any(sight.marked[open_ones], axis=0)
         else:
-            slowed = np.nan_to_num(sight.window("cnp")[hosts]) > 1
+            slowed = sight.filled("cnp")[hosts] > 1
             marked = slowed.any(axis=0) & ~receivers.explain
         return "marks", marked, nobody
 

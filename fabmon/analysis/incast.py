@@ -40,16 +40,16 @@ class Incasts:
         told = sight.often("ecn", self._t.marks_per_s, 5, 3)
         told |= sight.often("cnp_sent", self._t.cnps_per_s, 5, 3)
         usual_at_least = _usual_at_least(sight, util)
-        level = np.nanmean(util[hot, -3:], axis=1)
+        level = np.nanmean(np.ascontiguousarray(util[hot, -3:]), axis=1)
         may = (level >= self._t.hot_util) & (usual_at_least < self._t.others_below * level)
-        for row, may_stand_out in zip(hot, may.tolist(), strict=True):
+        for row, own, may_stand_out in zip(hot, level.tolist(), may.tolist(), strict=True):
             if pauses(sight).holds[row]:
                 continue  # it is slow itself
             marked, queues = bool(told[row]), self._is_waited_for(sight, row)
-            if marked or queues or (may_stand_out and self._stands_out(sight, util, row)):
-                senders, slowed = self._senders(sight, row)
-                if senders >= 2:
-                    yield self._condition(sight, row, util, (senders, slowed), (marked, queues))
+            if marked or queues or (may_stand_out and self._stands_out(sight, util, row, own)):
+                senders = self._senders(sight, row)
+                if senders[0] >= 2:
+                    yield self._condition(sight, row, own, senders, (marked, queues))
 
     def _is_waited_for(self, sight: Sight, row: int) -> bool:
         """Whether the switch of the last hop holds others, and nothing holds it."""
@@ -60,27 +60,26 @@ class Incasts:
         """Rails of other hosts that are slowed; else, False, those that send below their rate."""
         structure = sight.structure
         others = structure.is_rail & (structure.node != structure.node[row])
-        slowed = others & (sight.told_to_slow[:, -3:].sum(axis=1) >= 2)
-        if slowed.sum() >= 2:
-            return int(slowed.sum()), True
-        sent = np.nan_to_num(sight.util("tx")[:, -3:]).mean(axis=1)
+        count = int(np.count_nonzero(sight.slowed & others))
+        if count >= 2:
+            return count, True
+        sent = sight.sent[:, -3:].mean(axis=1)
         return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum()), False
 
-    def _stands_out(self, sight: Sight, util: Floats, row: int) -> bool:
+    def _stands_out(self, sight: Sight, util: Floats, row: int, own: float) -> bool:
         """Whether it receives far more than any usual rail does."""
         structure = sight.structure
         others = util[structure.is_rail & (structure.node != structure.node[row])][:, -3:]
         known = others[np.isfinite(others)]
         if not len(known):
             return False
-        own = float(np.nanmean(util[row, -3:]))
         return float(np.percentile(known, _USUAL_PERCENT)) < self._t.others_below * own
 
     def _condition(
         self,
         sight: Sight,
         row: int,
-        util: Floats,
+        level: float,
         told_senders: tuple[int, bool],
         seen: tuple[bool, bool],
     ) -> Condition:
@@ -88,7 +87,6 @@ class Incasts:
         structure, moment = sight.structure, sight.moment
         port = structure.fabric.ports[row]
         edge = int(structure.peer[row])
-        level = float(np.nanmean(util[row, -3:]))
         graph = pauses(sight)
         waiting = graph.victims(int(structure.node[edge])) if queues else []
         rows = [row] if edge == NONE else [edge, row]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import CRITICAL, WARNING, Cause, Condition, Evidence
+from fabmon.analysis.middle import median
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE, Mask, Rows, Structure
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
@@ -44,6 +45,7 @@ class LinkHealth:
         self._up: Floats = np.empty(0, np.float32)
         self._changes: deque[tuple[int, Rows, Floats]] = deque()
         self._stuck: set[tuple[int, str]] = set()
+        self._places, self._columns = np.empty(0, np.intp), dict[str, int]()
         self._filled: dict[int, int] = {}
 
     def __call__(self, sight: Sight) -> Iterator[Condition]:
@@ -126,12 +128,12 @@ class LinkHealth:
         for rows in (*structure.rails.values(), *(group.rows for group in structure.groups)):
             known = rates[rows][np.isfinite(rates[rows])]
             if len(known) >= 3:
-                usual[rows] = np.fmax(usual[rows], np.median(known))
+                usual[rows] = np.fmax(usual[rows], median(known))
         self._structure, self._rates, self._usual = structure, rates, usual
         return usual
 
     def _damaged(self, sight: Sight) -> Iterator[Condition]:
-        errors = np.nan_to_num(sight.window("damage"))
+        errors = sight.filled("damage")
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
         burst: Mask = np.any(errors[:, -3:] >= self._t.burst_per_s, axis=1)
         burst[self._just_filled(sight)] = True
@@ -163,16 +165,17 @@ class LinkHealth:
         What stuck when the port was first heard of has done so for long.
         """
         moment = sight.moment
-        # By name: the table grows wider when a node brings a metric that nobody had.
-        stuck = {
-            (row, name)
-            for name in _PHYSICAL
-            for row in np.flatnonzero(moment.is_stuck(name)).tolist()
-        }
-        for row in {row for row, _ in stuck - self._stuck}:
-            if np.isfinite(sight.window("damage", _KNOWN_TICKS)[row, 0]):
-                self._filled[row] = moment.seq
-        self._stuck = stuck
+        if moment.columns is not self._columns or not np.array_equal(moment.stuck, self._places):
+            # By name: the table grows wider when a node brings a metric that nobody had.
+            stuck = {
+                (row, name)
+                for name in _PHYSICAL
+                for row in np.flatnonzero(moment.is_stuck(name)).tolist()
+            }
+            for row in {row for row, _ in stuck - self._stuck}:
+                if np.isfinite(sight.window("damage", _KNOWN_TICKS)[row, 0]):
+                    self._filled[row] = moment.seq
+            self._stuck, self._columns, self._places = stuck, moment.columns, moment.stuck
         return [row for row, seq in self._filled.items() if moment.seq - seq < _KNOWN_TICKS]
 
     def _is_lossy(self, sight: Sight, row: int) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.middle import median
 from fabmon.analysis.pause_graph import pauses
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import NONE, Mask
@@ -51,14 +52,14 @@ class NarrowBuses:
         if len(known) < 3:
             return np.zeros(len(carries), np.bool_)
         with np.errstate(invalid="ignore"):
-            narrow: Mask = carries < self._t.narrow * float(np.median(known))
+            narrow: Mask = carries < self._t.narrow * median(known)
         return narrow
 
 
 def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
     structure, moment = sight.structure, sight.moment
     port = structure.fabric.ports[row]
-    share = float(np.nan_to_num(sight.window("bus")[row, -5:]).max())
+    share = float(sight.filled("bus")[row, -5:].max())
     moved = float(np.fmax(moment.column("tx_bps")[row], moment.column("rx_bps")[row]))
     known = np.isfinite(moved)
     carries = float(structure.pcie_bps[row])

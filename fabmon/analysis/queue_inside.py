@@ -83,7 +83,7 @@ def doubts(sight: Sight, queue: QueueInside, active: Mask) -> Iterator[Doubt]:
 
     A hash slows some of those who share the way, a link that is slow or sick all of them.
     """
-    errors = np.nan_to_num(sight.window("errors")[queue.senders, -_LOSES_TICKS:])
+    errors = sight.filled("errors")[queue.senders, -_LOSES_TICKS:]
     if (errors > 0).any(axis=1).mean() > _MOST:
         yield Doubt("their packets are lost on the way", 0.4, "a damaged link")
     everyone = _everyone(sight, queue, active)
@@ -107,20 +107,29 @@ def _everyone(sight: Sight, queue: QueueInside, active: Mask) -> str:
         own[queue.senders] for own in (structure.leaf, structure.rail, structure.node)
     )
     if (leaves != NONE).all():
-        beside = active & np.isin(structure.leaf, leaves)
+        beside = active & _is_any_of(structure.leaf, leaves)
         names = [structure.leaves[leaf] for leaf in sorted(set(leaves.tolist()))]
-        whole = beside.sum() > 1 and not beside[_others(beside, queue.senders)].any()
+        whole = beside.sum() > 1 and not _others(beside, queue.senders).any()
         return f"all senders of {', '.join(names[:4])} are slowed" if whole else ""
     for own, members, name in ((structure.rail, rails, "rails"), (structure.node, nodes, "hosts")):
-        beside = active & structure.is_rail & np.isin(own, members)
+        beside = active & structure.is_rail & _is_any_of(own, members)
         more = beside.sum() > len(set(members.tolist()))
-        if more and not beside[_others(beside, queue.senders)].any():
+        if more and not _others(beside, queue.senders).any():
             return f"all senders of their {name} are slowed"
     return ""
 
 
-def _others(of: Mask, senders: Rows) -> Rows:
-    return np.setdiff1d(np.flatnonzero(of), senders)
+def _is_any_of(numbers: Rows, wanted: Rows) -> Mask:
+    """[ports]: whether a port's number, NONE or more, is one of those wanted, which all exist."""
+    known = np.zeros(int(numbers.max(initial=NONE)) + 2, np.bool_)
+    known[wanted] = True
+    return known[numbers]
+
+
+def _others(of: Mask, senders: Rows) -> Mask:
+    others = of.copy()
+    others[senders] = False
+    return others
 
 
 def _one_leaf(sight: Sight, share: Floats) -> str:

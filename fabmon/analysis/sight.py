@@ -48,6 +48,7 @@ class Sight:
         self.pauses: Pauses | None = None
         self.receivers: Receivers | None = None
         self._windows: dict[str, Floats] = {}
+        self._filled: dict[str, Floats] = {}
 
     def window(self, column: str, ticks: int = TICKS) -> Floats:
         """[ports, ticks] of a HEAT column, oldest first; NaN for what is not known."""
@@ -57,9 +58,27 @@ class Sight:
             known = self._windows[column] = self.moment.window(column, rows, max(ticks, TICKS))
         return known[:, -ticks:]
 
+    def filled(self, column: str) -> Floats:
+        """[ports, TICKS] of a HEAT column, 0 for what is not known; not to be changed."""
+        filled = self._filled.get(column)
+        if filled is None:
+            # Made of whole numbers that were counted, so that nothing is below 0.
+            filled = self._filled[column] = np.fmax(self.window(column), np.float32(0))
+        return filled
+
     def util(self, way: str) -> Floats:
         """[ports, TICKS]: share of line rate sent (`tx`) or received (`rx`); NaN of a dead port."""
         return self._tx_util if way == "tx" else self._rx_util
+
+    @cached_property
+    def sent(self) -> Floats:
+        """[ports, TICKS]: share of line rate sent, 0 for what is not known; not to be changed."""
+        return np.fmax(self._tx_util, np.float32(0))
+
+    @cached_property
+    def got(self) -> Floats:
+        """The same of what is `received`."""
+        return np.fmax(self.received, np.float32(0))
 
     @cached_property
     def _tx_util(self) -> Floats:
@@ -85,9 +104,14 @@ class Sight:
         """Whether ports carry nothing now: what is wrong with their traffic cannot be seen."""
         if not rows:
             return False
-        first = list(rows[:_LOOKED_AT])
-        moved = np.fmax(self.util("tx")[first, -1], self.received[first, -1])
-        return bool((moved < _IDLE).all())
+        return all(self._is_idle[row] for row in rows[:_LOOKED_AT])
+
+    @cached_property
+    def _is_idle(self) -> bytes:
+        """[ports]: 1 for what carries next to nothing now. Bytes are the fastest to look up."""
+        with np.errstate(invalid="ignore"):
+            idle: NDArray[np.bool_] = np.fmax(self._tx_util[:, -1], self.received[:, -1]) < _IDLE
+        return idle.tobytes()
 
     def held_by(self, row: int) -> Floats:
         """[TICKS]: share of time that a port holds its peer, as either end saw it."""
@@ -106,6 +130,12 @@ class Sight:
             told |= self.window("pause_rx") > _HELD
             told |= self.window("stall") > _HELD
         return told
+
+    @cached_property
+    def slowed(self) -> NDArray[np.bool_]:
+        """[ports]: whether a sender was told to slow in two of the last three ticks."""
+        slowed: NDArray[np.bool_] = self.told_to_slow[:, -3:].sum(axis=1) >= 2
+        return slowed
 
     @cached_property
     def marked(self) -> NDArray[np.bool_]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.middle import medians
 from fabmon.analysis.sight import TICKS, Sight
 from fabmon.analysis.structure import Mask, Rows
 from fabmon.analysis.thresholds import Straggler as Thresholds
@@ -45,13 +46,16 @@ class Stragglers:
             suspects = suspects[np.argsort(-quiet[suspects], kind="stable")[:_MOST_SUSPECTS]]
         if not len(suspects):
             return
-        alike = _alike(sent, suspects) >= self._t.alike
+        filled = np.nan_to_num(sent)
+        alike = _alike(filled, suspects) >= self._t.alike
         alike[np.arange(len(suspects)), suspects] = False
         for number in np.flatnonzero(self._may_be_late(sent, suspects, alike)).tolist():
             host, mates = int(suspects[number]), np.flatnonzero(alike[number])
             if len(mates) >= _LEAST_PEERS:
+                median = medians(filled[mates])
+                send = (sent[mates] > self._t.busy_util).mean(axis=0) >= _NEARLY_ALL
                 for ticks in (TICKS, _ITERATION_TICKS):
-                    late = self._late(sent[host, -ticks:], sent[mates, -ticks:])
+                    late = self._late(sent[host, -ticks:], median[-ticks:], send[-ticks:])
                     if late is not None:
                         rows = sight.structure.rails_of_hosts[host]
                         yield _condition(sight, rows, len(mates), late, min(ticks, sent.shape[1]))
@@ -69,11 +73,11 @@ class Stragglers:
         waited: Rows = ((nearly_all >= _NEARLY_ALL) & behind).sum(axis=1)
         return waited >= self._t.ticks
 
-    def _late(self, own: Floats, mates: Floats) -> tuple[int, float] | None:
-        """In how many ticks the host was silent while its mates sent, and what they sent."""
-        sends = mates > self._t.busy_util
-        median = np.median(np.nan_to_num(mates), axis=0)
-        waited = (sends.mean(axis=0) >= _NEARLY_ALL) & (own < self._t.below * median)
+    def _late(self, own: Floats, median: Floats, send: Mask) -> tuple[int, float] | None:
+        """In how many ticks the host was silent while nearly all its mates sent, and what the
+        middle one of them did.
+        """
+        waited = send & (own < self._t.below * median)
         ahead = (own > self._t.busy_util) & (median < self._t.below * own)
         if waited.sum() < self._t.ticks or ahead.any():
             return None
@@ -107,7 +111,6 @@ def _moved(sight: Sight) -> Floats:
 
 def _alike(sent: Floats, suspects: Rows) -> Floats:
     """[suspects, hosts]: correlation of their traffic over the last ticks."""
-    sent = np.nan_to_num(sent)
     centred = sent - sent.mean(axis=1, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=1, keepdims=True))
     unit = centred / np.maximum(size, 1e-6)
@@ -126,7 +129,7 @@ def _condition(
         cause="straggler",
         severity=WARNING,
         subject=name,
-        rows=tuple(int(row) for row in rows),
+        rows=tuple(rows.tolist()),
         text=(
             f"{name} moved nothing in {seconds:.0f} of the last {of_s:.0f} s"
             f" while the {mates} hosts of its job moved {percent(level)} of line rate:"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.condition import WARNING, Condition, Evidence
+from fabmon.analysis.middle import medians
 from fabmon.analysis.sight import Sight
 from fabmon.analysis.structure import Rows
 from fabmon.analysis.thresholds import UnevenRails as Thresholds
@@ -35,7 +36,7 @@ class UnevenRails:
     def __call__(self, sight: Sight) -> Iterator[Condition]:
         """One condition for all hosts that leave out the same rails."""
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
-        util = np.nan_to_num(sight.util("tx"))
+        util = sight.sent
         for rows in self._suspects(sight, util):
             level = self._level(_sent(sight, rows))
             if level is None:
@@ -71,7 +72,7 @@ class UnevenRails:
         if not low.any() or 1.0 - float(level.mean()) / peak < self._t.lost_min:
             return None
         # One rail above all others that are in use carries something beside the collective.
-        usual = np.median(active, axis=0)
+        usual = medians(active)
         beside = (~low).sum() == 1 and (usual > _IDLE * active.max(axis=0)).any()
         beside &= len(level) > 2
         # One rail alone may be something else's while the job computes.

@@ -41,7 +41,7 @@ def waiting_ports(sight: Sight) -> Iterator[Condition]:
 def _deadlocks(sight: Sight) -> Iterator[Condition]:
     """Cycles of switches that all wait, and nothing moves."""
     graph, structure = pauses(sight), sight.structure
-    sent = np.nan_to_num(sight.util("tx")[:, -3:]).max(axis=1)
+    sent = sight.sent[:, -3:].max(axis=1)
     still = np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -3:]
     with np.errstate(invalid="ignore"):
         stuck = graph.held & (still > _STUCK).all(axis=1) & (sent < 0.001)

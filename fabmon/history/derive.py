@@ -141,8 +141,9 @@ class Deriver:
         """Per port the first of several metrics that it has."""
         best = np.full(len(values), np.nan, np.float32)
         for name in names:
-            candidate = self._one(values, name.format(direction))
-            np.copyto(best, candidate, where=np.isnan(best))
+            column = self._columns.get(name.format(direction))
+            if column is not None:
+                np.copyto(best, values[:, column], where=np.isnan(best))
         return best
 
     def _xoff(self, values: Floats) -> Floats:
@@ -174,7 +175,10 @@ class Deriver:
 
     def _worst_of(self, values: Floats, names: Sequence[str]) -> Floats:
         """The largest of several metrics that count the same from different places."""
-        worst: Floats = np.fmax.reduce([self._one(values, name) for name in names])
+        worst = np.full(len(values), np.nan, np.float32)
+        for name in names:
+            if name in self._columns:
+                np.fmax(worst, values[:, self._columns[name]], out=worst)
         return worst
 
     def _flaps(self, values: Floats) -> Floats:
@@ -197,8 +201,10 @@ class Deriver:
             if column is None:
                 continue
             rates = values[:, column] * np.float32(bits)
-            before = self._counts.get(name, np.empty(0, np.bool_))
-            counts = np.pad(before, (0, len(values) - len(before))) | ~np.isnan(rates)
+            counts = ~np.isnan(rates)
+            before = self._counts.get(name)
+            if before is not None:
+                counts[: len(before)] |= before
             self._counts[name] = counts
             ours = counts & self._has[:, column] & ~chosen
             best[ours] = rates[ours]
@@ -209,8 +215,7 @@ class Deriver:
         """Share of time paused, 0 to 1: the worst priority, or the link pause of 802.3x."""
         per_priority, whole_link = _PAUSE
         names = [per_priority.format(direction, priority) for priority in range(8)]
-        us_per_s = [self._one(values, name) for name in (*names, whole_link.format(direction))]
-        worst: Floats = np.fmax.reduce(us_per_s)
+        worst = self._worst_of(values, (*names, whole_link.format(direction)))
         share: Floats = np.minimum(worst / np.float32(_US_PER_S), np.float32(1.0))
         return share
 

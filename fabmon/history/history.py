@@ -310,10 +310,12 @@ class History:
 
     def _remember(self, heat: Floats, up: Floats) -> None:
         """Carry over what was known of ports that are silent now."""
-        new = heat.shape[1] - self._last_heat.shape[1]
-        before = np.pad(self._last_heat, ((0, 0), (0, new)), constant_values=np.nan)
-        self._last_heat = np.where(np.isnan(heat), before, heat)
-        self._was_up = np.pad(self._was_up, (0, new)) | (up == 1)
+        known = self._last_heat.shape[1]
+        last_heat, was_up = heat.copy(), up == 1
+        silent = np.isnan(heat[:, :known])
+        np.copyto(last_heat[:, :known], self._last_heat, where=silent)
+        was_up[:known] |= self._was_up
+        self._last_heat, self._was_up = last_heat, was_up
 
     def _told_statuses(self) -> dict[str, NodeStatus]:
         """States of the nodes that others tell of: as good as the speaker's, or stale."""

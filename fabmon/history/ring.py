@@ -135,7 +135,9 @@ class _Table:
             picked: Floats = self._values[column, :, rows.start : rows.stop][slots]
         else:
             picked = self._values[column][np.ix_(slots, np.asarray(rows, np.intp))]
-        picked[~_are_kept(seqs, self._ticks, first, last)] = np.nan
+        kept = _are_kept(seqs, self._ticks, first, last)
+        if not kept.all():
+            picked[~kept] = np.nan
         return picked.T
 
     def _make_room(self, rows: int) -> None:

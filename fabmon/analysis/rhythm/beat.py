@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.middle import median
 from fabmon.analysis.rhythm.period import SHORTEST_INTERVALS, repeat
 from fabmon.analysis.rhythm.pulses import Floats, Pulses, Relief, filled, pulses, relief
 from fabmon.analysis.rhythm.shares import Share, share
@@ -84,7 +85,7 @@ def measure(values: NDArray[np.floating], ceiling: float = float("inf")) -> Beat
     found = pulses(at.height)
     if len(found.middles) < LEAST_PULSES:
         return None
-    usual = float(np.median(np.diff(found.middles)))
+    usual = median(np.diff(found.middles))
     if len(signal) - found.middles[-1] > _MISSED * usual:
         return None
     return _of_pulses(signal, at, found, ceiling)
@@ -96,7 +97,7 @@ def _of_pulses(signal: Floats, at: Relief, found: Pulses, ceiling: float) -> Bea
     seen = repeat(signal[int(found.starts[since]) :])
     if seen is None:
         return None
-    each = max(1, round(seen.intervals / float(np.median(series.lengths[since:]))))
+    each = max(1, round(seen.intervals / median(series.lengths[since:])))
     if each > 1 and series.alternates:
         # Several pulses an iteration, as where every pipeline stage communicates once.
         found = Pulses(found.middles[::each], found.starts[::each])
@@ -104,7 +105,7 @@ def _of_pulses(signal: Floats, at: Relief, found: Pulses, ceiling: float) -> Bea
             return None
         series = _Series(signal, at, found)
         since = series.since
-    usual = float(np.median(series.lengths[since:]))
+    usual = median(series.lengths[since:])
     likely = np.abs(series.lengths - usual) <= _LIKELY * usual
     likely[:since] = False
     lengths = series.lengths[likely]

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.middle import median
 from fabmon.analysis.rhythm import arithmetic
 from fabmon.analysis.rhythm.beat import Beat, measure
 from fabmon.analysis.rhythm.changes import Changes
@@ -196,7 +197,7 @@ class Conductor:
         for number in range(int(index.max()) + 1):
             ours = mean_bps[(index == number) & known]
             has = len(ours) > 0 and overall > 0
-            told.append(float(np.median(ours)) / overall * mean_bytes if has else None)
+            told.append(median(ours) / overall * mean_bytes if has else None)
         return tuple(told)
 
     def _with_hints(self, rhythms: list[Rhythm]) -> tuple[Rhythm, ...]:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from fabmon.analysis.middle import quantile
+
 Floats = NDArray[np.float64]
 
 _RISE, _FALL = 0.45, 0.30
@@ -77,7 +79,7 @@ def relief(signal: Floats, period: float) -> Relief | None:
     if greatest <= 0:
         return None
     half = int(min(max(_SHORTEST_WINDOW, _PERIODS * period), len(signal) / 2)) // 2
-    around = sliding_window_view(np.pad(signal, half, mode="edge"), 2 * half + 1)
+    around = sliding_window_view(_with_ends(signal, half), 2 * half + 1)
     low, high = _levels(around)
     span = high - low
     tells = (span >= _SHALLOWEST * high) & (high > _SILENT * greatest)
@@ -87,18 +89,24 @@ def relief(signal: Floats, period: float) -> Relief | None:
     inverted = bool(height[tells].mean() > 0.5)
     if inverted:
         height = np.where(tells, 1.0 - height, 0.0)
-    return Relief(height, inverted, float(np.quantile(signal, _SILENT)))
+    return Relief(height, inverted, quantile(signal, _SILENT))
+
+
+def _with_ends(signal: Floats, count: int) -> Floats:
+    """The signal, and its ends so many times more on either side."""
+    ends = np.full((2, count), signal[[0, -1]][:, None])
+    return np.concatenate((ends[0], signal, ends[1]))
 
 
 def _levels(around: Floats) -> tuple[Floats, Floats]:
     """The means of the quiet and of the busy samples of each row, told apart at their middle."""
-    middle = around.mean(axis=1)
-    low = high = middle
     total, count = around.sum(axis=1), around.shape[1]
+    middle = total / count
+    low = high = middle
     for _ in range(_ROUNDS):
         busy = around > middle[:, None]
         many = busy.sum(axis=1)
-        sum_busy = np.where(busy, around, 0.0).sum(axis=1)
+        sum_busy = (around * busy).sum(axis=1)
         high = np.where(many > 0, sum_busy / np.maximum(many, 1), middle)
         low = np.where(many < count, (total - sum_busy) / np.maximum(count - many, 1), middle)
         middle = (low + high) / 2

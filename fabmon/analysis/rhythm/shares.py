@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.middle import median, quantile
 from fabmon.analysis.rhythm.pulses import Floats
 
 _LEAST_WHOLE = 3
@@ -37,7 +38,7 @@ def share(signal: Floats, mean: float, ceiling: float) -> Share:
     the phase. Without such samples the level lies between the greatest sample and the ceiling; and
     the quiet level between nothing and the smallest sample. Then the share has bounds.
     """
-    bottom, top = (float(edge) for edge in np.quantile(signal, (_EDGE, 1 - _EDGE)))
+    bottom, top = (quantile(signal, edge) for edge in (_EDGE, 1 - _EDGE))
     busy = signal > (bottom + top) / 2
     inner, outer = _whole(signal, busy), _whole(signal, ~busy)
     room = _FLAT * (top - bottom)
@@ -59,7 +60,7 @@ def _whole(signal: Floats, phase: NDArray[np.bool_]) -> float | None:
     inner = phase[1:-1] & phase[:-2] & phase[2:]
     if int(inner.sum()) < _LEAST_WHOLE:
         return None
-    return float(np.median(signal[1:-1][inner]))
+    return median(signal[1:-1][inner])
 
 
 def _between(mean: float, low: float, high: float) -> float:

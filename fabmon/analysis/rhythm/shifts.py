@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fabmon.analysis.middle import median
 from fabmon.analysis.rhythm.pulses import Floats
 
 LEAST_SIDE = 4
@@ -62,14 +63,14 @@ def _shift(values: Floats) -> Shift | None:
     change = abs(after - before)
     if change <= max(_LEAST_CHANGE * abs(before), _SIGMAS * error):
         return None
-    before, after = float(np.median(values[:at])), float(np.median(values[at:]))
+    before, after = median(values[:at]), median(values[at:])
     enough = abs(after - before) > _LEAST_CHANGE * abs(before)
     return Shift(at, before, after) if enough else None
 
 
 def _tamed(values: Floats) -> Floats:
     """Outliers cut: one iteration in which a checkpoint was written is not a new level."""
-    middle = float(np.median(values))
-    mad = float(np.median(np.abs(values - middle))) * _MAD_SIGMA
+    middle = median(values)
+    mad = median(np.abs(values - middle)) * _MAD_SIGMA
     room = max(_OUTLIER_MADS * mad, 0.5 * abs(middle))
     return np.clip(values, middle - room, middle + room)

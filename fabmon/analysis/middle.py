@@ -1,0 +1,45 @@
+"""Medians and quantiles of a few numbers, as numpy says them bit for bit.
+
+Its own take 30 us and more whatever is given, and a tick asks for dozens; sorting takes one or two.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.floating]
+
+
+def median(values: Numbers) -> float:
+    """The middle one, or the mean of the middle two; NaN of none, and where one is NaN."""
+    if not len(values):
+        return float("nan")
+    ordered = np.sort(values)
+    # NaN is sorted to the end.
+    return float("nan") if np.isnan(ordered[-1]) else float(_middle(ordered))
+
+
+def medians(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The same of every column of [rows, columns] without NaN, at least one row."""
+    return _middle(np.sort(values, axis=0)).astype(np.float32, copy=False)
+
+
+def quantile(values: NDArray[np.float64], share: float) -> float:
+    """What so large a share of the values, 0 to 1 and at least one, is below: linear between two.
+
+    The formula is method 7 of Hyndman and Fan (1996).
+    """
+    ordered = np.sort(values)
+    place = (len(ordered) - 1) * share
+    before = int(place)
+    low, high = float(ordered[before]), float(ordered[min(before + 1, len(ordered) - 1)])
+    part = place - before
+    # From the nearer of the two, as numpy does: it rounds differently.
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
+
+
+def _middle(ordered: Numbers) -> Numbers:
+    half = len(ordered) // 2
+    found: Numbers = ordered[half]
+    return found if len(ordered) % 2 else (ordered[half - 1] + found) / 2
