@@ -25,6 +25,8 @@ _ITERATION_TICKS = 40
 _LEAST_PEERS = 3
 _MOST_SUSPECTS = 32
 _NEARLY_ALL = 0.75
+_FEW = 0.125
+"""Of a host's job may be late as well; more, at whatever times, are another job nearly in step."""
 
 
 class Stragglers:
@@ -49,6 +51,8 @@ class Stragglers:
         filled = np.nan_to_num(sent)
         alike = _alike(filled, suspects) >= self._t.alike
         alike[np.arange(len(suspects)), suspects] = False
+        found: dict[int, tuple[int, tuple[int, float]]] = {}
+        jobs: dict[int, Rows] = {}
         for number in np.flatnonzero(self._may_be_late(sent, suspects, alike)).tolist():
             host, mates = int(suspects[number]), np.flatnonzero(alike[number])
             if len(mates) >= _LEAST_PEERS:
@@ -57,9 +61,13 @@ class Stragglers:
                 for ticks in (TICKS, _ITERATION_TICKS):
                     late = self._late(sent[host, -ticks:], median[-ticks:], send[-ticks:])
                     if late is not None:
-                        rows = sight.structure.rails_of_hosts[host]
-                        yield _condition(sight, rows, len(mates), late, min(ticks, sent.shape[1]))
+                        found[host], jobs[host] = (min(ticks, sent.shape[1]), late), mates
                         break
+        for host, (of_ticks, late) in found.items():
+            mates = jobs[host]
+            if np.isin(mates, list(found)).sum() <= max(1, _FEW * len(mates)):
+                rows = sight.structure.rails_of_hosts[host]
+                yield _condition(sight, rows, len(mates), late, of_ticks)
 
     def _may_be_late(self, sent: Floats, suspects: Rows, alike: Mask) -> Mask:
         """[suspects]: False for those who were in no ticks enough far below the most that any host
