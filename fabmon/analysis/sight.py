@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 TICKS = 10
 """Ticks that a detector may look back at."""
 
-_PHASE_TICKS = 60
 _RHYTHM_TICKS = 40
-_COMMUNICATES = 0.3
-"""Share of the usual traffic above which the job is said to communicate, not to compute."""
 
 
 _LOOKED_AT = 8
@@ -159,20 +156,3 @@ class Sight:
         sent = np.vstack([self.util("tx"), np.full((1, TICKS), np.nan, np.float32)])
         received: Floats = np.fmax(self.util("rx"), sent[self.structure.peer])
         return received
-
-    @cached_property
-    def communicates(self) -> NDArray[np.bool_]:
-        """[TICKS]: whether the fabric was in a communication phase.
-
-        A tick counts when the rails together send more than 30 % of their 95th percentile over the
-        last minute: outside of these, everything is even because everything is idle.
-        """
-        rows = np.flatnonzero(self.structure.is_rail)
-        if not len(rows):
-            rows = np.flatnonzero(self.structure.is_carrier)
-        if not len(rows):
-            return np.zeros(TICKS, np.bool_)
-        sent = np.nansum(self.moment.window("tx_bps", rows.tolist(), _PHASE_TICKS), axis=0)
-        usual = float(np.percentile(sent, 95))
-        above: NDArray[np.bool_] = sent[-TICKS:] > _COMMUNICATES * usual
-        return above & (usual > 0)

@@ -10,6 +10,8 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fabmon.analysis.analyst import Analyst
 from fabmon.cli import config
 from fabmon.cli.errors import Exit, UsageError
@@ -101,6 +103,10 @@ def _with_past(
         return Analyst(settings.thresholds, options.hints)
 
     travel = back_through(recorder, again, analyst, passages)
+    if options.redact:
+        keep = travel.keep_note
+        nameless = msgspec.structs.replace
+        travel = replace(travel, keep_note=lambda note: keep(nameless(note, text="bookmark")))
     return replace(look, travel=travel, saves=saves(lambda: files_of(recorder), cut))
 
 
@@ -176,6 +182,10 @@ def _recorder(
     """What is watched is recorded: to --record, else, beside a screen, to the ring; or why not."""
     recorder: Recorder | str = "nothing is recorded without a screen"
     console = "" if options.redact else None
+    if options.redact and options.record is not None and options.record.exists():
+        raise UsageError(
+            f"--redact: {options.record} is there, and may hold names: name a new file"
+        )
     if options.record is not None:
         recorder = recorder_for(options.record, hosts, interval_s, title, console=console)
     elif is_screen(options):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from contextlib import aclosing
@@ -30,8 +29,6 @@ from fabmon.recording.recorder import Recorder
 if TYPE_CHECKING:
     from fabmon.cli.config import Config
     from fabmon.fabric.topology.given import Topology
-
-_LOG = logging.getLogger("fabmon.record")
 
 
 @click.command()

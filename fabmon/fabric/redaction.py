@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from fabmon.fabric.messages import BlockInfo, Hello, Notice, ObjectInfo
+from fabmon.fabric.messages import BlockInfo, Burst, Hello, Notice, ObjectInfo
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
@@ -125,6 +125,11 @@ class Redactor:
             statuses=tuple(self._status(status) for status in tick.statuses),
             notices=tuple((self._node(node), self._notice(each)) for node, each in tick.notices),
             hosts=tuple(self.host(host) for host in tick.hosts),
+            answers=tuple(
+                (self._node(node), self._burst(each))
+                for node, each in tick.answers
+                if isinstance(each, Burst)
+            ),
             reads=tuple((self.node(node), reads) for node, reads in tick.reads),
         )
 
@@ -199,6 +204,7 @@ class Redactor:
             hostname=self.text(hello.hostname),
             boot_id=self._alike("boot", hello.boot_id),
             kernel=version[0] if version else "",
+            probe=self.text(hello.probe),
             reached_at="",
         )
 
@@ -282,7 +288,19 @@ class Redactor:
         )
 
     def _notice(self, notice: Notice) -> Notice:
-        return msgspec.structs.replace(notice, object=self.text(notice.object), text="")
+        return msgspec.structs.replace(
+            notice, object=self.text(notice.object), reason=self.text(notice.reason), text=""
+        )
+
+    def _burst(self, burst: Burst) -> Burst:
+        return msgspec.structs.replace(
+            burst,
+            ports=tuple(
+                msgspec.structs.replace(each, port=self.text(each.port)) for each in burst.ports
+            ),
+            missing={self.text(port): self.text(why) for port, why in burst.missing.items()},
+            error=self.text(burst.error),
+        )
 
     def _node(self, name: str, prefix: str = "device") -> str:
         """The pseudonym of a node of its own: no other has it, whatever is alike in their names."""

@@ -59,19 +59,20 @@ class Timeline:
         for path, each in known.items():
             if path not in paths:
                 each.close()
-        self.files = [each for path, each in known.items() if path in paths]
+        files = [each for path, each in known.items() if path in paths]
         before = 0
         for path in paths:
             if path not in known:
                 opened = self._opened(path, _after(before, told))
-                self.files += opened
+                files += opened
                 before += sum(each.size for each in opened)
         self._unreadable = {at: loss for at, loss in self._unreadable.items() if at in paths}
-        if not self.files:
+        if not files:
             for path, loss in self._unreadable.items():
                 raise NotARecording(f"{path}: {loss.text}")
-            raise NotARecording(f"{paths[0]}: removed meanwhile")
-        self.files.sort(key=lambda each: (each.start_ns or _LATEST, str(each.path)))
+            raise NotARecording(f"{(*paths, *self._paths)[0]}: removed meanwhile")
+        # At once: others read the list in their own threads.
+        self.files = sorted(files, key=lambda each: (each.start_ns or _LATEST, str(each.path)))
         self._single = (
             len(self.files) == 1
             and len(self.files[0].sessions) == 1

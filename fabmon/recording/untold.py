@@ -30,6 +30,8 @@ class Untold:
         self._hosts |= {host.name: host for host in tick.hosts}
         self._hellos |= dict(tick.hellos)
         self._statuses |= {status.node: status for status in tick.statuses}
+        again = {node for node, _ in tick.hellos}
+        self._notices = {key: each for key, each in self._notices.items() if key[0] not in again}
         for node, notice in tick.notices:
             key = (node, notice.source, notice.object, notice.metric)
             self._notices[key] = (node, notice)

@@ -9,7 +9,6 @@ from fabmon.tui.palette import Palette
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.units import Unit, percent, rate
 
-HEIGHT = 4
 _HOURS = 24
 _MOST_STEPS = 3
 

@@ -18,7 +18,7 @@ from fabmon.analysis.condition import Cause, Evidence
 from fabmon.analysis.finding import Finding
 from fabmon.cli.config import load
 from fabmon.cli.past import RecordedPast
-from fabmon.fabric.messages import Notice
+from fabmon.fabric.messages import Burst, BurstPort, Notice
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -31,7 +31,7 @@ from fabmon.recording.timeline import Timeline
 from fabmon.recording.writer import Writer
 from fabmon.recording.zstd import decompress
 from fabmon.tui.then import open_then
-from tests.making import SECOND_NS, START_NS, frame, hello, neighbour, port, tick, up
+from tests.making import SECOND_NS, START_NS, LeafSpine, frame, hello, neighbour, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.export.test_report import reported
 from tests.unit.test_cli import fabmon
@@ -373,3 +373,28 @@ def test_nodes_whose_names_begin_alike_stay_two() -> None:
     assert [redactor.original(each) for each in ("host-2", "host-3")] == names[:2]
     found_later = redactor.tick(tick(1, {"r9.rack2": frame(1, 1), "r9": frame(1, 1)}))
     assert [node for node, _ in found_later.frames] == ["device-1", "host-1"]
+
+
+def test_bursts_and_notices_and_who_probes_have_no_names() -> None:
+    redactor = Redactor([Host(name="acme-gpu17")])
+    burst = Burst(
+        id=1,
+        ports=(BurstPort(port="mlx5_0", source="ib", metrics=("ib_tx_bytes", "ib_rx_bytes")),),
+        missing={"acme-gpu17-ib1": "acme-gpu17 has none"},
+        error="acme-gpu17: no such port",
+    )
+    notice = Notice("lost", "ib", "acme-gpu17-ib1", "", "acme-gpu17 says no", "acme")
+    hello = msgspec.structs.replace(LeafSpine().hellos()["gpu001"], probe="http://acme-gpu17:9090")
+    told = redactor.tick(
+        Tick(
+            0,
+            START_NS,
+            hellos=(("acme-gpu17", hello),),
+            notices=(("acme-gpu17", notice),),
+            answers=(("acme-gpu17", burst),),
+        )
+    )
+    ((node, answer),) = told.answers
+    assert isinstance(answer, Burst)
+    assert (node, answer.ports) == ("host-1", burst.ports)
+    assert "acme" not in str((told.answers, told.notices, [each.probe for _, each in told.hellos]))
