@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -79,7 +80,18 @@ def test_what_a_person_reads_of_the_usual_eight_flows(lab: Lab) -> None:
         assert f"  {uplink}  {len(taken):>3}  {' '.join(taken)}" in lines
 
 
+def greet(lab: Lab, *hosts: str) -> None:
+    """Have the hosts send a datagram, so that their leaves know them as neighbours.
+
+    The kernel forgets neighbours whom nobody talks to.
+    """
+    for host in hosts:
+        with netns.make_socket(lab.ns(host), socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"", (lab.layout.fabric_address("gpu001"), 9))
+
+
 def test_two_hosts_of_one_leaf_cross_no_uplink(lab: Lab) -> None:
+    greet(lab, "gpu003", "gpu004")
     record = traced(lab, "gpu003", "gpu004", "--sport=50000")
     assert crossed(record["paths"][0]) == ["leaf1 down3>down4", "gpu004 eth0>"]
     assert record["spreads"] == []
@@ -88,6 +100,7 @@ def test_two_hosts_of_one_leaf_cross_no_uplink(lab: Lab) -> None:
 @pytest.fixture
 def silent(lab: Lab) -> Iterator[str]:
     """A host that says nothing of datagrams that nobody there wants, as a NIC that takes RoCE."""
+    greet(lab, "gpu008")
     netns.write_sysctls(lab.ns("gpu008"), {RATELIMIT: "3600000"})
     yield "gpu008"
     netns.write_sysctls(lab.ns("gpu008"), {RATELIMIT: "1000"})
