@@ -73,7 +73,9 @@ class Player:
     def toggle(self) -> None:
         """Freeze, or go on: from where the cursor was put, or with what comes now."""
         stage = self._stage
-        if stage.shown is None:
+        if stage.scene is None:
+            self._say("there is nothing to see yet")
+        elif stage.shown is None:
             self._stop()
             stage.freeze()
         elif stage.cursor.playing:

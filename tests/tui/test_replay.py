@@ -235,12 +235,21 @@ async def test_what_is_marked_is_kept_for_cutting(recording: tuple[Path, list[Sc
 
 async def test_a_mark_is_taken_away_where_it_was_made(recording: tuple[Path, list[Scene]]) -> None:
     async with replaying(recording[0], from_s=30) as run:
+        await run.heads("▶")
         await run.press("space", "i")
         await run.says("i again lets go")
         assert run.app.stage.cursor.mark_in_ns is not None
         await run.press("i")
         await run.says("the mark of the start is gone")
         assert run.app.stage.cursor.mark_in_ns is None
+
+
+async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    async with replaying(recording[0]) as run:
+        await run.press("space")
+        await at_end(run)
 
 
 async def test_until_it_is_read_it_says_so(recording: tuple[Path, list[Scene]]) -> None:
