@@ -46,7 +46,7 @@ def main() -> None:
         beside_victoria_metrics(home)
         replay(home)
         for nodes, hours in ((1024, 1e9), (64, 24.0)):
-            path = home / f"{nodes}.fabrec"
+            path = home / f"long-{nodes}.fabrec"
             make(path, nodes, BIG, hours)
             # A process of its own: its memory is that of reading alone.
             subprocess.run([sys.executable, "-m", __spec__.name, str(path)], check=True)
