@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab import Lab
 from tests.lab.watching import FABMON
-from tests.parts import need_command
+from tests.requirements import need_command
 
 
 class Terminal:
