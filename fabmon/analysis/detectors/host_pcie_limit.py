@@ -16,8 +16,8 @@ from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import Bus
-from fabmon.analysis.words import gbps, percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate, rounded_percent
 
 ADVICE = (
     "Look at the NIC's PCIe: lanes and speed (lspci -vv), MaxReadReq, ATS and IOMMU, NUMA place of"
@@ -67,9 +67,9 @@ def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
     lanes = f"x{info.get('pcie_width')} at {info.get('pcie_speed_gtps')} GT/s"
     parts = []
     if share > 0:
-        parts.append(f"stalls {percent(share)} of the time")
+        parts.append(f"stalls {rounded_percent(share)} of the time")
     if narrow:
-        parts.append(f"is {lanes}, {gbps(carries)}, less than the other rails have")
+        parts.append(f"is {lanes}, {bit_rate(carries)}, less than the other rails have")
     graph = pause_graph(sight)
     victims = [each for each in graph.victims(int(structure.node[row])) if each != row]
     victims = victims if graph.holds[row] else []
@@ -79,7 +79,7 @@ def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
         subject=port.id,
         rows=(row, *victims),
         text=f"PCIe of {port.node} {port.label} {' and '.join(parts)}"
-        f"{f': it moves {gbps(moved)}' if known else ''}",
+        f"{f': it moves {bit_rate(moved)}' if known else ''}",
         evidence=(
             Evidence("time stalled", round(share * 100, 1), "%"),
             *([Evidence("moved", round(moved), "bps")] if known else []),

@@ -11,7 +11,7 @@ from fabmon.analysis.detectors.ecmp_collision import QUEUE_ELSEWHERE
 from fabmon.analysis.evidence.detector_input import Sight
 from fabmon.analysis.evidence.group_load import Load, loads
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
 
 _MORE = 1.05
 """Line rates below over those above from which more can come than the group carries."""
@@ -51,8 +51,8 @@ def _condition(sight: Sight, load: Load) -> Condition:
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in load.group.rows[np.argsort(-np.nan_to_num(load.level))]),
         text=(
-            f"all {load.links} uplinks of {node} are full: {percent(load.mean)} of line rate on"
-            f" average, {ratio:.1f} times as much can come from below"
+            f"all {load.links} uplinks of {node} are full: {rounded_percent(load.mean)} of line"
+            f" rate on average, {ratio:.1f} times as much can come from below"
         ),
         evidence=(
             Evidence("group mean", round(load.mean * 100, 1), "%"),

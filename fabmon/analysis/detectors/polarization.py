@@ -19,7 +19,7 @@ from fabmon.analysis.evidence.flows_on_link import effective_flows
 from fabmon.analysis.evidence.group_load import Load, loads
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
 
 _CHANCE = 0.0001
 _NEVER = 1e-6
@@ -76,7 +76,7 @@ def _condition(sight: Sight, load: Load) -> Condition:
         text=(
             f"{flows} flows or more of {node} use {load.used} of {load.links} uplinks"
             f" ({', '.join(used)}); chance does that {_seldom(probability)};"
-            f" the group loses {percent(lost)}"
+            f" the group loses {rounded_percent(lost)}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from fabmon.analysis.condition import NOTE, Condition, Evidence
 from fabmon.analysis.evidence.detector_input import Sight
-from fabmon.analysis.words import counted
+from fabmon.fabric.wording import plural
 
 _WATCHED = {
     "ib_tx_wait": "stalls",
@@ -33,8 +33,8 @@ def saturated_counters(sight: Sight) -> Iterator[Condition]:
                 severity=NOTE,
                 subject=name,
                 rows=tuple(rows.tolist()),
-                text=f"{name} sticks at its maximum on {counted(len(rows), 'port')} of"
-                f" {counted(nodes, 'node')}: {what} cannot be seen there",
+                text=f"{name} sticks at its maximum on {plural(len(rows), 'port')} of"
+                f" {plural(nodes, 'node')}: {what} cannot be seen there",
                 evidence=(
                     Evidence("ports", len(rows), "ports"),
                     Evidence("nodes", nodes, "nodes"),
