@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from textual.app import App
-
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.recording.recorder import Status
 from fabmon.recording.records import Note
 from fabmon.recording.when import UNDERSTOOD, moment_near
 from fabmon.tui import clock
+from fabmon.tui.containment import ContainingApp
 from fabmon.tui.cursor import speed_of
 from fabmon.tui.messages import Sought
 from fabmon.tui.past import Past, Recorded
@@ -51,11 +50,10 @@ class Travel:
     follow: bool = False
 
 
-class TimeKeys(App[None]):
+class TimeKeys(ContainingApp):
     """The part of the app that goes through time; `stage` is the app's."""
 
     stage: Stage
-    failure: BaseException | None = None
 
     def go_through_time(
         self,
@@ -74,9 +72,8 @@ class TimeKeys(App[None]):
         self._repaint, self._say = repaint, say
 
     def _fail(self, error: Exception) -> None:
-        """Leave, so that the terminal is itself again before the error."""
-        self.failure = error
-        self.exit(return_code=1)
+        """Say that moving through the recording failed; the screen goes on."""
+        self.contain_handler(error, "time travel")
 
     def begin_to_play(self) -> None:
         """Play, where that is what there is to see."""

@@ -16,7 +16,7 @@ class Findings(LineScreen):
 
     def on_screen_resume(self) -> None:
         """The cursor is where it was left, in whichever view."""
-        self.query_one(LineView).selected = self.chosen_target()
+        self.query_one(LineView).restore(self.chosen_target())
         super().on_screen_resume()
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:

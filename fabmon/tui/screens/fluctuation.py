@@ -172,7 +172,9 @@ class FluctuationScreen(LineScreen):
         doing = (
             self._last(scene, wanted) if wanted.range is Range.LAST else self._read(scene, wanted)
         )
-        self._work = self.run_worker(doing, group="fluctuation", exclusive=True)
+        self._work = self.run_worker(
+            doing, group="fluctuation", exclusive=True, exit_on_error=False
+        )
 
     async def _last(self, scene: Scene, asked: Asked) -> None:
         matched = self.stage.matched(scene)

@@ -25,10 +25,10 @@ class HelpScreen(LineScreen):
         """Help, and for what."""
         return f"help: {self._view}"
 
-    def paint(self) -> None:
+    def _paint(self) -> None:
         """Draw it, with or without a scene."""
-        super().paint()
-        if self.is_mounted and self.stage.scene is None:
+        super()._paint()
+        if self.stage.scene is None:
             palette, width = self.stage.palette, self.size.width
             title = self.title_rule(self.title_parts(palette), width)
             self.query_one("#title", Painted).show([title], palette.text)

@@ -236,7 +236,7 @@ class Overview(StageScreen):
 
     def on_screen_resume(self) -> None:
         """The cursor of the findings is where it was left, in whichever view."""
-        self.query_one("#findings", LineView).selected = self.chosen_target()
+        self.query_one("#findings", LineView).restore(self.chosen_target())
         super().on_screen_resume()
 
     def reveal_chosen(self) -> None:

@@ -59,7 +59,7 @@ class PortScreen(LineScreen):
         return parts
 
     def _read(self, reading: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(reading, group="trend", exclusive=True)
+        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
 
     def action_burst(self) -> None:
         """Have the port sampled fast for a while; it is drawn here as it comes in."""

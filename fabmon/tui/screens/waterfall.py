@@ -93,7 +93,7 @@ class WaterfallScreen(StageScreen):
         return LongWaterfall(self.stage, scene, self._finding, minutes, width, found)
 
     def _read(self, reading: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(reading, group="trend", exclusive=True)
+        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
 
     def _title(self, now: Waterfall) -> list[list[Span]]:
         tone = self.stage.palette

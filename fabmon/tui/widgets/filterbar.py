@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 from fabmon.fabric.filter import FilterError, parse
+from fabmon.tui.containment import Contained
 from fabmon.tui.line import line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.painted import Painted
@@ -18,7 +19,7 @@ from fabmon.tui.widgets.painted import Painted
 HINT = "word  !word  util>80  state:down  role:switch  group:leaf1"
 
 
-class FilterBar(Vertical):
+class FilterBar(Contained, Vertical):
     """A slash, what is typed, and how much is left; above it, what is wrong with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "clear", show=False)]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rich.style import Style
 from textual.strip import Strip
-from textual.widget import Widget
 
+from fabmon.tui.containment import ContainedWidget
 from fabmon.tui.line import Line
 
 
-class Painted(Widget):
+class Painted(ContainedWidget):
     """Shows the lines it is given, cut to its size."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
