@@ -12,34 +12,35 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
-from collectors import __version__, control, packing, registry
+from collectors import __version__, registry, wire
 from collectors.hostfs import HostFS
-from collectors.probe import Probe
+from collectors.loop import requests
+from collectors.loop.probe import Probe
 from collectors.source import Source
 
 if TYPE_CHECKING:
-    from collectors.errands import Do, Errands
+    from collectors.loop.requests import Handler, RequestWorker
 
 
 def main() -> int:
     """Run the probe as the arguments say; the exit status."""
     options = _parser().parse_args()
-    settings = control.Settings(options.interval, 0.0, options.sources, options.root)
+    settings = requests.Settings(options.interval, 0.0, options.sources, options.root)
     try:
         if options.control:
-            settings = control.parse(control.read_line(0))
+            settings = requests.parse_settings(requests.read_line(0))
         sources = _sources(settings)
-    except control.BadSettings as error:
+    except requests.BadSettings as error:
         print(f"fabmon probe: {error}", file=sys.stderr)
         return 2
     output = _Output()
     if options.control:
-        control.end_with(0, settings.lease_s, _Requests(settings.root, output))
+        requests.exit_with_console(0, settings.lease_s, _Requests(settings.root, output))
     _raise_file_limit()
     about = _about(HostFS(settings.root))
     gc.freeze()  # What was made until here lives as long as the probe.
     try:
-        encoding = packing.choose(settings.encodings)
+        encoding = wire.choose_encoding(settings.encodings)
         probe = Probe(sources, output, about, settings.interval_s, encoding)
         probe.run(1 if options.once else None)
     except BrokenPipeError:
@@ -67,14 +68,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _sources(settings: control.Settings) -> List[Source]:
+def _sources(settings: requests.Settings) -> List[Source]:
     try:
-        names = registry.choose(settings.sources)
+        names = registry.choose_sources(settings.sources)
     except KeyError as error:
         known = ", ".join(registry.SOURCES)
-        raise control.BadSettings(f"no source {error.args[0]!r}: there are {known}") from None
+        raise requests.BadSettings(f"no source {error.args[0]!r}: there are {known}") from None
     host = HostFS(settings.root)
-    return [registry.make(name, host) for name in names]
+    return [registry.make_source(name, host) for name in names]
 
 
 def _about(host: HostFS) -> Dict[str, Any]:
@@ -114,26 +115,26 @@ class _Requests:
     def __init__(self, root: str, output: Callable[[bytes], None]) -> None:
         self._root = root
         self._output = output
-        self._errands: Dict[str, Errands] = {}
+        self._errands: Dict[str, RequestWorker] = {}
 
     def __call__(self, asked: Dict[str, Any]) -> None:
         for kind, find in (("burst", self._burst), ("trace", self._trace)):
             if kind in asked:
                 if kind not in self._errands:
-                    from collectors.errands import Errands
+                    from collectors.loop.requests import RequestWorker
 
-                    self._errands[kind] = Errands(kind, find(), self._output)
+                    self._errands[kind] = RequestWorker(kind, find(), self._output)
                 self._errands[kind].ask(asked[kind])
 
     # Not imported before they are wanted: most probes never are asked.
 
-    def _burst(self) -> Do:
-        from collectors.burst import Burster
+    def _burst(self) -> Handler:
+        from collectors.loop.burst import BurstRunner
 
-        return Burster(HostFS(self._root)).run
+        return BurstRunner(HostFS(self._root)).run
 
-    def _trace(self) -> Do:
-        from collectors.trace import trace
+    def _trace(self) -> Handler:
+        from collectors.loop.trace import trace
 
         return trace
 

@@ -3,11 +3,62 @@
 from __future__ import annotations
 
 import importlib
-from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple, Type
+from typing import Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple, Type
 
-from collectors.deferred import Deferred
 from collectors.hostfs import HostFS
-from collectors.source import Source
+from collectors.source import Faults, NoData, Source
+from collectors.wire import Object
+
+# A source that is not imported until there is something for it to read.
+#
+# On a node the probe runs from memory and compiles every module that it imports: 5 ms each. What
+# most machines have not (a GPU, a Slingshot NIC, SONiC's databases) is looked for first.
+
+
+class DeferredSource(Source):
+    """Stands for the source that `make` makes, until one of the paths is there."""
+
+    def __init__(
+        self, host: HostFS, name: str, paths: Sequence[str], make: Callable[[HostFS], Source]
+    ) -> None:
+        super().__init__(host)
+        self.name = name
+        self._paths = paths
+        self._make = make
+        self._source: Optional[Source] = None
+
+    def discover(self) -> List[Object]:
+        """What the source finds. Raises NoData while none of the paths is there."""
+        if self._source is None:
+            if not self._there():
+                raise NoData(f"no /{' nor /'.join(self._paths)}")
+            self._source = self._make(self.host)
+        objects = self._source.discover()
+        self.every = self._source.every
+        self.deadline_s = self._source.deadline_s
+        self.min_period_s = self._source.min_period_s
+        return objects
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        """The source's values."""
+        if self._source is None:
+            raise NoData("nothing was discovered")
+        values = self._source.read(faults)
+        self.values_ns = self._source.values_ns
+        return values
+
+    def signature(self) -> object:
+        """Changes when a path comes or goes, then as the source's does."""
+        return self._there() if self._source is None else self._source.signature()
+
+    def close(self) -> None:
+        """Give back what the source holds."""
+        if self._source is not None:
+            self._source.close()
+
+    def _there(self) -> bool:
+        return any(self.host.exists(path) for path in self._paths)
+
 
 SOURCES: Dict[str, str] = {
     "netdev": "collectors.sources.netdev:Netdev",
@@ -20,14 +71,14 @@ SOURCES: Dict[str, str] = {
     "cxi": "collectors.sources.cxi:Cxi",
     "cxi_errors": "collectors.sources.cxi:CxiErrors",
     "nvlink": "collectors.sources.nvlink:Nvlink",
-    "nvlink_errors": "collectors.sources.nvlink_errors:NvlinkErrors",
+    "nvlink_errors": "collectors.sources.nvlink:NvlinkErrors",
     "pcie": "collectors.sources.pcie:Pcie",
     "xgmi": "collectors.sources.xgmi:XgmiLinks",
     "dcb": "collectors.sources.dcb:Dcb",
     "lldp": "collectors.sources.lldp:Lldp",
     "qps": "collectors.sources.qps:QueuePairs",
     "sonic": "collectors.sources.sonic:Sonic",
-    "sonic_queues": "collectors.sources.sonic_queues:SonicQueues",
+    "sonic_queues": "collectors.sources.sonic:SonicQueues",
     "ib_fabric": "collectors.sources.ib_fabric:IbFabric",
     "routes": "collectors.sources.routes:Routes",
 }
@@ -60,14 +111,14 @@ NEEDS: Dict[str, Tuple[str, ...]] = {
 """Paths without any of which a source has nothing to read: then it is not even imported."""
 
 
-def make(name: str, host: HostFS) -> Source:
+def make_source(name: str, host: HostFS) -> Source:
     """The source called `name`, of a host. Raises KeyError when there is none."""
     if name in NEEDS:
-        return Deferred(host, name, NEEDS[name], lambda host: load(name)(host))
-    return load(name)(host)
+        return DeferredSource(host, name, NEEDS[name], lambda host: load_source(name)(host))
+    return load_source(name)(host)
 
 
-def choose(wanted: Optional[Sequence[str]]) -> List[str]:
+def choose_sources(wanted: Optional[Sequence[str]]) -> List[str]:
     """The names to read, in the order of the blocks: the usual ones for None.
 
     `+name` and `-name` change the usual ones; names alone replace them. Raises KeyError with what
@@ -84,7 +135,7 @@ def choose(wanted: Optional[Sequence[str]]) -> List[str]:
     return [name for name in SOURCES if name in chosen]
 
 
-def load(name: str) -> Type[Source]:
+def load_source(name: str) -> Type[Source]:
     """Import the source called `name`. Raises KeyError when there is none."""
     module, _, attribute = SOURCES[name].partition(":")
     source: Type[Source] = getattr(importlib.import_module(module), attribute)

@@ -16,8 +16,7 @@ import errno
 from abc import ABC, abstractmethod
 from typing import Dict, List, Optional
 
-from collectors.hostfs import HostFS
-from collectors.permission import who_may
+from collectors.hostfs import HostFS, readable_by
 from collectors.wire import Object
 
 
@@ -72,7 +71,7 @@ def from_oserror(error: OSError) -> SourceError:
         return Unsupported(text)
     if error.errno in _DENIED:
         name = error.filename
-        help_ = who_may(name) if isinstance(name, str) else ""
+        help_ = readable_by(name) if isinstance(name, str) else ""
         return Denied(f"{text}; {help_}" if help_ else text)
     return Failed(text)
 

@@ -17,7 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+import zlib
+from base64 import b64encode
+from operator import sub
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from collectors.catalog import CATALOG
 
@@ -153,3 +156,70 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 def dump(value: Any) -> bytes:
     """JSON without a space that is not needed."""
     return _ENCODE(value).encode()
+
+
+# How frames are written: plain, or as deltas in one deflate stream.
+#
+# `delta-deflate` makes a frame a third as large as `plain` with few counters moving. A line is
+# still a line of JSON: `["packed", BASE64]`, whose bytes continue a raw deflate stream that began
+# with the hello. Inflated, it is the frame as `[seq, wall_ns, mono_ns, [block, ...]]` with every
+# number less the one before it (`seq` apart), absent ones before counting as 0.
+
+
+_LEVEL = 1
+
+Encoder = Callable[[int, int, int, Sequence[Block]], bytes]
+"""seq, wall_ns, mono_ns and blocks of a frame -> its line."""
+
+
+class FramePacker:
+    """Writes the frames that follow one hello."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, -WINDOW_BITS)
+        self._wall_ns = 0
+        self._mono_ns = 0
+        self._before: List[List[int]] = []
+
+    def frame(self, seq: int, wall_ns: int, mono_ns: int, blocks: Sequence[Block]) -> bytes:
+        """The line of one tick."""
+        if not self._before:
+            self._before = [[] for _ in blocks]
+        deltas = [self._deltas(place, block) for place, block in enumerate(blocks)]
+        text = dump([seq, wall_ns - self._wall_ns, mono_ns - self._mono_ns, deltas])
+        self._wall_ns, self._mono_ns = wall_ns, mono_ns
+        packed = self._stream.compress(text) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+        return b'["packed","%s"]\n' % b64encode(packed)
+
+    def _deltas(self, place: int, block: Block) -> Block:
+        if block is None:
+            return None
+        before = self._before[place] or [0] * len(block)
+        deltas: List[Optional[int]]
+        try:
+            deltas = list(map(sub, block, before))
+            self._before[place] = block  # type: ignore[assignment]
+        except TypeError:
+            deltas = list(map(_less, block, before))
+            self._before[place] = [new or 0 for new in block]
+        return deltas
+
+
+_ENCODINGS: Dict[str, Callable[[], Encoder]] = {
+    "delta-deflate": lambda: FramePacker().frame,
+    PLAIN: lambda: frame,
+}
+
+
+def _less(new: Optional[int], old: int) -> Optional[int]:
+    return None if new is None else new - old
+
+
+def choose_encoding(understood: Sequence[str]) -> str:
+    """The first encoding of a console's list that this probe can write, else `plain`."""
+    return next((name for name in understood if name in _ENCODINGS), PLAIN)
+
+
+def make_encoder(encoding: str) -> Encoder:
+    """Something that writes the frames after one hello. Raises KeyError."""
+    return _ENCODINGS[encoding]()

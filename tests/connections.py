@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from collectors.wire import Object
-from fabmon.fabric.queue_pairs import QueuePairs, queue_pairs_of
-from tests.making import hello
+from fabmon.fabric.flows.queue_pairs import QueuePairs, queue_pairs_of
+from tests.builders import hello
 
 Pair = dict[str, Any]
 

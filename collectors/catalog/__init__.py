@@ -22,15 +22,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import Dict
 
-from collectors.catalog.cxi import cxi_metrics
+from collectors.catalog.ethernet import cxi_metrics, netdev_metrics, phy_metrics, switch_metrics
 from collectors.catalog.gpu import gpu_metrics
-from collectors.catalog.ib import ib_metrics
 from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
-from collectors.catalog.netdev import netdev_metrics
-from collectors.catalog.phy import phy_metrics
 from collectors.catalog.probe import probe_metrics
-from collectors.catalog.rdma import rdma_metrics
-from collectors.catalog.switch import switch_metrics
+from collectors.catalog.rdma import ib_metrics, rdma_metrics
 
 __all__ = ["CATALOG", "GAUGE", "WRAP32", "WRAP64", "Metric", "saturating"]
 

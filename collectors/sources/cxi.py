@@ -18,9 +18,9 @@ import re
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from collectors import portfacts, ports
-from collectors.filesource import FileSource
 from collectors.hostfs import HostFS
+from collectors.readers import device_facts, ports
+from collectors.readers.counter_files import FileSource
 from collectors.source import Denied, Faults, NoData, Unsupported, from_oserror
 from collectors.wire import Object
 
@@ -126,7 +126,7 @@ class Cxi(FileSource):
             devices = [name for name in self.host.names(_CLASS) if _DEVICE.fullmatch(name)]
             interfaces = _interfaces(self.host)
             objects = [
-                self._object(device, interfaces.get(portfacts.pci_address(self.host, path)))
+                self._object(device, interfaces.get(device_facts.pci_address(self.host, path)))
                 for device in sorted(devices, key=ports.natural)
                 for path in (f"{_CLASS}/{device}",)
                 if not self.host.names(path, "device", "physfn", "cxi")
@@ -183,9 +183,9 @@ class Cxi(FileSource):
             "fabric": "slingshot",
             "pause_map": self.host.text(path, link),
             "nic_address": self.host.text(path, "device/properties/nid"),
-            **portfacts.device_facts(self.host, path),
+            **device_facts.device_facts(self.host, path),
         }
-        return portfacts.known(facts)
+        return device_facts.known(facts)
 
     def _why_not(self, device: str) -> Exception:
         directory = f"{_CLASS}/{device}/device/telemetry"

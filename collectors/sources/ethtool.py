@@ -1,27 +1,224 @@
-"""Wire, pause, drop and error counters of Ethernet NICs: what `ethtool -S` prints.
+"""How Ethernet drivers spell the counters of `ethtool -S`: one line a family of names.
 
-No privilege is needed. A tree at another root carries the output of `ethtool -S <interface>` as
-`<root>/ethtool/<interface>.txt`; the names are handled alike.
+A name is matched as a whole; the groups of the pattern fill the catalog name: {0} is mostly the
+direction, {1} the priority. Everything that does not match is left unread, which is most of it
+(per-queue counters). Sources: Linux drivers/net/ethernet/*, and dumps of real NICs.
+
+What is not there is not zero: mlx5 lists a priority's pause counters only while PFC is on for it,
+ice and i40e count pause frames but not their duration.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Dict, List, NamedTuple, Optional
+import re
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from collectors import ports
 from collectors.catalog import CATALOG
-from collectors.gstats import EthtoolSocket, SocketStats, Stats, TextStats
 from collectors.hostfs import HostFS
+from collectors.readers import ports
+from collectors.readers.ethtool_stats import EthtoolSocket, EthtoolStats, SocketStats, TextStats
 from collectors.source import Faults, NoData, Source, SourceError, from_oserror
-from collectors.sources.ethtool_names import RULES, SWITCHD, catalog_name
 from collectors.wire import Object
+
+_Rules = Tuple[Tuple[str, str], ...]
+
+_MLX5: _Rules = (
+    (r"([rt]x)_(bytes|packets)_phy", "phy_{0}_{1}"),
+    (r"([rt]x)_prio(\d)_bytes", "phy_{0}_bytes_prio{1}"),
+    (r"([rt]x)_prio(\d)_pause", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_prio(\d)_pause_duration", "pfc_{0}_pause_us_prio{1}"),
+    (r"([rt]x)_prio(\d)_pause_transition", "pfc_{0}_transitions_prio{1}"),
+    (r"([rt]x)_prio(\d)_discards", "phy_{0}_discards_prio{1}"),
+    (r"([rt]x)_global_pause", "pause_{0}_frames"),
+    (r"([rt]x)_global_pause_duration", "pause_{0}_us"),
+    (r"([rt]x)_global_pause_transition", "pause_{0}_transitions"),
+    (r"([rt]x)_pause_ctrl_phy", "pause_ctrl_{0}_frames"),
+    (r"tx_pause_storm_(warning|error)_events", "pause_storm_{0}s"),
+    (r"([rt]x)_discards_phy", "phy_{0}_discards"),
+    (r"([rt]x)_errors_phy", "phy_{0}_errors"),
+    (r"rx_crc_errors_phy", "phy_rx_crc_errors"),
+    (r"rx_symbol_err_phy", "phy_rx_symbol_errors"),
+    (r"rx_pcs_symbol_err_phy", "phy_rx_pcs_symbol_errors"),
+    (r"rx_corrected_bits_phy", "phy_rx_fec_corrected_bits"),
+    (r"rx_buffer_passed_thres_phy", "phy_rx_buffer_events"),
+    (r"link_down_events_phy", "phy_link_down_events"),
+    (r"rx_out_of_buffer", "phy_rx_out_of_buffer"),
+    (r"rx_steer_missed_packets", "phy_rx_steering_drops"),
+    (r"outbound_pci_stalled_rd", "pci_stalled_read_percent"),
+    (r"outbound_pci_stalled_wr", "pci_stalled_write_percent"),
+    (r"outbound_pci_stalled_rd_events", "pci_stalled_read_events"),
+    (r"outbound_pci_stalled_wr_events", "pci_stalled_write_events"),
+    (r"outbound_pci_buffer_overflow", "pci_buffer_overflows"),
+    (r"([rt]x)_pci_signal_integrity", "pci_{0}_signal_errors"),
+)
+
+_BNXT: _Rules = (
+    (r"([rt]x)_bytes", "phy_{0}_bytes"),
+    (r"([rt]x)_total_frames", "phy_{0}_packets"),
+    (r"([rt]x)_bytes_pri(\d)", "phy_{0}_bytes_prio{1}"),
+    (r"([rt]x)_pfc_ena_frames_pri(\d)", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_pfc_frames", "pfc_{0}_frames"),
+    (r"pfc_pri(\d)_([rt]x)_duration_us", "pfc_{1}_pause_us_prio{0}"),
+    (r"pfc_pri(\d)_([rt]x)_transitions", "pfc_{1}_transitions_prio{0}"),
+    (r"([rt]x)_pause_frames", "pause_{0}_frames"),
+    (r"([rt]x)_stat_discard", "phy_{0}_discards"),
+    (r"rx_stat_err", "phy_rx_errors"),
+    (r"tx_stat_error", "phy_tx_errors"),
+    (r"rx_fcs_err_frames", "phy_rx_crc_errors"),
+    (r"rx_pcs_symbol_err", "phy_rx_pcs_symbol_errors"),
+    (r"rx_corrected_bits", "phy_rx_fec_corrected_bits"),
+    (r"rx_fec_corrected_blocks", "phy_rx_fec_corrected_blocks"),
+    (r"rx_fec_uncorrectable_blocks", "phy_rx_fec_uncorrectable_blocks"),
+    (r"rx_buffer_passed_threshold", "phy_rx_buffer_events"),
+    (r"link_down_events", "phy_link_down_events"),
+)
+
+_ICE: _Rules = (
+    (r"([rt]x)_bytes\.nic", "phy_{0}_bytes"),
+    # XOFF asks for quiet, XON ends it: a frame of either kind is a pause frame, one XOFF a pause.
+    (r"([rt]x)_priority_(\d)_xoff\.nic", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_priority_(\d)_xon_2_xoff\.nic", "pfc_{0}_transitions_prio{1}"),
+    (r"link_xoff_([rt]x)\.nic", "pause_{0}_frames"),
+    (r"rx_dropped\.nic", "phy_rx_discards"),
+    (r"tx_errors\.nic", "phy_tx_errors"),
+    (r"rx_crc_errors\.nic", "phy_rx_crc_errors"),
+    (r"mac_(local|remote)_faults\.nic", "phy_{0}_faults"),
+)
+
+_I40E: _Rules = (
+    (r"port\.([rt]x)_bytes", "phy_{0}_bytes"),
+    # Kernels differ: tx_priority_3_xoff, later tx_priority_3_xoff_tx.
+    (r"port\.([rt]x)_priority_(\d)_xoff(?:_[rt]x)?", "pfc_{0}_frames_prio{1}"),
+    (r"port\.([rt]x)_priority_(\d)_xon_2_xoff", "pfc_{0}_transitions_prio{1}"),
+    (r"port\.link_xoff_([rt]x)", "pause_{0}_frames"),
+    (r"port\.rx_dropped", "phy_rx_discards"),
+    (r"port\.tx_errors", "phy_tx_errors"),
+    (r"port\.rx_crc_errors", "phy_rx_crc_errors"),
+    (r"port\.mac_(local|remote)_faults", "phy_{0}_faults"),
+)
+
+_CXGB4: _Rules = (
+    (r"([rt]x)_octets_ok", "phy_{0}_bytes"),
+    (r"([rt]x)_frames_ok", "phy_{0}_packets"),
+    (r"([rt]x)_ppp(\d)_frames", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_pause_frames", "pause_{0}_frames"),
+    (r"tx_frames_dropped", "phy_tx_discards"),
+    (r"tx_error_frames", "phy_tx_errors"),
+    (r"rx_fcs_errors", "phy_rx_crc_errors"),
+    (r"rx_symbol_errors", "phy_rx_symbol_errors"),
+)
+
+_IONIC: _Rules = (
+    (r"octets_([rt]x)_ok", "phy_{0}_bytes"),
+    (r"frames_([rt]x)_ok", "phy_{0}_packets"),
+    (r"frames_([rt]x)_pri_(\d)", "phy_{0}_packets_prio{1}"),
+    (r"frames_([rt]x)_pripause", "pfc_{0}_frames"),
+    (r"([rt]x)_pripause_(\d)_1us_count", "pfc_{0}_pause_us_prio{1}"),
+    (r"frames_([rt]x)_pause", "pause_{0}_frames"),
+    (r"([rt]x)_pause_1us_count", "pause_{0}_us"),
+    (r"frames_rx_dropped", "phy_rx_discards"),
+    (r"frames_rx_bad_all", "phy_rx_errors"),
+    (r"frames_tx_bad", "phy_tx_errors"),
+    (r"frames_rx_bad_fcs", "phy_rx_crc_errors"),
+)
+
+# The unit of hns3's `*_xoff_time` is not documented: not read.
+_HNS3: _Rules = (
+    (r"mac_([rt]x)_good_oct_num", "phy_{0}_bytes"),
+    (r"mac_([rt]x)_good_pkt_num", "phy_{0}_packets"),
+    (r"mac_([rt]x)_pfc_pri(\d)_pkt_num", "pfc_{0}_frames_prio{1}"),
+    (r"mac_([rt]x)_pfc_pkt_num", "pfc_{0}_frames"),
+    (r"mac_([rt]x)_mac_pause_num", "pause_{0}_frames"),
+    (r"mac_([rt]x)_bad_pkt_num", "phy_{0}_errors"),
+    (r"mac_rx_fcs_err_pkt_num", "phy_rx_crc_errors"),
+)
+
+# Spectrum switches. The IEEE counters are the wire; a queue is a traffic class, the first eight of
+# which carry unicast. The pause times are those of the same register as mlx5's: microseconds.
+_MLXSW: _Rules = (
+    (r"a_octets_transmitted_ok", "phy_tx_bytes"),
+    (r"a_octets_received_ok", "phy_rx_bytes"),
+    (r"a_frames_transmitted_ok", "phy_tx_packets"),
+    (r"a_frames_received_ok", "phy_rx_packets"),
+    (r"a_pause_mac_ctrl_frames_received", "pause_ctrl_rx_frames"),
+    (r"a_pause_mac_ctrl_frames_xmitted", "pause_ctrl_tx_frames"),
+    (r"a_frame_check_sequence_errors", "phy_rx_crc_errors"),
+    (r"a_symbol_error_during_carrier", "phy_rx_symbol_errors"),
+    (r"if_in_discards", "phy_rx_discards"),
+    (r"if_out_discards", "phy_tx_discards"),
+    (r"if_out_errors", "phy_tx_errors"),
+    (r"ecn_marked", "phy_tx_ecn_marked"),
+    (r"([rt]x)_octets_prio_(\d)", "phy_{0}_bytes_prio{1}"),
+    (r"([rt]x)_frames_prio_(\d)", "phy_{0}_packets_prio{1}"),
+    (r"([rt]x)_pause_prio_(\d)", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_pause_duration_prio_(\d)", "pfc_{0}_pause_us_prio{1}"),
+    (r"tc_transmit_queue_tc_(\d)", "queue{0}_occupancy_bytes"),
+    (r"tc_no_buffer_discard_uc_tc_(\d)", "queue{0}_tx_drops"),
+)
+
+# What Cumulus Linux' own switch driver lists of its front panel, on whichever chip.
+_SWITCHD: _Rules = (
+    (r"HwIfInOctets", "phy_rx_bytes"),
+    (r"HwIfOutOctets", "phy_tx_bytes"),
+    (r"HwIfInPausePkt", "pause_rx_frames"),
+    (r"HwIfOutPausePkt", "pause_tx_frames"),
+    (r"HwIfInPfc(\d)Pkt", "pfc_rx_frames_prio{0}"),
+    (r"HwIfOutPfc(\d)Pkt", "pfc_tx_frames_prio{0}"),
+    (r"HwIfInDiscards", "phy_rx_discards"),
+    (r"HwIfOutDiscards", "phy_tx_discards"),
+    (r"HwIfInErrors", "phy_rx_errors"),
+    (r"HwIfOutErrors", "phy_tx_errors"),
+    (r"HwIfOutWredDrops", "phy_tx_wred_drops"),
+    (r"HwIfOutQ(\d)WredDrops", "queue{0}_tx_wred_drops"),
+)
+
+SWITCHD = "switchd"
+"""The rules for front-panel ports whose driver is none of the others."""
+
+RULES: Dict[str, _Rules] = {
+    "mlx5_core": _MLX5,
+    "bnxt_en": _BNXT,
+    "ice": _ICE,
+    "i40e": _I40E,
+    "cxgb4": _CXGB4,
+    "ionic": _IONIC,
+    "hns3": _HNS3,
+    "mlxsw_spectrum": _MLXSW,
+    "mlxsw_spectrum2": _MLXSW,
+    "mlxsw_spectrum3": _MLXSW,
+    "mlxsw_spectrum4": _MLXSW,
+    SWITCHD: _SWITCHD,
+}
+"""Driver -> its names. A driver that is not here is not asked."""
+
+_Compiled = Tuple[Tuple["re.Pattern[str]", str], ...]
+_compiled: Dict[str, _Compiled] = {}
+
+
+def catalog_name(driver: str, name: str) -> Optional[str]:
+    """What the catalog calls a driver's counter; None when it is not wanted."""
+    rules = _compiled.get(driver)
+    if rules is None:
+        rules = tuple((re.compile(rule), metric) for rule, metric in RULES.get(driver, ()))
+        _compiled[driver] = rules
+    for pattern, metric in rules:
+        match = pattern.fullmatch(name)
+        if match is not None:
+            return metric.format(*match.groups())
+    return None
+
+
+# Wire, pause, drop and error counters of Ethernet NICs: what `ethtool -S` prints.
+#
+# No privilege is needed. A tree at another root carries the output of `ethtool -S <interface>` as
+# `<root>/ethtool/<interface>.txt`; the names are handled alike.
 
 
 class _Wanted(NamedTuple):
     """An interface, the driver's names when they were last looked at, and the metrics chosen."""
 
-    stats: Stats
+    stats: EthtoolStats
     names: List[str]
     metrics: int
 
@@ -104,7 +301,7 @@ class Ethtool(Source):
             self._socket = None
 
     def _object(self, port: ports.Port, interface: str, driver: str) -> Object:
-        stats: Stats
+        stats: EthtoolStats
         if self._socket is not None:
             stats = SocketStats(self._socket, interface)
         else:

@@ -15,10 +15,9 @@ import re
 from abc import abstractmethod
 from typing import Container, Dict, List, Tuple
 
-from collectors import ports
-from collectors.cells import Parse
-from collectors.filesource import FileSource
 from collectors.hostfs import HostFS
+from collectors.readers import ports
+from collectors.readers.counter_files import FileSource, Parse
 from collectors.source import NoData, Saturated, from_oserror
 from collectors.wire import Object
 

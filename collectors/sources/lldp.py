@@ -14,10 +14,10 @@ import os
 import shutil
 from typing import Any, Dict, Iterator, List
 
-from collectors import ports
-from collectors.asked import Asked, output_of
-from collectors.permission import who_may
-from collectors.ports import natural
+from collectors.hostfs import readable_by
+from collectors.readers import ports
+from collectors.readers.background_source import BackgroundSource, command_output
+from collectors.readers.ports import natural
 from collectors.source import Denied, Failed, NoData
 from collectors.wire import Object
 
@@ -32,7 +32,7 @@ _MOST_NEIGHBOURS = 4096
 Info = Dict[str, Any]
 
 
-class Lldp(Asked[List[Info]]):
+class Lldp(BackgroundSource[List[Info]]):
     """The neighbours of this machine's ports."""
 
     name = "lldp"
@@ -45,9 +45,9 @@ class Lldp(Asked[List[Info]]):
             raise NoData("lldpd does not run here")
         path = self.host.path(socket)
         if not os.access(path, os.R_OK | os.W_OK):
-            raise Denied(who_may(path) or f"{path} may not be opened")
+            raise Denied(readable_by(path) or f"{path} may not be opened")
         argv = [command, "-u", path, "-f", "json0", "show", "neighbors"]
-        return neighbours(output_of(argv, _PATIENCE_S))
+        return neighbours(command_output(argv, _PATIENCE_S))
 
     def captured(self) -> List[Info]:
         """What a tree carries."""

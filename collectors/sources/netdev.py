@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Container, Dict, List, Optional, Tuple
 
-from collectors import ports
-from collectors.cells import reason_of
-from collectors.filesource import FileSource
 from collectors.hostfs import File, HostFS
+from collectors.readers import ports
+from collectors.readers.counter_files import FileSource, fault_reason
 from collectors.source import Faults, NoData, Source, Unsupported, from_oserror
 from collectors.wire import Object
 
@@ -180,7 +179,7 @@ class _State:
             try:
                 values.append(value())
             except (OSError, ValueError) as error:
-                faults[len(values)] = reason_of(error)
+                faults[len(values)] = fault_reason(error)
                 values.append(None)
 
     def close(self) -> None:

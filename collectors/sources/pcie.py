@@ -11,9 +11,9 @@ import threading
 import time
 from typing import Dict, List, Optional, Tuple, Union
 
-from collectors import nvml, pcitree
 from collectors.hostfs import HostFS
-from collectors.nvml import WHOLE_GPU, Gpu, Nvml
+from collectors.readers import nvml, pci_topology
+from collectors.readers.nvml import WHOLE_GPU, Gpu, Nvml
 from collectors.source import Failed, Faults, NoData, Source, SourceError
 from collectors.sources.nvlink import gpu_object
 from collectors.wire import Object
@@ -50,7 +50,7 @@ class Pcie(Source):
                 if not counts:
                     gpu.ask("nvmlDeviceGetPcieThroughput", _WAYS[0])
                 facts = gpu.facts(self.host)
-                facts["affinity"] = pcitree.affinity(self.host, facts["pci"])
+                facts["affinity"] = pci_topology.affinity(self.host, facts["pci"])
             except SourceError as error:
                 failures.append(error)
                 continue

@@ -25,8 +25,8 @@ import re
 import shutil
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from collectors import ports
-from collectors.asked import Asked, output_of
+from collectors.readers import ports
+from collectors.readers.background_source import BackgroundSource, command_output
 from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
 from collectors.wire import Object
 
@@ -57,7 +57,7 @@ class Pair(NamedTuple):
     rq_psn: int
 
 
-class QueuePairs(Asked[List[Pair]]):
+class QueuePairs(BackgroundSource[List[Pair]]):
     """The connected queue pairs of this machine's RDMA ports."""
 
     name = "qps"
@@ -71,7 +71,7 @@ class QueuePairs(Asked[List[Pair]]):
         if command is None:
             raise Unsupported("no rdma command on this node: it comes with iproute2")
         try:
-            text = output_of([command, "-j", "resource", "show", "qp"], _PATIENCE_S)
+            text = command_output([command, "-j", "resource", "show", "qp"], _PATIENCE_S)
         except SourceError as error:
             raise _trouble(str(error)) from None
         return pairs(text)

@@ -22,11 +22,10 @@ import os
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from collectors import ports
 from collectors.hostfs import HostFS
-from collectors.neighbourhood import Neighbourhood, look
-from collectors.rtmessages import Address, Fact, Neighbour
-from collectors.rtnetlink import News
+from collectors.readers import ports
+from collectors.readers.netlink import Address, ChangeListener, Fact, Neighbour
+from collectors.readers.route_summary import RouteSummary, summarise_routes
 from collectors.source import Failed, Faults, NoData, Source, from_oserror
 from collectors.wire import Object
 
@@ -47,8 +46,8 @@ class Routes(Source):
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
-        self._news: Optional[News] = None
-        self._known: Optional[Neighbourhood] = None
+        self._news: Optional[ChangeListener] = None
+        self._known: Optional[RouteSummary] = None
         self._changes = 0
         self._pending = False
         self._look_from_s = 0.0
@@ -93,7 +92,7 @@ class Routes(Source):
             return None
         with contextlib.suppress(OSError):
             if self._news is None:
-                self._news = News()
+                self._news = ChangeListener()
             facts = self._news.drain()
             if facts is None or any(self._is_new(there, fact) for there, fact in facts):
                 self._pending = True
@@ -119,17 +118,17 @@ class Routes(Source):
             return self._known.differs(there, fact)
         return True
 
-    def _look(self) -> Neighbourhood:
+    def _look(self) -> RouteSummary:
         devices = _devices(self.host)
-        return look(devices, _above(self.host, devices))
+        return summarise_routes(devices, _above(self.host, devices))
 
-    def _from_file(self) -> Neighbourhood:
+    def _from_file(self) -> RouteSummary:
         text = self.host.text(_FIXTURE)
         if text is None:
             raise NoData(f"no {_FIXTURE} in this tree")
         try:
             facts: Dict[str, List[Dict[str, Any]]] = json.loads(text)
-            return Neighbourhood(facts["ecmp"], facts["neighbours"], facts["addresses"], {})
+            return RouteSummary(facts["ecmp"], facts["neighbours"], facts["addresses"], {})
         except (ValueError, KeyError, TypeError) as error:
             raise Failed(f"{_FIXTURE}: {error}") from error
 

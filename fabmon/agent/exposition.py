@@ -7,9 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from collectors.catalog import CATALOG
-from fabmon.agent.latest import Latest
-from fabmon.fabric.messages import Hello
-from fabmon.fabric.openmetrics import EXPOSED, PREFIX, Place, head, labels, maximum, places_of
+from fabmon.agent.streams import ProbeState
+from fabmon.fabric.openmetrics import (
+    EXPOSED,
+    PREFIX,
+    SamplePosition,
+    head,
+    labels,
+    maximum,
+    places_of,
+)
+from fabmon.fabric.wire.messages import Hello
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,7 +39,7 @@ _FACTS = (
     "fw_ver",
     "bytes_from",
 )
-"""What `fabmon_port_info` says of a port, where it is known; collectors/portfacts.py explains."""
+"""What `fabmon_port_info` says of a port where it is known: collectors/readers/device_facts.py."""
 
 _SATURATED = f"{PREFIX}saturated"
 _SATURATED_HELP = "the counter stands at its maximum, where it sticks: its true value is not known"
@@ -48,7 +56,7 @@ class _Family(NamedTuple):
     metric: str
     factor: float
     maximum: int | None
-    places: list[Place]
+    places: list[SamplePosition]
 
 
 class Exposition:
@@ -59,7 +67,7 @@ class Exposition:
         self._families = list(_families(hello))
         self._infos = {style: _infos(hello, style) for style in (OPENMETRICS, PROMETHEUS)}
 
-    def text(self, latest: Latest, content_type: str, now_ns: int, *, is_fresh: bool) -> str:
+    def text(self, latest: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool) -> str:
         """The page, now. Without fresh frames there are no values, and every source is down."""
         parts = [self._infos[content_type]]
         parts += self._state(latest, content_type, now_ns, is_fresh=is_fresh)
@@ -69,7 +77,7 @@ class Exposition:
             parts.append("# EOF\n")
         return "".join(parts)
 
-    def _values(self, latest: Latest, content_type: str) -> Iterator[str]:
+    def _values(self, latest: ProbeState, content_type: str) -> Iterator[str]:
         blocks = latest.blocks
         saturated = []
         for family in self._families:
@@ -94,7 +102,7 @@ class Exposition:
             yield from saturated
 
     def _state(
-        self, latest: Latest, content_type: str, now_ns: int, *, is_fresh: bool
+        self, latest: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool
     ) -> Iterator[str]:
         yield _head(
             content_type,
@@ -126,7 +134,7 @@ class Exposition:
             yield f"{PREFIX}source_age_seconds{said} {max(0.0, age_s):.3f}\n"
 
 
-def chosen(accept: str) -> str:
+def choose_content_type(accept: str) -> str:
     """The content type for an `Accept` header: OpenMetrics only for who likes it best."""
     weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for part in accept.split(","):

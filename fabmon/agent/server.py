@@ -12,14 +12,13 @@ from weakref import WeakSet
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from collectors import packing
+from collectors import wire
 from fabmon import __version__
 from fabmon.agent import exposition
 from fabmon.agent.exposition import Exposition
-from fabmon.agent.latest import Latest
-from fabmon.agent.streams import Full, Streams
-from fabmon.fabric.messages import Hello
-from fabmon.feeds.agents import STREAM_TYPE
+from fabmon.agent.streams import ProbeState, Streams, TooManyReaders
+from fabmon.fabric.wire.messages import Hello
+from fabmon.feeds.access import AGENT_STREAM_TYPE
 
 _FRESH_INTERVALS = 3
 _LAST_WORDS_S = 5.0
@@ -37,7 +36,7 @@ class Server:
 
     def __init__(
         self,
-        latest: Latest,
+        latest: ProbeState,
         streams: Streams,
         token: str,
         interval_s: float,
@@ -90,7 +89,7 @@ class Server:
             return web.Response(status=503, text="the first frame has not come yet\n")
         if self._exposition is None or self._exposition[0] is not hello:
             self._exposition = (hello, Exposition(hello))
-        content_type = exposition.chosen(request.headers.get("Accept", ""))
+        content_type = exposition.choose_content_type(request.headers.get("Accept", ""))
         text = self._exposition[1].text(
             self._latest, content_type, time.monotonic_ns(), is_fresh=self._is_fresh()
         )
@@ -113,9 +112,11 @@ class Server:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         asked = [name for text in request.query.getall("encoding", []) for name in text.split(",")]
-        response = web.StreamResponse(headers={"Content-Type": STREAM_TYPE})
+        response = web.StreamResponse(headers={"Content-Type": AGENT_STREAM_TYPE})
         try:
-            with self._streams.reader(self._latest.greeting(), packing.choose(asked)) as stream:
+            with self._streams.reader(
+                self._latest.greeting(), wire.choose_encoding(asked)
+            ) as stream:
                 transport = request.transport
                 if transport is not None:
                     _bound_buffer(transport)
@@ -124,7 +125,7 @@ class Server:
                 await response.prepare(request)
                 async for line in stream.lines():
                     await response.write(line)
-        except Full as error:
+        except TooManyReaders as error:
             return web.Response(status=503, text=f"{error}: no place for another reader\n")
         return response
 

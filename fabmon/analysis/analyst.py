@@ -7,32 +7,32 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
 from fabmon.analysis.condition import Condition, Detector
-from fabmon.analysis.ecmp_collision import EcmpCollisions
+from fabmon.analysis.detectors.degraded_link import LinkHealth
+from fabmon.analysis.detectors.ecmp_collision import EcmpCollisions
+from fabmon.analysis.detectors.gpu_nic_numa import GpuNicNuma
+from fabmon.analysis.detectors.host_pcie_limit import NarrowBuses
+from fabmon.analysis.detectors.incast import Incasts
+from fabmon.analysis.detectors.inferred_collision import FromHosts
+from fabmon.analysis.detectors.link_down import links_down
+from fabmon.analysis.detectors.miscabled import Miscabled
+from fabmon.analysis.detectors.node_lost import NodesLost
+from fabmon.analysis.detectors.oversubscription import Oversubscription
+from fabmon.analysis.detectors.pause_victim import waiting_ports
+from fabmon.analysis.detectors.polarization import Polarization
+from fabmon.analysis.detectors.saturated_counter import saturated_counters
+from fabmon.analysis.detectors.slow_receiver import holding_hosts
+from fabmon.analysis.detectors.straggler import Stragglers
+from fabmon.analysis.detectors.uneven_rails import UnevenRails
+from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.fabric_structure import FabricStructure, build_structure
 from fabmon.analysis.finding import Change, Finding
-from fabmon.analysis.from_hosts import FromHosts
-from fabmon.analysis.gpu_nic_numa import GpuNicNuma
-from fabmon.analysis.holding_hosts import holding_hosts
-from fabmon.analysis.incast import Incasts
-from fabmon.analysis.link_down import links_down
-from fabmon.analysis.link_health import LinkHealth
-from fabmon.analysis.miscabled import Miscabled
-from fabmon.analysis.narrow_buses import NarrowBuses
-from fabmon.analysis.node_lost import NodesLost
-from fabmon.analysis.one_root import one_root
-from fabmon.analysis.oversubscription import Oversubscription
-from fabmon.analysis.polarization import Polarization
-from fabmon.analysis.rhythm.arithmetic import Hints
-from fabmon.analysis.rhythm.conductor import Conductor
+from fabmon.analysis.iteration.iteration_tracker import IterationTracker
+from fabmon.analysis.iteration.results import JobHints
+from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
-from fabmon.analysis.sight import Sight
-from fabmon.analysis.straggler import Stragglers
-from fabmon.analysis.structure import Structure, structure
-from fabmon.analysis.stuck_counters import stuck_counters
 from fabmon.analysis.thresholds import Thresholds
-from fabmon.analysis.tracker import Tracker
-from fabmon.analysis.uneven_rails import UnevenRails
-from fabmon.analysis.waiting_ports import waiting_ports
-from fabmon.fabric.moment import Moment
+from fabmon.analysis.tracker import FindingTracker
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
 
@@ -68,7 +68,7 @@ def detectors(thresholds: Thresholds) -> tuple[Detector, ...]:
         waiting_ports,
         UnevenRails(thresholds.uneven_rails),
         Stragglers(thresholds.straggler),
-        stuck_counters,
+        saturated_counters,
         GpuNicNuma(),
         Miscabled(),
     )
@@ -82,34 +82,37 @@ class Analyst:
     def __init__(
         self,
         thresholds: Thresholds,
-        hints: Hints | None = None,
+        hints: JobHints | None = None,
         judged_by: Sequence[Detector] | None = None,
     ) -> None:
         self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
         self._failed: set[Detector] = set()
-        self._structure: Structure | None = None
-        self._tracker = Tracker(thresholds.findings)
-        self._conductor = Conductor(hints)
+        self._structure: FabricStructure | None = None
+        self._tracker = FindingTracker(thresholds.findings)
+        self._iteration_tracker = IterationTracker(hints)
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._statuses: dict[str, NodeStatus] = {}
         self._open: tuple[Finding, ...] = ()
 
-    def accept(self, moment: Moment) -> Scene:
+    def accept(self, snapshot: Snapshot) -> Scene:
         """What there is to show at this moment."""
         roots = self._open
-        sight = self._sight(moment, {finding.key: finding for finding in roots})
+        sight = self._sight(snapshot, {finding.key: finding for finding in roots})
         told = [condition for detect in self._detectors for condition in self._told(detect, sight)]
-        kept, explained = one_root(told, roots, sight.structure)
+        kept, explained = keep_root_causes(told, roots, sight.structure)
         idle = {
             each.key for each in roots if each.cause in _OF_TRAFFIC and sight.is_idle(each.rows)
         }
-        changes = self._tracker.accept(kept, moment.time_ns, moment.interval_s, explained, idle)
+        changes = self._tracker.accept(kept, snapshot.time_ns, snapshot.interval_s, explained, idle)
         self._open = self._tracker.open()
-        self._events += [*_node_events(moment, self._statuses), *_finding_events(moment, changes)]
-        self._statuses = moment.statuses
-        beats, news = self._conductor.accept(moment)
-        self._events += [Event(moment.time_ns, moment.seq, "rhythm", text) for text in news]
-        return Scene(moment, self._open, tuple(changes), tuple(self._events), beats)
+        self._events += [
+            *_node_events(snapshot, self._statuses),
+            *_finding_events(snapshot, changes),
+        ]
+        self._statuses = snapshot.statuses
+        iteration_report, news = self._iteration_tracker.accept(snapshot)
+        self._events += [Event(snapshot.time_ns, snapshot.seq, "rhythm", text) for text in news]
+        return Scene(snapshot, self._open, tuple(changes), tuple(self._events), iteration_report)
 
     def _told(self, detect: Detector, sight: Sight) -> Sequence[Condition]:
         """What a detector says; nothing, and a word in the log the first time, when it fails."""
@@ -122,13 +125,13 @@ class Analyst:
                 _LOG.exception("%s failed and is left out of this second", name)
             return ()
 
-    def _sight(self, moment: Moment, standing: dict[str, Condition]) -> Sight:
-        if self._structure is None or self._structure.fabric is not moment.fabric:
-            self._structure = structure(moment.fabric)
-        return Sight(moment, self._structure, standing)
+    def _sight(self, snapshot: Snapshot, standing: dict[str, Condition]) -> Sight:
+        if self._structure is None or self._structure.fabric is not snapshot.fabric:
+            self._structure = build_structure(snapshot.fabric)
+        return Sight(snapshot, self._structure, standing)
 
 
-async def watch(
+async def analyse_ticks(
     ticks: AsyncIterator[Tick], history: History, analyst: Analyst
 ) -> AsyncGenerator[Scene, None]:
     """The whole way through the house: ticks in, scenes out."""
@@ -136,20 +139,22 @@ async def watch(
         yield analyst.accept(history.accept(tick))
 
 
-def _finding_events(moment: Moment, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:
+def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:
     return [
-        Event(moment.time_ns, moment.seq, "finding", f"{change} {finding.cause} {finding.subject}")
+        Event(
+            snapshot.time_ns, snapshot.seq, "finding", f"{change} {finding.cause} {finding.subject}"
+        )
         for change, finding in changes
         if change is not Change.UPDATE
     ]
 
 
-def _node_events(moment: Moment, before: dict[str, NodeStatus]) -> list[Event]:
+def _node_events(snapshot: Snapshot, before: dict[str, NodeStatus]) -> list[Event]:
     """Nodes that were lost, and nodes that came back."""
-    if moment.statuses == before:
+    if snapshot.statuses == before:
         return []
     events = []
-    for name, status in moment.statuses.items():
+    for name, status in snapshot.statuses.items():
         was = before[name].state if name in before else None
         lost = status.state is NodeState.LOST and was not in (None, NodeState.LOST)
         back = status.state is NodeState.UP and was in (
@@ -160,5 +165,5 @@ def _node_events(moment: Moment, before: dict[str, NodeStatus]) -> list[Event]:
         )
         if lost or back:
             text = f"{name} {'lost' if lost else 'up'}"
-            events.append(Event(moment.time_ns, moment.seq, "node", text))
+            events.append(Event(snapshot.time_ns, snapshot.seq, "node", text))
     return events

@@ -26,7 +26,7 @@ _BACKGROUND = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class BurstLook:
+class BurstSummary:
     """One direction of a port, in bits/s and seconds.
 
     `at_s` and `rate_bps` are the middle and the rate of every span between two values, evenly
@@ -50,7 +50,7 @@ class BurstLook:
     seconds_bps: float
 
 
-def look(at_s: Floats, counts: Floats, line_rate_bps: float) -> BurstLook | None:
+def summarise_burst(at_s: Floats, counts: Floats, line_rate_bps: float) -> BurstSummary | None:
     """Judge bytes counted at these times; None with fewer than three values."""
     known = np.isfinite(counts)
     known[1:] &= np.diff(at_s) > 0
@@ -65,7 +65,7 @@ def look(at_s: Floats, counts: Floats, line_rate_bps: float) -> BurstLook | None
     spans = np.diff(at_s)
     rates = np.diff(counts) * 8 / spans
     hot = rates > HOT * line_rate_bps if line_rate_bps > 0 else None
-    return BurstLook(
+    return BurstSummary(
         at_s=at_s[:-1] + spans / 2,
         rate_bps=rates,
         resolution_s=clock_s or reading_s,

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from fabmon.analysis.sight import Sight
+from fabmon.analysis.evidence.detector_input import Sight
 
 NOTE = "note"
 WARNING = "warning"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fabmon.analysis.condition import Condition
-from fabmon.fabric.moment import STALE_TICKS, Moment
+from fabmon.fabric.snapshot import STALE_TICKS, Snapshot
 
 
 class Change(StrEnum):
@@ -29,21 +29,21 @@ class Finding(Condition, frozen=True, kw_only=True):
     seen_ns: int | None = None
 
 
-def unseen_s(finding: Finding, moment: Moment) -> float | None:
+def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
     """For how long its condition has not held, s; None while it holds, or that is not known.
 
     A few ticks without it are no end.
     """
     if finding.seen_ns is None:
         return None
-    passed_s = (moment.time_ns - finding.seen_ns) / 1e9
-    return passed_s if passed_s >= STALE_TICKS * moment.interval_s else None
+    passed_s = (snapshot.time_ns - finding.seen_ns) / 1e9
+    return passed_s if passed_s >= STALE_TICKS * snapshot.interval_s else None
 
 
-def sentence(finding: Finding, moment: Moment) -> str:
+def sentence(finding: Finding, snapshot: Snapshot) -> str:
     """Its text, said of now; where its condition does not hold any more, when that was.
 
     It is open still, since what pauses with the job comes back with it.
     """
-    passed_s = unseen_s(finding, moment)
+    passed_s = unseen_s(finding, snapshot)
     return finding.text if passed_s is None else f"last seen {passed_s:.0f} s ago: {finding.text}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fabmon.analysis.finding import Change, Finding
-from fabmon.analysis.rhythm.rhythm import NO_BEATS, Beats
-from fabmon.fabric.moment import Moment
+from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
+from fabmon.fabric.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Scene:
     iterations, as far as they can be told.
     """
 
-    moment: Moment
+    snapshot: Snapshot
     findings: tuple[Finding, ...]
     changes: tuple[tuple[Change, Finding], ...]
     events: tuple[Event, ...]
-    beats: Beats = NO_BEATS
+    iteration_report: IterationReport = NO_ITERATIONS

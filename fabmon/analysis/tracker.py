@@ -27,7 +27,7 @@ class _Life:
         self.told_text = finding.text
 
 
-class Tracker:
+class FindingTracker:
     """Remembers what is open. Persistence before opening is the detectors' business."""
 
     def __init__(self, thresholds: Findings) -> None:

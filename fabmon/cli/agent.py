@@ -9,19 +9,18 @@ from pathlib import Path
 
 import click
 
-from fabmon.agent.errors import AgentError
-from fabmon.agent.place import Place, parse, security
-from fabmon.agent.token import token_at
-from fabmon.cli.errors import Exit, UsageError
+from fabmon.agent.listen_address import AgentError, ListenAddress, parse_listen_address, tls_context
+from fabmon.agent.serve import token_at
 from fabmon.cli.hosts import FILE
-from fabmon.feeds.agents import token_file as usual_token_file
+from fabmon.feeds.access import agent_token_file as usual_token_file
 from fabmon.feeds.errors import NodeError
+from fabmon.session.errors import Exit, UsageError
 
 
 @click.command()
 @click.option(
     "--listen",
-    default=str(Place()),
+    default=str(ListenAddress()),
     show_default=True,
     metavar="ADDR:PORT",
     help="Where to listen. Beyond this machine it takes TLS.",
@@ -67,7 +66,7 @@ def agent(
     for Prometheus; /healthz says whether frames come. Nothing can be changed through it. All but
     /healthz ask for the token: `Authorization: Bearer TOKEN`.
     """
-    from fabmon.agent.serve import Options, serve
+    from fabmon.agent.serve import AgentOptions, serve
 
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="fabmon agent: %(message)s"
@@ -78,9 +77,9 @@ def agent(
         click.echo(f"fabmon agent: {url}, token in {path}", err=True)
 
     try:
-        place = parse(listen)
-        tls = security(place, tls_cert, tls_key, is_insecure=insecure)
-        options = Options(
+        place = parse_listen_address(listen)
+        tls = tls_context(place, tls_cert, tls_key, is_insecure=insecure)
+        options = AgentOptions(
             place=place,
             token=token_at(path),
             tls=tls,

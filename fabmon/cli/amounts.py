@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from fabmon.recording.when import amount as amount_of
-from fabmon.recording.when import moment as moment
-from fabmon.recording.when import seconds as seconds
+from fabmon.recording.reading.time_parsing import parse_amount as amount_of
+from fabmon.recording.reading.time_parsing import parse_seconds as parse_seconds
+from fabmon.recording.reading.time_parsing import parse_time as parse_time
 
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
           "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}  # fmt: skip
@@ -27,7 +27,7 @@ class Seconds(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Seconds, more than none."""
-        found = float(value) if isinstance(value, (int, float)) else seconds(str(value))
+        found = float(value) if isinstance(value, (int, float)) else parse_seconds(str(value))
         if not found:
             self.fail(f"{value!r}: a time such as 90s, 15m, 1h or 7d", param, ctx)
         return found

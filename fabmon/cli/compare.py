@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import config_option
 from fabmon.cli.passages import LINKS, studied, working_out
 from fabmon.cli.replay import opened, warn_of_losses
-from fabmon.cli.topology import given
+from fabmon.cli.topology import load_topology
+from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
-    from fabmon.analysis.fluctuation.compare import Run
-    from fabmon.fabric.topology.given import Topology
+    from fabmon.analysis.fluctuation.comparison import StudiedRun
+    from fabmon.fabric.topology.plan import Topology
 
 _SAME_RUN_NS = 60 * 1_000_000_000
 
@@ -35,12 +35,12 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | N
     A and B are a recording each, or a directory or a quoted pattern of several: then each is a run
     of its own, but files that go on where another ends. Links are matched by name, jobs by hosts.
     """
-    from fabmon.analysis.fluctuation.compare import compare as compared
-    from fabmon.cli.config import load
+    from fabmon.analysis.fluctuation.comparison import compare as compared
     from fabmon.report.comparison import comparison_table
+    from fabmon.session.config import load
 
     settings = load(config)
-    topology = given(settings, config)
+    topology = load_topology(settings, config)
     runs = [_runs(text, links, settings.management_ports, topology) for text in (a, b)]
     if links and not all(run.series for side in runs for run in side):
         raise UsageError(f"--links {' '.join(links)}: no rail and no switch port is called so")
@@ -55,8 +55,8 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | N
 
 def _runs(
     text: str, links: Sequence[str], management: Sequence[str], topology: Topology
-) -> list[Run]:
-    from fabmon.analysis.fluctuation.compare import Run
+) -> list[StudiedRun]:
+    from fabmon.analysis.fluctuation.comparison import StudiedRun
 
     found = []
     for files in _files(text):
@@ -64,7 +64,7 @@ def _runs(
             study = studied(timeline, links=links, management=management, topology=topology)
             warn_of_losses(timeline)
         with working_out(files[0].name) as tell:
-            found.append(Run.of(files[0].name, study, tell))
+            found.append(StudiedRun.of(files[0].name, study, tell))
     return found
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hints import hint_options, hints
 from fabmon.cli.hosts import FILE, config_option
 from fabmon.cli.shared import (
@@ -23,12 +22,13 @@ from fabmon.cli.shared import (
     picture_option,
     style_option,
 )
+from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from fabmon.cli.options import Options
     from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.feeds.demo.scenario import Scenario
-    from fabmon.recording.timeline import Timeline
+    from fabmon.recording.reading.timeline import Timeline
+    from fabmon.session.run_options import RunOptions
 
 MARK = "SIMULATED"
 
@@ -89,12 +89,12 @@ def demo(
     if scenario is not None and topology is not None:
         raise UsageError("--scenario has a topology of its own: leave --topology out")
     told = hints(model_params, dtype, dp, tp, pp)
-    from fabmon.cli.options import Options
     from fabmon.feeds.demo import scenario as scenarios
-    from fabmon.feeds.demo.encore import with_encore
     from fabmon.feeds.demo.feed import DemoFeed
+    from fabmon.feeds.demo.random_faults import with_random_faults
+    from fabmon.session.run_options import RunOptions
 
-    options = Options(
+    options = RunOptions(
         style=style,
         once=once,
         duration_s=duration,
@@ -107,7 +107,7 @@ def demo(
     try:
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
-        played = played if scenario else with_encore(played)
+        played = played if scenario else with_random_faults(played)
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
         code = asyncio.run(_play(feed, played, options))
     except scenarios.ScenarioError as error:
@@ -117,18 +117,18 @@ def demo(
     sys.exit(code)
 
 
-async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
+async def _play(feed: DemoFeed, scenario: Scenario, options: RunOptions) -> Exit:
     from fabmon.analysis.analyst import Analyst
-    from fabmon.cli.config import load
-    from fabmon.cli.recording import made, ring, watch
-    from fabmon.cli.saves import saves
-    from fabmon.cli.showing import Look, is_screen, show
-    from fabmon.cli.travel import back_through, files_of
-    from fabmon.feeds.demo.encore import told
+    from fabmon.feeds.demo.random_faults import told
+    from fabmon.history.chunk_rates import RateChunkBuilder
     from fabmon.history.history import History
-    from fabmon.history.passage import Passages
-    from fabmon.recording.recorder import Recorder
-    from fabmon.tui.captions import Caption
+    from fabmon.recording.writing.recorder import Recorder
+    from fabmon.session.config import load
+    from fabmon.session.presentation import Look, is_screen, show
+    from fabmon.session.recorder_setup import made, ring_recorder, watch
+    from fabmon.session.saved_files import saves
+    from fabmon.session.time_travel import back_through, files_of
+    from fabmon.tui.screen_state import Caption
 
     if not is_screen(options) and options.picture is None:
         print(f"fabmon: {MARK}: nothing in this report is real", file=sys.stderr)
@@ -145,7 +145,7 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     title = f"{MARK}: {scenario.title}"
     interval_s = options.interval_s or 1.0
     # Beside the rings of what is real: `fabmon replay` must not take it for the last of them.
-    recorder = ring(settings.recording, feed.hosts, interval_s, title, beside="demo")
+    recorder = ring_recorder(settings.recording, feed.hosts, interval_s, title, beside="demo")
 
     def again(timeline: Timeline) -> History:
         ports, rows = settings.management_ports, history.rows
@@ -154,10 +154,10 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: Options) -> Exit:
     def cut(timeline: Timeline) -> History:
         return History(timeline.hosts, timeline.interval_s, settings.management_ports)
 
-    def passages() -> Passages:
-        return Passages(settings.management_ports)
+    def rate_chunks() -> RateChunkBuilder:
+        return RateChunkBuilder(settings.management_ports)
 
-    travel = back_through(recorder, again, lambda: Analyst(settings.thresholds), passages)
+    travel = back_through(recorder, again, lambda: Analyst(settings.thresholds), rate_chunks)
     scenes = watch(feed, history, analyst, made(recorder))
     try:
         async with aclosing(feed), aclosing(scenes):

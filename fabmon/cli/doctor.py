@@ -10,14 +10,20 @@ from pathlib import Path
 
 import click
 
-from fabmon.cli.errors import Exit
-from fabmon.cli.hosts import config_option, host_option, hosts_option, named, ssh_config_option
+from fabmon.cli.hosts import (
+    config_option,
+    host_option,
+    hosts_option,
+    selected_hosts,
+    ssh_config_option,
+)
 from fabmon.cli.shared import patience_option, report_option
-from fabmon.cli.topology import given, topology_option
+from fabmon.cli.topology import load_topology, topology_option
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
 from fabmon.history.history import History
 from fabmon.report.doctor import DoctorRecord
+from fabmon.session.errors import Exit
 
 _FRAMES = 3
 """Heard of a node before it is judged: rates need two, and a slow first read is not the rule."""
@@ -49,24 +55,27 @@ def doctor(
     rail, flaps, cabling, NUMA, shared ports. Nodes are asked themselves, never an engine: there is
     no --prometheus.
     """
-    from fabmon.cli import headless
-    from fabmon.cli.config import load
     from fabmon.report.doctor import doctor_json, doctor_table
+    from fabmon.session import printing
+    from fabmon.session.config import load
 
     settings = load(config)
-    headless.log_to_stderr()
-    watched = named(hosts, nodesets)
+    printing.log_to_stderr()
+    watched = selected_hosts(hosts, nodesets)
     path = str(ssh_config) if ssh_config else settings.ssh_config
     history = History(
-        watched, 1.0, settings.management_ports, topology=given(settings, config, topologies)
+        watched,
+        1.0,
+        settings.management_ports,
+        topology=load_topology(settings, config, topologies),
     )
     record = asyncio.run(_examine(watched, history, path, duration))
     text = doctor_json(record) if style == "json" else doctor_table(record).encode()
-    headless.write(text)
+    printing.write(text)
     if not record.nodes_up:
         sys.exit(Exit.NO_NODE)
     if record.to_mend:
-        sys.exit(Exit.TO_MEND)
+        sys.exit(Exit.FIX_NEEDED)
     sys.exit(Exit.OK if record.nodes_up == record.nodes_total else Exit.SOME_NODES)
 
 
@@ -82,13 +91,13 @@ async def _examine(
     until = time.monotonic() + duration_s
     async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
         async for tick in feed:
-            moment = history.accept(tick)
+            snapshot = history.accept(tick)
             surveyor.accept(tick)
             settled = all(
                 surveyor.frames_of(host.name) >= _FRAMES
-                or moment.statuses[host.name].state in (NodeState.FAILED, NodeState.LOST)
+                or snapshot.statuses[host.name].state in (NodeState.FAILED, NodeState.LOST)
                 for host in hosts
             )
             if settled or time.monotonic() >= until:
                 break
-        return examine(surveyor.survey(moment))
+        return examine(surveyor.survey(snapshot))

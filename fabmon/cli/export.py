@@ -9,7 +9,6 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 import click
 
-from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import FILE, config_option
 from fabmon.cli.output import output
 from fabmon.cli.progress import progress
@@ -23,12 +22,13 @@ from fabmon.cli.replay import (
     whole_span,
 )
 from fabmon.cli.shared import redact_option
-from fabmon.cli.topology import given
+from fabmon.cli.topology import load_topology
+from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
     from fabmon.fabric.filter import Mask
-    from fabmon.fabric.moment import Moment
-    from fabmon.report.selection import Links, Played
+    from fabmon.fabric.snapshot import Snapshot
+    from fabmon.report.selection import LinkSelection, PlayedRange
 
 _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
 
@@ -69,11 +69,11 @@ def export(
 
     Rates are worked out anew. What is absent is empty or null, never 0. Times are UTC.
     """
-    from fabmon.cli.config import load
     from fabmon.fabric.filter import FilterError
     from fabmon.fabric.redaction import Redactor
-    from fabmon.report.jsonl import JsonLines
-    from fabmon.report.selection import Links, Played
+    from fabmon.report.scene_report import JsonLines
+    from fabmon.report.selection import LinkSelection, PlayedRange
+    from fabmon.session.config import load
 
     settings = load(config)
     if style == "parquet":
@@ -83,7 +83,7 @@ def export(
     with opened(some(files)) as timeline:
         redactor = Redactor(timeline.hosts) if redact else None
         try:
-            links = Links(filters, redactor)
+            links = LinkSelection(filters, redactor)
             if style == "openmetrics":
                 links.check_still()
         except FilterError as error:
@@ -94,19 +94,19 @@ def export(
             def reached(at_ns: int) -> None:
                 tell(max(0, at_ns - begin) / 1e9)
 
-            cabled = given(settings, config)
-            played = Played(timeline, begin, end, redactor, reached, topology=cabled)
+            cabled = load_topology(settings, config)
+            played = PlayedRange(timeline, begin, end, redactor, reached, topology=cabled)
             if style == "openmetrics":
                 directory = path.parent if path is not None else Path(tempfile.gettempdir())
                 _counters(stream, directory, played, links)
             elif style == "jsonl":
                 lines = JsonLines()
                 for scene in played.scenes(settings.management_ports, settings.thresholds):
-                    stream.writelines(lines.lines(scene, links.of(scene.moment)))
+                    stream.writelines(lines.lines(scene, links.of(scene.snapshot)))
             else:
                 table = _table(style, stream)
-                for moment in played.moments(settings.management_ports):
-                    table.accept(moment, links.of(moment))
+                for snapshot in played.moments(settings.management_ports):
+                    table.accept(snapshot, links.of(snapshot))
                 table.close()
         if not links.has_matched:
             print(f"fabmon: no link matched --links {' --links '.join(filters)}", file=sys.stderr)
@@ -116,7 +116,7 @@ def export(
 class _Table(Protocol):
     """Takes rates tick by tick."""
 
-    def accept(self, moment: Moment, wanted: Mask | None) -> None:
+    def accept(self, snapshot: Snapshot, wanted: Mask | None) -> None:
         """The rows of a tick."""
 
     def close(self) -> None:
@@ -133,18 +133,19 @@ def _table(style: str, stream: IO[bytes]) -> _Table:
     return ParquetRates(stream)
 
 
-def _counters(stream: IO[bytes], directory: Path, played: Played, links: Links) -> None:
+def _counters(
+    stream: IO[bytes], directory: Path, played: PlayedRange, links: LinkSelection
+) -> None:
     """The text of all counters; what is not in memory meanwhile is in `directory`."""
-    from fabmon.recording.spool import Spool
-    from fabmon.report.openmetrics import families, series_of
+    from fabmon.report.openmetrics import Transposer, families, series_filter
 
-    spool = Spool(directory, played.interval_s)
+    spool = Transposer(directory, played.interval_s)
     try:
         for is_told, tick in played.ticks():
             spool.accept(tick, with_frames=is_told)
         spool.settle()
         with progress("writing", spool.size) as tell:
-            for done, text in families(spool, series_of(spool, played.hosts, links)):
+            for done, text in families(spool, series_filter(spool, played.hosts, links)):
                 stream.write(text.encode())
                 tell(done * spool.size)
     finally:

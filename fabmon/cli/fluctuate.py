@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import config_option
 from fabmon.cli.passages import LINKS, studied, working_out
 from fabmon.cli.replay import FROM, RECORDINGS, TO, opened, span_of, warn_of_losses
-from fabmon.cli.topology import given
+from fabmon.cli.topology import load_topology
+from fabmon.session.errors import UsageError
 
 _HOURS_OF_A_DAY = 24
 
@@ -55,8 +55,8 @@ def fluctuate(
     """
     if not files:
         raise UsageError("name a recording")
-    from fabmon.cli.config import load
     from fabmon.report.fluctuation import fluctuation_table, stepped_kinds
+    from fabmon.session.config import load
 
     settings = load(config)
     ours = None if mine is None else _hosts(mine)
@@ -70,7 +70,7 @@ def fluctuate(
             mine=ours,
             zone=_zone(tz),
             management=settings.management_ports,
-            topology=given(settings, config),
+            topology=load_topology(settings, config),
         )
         warn_of_losses(timeline)
     if links and not study.links:

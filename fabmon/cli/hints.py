@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fabmon.cli.errors import UsageError
+from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
-    from fabmon.analysis.rhythm.arithmetic import Hints
+    from fabmon.analysis.iteration.results import JobHints
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -66,7 +66,7 @@ def hint_options(command: _Command) -> _Command:
 
 def hints(
     params: float | None, dtype: str | None, dp: int | None, tp: int | None, pp: int | None
-) -> Hints | None:
+) -> JobHints | None:
     """The hints; None when none were given. Raises UsageError for half of them."""
     if params is None:
         for name, value in (("dtype", dtype), ("dp", dp), ("tp", tp), ("pp", pp)):
@@ -75,6 +75,6 @@ def hints(
         return None
     if dp is None:
         raise UsageError("--model-params needs --dp: how many ranks exchange gradients")
-    from fabmon.analysis.rhythm.arithmetic import Hints
+    from fabmon.analysis.iteration.results import JobHints
 
-    return Hints(params, dtype or "bf16", dp, tp or 1, pp or 1)
+    return JobHints(params, dtype or "bf16", dp, tp or 1, pp or 1)

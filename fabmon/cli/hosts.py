@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.errors import UsageError
+from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
     from fabmon.fabric.model import Host
@@ -51,9 +51,9 @@ ssh_config_option = click.option(
 )
 
 
-def named(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
+def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
     """The nodes of --hosts and --host; this machine when none are named. Raises UsageError."""
-    from fabmon.fabric.hostsfile import HostsFileError, from_nodesets, read
+    from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
     from fabmon.fabric.model import Host
 
     hosts: list[Host] = []

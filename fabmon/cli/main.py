@@ -9,7 +9,6 @@ import click
 
 from fabmon import __version__
 from fabmon.cli.commands import Commands
-from fabmon.cli.errors import Exit, OutputError, UsageError
 from fabmon.cli.hints import hint_options, hints
 from fabmon.cli.hosts import (
     FILE,
@@ -30,6 +29,7 @@ from fabmon.cli.shared import (
     style_option,
 )
 from fabmon.cli.topology import topology_option
+from fabmon.session.errors import Exit, OutputError, UsageError
 
 _EPILOG = """\b
 Exit status:
@@ -113,10 +113,10 @@ def cli(
     if prometheus is None and (matches or token_file is not None):
         raise UsageError("--match and --prometheus-token-file go with --prometheus URL")
     told = hints(model_params, dtype, dp, tp, pp)
-    from fabmon.cli import live
-    from fabmon.cli.options import Options
+    from fabmon.session import live_run
+    from fabmon.session.run_options import RunOptions
 
-    options = Options(
+    options = RunOptions(
         hosts=hosts,
         nodesets=nodesets,
         prometheus=prometheus,
@@ -135,7 +135,7 @@ def cli(
         record=record,
         redact=redact,
     )
-    sys.exit(live.run(options))
+    sys.exit(live_run.run(options))
 
 
 def _refuse_misplaced(context: click.Context, name: str) -> None:

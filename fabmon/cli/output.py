@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from fabmon.cli.errors import OutputError, UsageError
+from fabmon.session.errors import OutputError, UsageError
 
 
 @contextmanager

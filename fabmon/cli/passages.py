@@ -13,8 +13,8 @@ from fabmon.cli.progress import Progress, progress
 
 if TYPE_CHECKING:
     from fabmon.analysis.fluctuation.study import Study
-    from fabmon.fabric.topology.given import Topology
-    from fabmon.recording.timeline import Timeline
+    from fabmon.fabric.topology.plan import Topology
+    from fabmon.recording.reading.timeline import Timeline
 
 LINKS = click.option(
     "--links",
@@ -41,18 +41,20 @@ def studied(
     topology: Topology | None = None,
 ) -> Study:
     """A timeline between two times, every sample of it."""
-    from fabmon.analysis.fluctuation.links import called
+    from fabmon.analysis.fluctuation.links import port_filter
     from fabmon.analysis.fluctuation.study import Study
-    from fabmon.history.passage import Passages
-    from fabmon.recording.stretches import stretches
+    from fabmon.history.chunk_rates import RateChunkBuilder
+    from fabmon.recording.reading.raw_chunks import raw_chunks
 
     first = timeline.start_ns if begin is None else begin
     last = timeline.until_ns if end is None else end
-    study = Study(called(links), mine, zone)
+    study = Study(port_filter(links), mine, zone)
     name = timeline.files[0].path.name
     with progress(f"reading {name}", (last - first) / 1e9, "s") as tell:
-        made = Passages(management, topology).of(stretches(timeline, first, last), first, last)
-        for passage in made:
-            study.accept(passage)
-            tell(max(0, passage.start_ns - first) / 1e9)
+        made = RateChunkBuilder(management, topology).of(
+            raw_chunks(timeline, first, last), first, last
+        )
+        for rate_chunk in made:
+            study.accept(rate_chunk)
+            tell(max(0, rate_chunk.start_ns - first) / 1e9)
     return study

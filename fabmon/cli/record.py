@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.amounts import Seconds
-from fabmon.cli.errors import Exit
 from fabmon.cli.hosts import (
     FILE,
     config_option,
     host_option,
     hosts_option,
-    named,
+    selected_hosts,
     ssh_config_option,
 )
-from fabmon.cli.topology import given, topology_option
+from fabmon.cli.topology import load_topology, topology_option
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
-from fabmon.recording.recorder import Recorder
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.session.errors import Exit
 
 if TYPE_CHECKING:
-    from fabmon.cli.config import Config
-    from fabmon.fabric.topology.given import Topology
+    from fabmon.fabric.topology.plan import Topology
+    from fabmon.session.config import Config
 
 
 @click.command()
@@ -73,15 +73,15 @@ def record(
     and the time, as in pod7-20261119T021407Z.fabrec. What goes wrong is told on standard error;
     SIGTERM and ctrl+c end it, and make the file whole.
     """
-    from fabmon.cli import headless
-    from fabmon.cli.config import load
-    from fabmon.cli.recording import recorded, recorder_for, rotation_of
+    from fabmon.session import printing
+    from fabmon.session.config import load
+    from fabmon.session.recorder_setup import describe_status, recorder_for, rotation_of
 
     settings = load(config)
-    topology = given(settings, config, topologies)
-    watched = named(hosts, nodesets)
+    topology = load_topology(settings, config, topologies)
+    watched = selected_hosts(hosts, nodesets)
     interval_s = interval or settings.interval_s
-    headless.log_to_stderr()
+    printing.log_to_stderr()
     title = hosts.stem if hosts else ",".join(nodesets)
     recorder = recorder_for(output, watched, interval_s, title, rotation_of(rotate, keep))
     path = str(ssh_config) if ssh_config else settings.ssh_config
@@ -91,7 +91,7 @@ def record(
         )
     finally:
         status = recorder.close()
-    print(f"fabmon: {recorded(status)}", file=sys.stderr)
+    print(f"fabmon: {describe_status(status)}", file=sys.stderr)
     sys.exit(Exit.FAILED if status.trouble else Exit.OK if ever_up else Exit.NO_NODE)
 
 
@@ -106,9 +106,9 @@ async def _record(
 ) -> bool:
     """Watch until told to leave; whether any node ever answered."""
     from fabmon.analysis.analyst import Analyst
-    from fabmon.cli.recording import watch
     from fabmon.feeds.live import LiveFeed
     from fabmon.history.history import History
+    from fabmon.session.recorder_setup import watch
 
     loop = asyncio.get_running_loop()
     feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config)
@@ -128,7 +128,7 @@ async def _record(
         aclosing(watch(feed, history, Analyst(settings.thresholds), recorder)) as scenes,
     ):
         async for scene in scenes:
-            states = scene.moment.statuses.values()
+            states = scene.snapshot.statuses.values()
             ever_up = ever_up or any(status.state is NodeState.UP for status in states)
     await asyncio.gather(*closing)
     return ever_up

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.errors import Exit, UsageError
 from fabmon.cli.hosts import FILE, config_option
 from fabmon.cli.progress import progress
 from fabmon.cli.replay import (
@@ -21,10 +20,11 @@ from fabmon.cli.replay import (
     whole_span,
 )
 from fabmon.cli.shared import redact_option
-from fabmon.cli.topology import given
+from fabmon.cli.topology import load_topology
+from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from fabmon.recording.reader import Recording
+    from fabmon.recording.reading.reader import Recording
 
 
 @click.command()
@@ -34,10 +34,10 @@ def info(files: tuple[Path, ...], style: str) -> None:
     """What recordings hold: when, how long, who, how large, what was noted."""
     import msgspec
 
-    from fabmon.recording.summary import summary
+    from fabmon.recording.reading.summary import summarise
 
     with opened(some(files)) as timeline:
-        found = [summary(each) for each in timeline.files]
+        found = [summarise(each) for each in timeline.files]
     if style == "json":
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
@@ -59,7 +59,7 @@ def verify(files: tuple[Path, ...]) -> None:
             print(f"{each.path}: {_verdict(each)}")
         warn_of_losses(timeline)
         lost = bool(timeline.losses)
-    sys.exit(Exit.TO_MEND if lost else Exit.OK)
+    sys.exit(Exit.FIX_NEEDED if lost else Exit.OK)
 
 
 @click.command()
@@ -78,25 +78,25 @@ def cut(
     config: Path | None,
 ) -> None:
     """A part of some recordings as a recording of its own."""
-    from fabmon.cli.config import load
     from fabmon.fabric.redaction import Redactor
     from fabmon.history.history import History
-    from fabmon.recording.cut import copy, hosts_of, topology_of
+    from fabmon.recording.writing.cut import copy_range, redacted_hosts, redacted_topology
+    from fabmon.session.config import load
 
     settings = load(config)
-    cabled = given(settings, config)
+    cabled = load_topology(settings, config)
     with opened(some(files)) as timeline:
         begin, end = whole_span(timeline, from_, to)
         redactor = Redactor(timeline.hosts) if redact else None
         history = History(
-            hosts_of(timeline, redactor),
+            redacted_hosts(timeline, redactor),
             timeline.interval_s,
             settings.management_ports,
-            topology=topology_of(cabled, redactor),
+            topology=redacted_topology(cabled, redactor),
         )
         try:
             with progress(f"writing {output.name}", (end - begin) / 1e9, "s") as tell:
-                for at_ns in copy(timeline, output, begin, end, history.accept, redactor):
+                for at_ns in copy_range(timeline, output, begin, end, history.accept, redactor):
                     tell((at_ns - begin) / 1e9)
         except FileExistsError:
             raise UsageError(f"{output}: there is such a file already") from None

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.amounts import moment
-from fabmon.cli.errors import Exit, UsageError
+from fabmon.cli.amounts import parse_time
 from fabmon.cli.hosts import config_option
 from fabmon.cli.progress import progress
 from fabmon.cli.shared import color_option, redact_option
-from fabmon.cli.topology import given, topology_option
+from fabmon.cli.topology import load_topology, topology_option
+from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from fabmon.cli.config import Config
     from fabmon.fabric.redaction import Redactor
-    from fabmon.fabric.topology.given import Topology
-    from fabmon.recording.timeline import Timeline
+    from fabmon.fabric.topology.plan import Topology
+    from fabmon.recording.reading.timeline import Timeline
+    from fabmon.session.config import Config
 
 RECORDINGS = click.argument(
     "files", nargs=-1, metavar="FILE...", type=click.Path(exists=True, path_type=Path)
@@ -72,14 +72,14 @@ def replay(
     Rates and findings are worked out anew. Times: 14:03 (UTC), -10m (before the end), +10m (after
     the start), `event 3`, or a date. Without a FILE, what the last screen recorded by itself.
     """
-    from fabmon.cli import headless
-    from fabmon.cli.config import load
-    from fabmon.cli.showing import can_paint
+    from fabmon.session import printing
+    from fabmon.session.config import load
+    from fabmon.session.presentation import can_paint
 
     if at is not None and from_ is not None:
         raise UsageError("--at and --from are the same: give one of them")
     settings = load(config)
-    topology = given(settings, config, topologies)
+    topology = load_topology(settings, config, topologies)
     pace = _speed(speed)
     with opened(files or _last_ring(settings)) as timeline:
         timeline.warm()
@@ -87,7 +87,7 @@ def replay(
         if style is None and not can_paint():
             style = "table"
         if style is not None:
-            headless.log_to_stderr()
+            printing.log_to_stderr()
         try:
             code = asyncio.run(
                 _play(timeline, settings, topology, begin, end, pace, follow, style, color, redact)
@@ -110,29 +110,29 @@ async def _play(
     color: str | None,
     redact: bool,
 ) -> Exit:
-    from fabmon.analysis.analyst import Analyst, watch
-    from fabmon.cli import headless
+    from fabmon.analysis.analyst import Analyst, analyse_ticks
     from fabmon.fabric.redaction import Redactor, redacted
     from fabmon.feeds.replay import ReplayFeed
     from fabmon.history.history import History
-    from fabmon.recording.cut import hosts_of, topology_of
+    from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
+    from fabmon.session import printing
 
     redactor = Redactor(timeline.hosts) if redact else None
     if style is None:
         return await _show(timeline, settings, topology, begin, end, speed, follow, redactor, color)
     pace = speed if style == "jsonl" else None
     feed = ReplayFeed(timeline, from_ns=begin, until_ns=end, speed=pace, follow=follow)
-    hosts = hosts_of(timeline, redactor)
-    cabled = topology_of(topology, redactor)
+    hosts = redacted_hosts(timeline, redactor)
+    cabled = redacted_topology(topology, redactor)
     history = History(hosts, feed.interval_s, settings.management_ports, topology=cabled)
     analyst = Analyst(settings.thresholds)
     async with (
         aclosing(feed),
-        aclosing(watch(redacted(feed, redactor), history, analyst)) as scenes,
+        aclosing(analyse_ticks(redacted(feed, redactor), history, analyst)) as scenes,
     ):
         if style == "jsonl":
-            return await headless.stream(scenes, None)
-        return await headless.last(scenes, style)
+            return await printing.stream(scenes, None)
+        return await printing.last(scenes, style)
 
 
 async def _show(
@@ -148,33 +148,33 @@ async def _show(
 ) -> Exit:
     """Recordings on the screen, which goes through them as a person likes."""
     from fabmon.analysis.analyst import Analyst
-    from fabmon.cli.past import RecordedPast
-    from fabmon.cli.saves import saves
-    from fabmon.fabric.build import Rows
+    from fabmon.fabric.fabric_builder import PortRows
+    from fabmon.history.chunk_rates import RateChunkBuilder
     from fabmon.history.history import History
-    from fabmon.history.passage import Passages
-    from fabmon.recording.cut import hosts_of, topology_of
+    from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
+    from fabmon.session.recorded_past import RecordedPast
+    from fabmon.session.saved_files import saves
     from fabmon.tui.app import FabmonApp
-    from fabmon.tui.timekeys import Travel
+    from fabmon.tui.time.time_keys import Travel
 
-    rows = Rows()
-    cabled = topology_of(topology, redactor)
+    rows = PortRows()
+    cabled = redacted_topology(topology, redactor)
 
     def history(played: Timeline) -> History:
-        ports, hosts = settings.management_ports, hosts_of(played, redactor)
+        ports, hosts = settings.management_ports, redacted_hosts(played, redactor)
         return History(hosts, played.interval_s, ports, topology=cabled, rows=rows)
 
     def cut(played: Timeline) -> History:
-        ports, hosts = settings.management_ports, hosts_of(played, redactor)
+        ports, hosts = settings.management_ports, redacted_hosts(played, redactor)
         return History(hosts, played.interval_s, ports, topology=cabled)
 
     def analyst() -> Analyst:
         return Analyst(settings.thresholds)
 
-    def passages() -> Passages:
-        return Passages(settings.management_ports, topology)
+    def rate_chunks() -> RateChunkBuilder:
+        return RateChunkBuilder(settings.management_ports, topology)
 
-    past = RecordedPast(timeline, history, analyst, end, redactor, passages)
+    past = RecordedPast(timeline, history, analyst, end, redactor, rate_chunks)
     travel = Travel(
         past=past,
         why_not=lambda: "nothing is recorded",
@@ -194,8 +194,8 @@ async def _show(
 
 def opened(files: Sequence[Path]) -> Timeline:
     """Recordings as one timeline. Raises UsageError."""
-    from fabmon.recording.errors import RecordingError
-    from fabmon.recording.timeline import Timeline, files_of
+    from fabmon.recording.format.errors import RecordingError
+    from fabmon.recording.reading.timeline import Timeline, files_of
 
     try:
         with progress("opening", sum(map(_size, files_of(files)))) as tell:
@@ -219,7 +219,9 @@ def span_of(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int 
     events = [note.time_ns for note in timeline.notes() if note.change in ("", "open")]
     found: list[int | None] = []
     for option, text in (("--from", from_), ("--to", to)):
-        at = None if text is None else moment(text, timeline.start_ns, timeline.until_ns, events)
+        at = (
+            None if text is None else parse_time(text, timeline.start_ns, timeline.until_ns, events)
+        )
         if text is not None and at is None:
             raise UsageError(f"{option} {text}: a time such as 14:03, -10m, +1h or event 3")
         found.append(at)
@@ -269,10 +271,10 @@ def _speed(text: str) -> float | None:
 
 
 def _last_ring(settings: Config) -> list[Path]:
-    from fabmon.cli.recording import rings, runtime_directory
+    from fabmon.session.recorder_setup import ring_directories, runtime_directory
 
     own = settings.recording.directory
-    found = rings(Path(own).expanduser() if own else runtime_directory())
+    found = ring_directories(Path(own).expanduser() if own else runtime_directory())
     if not found:
         raise UsageError("name a recording: no screen has recorded anything by itself here")
     return found[:1]

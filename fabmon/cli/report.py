@@ -21,11 +21,11 @@ from fabmon.cli.replay import (
     whole_span,
 )
 from fabmon.cli.shared import redact_option
-from fabmon.cli.topology import given, topology_option
+from fabmon.cli.topology import load_topology, topology_option
 
 if TYPE_CHECKING:
-    from fabmon.recording.timeline import Timeline
-    from fabmon.report.page.facts import Source
+    from fabmon.recording.reading.timeline import Timeline
+    from fabmon.report.page.page import Source
 
 _LEAD_S = 120.0
 """Played before --from, so that what began earlier is found."""
@@ -52,15 +52,14 @@ def report(
 
     It needs nothing but a browser, and reaches nothing. Rates and findings are worked out anew.
     """
-    from fabmon.cli.config import load
     from fabmon.fabric.redaction import Redactor
-    from fabmon.report.page.bins import Bins
-    from fabmon.report.page.digest import digest
+    from fabmon.report.page.digest import Bins, digest
     from fabmon.report.page.page import page
-    from fabmon.report.selection import Played
+    from fabmon.report.selection import PlayedRange
+    from fabmon.session.config import load
 
     settings = load(config)
-    topology = given(settings, config, topologies)
+    topology = load_topology(settings, config, topologies)
     with opened(some(files)) as timeline:
         begin, end = whole_span(timeline, from_, to)
         redactor = Redactor(timeline.hosts) if redact else None
@@ -79,7 +78,7 @@ def report(
                 def reached(at_ns: int) -> None:
                     tell(max(0, at_ns - begin) / 1e9)
 
-                played = Played(timeline, begin, end, redactor, reached, _LEAD_S, topology)
+                played = PlayedRange(timeline, begin, end, redactor, reached, _LEAD_S, topology)
                 scenes = played.scenes(settings.management_ports, settings.thresholds)
                 made = digest(scenes, Bins(begin, end, timeline.interval_s))
             if redactor is not None:
@@ -89,7 +88,7 @@ def report(
 
 
 def _sources(timeline: Timeline, redact: bool) -> list[Source]:
-    from fabmon.report.page.facts import Source
+    from fabmon.report.page.page import Source
 
     losses = [
         (path, f"bytes {loss.at} to {loss.end}: {loss.text}") for path, loss in timeline.losses

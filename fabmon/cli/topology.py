@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.errors import UsageError
 from fabmon.cli.hosts import FILE
+from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
-    from fabmon.cli.config import Config
-    from fabmon.fabric.topology.given import Topology
+    from fabmon.fabric.topology.plan import Topology
+    from fabmon.session.config import Config
 
 topology_option = click.option(
     "--topology",
@@ -24,11 +24,11 @@ topology_option = click.option(
 )
 
 
-def given(settings: Config, config: Path | None, paths: Sequence[Path] = ()) -> Topology:
+def load_topology(settings: Config, config: Path | None, paths: Sequence[Path] = ()) -> Topology:
     """What the files and the configuration say of the cabling. Raises UsageError."""
-    from fabmon.cli.config import user_file
-    from fabmon.fabric.topology.given import TopologyError
-    from fabmon.fabric.topology.read import load
+    from fabmon.fabric.topology.plan import TopologyError
+    from fabmon.fabric.topology.plan_files import load
+    from fabmon.session.config import user_file
 
     file = config or user_file()
     try:

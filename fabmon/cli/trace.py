@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.errors import Exit, UsageError
-from fabmon.cli.hosts import config_option, host_option, hosts_option, named, ssh_config_option
+from fabmon.cli.hosts import (
+    config_option,
+    host_option,
+    hosts_option,
+    selected_hosts,
+    ssh_config_option,
+)
 from fabmon.cli.shared import report_option
-from fabmon.cli.topology import given, topology_option
+from fabmon.cli.topology import load_topology, topology_option
+from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from fabmon.fabric.model import Host
@@ -88,34 +94,34 @@ def trace(
     is a *. A Linux switch answers six times at once, then once a second, so that many source ports
     take their time.
     """
-    from fabmon.cli import headless
-    from fabmon.cli.config import load
-    from fabmon.cli.tracing import MOST_SPORTS, NotTraced, Wanted, follow
     from fabmon.history.history import History
     from fabmon.report.trace import trace_json, trace_table
+    from fabmon.session import printing
+    from fabmon.session.config import load
+    from fabmon.session.path_trace import MOST_SPORTS, TraceFailed, TraceRequest, trace_paths
 
     settings = load(config)
-    headless.log_to_stderr()
-    watched = _watched(named(hosts, nodesets), src, dst)
+    printing.log_to_stderr()
+    watched = _watched(selected_hosts(hosts, nodesets), src, dst)
     if len(set(sports)) > MOST_SPORTS:
         raise UsageError(f"--sport: {len(set(sports))} source ports, {MOST_SPORTS} at most")
-    topology = given(settings, config, topologies)
+    topology = load_topology(settings, config, topologies)
     path = str(ssh_config) if ssh_config else settings.ssh_config
     history = History(watched, 1.0, settings.management_ports, topology=topology)
-    wanted = Wanted(src, dst, sports, from_port, to_port, dscp, probes, max_hops)
+    wanted = TraceRequest(src, dst, sports, from_port, to_port, dscp, probes, max_hops)
     try:
-        record = asyncio.run(follow(watched, history, path, wanted))
-    except NotTraced as error:
+        record = asyncio.run(trace_paths(watched, history, path, wanted))
+    except TraceFailed as error:
         print(f"fabmon: {error}", file=sys.stderr)
         sys.exit(Exit.NO_NODE)
-    headless.write(trace_json(record) if style == "json" else trace_table(record).encode())
+    printing.write(trace_json(record) if style == "json" else trace_table(record).encode())
     sys.exit(Exit.OK if any(path.hops for path in record.paths) else Exit.FAILED)
 
 
 def _watched(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
     """The two hosts, and the switches for the names of the hops. Raises UsageError."""
     from fabmon.fabric.model import SWITCH
-    from fabmon.feeds.asks import PROBED
+    from fabmon.feeds.probe_input import VIAS_WITH_PROBE
 
     by_name = {host.name: host for host in hosts}
     for name in (src, dst):
@@ -126,8 +132,8 @@ def _watched(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
     if src == dst:
         raise UsageError(f"{src} to {src} crosses no link: name two hosts")
     for name, vias, lacks in (
-        (src, PROBED, "has no probe of this console that could trace"),
-        (dst, (*PROBED, "http"), "does not tell its addresses"),
+        (src, VIAS_WITH_PROBE, "has no probe of this console that could trace"),
+        (dst, (*VIAS_WITH_PROBE, "http"), "does not tell its addresses"),
     ):
         via = by_name[name].via
         if via not in vias:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.measures import NAMES, measure
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Fabric
-from fabmon.fabric.moment import Moment, stale_ports
+from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState
 
 Mask = NDArray[np.bool_]
@@ -119,13 +119,13 @@ def index(fabric: Fabric) -> Index:
     return Index(fabric, owner, nodes, ports)
 
 
-def match(terms: tuple[Term, ...], moment: Moment, known: Index) -> Matched:
+def match(terms: tuple[Term, ...], snapshot: Snapshot, known: Index) -> Matched:
     """What is left of a moment."""
-    fabric = moment.fabric
+    fabric = snapshot.fabric
     ports = known.owner >= 0
     nodes = np.ones(len(fabric.nodes), dtype=np.bool_)
     for term in terms:
-        on_ports, on_nodes = _masks(term, moment, known)
+        on_ports, on_nodes = _masks(term, snapshot, known)
         ports &= ~on_ports if term.negated else on_ports
         nodes &= ~on_nodes if term.negated else on_nodes
     bare = np.array([not node.ports for node in fabric.nodes], dtype=np.bool_)
@@ -136,17 +136,17 @@ def match(terms: tuple[Term, ...], moment: Moment, known: Index) -> Matched:
     return Matched(ports, names)
 
 
-def _masks(term: Term, moment: Moment, known: Index) -> tuple[Mask, Mask]:
+def _masks(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
     """Where a term holds: [ports] and, for nodes that have no port yet, [nodes]."""
-    fabric, value = moment.fabric, term.value
+    fabric, value = snapshot.fabric, term.value
     nothing = np.zeros(len(fabric.nodes), dtype=np.bool_)
     if term.operator not in ("", ":"):
         compared = measure(term.field)
         number = term.number / 100 if compared.is_share else term.number
-        values = np.nan_to_num(compared.values(moment), nan=-1)
+        values = np.nan_to_num(compared.values(snapshot), nan=-1)
         return _OPERATORS[term.operator](values, number) & (values >= 0), nothing
     if term.field == "state":
-        return _state(value, moment, known)
+        return _state(value, snapshot, known)
     if term.field in ("role", "group", "node"):
         texts = [
             str(getattr(node, {"node": "name"}.get(term.field, term.field)))
@@ -163,17 +163,17 @@ def _masks(term: Term, moment: Moment, known: Index) -> tuple[Mask, Mask]:
     return _mask(value in text for text in known.port_texts) | _of_ports(nodes, known), nodes
 
 
-def _state(value: str, moment: Moment, known: Index) -> tuple[Mask, Mask]:
+def _state(value: str, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
     wanted = [state for state in _STATES if state.startswith(value)]
-    states = [moment.statuses.get(node.name) for node in moment.fabric.nodes]
+    states = [snapshot.statuses.get(node.name) for node in snapshot.fabric.nodes]
     nodes = _mask(status is not None and status.state in wanted for status in states)
     ports = _of_ports(nodes, known)
     if "up" in wanted:
-        ports = ports & (moment.up == 1)
+        ports = ports & (snapshot.up == 1)
     if "down" in wanted:
-        ports = ports | (moment.up == 0)
+        ports = ports | (snapshot.up == 0)
     if "stale" in wanted:
-        ports = ports | stale_ports(moment)
+        ports = ports | stale_ports(snapshot)
     return ports, nodes
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectors.catalog.phy import PRIORITIES
-from fabmon.fabric.moment import Floats, Moment
+from collectors.catalog.ethernet import PRIORITIES
+from fabmon.fabric.snapshot import Floats, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Measure:
         """Whether it is a share of line rate."""
         return self.columns[0].endswith("_bps")
 
-    def values(self, moment: Moment) -> Floats:
+    def values(self, snapshot: Snapshot) -> Floats:
         """[ports]: NaN is absent."""
         if self.is_traffic:
-            both = {"tx_bps": moment.tx_util, "rx_bps": moment.rx_util}
+            both = {"tx_bps": snapshot.tx_util, "rx_bps": snapshot.rx_util}
             return greatest([both[column] for column in self.columns])
-        values = greatest([moment.column(column) for column in self.columns])
+        values = greatest([snapshot.column(column) for column in self.columns])
         return values if self.per == 1 else values / np.float32(self.per)
 
 

@@ -102,7 +102,7 @@ class Port(msgspec.Struct, frozen=True):
         return f"{self.node}/{self.name}"
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """`leaf1 up5`: how a person knows it; a link inside a node is called by its GPU."""
         inside = self.role == NVLINK or not self.label
         return self.id if inside else f"{self.node} {self.label}"
@@ -130,7 +130,7 @@ class Node(msgspec.Struct, frozen=True):
     about: dict[str, str]
 
 
-class Said(msgspec.Struct, frozen=True):
+class CableReport(msgspec.Struct, frozen=True):
     """One source's word on a port: `source` and `by` whom (a node, or `file:line`), the far end."""
 
     source: str
@@ -143,8 +143,8 @@ class Contradiction(msgspec.Struct, frozen=True):
     """Two sources that name different far ends for one port; `believed` is the more trusted."""
 
     row: int
-    believed: Said
-    doubted: Said
+    believed: CableReport
+    doubted: CableReport
 
 
 class Shape(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from collectors.catalog import CATALOG, GAUGE, Metric
-from fabmon.fabric.messages import Hello, ObjectInfo
+from fabmon.fabric.wire.messages import Hello, ObjectInfo
 
 PREFIX = "fabmon_"
 
@@ -60,7 +60,7 @@ class Exposed(NamedTuple):
     factor: float
 
 
-class Meant(NamedTuple):
+class MetricMapping(NamedTuple):
     """What a sample of Prometheus stands for: its value times `factor` is the metric's, in the
     catalog's unit."""
 
@@ -88,10 +88,10 @@ def exposed(metric: Metric) -> Exposed:
 EXPOSED: dict[str, Exposed] = {name: exposed(metric) for name, metric in CATALOG.items()}
 """Name in the catalog -> how it is called in Prometheus."""
 
-_MEANT = {shown.sample: Meant(name, shown.factor) for name, shown in EXPOSED.items()}
+_MEANT = {shown.sample: MetricMapping(name, shown.factor) for name, shown in EXPOSED.items()}
 
 
-def meant(sample: str) -> Meant | None:
+def meant(sample: str) -> MetricMapping | None:
     """The metric that a sample's name stands for; None when it is none of ours."""
     return _MEANT.get(sample)
 
@@ -104,7 +104,7 @@ def head(family: str, type_: str, unit: str, help_: str) -> str:
     return f"{said}# HELP {family} {help_}\n"
 
 
-class Place(NamedTuple):
+class SamplePosition(NamedTuple):
     """Where one series of a node's frames is: value `position` of block `block`.
 
     `labels` tell it from all others of its metric, `item` is the object that it belongs to.
@@ -116,9 +116,11 @@ class Place(NamedTuple):
     labels: str
 
 
-def places_of(hello: Hello, common: Mapping[str, Any] | None = None) -> dict[str, list[Place]]:
+def places_of(
+    hello: Hello, common: Mapping[str, Any] | None = None
+) -> dict[str, list[SamplePosition]]:
     """Metric of the catalog -> where its values are; `common` are labels to have in front."""
-    places: dict[str, list[Place]] = {}
+    places: dict[str, list[SamplePosition]] = {}
     seen: set[tuple[str, str]] = set()
     for at, block in enumerate(hello.blocks):
         position = 1
@@ -130,7 +132,7 @@ def places_of(hello: Hello, common: Mapping[str, Any] | None = None) -> dict[str
                     said = labels({**names, "object": item.id})
                 seen.add((metric, said))
                 if metric in EXPOSED:
-                    places.setdefault(metric, []).append(Place(at, position, item, said))
+                    places.setdefault(metric, []).append(SamplePosition(at, position, item, said))
                 position += 1
     return places
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from fabmon.fabric.messages import BlockInfo, Burst, Hello, Notice, ObjectInfo
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
-from fabmon.fabric.topology.given import End, Given, Topology
+from fabmon.fabric.topology.plan import End, PlannedCable, Topology
+from fabmon.fabric.wire.messages import BlockInfo, Burst, Hello, Notice, ObjectInfo
 
 _NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
 _NAME_KEYS = {"node": "device", "peer_node": "device", "hostname": "host", "node_group": "group"}
@@ -182,7 +182,9 @@ class Redactor:
         return msgspec.structs.replace(
             given,
             cables=tuple(
-                Given(end(each.one), end(each.other), each.source, self._alike("file", each.by))
+                PlannedCable(
+                    end(each.one), end(each.other), each.source, self._alike("file", each.by)
+                )
                 for each in given.cables
             ),
             tiers={self.node(name): tier for name, tier in given.tiers.items()},

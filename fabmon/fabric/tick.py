@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from fabmon.fabric.messages import Answer, Frame, Hello, Notice
 from fabmon.fabric.model import Host
-from fabmon.fabric.reads import LastReads
+from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
+
+# What a node sent last before a time: what its rates, and their ages, are made of.
+
+
+@dataclass(frozen=True, slots=True)
+class LastReads:
+    """The last two reads of every source of a node, for who begins in the middle.
+
+    `now` and `before` are [width] values in the order of its frames, the blocks' clocks included;
+    elsewhere than `known` and `known_before` they stand for nothing. `arrived_ns` is [blocks]: the
+    console's wall clock when the last read of each block came, 0 where none is known.
+    """
+
+    now: NDArray[np.uint64]
+    before: NDArray[np.uint64]
+    known: NDArray[np.bool_]
+    known_before: NDArray[np.bool_]
+    arrived_ns: NDArray[np.int64]
 
 
 class NodeState(StrEnum):
@@ -56,3 +77,38 @@ class Tick(msgspec.Struct, frozen=True):
     hosts: tuple[Host, ...] = ()
     answers: tuple[tuple[str, Answer], ...] = ()
     reads: tuple[tuple[str, LastReads], ...] = ()
+
+
+# A run of ticks at once: raw counters of nodes as arrays, for what looks at hours of them.
+
+
+ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]
+"""Places in a frame (the blocks one after the other, each with its clock) -> values and which of
+them are known, [rows, places] each. Where a block was not read, a value means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFrames:
+    """One node's frames of one layout, as `hello` tells it: `time_ns` [rows] are those of the
+    ticks; `there` [rows, blocks] says which blocks were read. Several rows may be of one tick.
+    """
+
+    node: str
+    hello: Hello
+    time_ns: NDArray[np.int64]
+    there: NDArray[np.bool_]
+    read: ReadColumns
+
+
+@dataclass(frozen=True, slots=True)
+class RawChunk:
+    """Ticks from one time up to and with another: who was watched, what each had said at its end,
+    and its counters, by time for each node.
+    """
+
+    start_ns: int
+    until_ns: int
+    interval_s: float
+    hosts: tuple[Host, ...]
+    hellos: Mapping[str, Hello]
+    runs: tuple[NodeFrames, ...]

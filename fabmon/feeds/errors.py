@@ -13,7 +13,7 @@ NodeError
 
 from __future__ import annotations
 
-from fabmon.fabric.messages import clean
+from fabmon.fabric.wire.messages import clean
 
 
 class NodeError(Exception):

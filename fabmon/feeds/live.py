@@ -11,15 +11,11 @@ from typing import Protocol, Self
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
-from fabmon.feeds.asks import Ask, BurstAsk, TraceAsk
-from fabmon.feeds.bootstrap import Settings
-from fabmon.feeds.clock import Clock, RealClock, Timeline
-from fabmon.feeds.gate import Gate
-from fabmon.feeds.inbox import Inbox
-from fabmon.feeds.news import News
-from fabmon.feeds.node import NodeWatch
-from fabmon.feeds.transports.base import Transport
-from fabmon.feeds.transports.choose import Transports
+from fabmon.feeds.log_digest import LogDigest
+from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
+from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
+from fabmon.feeds.ticks import Clock, Inbox, RealClock, TickSchedule
+from fabmon.feeds.transports.transport import Transport, Transports
 
 _OFFSET_SHARE = 0.3
 _LONGEST_OFFSET_S = 0.3
@@ -65,15 +61,15 @@ class LiveFeed:
         clock: Clock | None = None,
     ) -> None:
         names = tuple(sources) if sources is not None else None
-        settings = Settings(interval_s=interval_s, lease_s=lease_s, sources=names, root=root)
+        settings = ProbeSettings(interval_s=interval_s, lease_s=lease_s, sources=names, root=root)
         self._hosts = tuple(hosts)
         self._interval_s = interval_s
         self._lease_s = lease_s
         self._transports = transports or Transports(hosts, settings, ssh_config)
         self._clock = clock or RealClock()
         offset_s = min(_OFFSET_SHARE * interval_s, _LONGEST_OFFSET_S)
-        self._timeline = Timeline(self._clock, interval_s, offset_s)
-        self._news = News()
+        self._timeline = TickSchedule(self._clock, interval_s, offset_s)
+        self._news = LogDigest()
         self._inbox = Inbox(len(self._hosts))
         self._watches: list[NodeWatch] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -131,7 +127,7 @@ class LiveFeed:
 
         The samples come with the ticks. Returns why that cannot be, for a person; else nothing.
         """
-        return self._ask(node, BurstAsk(self._next_ask(), tuple(ports), seconds, hz))
+        return self._ask(node, BurstCommand(self._next_ask(), tuple(ports), seconds, hz))
 
     def trace(
         self,
@@ -150,7 +146,7 @@ class LiveFeed:
 
         The paths come with the ticks. Returns why that cannot be, for a person; else nothing.
         """
-        ask = TraceAsk(
+        ask = TraceCommand(
             id=self._next_ask(),
             src=src,
             dst=dst,
@@ -167,7 +163,7 @@ class LiveFeed:
         self._asks += 1
         return self._asks
 
-    def _ask(self, node: str, ask: Ask) -> str:
+    def _ask(self, node: str, ask: ProbeCommand) -> str:
         watch = next((watch for watch in self._watches if watch.host.name == node), None)
         if watch is None:
             return f"{node} is told of by another node, which {ask.cannot}"
@@ -175,7 +171,7 @@ class LiveFeed:
 
     def _start(self) -> None:
         raise_file_limit()
-        gate = Gate()
+        gate = ConnectLimiter()
         self._warm_until = self._clock.monotonic() + _WARM_UP_S
         for host in self._hosts:
             watch = NodeWatch(

@@ -9,8 +9,8 @@ from typing import Self
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
-from fabmon.feeds.clock import Clock, RealClock
-from fabmon.recording.timeline import Timeline
+from fabmon.feeds.ticks import Clock, RealClock
+from fabmon.recording.reading.timeline import Timeline
 
 _LATEST = (1 << 63) - 1
 _POLL_S = 0.25

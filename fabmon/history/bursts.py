@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fabmon.fabric.bursts import WAYS, BurstSamples
-from fabmon.fabric.messages import Answer, Burst
+from fabmon.fabric.snapshot import WAYS, BurstSamples
+from fabmon.fabric.wire.messages import Answer, Burst
 
 _MOST_SAMPLES = 8000
 """Of one burst: 60 s at 100 Hz, and room."""
@@ -18,7 +18,7 @@ _WRAP = 1 << 64
 Sample = tuple[int | None, ...]
 
 
-class Bursts:
+class BurstAssembler:
     """`accept` parts as they come; `of_ports` are the samples by node and port."""
 
     def __init__(self) -> None:

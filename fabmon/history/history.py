@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.fabric.build import MANAGEMENT_PORTS, Rows, build
-from fabmon.fabric.facts import Heard
-from fabmon.fabric.flows import Connections
-from fabmon.fabric.messages import Hello, Notice
+from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS, PortRows, build
+from fabmon.fabric.flows.flow_table import Connections
+from fabmon.fabric.flows.queue_pairs import QueuePairs, only_queue_pairs_moved, queue_pairs_of
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
-from fabmon.fabric.moment import HEAT, Floats, Moment
-from fabmon.fabric.queue_pairs import QueuePairs, only_queue_pairs_moved, queue_pairs_of
-from fabmon.fabric.subject import subject
+from fabmon.fabric.node_facts import ReportedFacts
+from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.fabric.topology.given import Topology
-from fabmon.history.bursts import Bursts
-from fabmon.history.derive import Deriver, overrides
-from fabmon.history.ring import Ring
-from fabmon.history.series import Place, Series
+from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.wire.messages import Hello, Notice
+from fabmon.history.bursts import BurstAssembler
+from fabmon.history.derived_metrics import MetricDeriver, line_rate_overrides
+from fabmon.history.rates import FrameSlots, LiveRates
+from fabmon.history.ring import RateRing
 
 RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
@@ -50,8 +50,8 @@ class _Seat:
         speaker: Host,
         given: Mapping[str, Host],
         hello: Hello,
-        place: Place,
-        rows: Rows,
+        place: FrameSlots,
+        rows: PortRows,
         columns: _Columns,
     ) -> None:
         self.hello = hello
@@ -65,7 +65,7 @@ class _Seat:
             position = start + 1
             for item in block.objects:
                 width = len(item.metrics)
-                node = subject(item, speaker, given)
+                node = owner_of(item, speaker, given)
                 if item.port is not None and node is not None:
                     series += range(position, position + width)
                     row_of += [rows.of(node, item.port)] * width
@@ -93,16 +93,16 @@ class History:
         management: Sequence[str] = MANAGEMENT_PORTS,
         ring_ticks: int = RING_TICKS,
         topology: Topology | None = None,
-        rows: Rows | None = None,
+        rows: PortRows | None = None,
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
         self._management = management
         self._topology = topology
-        self._series = Series()
-        self._ring = Ring(ring_ticks)
-        self._bursts = Bursts()
-        self.rows = Rows() if rows is None else rows
+        self._series = LiveRates()
+        self._ring = RateRing(ring_ticks)
+        self._bursts = BurstAssembler()
+        self.rows = PortRows() if rows is None else rows
         self._nodes: dict[str, _Seat] = {}
         self._told_before: dict[str, _Seat] = {}
         self._is_new = False
@@ -112,10 +112,10 @@ class History:
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._metrics: dict[str, int] = {}
-        self._deriver = Deriver(self._metrics, np.empty((0, 0), np.bool_))
+        self._deriver = MetricDeriver(self._metrics, np.empty((0, 0), np.bool_))
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._queue_pairs: dict[str, QueuePairs] = {}
-        self._heard = Heard()
+        self._heard = ReportedFacts()
         self._fabric = self._built({}, 0)
         self._connections = Connections(self._fabric, {})
         self._wire_up()
@@ -131,15 +131,15 @@ class History:
         self._nodes = {}
         self._series.restart()
         self._ring.restart()
-        self._bursts = Bursts()
+        self._bursts = BurstAssembler()
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat = np.empty((len(HEAT), 0), np.float32)
         self._was_up = np.empty(0, np.bool_)
         self._notices = {}
         self._queue_pairs = {}
-        self._deriver = Deriver(self._metrics, self._has)
+        self._deriver = MetricDeriver(self._metrics, self._has)
 
-    def accept(self, tick: Tick) -> Moment:
+    def accept(self, tick: Tick) -> Snapshot:
         """Take a tick and say how the fabric looks at its end."""
         self.take(tick)
         return self._moment(tick, tick.time_ns / 1e9)
@@ -246,10 +246,10 @@ class History:
         self._cells = rows * len(there) + place
         self._cell_rows = rows
         self._ring.place(np.array([port.role == NVLINK for port in self._fabric.ports], np.bool_))
-        self._overrides: Floats = overrides(self._fabric.ports, self._hosts)
+        self._overrides: Floats = line_rate_overrides(self._fabric.ports, self._hosts)
         self._has = np.zeros((len(self._fabric.ports), len(there)), np.bool_)
         self._has.ravel()[self._cells] = True
-        self._deriver = Deriver(self._metrics, self._has, self._deriver)
+        self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
         clocks = [(start, index) for index, seat in enumerate(seats) for start in seat.place.starts]
         self._clocks, self._clock_node = np.array(clocks, np.intp).reshape(-1, 2).T
@@ -268,7 +268,7 @@ class History:
         line_rate = self._deriver.line_rate_bps(values, self._overrides)
         return values, line_rate, self._deriver.heat(values, line_rate), self._deriver.up(values)
 
-    def _moment(self, tick: Tick, now_s: float) -> Moment:
+    def _moment(self, tick: Tick, now_s: float) -> Snapshot:
         values, line_rate, heat, up = self._drawn()
         saturated = np.zeros(len(values), np.bool_)
         full = self._series.saturated[self._picked]
@@ -283,7 +283,7 @@ class History:
         busiest = np.fmax(tx_util, rx_util)[self._carries]
         worst = float(np.fmax.reduce(busiest)) if busiest.size else float("nan")
         self._ring.append(tick.seq, heat, worst)
-        return Moment(
+        return Snapshot(
             seq=tick.seq,
             time_ns=tick.time_ns,
             interval_s=self._interval_s,

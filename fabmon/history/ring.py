@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.moment import HEAT, Floats
+from fabmon.fabric.snapshot import HEAT, Floats
 
 _FIRST_ROWS = 64
 _LONG = 2
@@ -18,7 +18,7 @@ _BRIEF_TICKS = 120
 _Slots = NDArray[np.intp]
 
 
-class Ring:
+class RateRing:
     """`ticks` values of the traffic of every port, and of the busiest link of the fabric.
 
     The other HEAT columns, and all of the `brief` ports, are kept for two minutes. Ticks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fabmon.analysis.fluctuation.compare import BANDWIDTH, LEAST, LEVEL, Comparison, Difference
-from fabmon.report.table import aligned
+from fabmon.analysis.fluctuation.comparison import BANDWIDTH, LEAST, LEVEL, Comparison, Difference
+from fabmon.report.scene_report import aligned
 from fabmon.report.units import bits
 
 _MOST_LINKS = 40

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import msgspec
 
 from fabmon.analysis.audit import audit
-from fabmon.analysis.audit.fault import MEND, Fault
 from fabmon.analysis.audit.sources import ABSENT, WORKS, SourceState, source_states
-from fabmon.analysis.audit.survey import Survey
-from fabmon.fabric.hostnames import fold
+from fabmon.analysis.audit.survey import FIX, Problem, Survey
+from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.tick import NodeState
 from fabmon.report.records import utc
@@ -48,20 +47,20 @@ class DoctorRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     nodes_up: int
     nodes_total: int
     nodes: list[NodeHealth]
-    faults: list[Fault]
+    faults: list[Problem]
 
     @property
     def to_mend(self) -> int:
         """Faults that should be mended before a run."""
-        return sum(fault.severity == MEND for fault in self.faults)
+        return sum(fault.severity == FIX for fault in self.faults)
 
 
 def examine(survey: Survey) -> DoctorRecord:
     """Judge what was heard."""
-    moment = survey.moment
+    snapshot = survey.snapshot
     nodes = []
-    for node in moment.fabric.nodes:
-        status = moment.statuses[node.name]
+    for node in snapshot.fabric.nodes:
+        status = snapshot.statuses[node.name]
         sources = source_states(survey, node.name)
         nodes.append(
             NodeHealth(
@@ -73,7 +72,7 @@ def examine(survey: Survey) -> DoctorRecord:
             )
         )
     return DoctorRecord(
-        time=utc(moment.time_ns),
+        time=utc(snapshot.time_ns),
         nodes_up=sum(each.state is NodeState.UP for each in nodes),
         nodes_total=len(nodes),
         nodes=nodes,
@@ -111,7 +110,7 @@ def _faults(record: DoctorRecord) -> Iterator[str]:
     if record.faults:
         yield ""
     for fault in record.faults:
-        sign = "!" if fault.severity == MEND else "-"
+        sign = "!" if fault.severity == FIX else "-"
         where = fault.ports[0] if len(fault.ports) == 1 else f"{len(fault.ports)} ports"
         yield f"{sign} {fault.check:<18} {where}: {fault.text}"
         yield f"    {fault.advice}"

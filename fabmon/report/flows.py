@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fabmon.fabric.hostnames import fold
-from fabmon.fabric.leaves import NONE
+from fabmon.fabric.flows.queue_pairs import SOURCE
+from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import HOST
-from fabmon.fabric.moment import Moment
-from fabmon.fabric.queue_pairs import SOURCE
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.topology.leaves import NONE
 from fabmon.report.records import utc
 
 
@@ -68,26 +68,26 @@ class FlowsRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     flows: list[FlowRecord]
 
 
-def flows_record(moment: Moment) -> FlowsRecord:
+def flows_record(snapshot: Snapshot) -> FlowsRecord:
     """All that is known of flows at a moment."""
-    table = moment.connections.flows
-    hosts = [node.name for node in moment.fabric.nodes if node.role == HOST]
+    table = snapshot.connections.flows
+    hosts = [node.name for node in snapshot.fabric.nodes if node.role == HOST]
     order = sorted(range(len(table)), key=lambda n: (table.src[n], table.lqpn[n]))
     return FlowsRecord(
-        time=utc(moment.time_ns),
+        time=utc(snapshot.time_ns),
         told=len(table.told),
         hosts=len(hosts),
         left_out=table.left_out,
         silent=[
-            SilentRecord(node=name, reason=_why_silent(moment, name))
+            SilentRecord(node=name, reason=_why_silent(snapshot, name))
             for name in hosts
             if name not in table.told
         ],
         leaves=[
             LeavesRecord(leaf=each.src, peer_leaf=each.dst, flows=each.flows, sports=each.sports)
-            for each in moment.connections.between_leaves()
+            for each in snapshot.connections.between_leaves()
         ],
-        flows=[_flow(moment, flow) for flow in order],
+        flows=[_flow(snapshot, flow) for flow in order],
     )
 
 
@@ -133,8 +133,12 @@ def _silent(silent: Sequence[SilentRecord]) -> Iterator[str]:
         yield f"x {fold(nodes)}{count}: {reason}"
 
 
-def _flow(moment: Moment, flow: int) -> FlowRecord:
-    table, found, ports = moment.connections.flows, moment.connections.leaves, moment.fabric.ports
+def _flow(snapshot: Snapshot, flow: int) -> FlowRecord:
+    table, found, ports = (
+        snapshot.connections.flows,
+        snapshot.connections.leaves,
+        snapshot.fabric.ports,
+    )
     src, dst = int(table.src[flow]), int(table.dst[flow])
     owner = table.owner(flow)
 
@@ -159,11 +163,11 @@ def _flow(moment: Moment, flow: int) -> FlowRecord:
     )
 
 
-def _why_silent(moment: Moment, node: str) -> str:
-    for notice in moment.notices.get(node, ()):
+def _why_silent(snapshot: Snapshot, node: str) -> str:
+    for notice in snapshot.notices.get(node, ()):
         if notice.source == SOURCE and notice.event == "lost":
             return notice.text
-    status = moment.statuses[node]
+    status = snapshot.statuses[node]
     if status.state is not NodeState.UP:
         return f"{status.state}: {status.reason}" if status.reason else str(status.state)
     return "no RDMA device, or no word of it"

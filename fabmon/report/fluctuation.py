@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from fabmon.analysis.fluctuation.records import (
+from fabmon.analysis.fluctuation.results import (
     ALL,
     JOB,
     LINK,
@@ -17,7 +17,7 @@ from fabmon.analysis.fluctuation.records import (
     Subject,
 )
 from fabmon.report.records import utc
-from fabmon.report.table import aligned
+from fabmon.report.scene_report import aligned
 from fabmon.report.units import bits
 
 HOUR, WEEKDAY = "hour", "weekday"

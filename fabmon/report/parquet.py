@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fabmon.fabric.filter import Mask
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.report.rates import NAMES, NUMBERS, Rates, RateTable
 
 _GROUP_ROWS = 1 << 17
@@ -35,9 +35,9 @@ class ParquetRates:
         self._held: list[Rates] = []
         self._rows = 0
 
-    def accept(self, moment: Moment, wanted: Mask | None) -> None:
+    def accept(self, snapshot: Snapshot, wanted: Mask | None) -> None:
         """Add the rows of a tick. Raises OSError."""
-        rates = self._table.of(moment, wanted)
+        rates = self._table.of(snapshot, wanted)
         self._held.append(rates)
         self._rows += len(rates.names)
         if self._rows >= _GROUP_ROWS:

@@ -12,9 +12,8 @@ import numpy as np
 
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import RAIL, Fabric, Port
-from fabmon.fabric.moment import HEAT, Floats, Moment
-from fabmon.report.links import link_state, number
-from fabmon.report.records import utc
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.report.records import link_state, rounded_or_none, utc
 
 NAMES = ("node", "port", "label", "role", "rail", "kind", "peer")
 """What a port is, in the first columns behind the time."""
@@ -63,24 +62,24 @@ class RateTable:
         self._ports: list[Port] = []
         self._names: list[tuple[str | None, ...]] = []
 
-    def of(self, moment: Moment, wanted: Mask | None) -> Rates:
+    def of(self, snapshot: Snapshot, wanted: Mask | None) -> Rates:
         """The rows of a moment: of all ports, or of the wanted ones."""
-        if self._fabric is not moment.fabric:
-            self._fabric = moment.fabric
-            self._ports = [port for node in moment.fabric.nodes for port in node.ports]
-            self._names = [_names(port, moment.fabric) for port in self._ports]
+        if self._fabric is not snapshot.fabric:
+            self._fabric = snapshot.fabric
+            self._ports = [port for node in snapshot.fabric.nodes for port in node.ports]
+            self._names = [_names(port, snapshot.fabric) for port in self._ports]
         places = [
             place for place, port in enumerate(self._ports) if wanted is None or wanted[port.row]
         ]
         rows = [self._ports[place].row for place in places]
-        heat = [moment.heat[HEAT.index(column)] for column in _IN_UNITS]
-        parts = [moment.line_rate_bps, moment.tx_util, moment.rx_util, *heat, moment.age_s]
+        heat = [snapshot.heat[HEAT.index(column)] for column in _IN_UNITS]
+        parts = [snapshot.line_rate_bps, snapshot.tx_util, snapshot.rx_util, *heat, snapshot.age_s]
         numbers = np.stack([part[rows] for part in parts])
         numbers[~np.isfinite(numbers)] = np.nan
         return Rates(
-            moment.time_ns,
+            snapshot.time_ns,
             [self._names[place] for place in places],
-            [link_state(moment, self._ports[place]) for place in places],
+            [link_state(snapshot, self._ports[place]) for place in places],
             numbers,
         )
 
@@ -93,9 +92,9 @@ class CsvRates:
         self._table = RateTable()
         self._write([COLUMNS])
 
-    def accept(self, moment: Moment, wanted: Mask | None) -> None:
+    def accept(self, snapshot: Snapshot, wanted: Mask | None) -> None:
         """Add the rows of a tick. Raises OSError."""
-        self._write(_rows(self._table.of(moment, wanted)))
+        self._write(_rows(self._table.of(snapshot, wanted)))
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -109,7 +108,7 @@ class CsvRates:
 def _rows(rates: Rates) -> Iterator[Sequence[object]]:
     time = utc(rates.time_ns).isoformat().replace("+00:00", "Z")
     for place, (names, state) in enumerate(zip(rates.names, rates.states, strict=True)):
-        numbers = [number(value) for value in rates.numbers[:, place]]
+        numbers = [rounded_or_none(value) for value in rates.numbers[:, place]]
         yield (
             time,
             *map(_as_text, names),

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import math
 
 import msgspec
+import numpy as np
 
+from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.condition import Evidence
 from fabmon.analysis.finding import Change, Finding
-from fabmon.analysis.rhythm.rhythm import Moved, Rhythm
+from fabmon.analysis.iteration.results import JobIteration, PreviousValue
+from fabmon.fabric.filter import Mask
+from fabmon.fabric.model import Port
+from fabmon.fabric.snapshot import HEAT, Snapshot
 from fabmon.fabric.tick import NodeState
 
 
@@ -94,7 +100,7 @@ class MovedRecord(msgspec.Struct, frozen=True):
     at: datetime.datetime
 
 
-class RhythmRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="rhythm"):
+class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="rhythm"):
     """The iterations of a job began to be seen (`open`), changed or were seen no more (`close`).
 
     A job is the `hosts` whose traffic moves together; `hosts_sure` is false where another moves so
@@ -133,10 +139,10 @@ class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     tick: TickRecord
     nodes: list[NodeRecord]
     findings: list[FindingRecord]
-    rhythms: list[RhythmRecord]
+    rhythms: list[IterationRecord]
 
 
-Record = TickRecord | NodeRecord | FindingRecord | RhythmRecord
+Record = TickRecord | NodeRecord | FindingRecord | IterationRecord
 
 
 def finding_record(
@@ -164,10 +170,10 @@ def finding_record(
     )
 
 
-def rhythm_record(change: Change, rhythm: Rhythm, time_ns: int) -> RhythmRecord:
+def iteration_record(change: Change, rhythm: JobIteration, time_ns: int) -> IterationRecord:
     """A job's rhythm as it is told."""
     due = rhythm.expected
-    return RhythmRecord(
+    return IterationRecord(
         time=utc(time_ns),
         change=change,
         hosts=list(rhythm.hosts),
@@ -189,7 +195,7 @@ def rhythm_record(change: Change, rhythm: Rhythm, time_ns: int) -> RhythmRecord:
     )
 
 
-def _moved(moved: Moved | None) -> MovedRecord | None:
+def _moved(moved: PreviousValue | None) -> MovedRecord | None:
     return None if moved is None else MovedRecord(round(moved.was, 3), utc(moved.at_ns))
 
 
@@ -200,8 +206,8 @@ def _rounded(value: float | None) -> float | None:
 def utc(time_ns: int) -> datetime.datetime:
     """A wall clock in nanoseconds as a date; to the microsecond, without passing a float."""
     seconds, rest_ns = divmod(time_ns, 1_000_000_000)
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return moment.replace(microsecond=rest_ns // 1000)
+    snapshot = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return snapshot.replace(microsecond=rest_ns // 1000)
 
 
 def schema() -> bytes:
@@ -209,3 +215,69 @@ def schema() -> bytes:
     document = msgspec.json.schema(Record | ReportRecord)
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+# A moment's ports as records, in the order in which they are shown.
+
+
+_STALE_INTERVALS = 2.5
+_DIGITS = 6
+
+
+def link_records(snapshot: Snapshot, wanted: Mask | None = None) -> list[LinkRecord]:
+    """One record a port of every node that has said what it has; of the `wanted` ones, if told."""
+    gauges = {position for name, position in snapshot.columns.items() if _is_gauge(name)}
+    names = {position: name for name, position in snapshot.columns.items()}
+    return [
+        _record(snapshot, port, names, gauges)
+        for node in snapshot.fabric.nodes
+        for port in node.ports
+        if wanted is None or wanted[port.row]
+    ]
+
+
+def link_state(snapshot: Snapshot, port: Port) -> str:
+    """`up`, `down`, `stale` (nothing heard for two and a half intervals) or `unknown`."""
+    if snapshot.age_s[port.row] > snapshot.interval_s * _STALE_INTERVALS:
+        return "stale"
+    up = snapshot.up[port.row]
+    return "unknown" if np.isnan(up) else "up" if up else "down"
+
+
+def _record(snapshot: Snapshot, port: Port, names: dict[int, str], gauges: set[int]) -> LinkRecord:
+    row = port.row
+    known = np.flatnonzero(~np.isnan(snapshot.values[row])).tolist()
+    values = {position: _round(float(snapshot.values[row, position])) for position in known}
+    return LinkRecord(
+        node=port.node,
+        port=port.name,
+        label=port.label,
+        kind=port.kind,
+        role=port.role,
+        peer=None if port.peer is None else snapshot.fabric.ports[port.peer].id or None,
+        state=link_state(snapshot, port),
+        speed_bps=rounded_or_none(snapshot.line_rate_bps[row]),
+        tx_bps=rounded_or_none(snapshot.heat[HEAT.index("tx_bps"), row]),
+        rx_bps=rounded_or_none(snapshot.heat[HEAT.index("rx_bps"), row]),
+        tx_util=rounded_or_none(snapshot.tx_util[row]),
+        rx_util=rounded_or_none(snapshot.rx_util[row]),
+        age_s=rounded_or_none(snapshot.age_s[row]),
+        saturated=bool(snapshot.saturated[row]),
+        rates={names[p]: value for p, value in values.items() if p not in gauges},
+        levels={names[p]: value for p, value in values.items() if p in gauges},
+    )
+
+
+def _is_gauge(name: str) -> bool:
+    return name in CATALOG and CATALOG[name].kind == GAUGE
+
+
+def rounded_or_none(value: np.float32) -> float | None:
+    """As it is told; None is absent."""
+    told = float(value)
+    return _round(told) if math.isfinite(told) else None
+
+
+def _round(value: float) -> float:
+    """Six significant digits: what a float32 holds, without its noise."""
+    return float(f"{value:.{_DIGITS}g}")

@@ -12,19 +12,19 @@ from fabmon.analysis.scene import Scene
 from fabmon.analysis.thresholds import Thresholds
 from fabmon.fabric.filter import FilterError, Index, Mask, index, match, parse
 from fabmon.fabric.model import Fabric
-from fabmon.fabric.moment import Moment
 from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.topology.given import Topology
+from fabmon.fabric.topology.plan import Topology
 from fabmon.history.history import History
-from fabmon.recording.cut import hosts_of, topology_of
-from fabmon.recording.timeline import Timeline
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
 
 _STILL = ("role", "group", "node", "port", "rail")
 """Fields of a filter that do not change from tick to tick."""
 
 
-class Links:
+class LinkSelection:
     """The ports that any of some filters leaves; all of them without filters.
 
     `has_matched` says whether there was any so far. What a `redactor` renamed is found by its
@@ -42,29 +42,29 @@ class Links:
     def __bool__(self) -> bool:
         return bool(self._filters)
 
-    def of(self, moment: Moment) -> Mask | None:
+    def of(self, snapshot: Snapshot) -> Mask | None:
         """[ports] at a moment; None for all."""
         if not self._filters:
             return None
-        moment = self._by_name(moment)
-        if self._index is None or self._index.fabric is not moment.fabric:
-            self._index = index(moment.fabric)
-        masks = [match(terms, moment, self._index).ports for terms in self._filters]
+        snapshot = self._by_name(snapshot)
+        if self._index is None or self._index.fabric is not snapshot.fabric:
+            self._index = index(snapshot.fabric)
+        masks = [match(terms, snapshot, self._index).ports for terms in self._filters]
         mask: Mask = masks[0]
         for each in masks[1:]:
             mask = mask | each
         self.has_matched = self.has_matched or bool(mask.any())
         return mask
 
-    def _by_name(self, moment: Moment) -> Moment:
+    def _by_name(self, snapshot: Snapshot) -> Snapshot:
         """A moment with the names that its nodes and groups had before they were renamed."""
         if self._redactor is None:
-            return moment
+            return snapshot
         name = self._redactor.original
-        if self._named is None or self._named[0] is not moment.fabric:
-            self._named = (moment.fabric, _renamed(moment.fabric, name))
-        states = {name(node): status for node, status in moment.statuses.items()}
-        return replace(moment, fabric=self._named[1], statuses=states)
+        if self._named is None or self._named[0] is not snapshot.fabric:
+            self._named = (snapshot.fabric, _renamed(snapshot.fabric, name))
+        states = {name(node): status for node, status in snapshot.statuses.items()}
+        return replace(snapshot, fabric=self._named[1], statuses=states)
 
     def check_still(self) -> None:
         """Raise FilterError where the choice would change while time goes on."""
@@ -88,7 +88,7 @@ def _renamed(fabric: Fabric, name: Callable[[str], str]) -> Fabric:
     )
 
 
-class Played:
+class PlayedRange:
     """A part of a timeline, played through the house as fast as it goes.
 
     With a `redactor` nothing else sees a name of it. `hosts` are the nodes that were watched,
@@ -109,8 +109,8 @@ class Played:
 
         `topology` is what was given of the cabling.
         """
-        self._topology = topology_of(topology, redactor)
-        self.hosts = hosts_of(timeline, redactor)
+        self._topology = redacted_topology(topology, redactor)
+        self.hosts = redacted_hosts(timeline, redactor)
         self.interval_s = timeline.interval_s
         self.from_ns = from_ns
         self.until_ns = until_ns
@@ -127,13 +127,13 @@ class Played:
             yield tick.time_ns >= self.from_ns, self._told(tick)
             self._reached(tick.time_ns)
 
-    def moments(self, management: Sequence[str]) -> Iterator[Moment]:
+    def moments(self, management: Sequence[str]) -> Iterator[Snapshot]:
         """Moments, rates worked out anew; `management` are patterns of ports, see History."""
         history = self._history(management)
         for is_told, tick in self.ticks():
-            moment = history.accept(tick)
+            snapshot = history.accept(tick)
             if is_told:
-                yield moment
+                yield snapshot
 
     def scenes(self, management: Sequence[str], thresholds: Thresholds) -> Iterator[Scene]:
         """Scenes, findings worked out anew."""

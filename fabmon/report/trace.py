@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fabmon.analysis.nullmodel import flows_to_see_all
-from fabmon.analysis.paths import Hop, Path, Spread
-from fabmon.fabric.endpoints import Endpoint
+from fabmon.analysis.evidence.null_model import flows_to_see_all
+from fabmon.analysis.traced_paths import EcmpSpread, NamedHop, NamedPath
+from fabmon.fabric.flows.endpoints import Endpoint
 
 _CHANCE = 0.99
 
@@ -35,8 +35,8 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     dport: int
     dscp: int
     sports_from: str
-    paths: list[Path]
-    spreads: list[Spread]
+    paths: list[NamedPath]
+    spreads: list[EcmpSpread]
     notes: list[str]
 
 
@@ -72,8 +72,8 @@ def _head(record: TraceRecord) -> Iterator[str]:
     yield "hop, time of its answer, node, ports in → out, address of the answer"
 
 
-def _paths(paths: Sequence[Path]) -> Iterator[str]:
-    alike: dict[tuple[object, ...], list[Path]] = {}
+def _paths(paths: Sequence[NamedPath]) -> Iterator[str]:
+    alike: dict[tuple[object, ...], list[NamedPath]] = {}
     for path in sorted(paths, key=lambda path: path.sport):
         alike.setdefault(_way(path), []).append(path)
     for same in alike.values():
@@ -90,13 +90,13 @@ def _paths(paths: Sequence[Path]) -> Iterator[str]:
             yield f"   * {said}"
 
 
-def _way(path: Path) -> tuple[object, ...]:
+def _way(path: NamedPath) -> tuple[object, ...]:
     """What is the same of flows that are shown together."""
     hops = [(h.node, h.in_port, h.out_port) if h.node else h.addresses for h in path.hops]
     return path.end, path.text, *hops
 
 
-def _row(place: int, same: Sequence[Path]) -> tuple[str, ...]:
+def _row(place: int, same: Sequence[NamedPath]) -> tuple[str, ...]:
     """TTL, time, node, in, out, addresses."""
     hops = [path.hops[place] for path in same]
     first = hops[0]
@@ -108,7 +108,7 @@ def _row(place: int, same: Sequence[Path]) -> tuple[str, ...]:
     return str(first.ttl), took, first.node or "?", _crossed(first), "", ", ".join(addresses)
 
 
-def _crossed(hop: Hop) -> str:
+def _crossed(hop: NamedHop) -> str:
     """`down1 → up3`; `?` for a port that is not known, nothing where neither is."""
     if not hop.in_port and not hop.out_port:
         return ""
@@ -137,7 +137,7 @@ def _summary(record: TraceRecord) -> Iterator[str]:
         yield from _without_groups(record.paths)
 
 
-def _without_groups(paths: Sequence[Path]) -> Iterator[str]:
+def _without_groups(paths: Sequence[NamedPath]) -> Iterator[str]:
     """Where no switch tells its equal-cost links: at which hops answers differ."""
     for place in range(max((len(path.hops) for path in paths), default=0)):
         answers = {path.hops[place].addresses for path in paths if place < len(path.hops)}

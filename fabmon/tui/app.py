@@ -21,34 +21,67 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
-from fabmon.tui.captions import Caption, Captions
 from fabmon.tui.driver import TerminalDriver
-from fabmon.tui.line import fit
-from fabmon.tui.messages import BurstWanted, Opened, Pointed
+from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
-from fabmon.tui.saving import Saves, keep, without_web_fonts
-from fabmon.tui.screens.base import StageScreen
+from fabmon.tui.saving import SaveFunctions, save_file, without_web_fonts
+from fabmon.tui.screen_state import Caption, Captions, ScreenState
+from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.finding import FindingScreen
-from fabmon.tui.screens.findings import Findings
 from fabmon.tui.screens.fluctuation import FluctuationScreen
-from fabmon.tui.screens.help import HelpScreen
-from fabmon.tui.screens.matrix import Matrix, PairScreen
-from fabmon.tui.screens.node import NodeScreen
-from fabmon.tui.screens.nodes import Nodes
-from fabmon.tui.screens.overview import Overview
+from fabmon.tui.screens.line_screens import (
+    FindingsScreen,
+    HelpScreen,
+    NodeScreen,
+    NodesScreen,
+    SwitchesScreen,
+)
+from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
+from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.screens.port import PortScreen
-from fabmon.tui.screens.save import SaveMenu
-from fabmon.tui.screens.switches import Switches
-from fabmon.tui.stage import Stage
-from fabmon.tui.target import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget
-from fabmon.tui.text import burst, words
-from fabmon.tui.theme import theme
-from fabmon.tui.timekeys import TimeKeys, Travel
-from fabmon.tui.toast import Toasts
+from fabmon.tui.terminal import theme
+from fabmon.tui.text import labels
+from fabmon.tui.text.pages import port_charts
+from fabmon.tui.time.clock import SECOND_NS
+from fabmon.tui.time.time_keys import TimeKeys, Travel
+from fabmon.tui.widgets.lines import BurstRequested, Highlighted, OpenRequested
+from fabmon.tui.widgets.prompts import SaveMenu
+
+# One line for findings that have just opened; many at once are one line too.
+
+
+_APART_S = 3
+
+
+class Toasts:
+    """Gathers what opened, and lets a line through at most every few seconds of scene time."""
+
+    def __init__(self) -> None:
+        """Nothing has opened."""
+        self._waiting: list[Finding] = []
+        self._last_ns: int | None = None
+
+    def accept(self, scene: Scene, width: int) -> str | None:
+        """The line to show at this scene; None for none."""
+        self._waiting += [finding for change, finding in scene.changes if change is Change.OPEN]
+        if not self._waiting:
+            return None
+        now = scene.snapshot.time_ns
+        if self._last_ns is not None and now - self._last_ns < _APART_S * SECOND_NS:
+            return None
+        self._last_ns = now
+        told, self._waiting = self._waiting, []
+        first = told[0]
+        subject = labels.subject_name(first, scene.snapshot.fabric)
+        text = f"{labels.finding_mark(first)} {labels.cause_title(first)} {subject}"
+        if len(told) > 1:
+            text = f"{text} and {len(told) - 1} more findings"
+        return fit(text, max(1, width)).rstrip()
+
 
 _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
     Depth.TRUECOLOR: "truecolor",
@@ -87,7 +120,7 @@ class FabmonApp(TimeKeys):
         captions: Sequence[Caption] = (),
         ask_burst: AskBurst | None = None,
         nothing: Callable[[], str] = str,
-        saves: Saves | None = None,
+        saves: SaveFunctions | None = None,
         travel: Travel | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,10 +128,12 @@ class FabmonApp(TimeKeys):
         depth = detect(os.environ) if color == "auto" else Depth(color)
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = _console(depth)
-        self.stage = Stage(title, depth, mark=mark, captions=Captions(captions), nothing=nothing)
+        self.screen_state = ScreenState(
+            title, depth, mark=mark, captions=Captions(captions), nothing=nothing
+        )
         self._scenes = scenes
         self._ask_burst = ask_burst
-        self._saves = saves or Saves()
+        self._saves = saves or SaveFunctions()
         self._clock = clock
         self._heard = clock()
         self._toasts = Toasts()
@@ -107,14 +142,14 @@ class FabmonApp(TimeKeys):
 
     def on_mount(self) -> None:
         """Set up the views, and listen."""
-        self.register_theme(theme(self.stage.depth))
-        self.theme = f"fabmon-{self.stage.depth}"
-        views = (Overview, Switches, Nodes, Findings, Matrix)
+        self.register_theme(theme(self.screen_state.depth))
+        self.theme = f"fabmon-{self.screen_state.depth}"
+        views = (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen)
         for view in views:
-            self.install_screen(view(self.stage), view.VIEW)
-        steady = FluctuationScreen(self.stage, self.past)
+            self.install_screen(view(self.screen_state), view.VIEW)
+        steady = FluctuationScreen(self.screen_state, self.past)
         self.install_screen(steady, FluctuationScreen.VIEW)
-        self.push_screen(Nodes.VIEW)
+        self.push_screen(NodesScreen.VIEW)
         if self._scenes is not None:
             watching = self._watch(self._scenes)
             self.run_worker(watching, name=_SCENES, exclusive=True, exit_on_error=False)
@@ -127,7 +162,7 @@ class FabmonApp(TimeKeys):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """None of Textual's: our colours are chosen for the depth as they are."""
-        return [NoColor()] if self.stage.depth is Depth.NONE else []
+        return [NoColor()] if self.screen_state.depth is Depth.NONE else []
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Exit when no scene comes any more for an error; contain those of other workers."""
@@ -147,32 +182,32 @@ class FabmonApp(TimeKeys):
                 await self.take(scene)
             except Exception as error:
                 self.contain_handler(error, "fabmon")
-        self.stage.ended = True
+        self.screen_state.ended = True
         self.repaint()
 
     async def take(self, scene: Scene) -> None:
         """Show the scene of now, or keep it for later while the screen shows another."""
         self._heard = self._clock()
-        self.stage.take(scene)
+        self.screen_state.take(scene)
         self.player.keep(scene)
         self._toast(scene)
         await self._show(scene)
 
     async def _show(self, scene: Scene) -> None:
         """There is another scene to draw."""
-        if self.stage.live is None and self.stage.cursor.playing:
+        if self.screen_state.live is None and self.screen_state.cursor.playing:
             self._toast(scene)
         if not self._led and _has_data(scene):
             self._led = True
-            if isinstance(self.screen, Nodes):
-                await self._go_to(Overview.VIEW)
+            if isinstance(self.screen, NodesScreen):
+                await self._go_to(OverviewScreen.VIEW)
         self.repaint()
 
     def repaint(self) -> None:
         """Draw the topmost of our screens; a palette or a message may lie over it."""
         self.player.draw_strip(self.size.width)
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, StageScreen):
+            if isinstance(screen, ViewScreen):
                 screen.paint()
                 return
 
@@ -186,54 +221,57 @@ class FabmonApp(TimeKeys):
 
     def _notice_silence(self) -> None:
         """Say in the header that nothing comes, once it has been missed."""
-        scene = self.stage.live
-        if scene is None or self.stage.ended:
+        scene = self.screen_state.live
+        if scene is None or self.screen_state.ended:
             return
         silent = self._clock() - self._heard
-        late = silent > _SILENT_TICKS * scene.moment.interval_s + 1
-        if late or self.stage.silent_s:
-            self.stage.silent_s = silent if late else 0.0
+        late = silent > _SILENT_TICKS * scene.snapshot.interval_s + 1
+        if late or self.screen_state.silent_s:
+            self.screen_state.silent_s = silent if late else 0.0
             self.repaint()
 
     # Going places.
 
-    async def on_opened(self, event: Opened) -> None:
+    async def on_open_requested(self, event: OpenRequested) -> None:
         """Drill down to what was opened."""
-        scene, target = self.stage.scene, event.target
+        scene, target = self.screen_state.scene, event.target
         if scene is None:
             return
         if isinstance(target, NodeTarget):
-            await self.push_screen(NodeScreen(self.stage, target))
+            await self.push_screen(NodeScreen(self.screen_state, target))
         elif isinstance(target, PortTarget):
-            port = scene.moment.fabric.ports[target.row]
-            await self.push_screen(PortScreen(self.stage, port, self.past))
+            port = scene.snapshot.fabric.ports[target.row]
+            await self.push_screen(PortScreen(self.screen_state, port, self.past))
         elif isinstance(target, PairTarget):
-            await self.push_screen(PairScreen(self.stage, target))
+            await self.push_screen(PairScreen(self.screen_state, target))
         elif isinstance(target, FindingTarget):
-            found = _finding([*scene.findings, *self.stage.closed(scene)], target.key)
+            found = _finding([*scene.findings, *self.screen_state.closed(scene)], target.key)
             if found is not None:
-                self.stage.choose(target.key)
-                await self.push_screen(FindingScreen(self.stage, found, self.past))
+                self.screen_state.choose(target.key)
+                await self.push_screen(FindingScreen(self.screen_state, found, self.past))
         elif isinstance(target, EventTarget):
             self.player.seek(target.time_ns)
 
-    def on_pointed(self, event: Pointed) -> None:
+    def on_highlighted(self, event: Highlighted) -> None:
         """Mark the links of a finding while it is the one pointed at last."""
         if not isinstance(event.target, FindingTarget):
             return
-        self.stage.choose(event.target.key)
+        self.screen_state.choose(event.target.key)
         self.repaint()
-        if isinstance(self.screen, Overview):
-            self.screen.reveal_chosen()
+        if isinstance(self.screen, OverviewScreen):
+            self.screen.reveal_selected()
 
-    def on_burst_wanted(self, event: BurstWanted) -> None:
+    def on_burst_requested(self, event: BurstRequested) -> None:
         """Ask the node for fast samples, and say that, or why not."""
         port = event.port
         if self._ask_burst is None:
             said = "no burst: live only, these nodes are simulated or recorded"
         else:
-            refused = self._ask_burst(port.node, (port.name,), burst.SECONDS, burst.HZ)
-            asked = f"burst of {words.port(port)}: {burst.HZ:g} Hz for {burst.SECONDS:g} s"
+            refused = self._ask_burst(port.node, (port.name,), port_charts.SECONDS, port_charts.HZ)
+            asked = (
+                f"burst of {labels.port_name(port)}: {port_charts.HZ:g} Hz "
+                f"for {port_charts.SECONDS:g} s"
+            )
             said = f"no burst: {refused}" if refused else asked
         self._say(said)
 
@@ -245,14 +283,14 @@ class FabmonApp(TimeKeys):
 
     def _go_to(self, name: str) -> AwaitComplete:
         """The same, for who can wait until it is there."""
-        self._led = self._led or name != Nodes.VIEW
+        self._led = self._led or name != NodesScreen.VIEW
         while len(self.screen_stack) > 2:
             self.pop_screen()
         return self.switch_screen(name)
 
     def action_next_view(self) -> None:
         """The view after the one that is shown, or that lies below its pages."""
-        views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, StageScreen)]
+        views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, ViewScreen)]
         shown = keys.ROOT.index(views[0])
         self.action_view(keys.ROOT[(shown + 1) % len(keys.ROOT)])
 
@@ -260,14 +298,14 @@ class FabmonApp(TimeKeys):
         """Up one level; at the top, let go of the finding, then of the filter and the captions."""
         if len(self.screen_stack) > 2:
             self.pop_screen()
-        elif self.stage.chosen_key:
-            self.stage.choose("")
+        elif self.screen_state.selected_key:
+            self.screen_state.choose("")
             self.repaint()
-        elif self.stage.choices.filter:
-            self.stage.filter("")
+        elif self.screen_state.choices.filter:
+            self.screen_state.filter("")
             self.repaint()
         else:
-            self.stage.captions.skip()
+            self.screen_state.captions.skip()
             self.repaint()
 
     def action_close(self) -> None:
@@ -280,8 +318,8 @@ class FabmonApp(TimeKeys):
     async def action_help(self) -> None:
         """Help for the screen that is shown."""
         screen = self.screen
-        if isinstance(screen, StageScreen) and not isinstance(screen, HelpScreen):
-            await self.push_screen(HelpScreen(self.stage, screen.VIEW))
+        if isinstance(screen, ViewScreen) and not isinstance(screen, HelpScreen):
+            await self.push_screen(HelpScreen(self.screen_state, screen.VIEW))
 
     # Choices.
 
@@ -291,38 +329,38 @@ class FabmonApp(TimeKeys):
 
     def action_units(self) -> None:
         """Gb/s, GB/s, %."""
-        self.stage.next_unit()
+        self.screen_state.next_unit()
         self.repaint()
 
     def action_metric(self) -> None:
         """The next metric."""
-        self.stage.next_metric()
+        self.screen_state.next_metric()
         self.repaint()
 
     def action_digits(self) -> None:
         """Digits in the cells, or colours."""
-        self.stage.toggle_digits()
+        self.screen_state.toggle_digits()
         self.repaint()
 
     def action_ramp(self) -> None:
         """The next colours."""
-        self.stage.next_ramp()
+        self.screen_state.next_ramp()
         self.repaint()
 
     def action_filter(self) -> None:
         """Type a filter."""
-        if isinstance(self.screen, StageScreen):
+        if isinstance(self.screen, ViewScreen):
             self.screen.ask_filter()
 
     def action_maximise(self) -> None:
         """Give the focused panel the whole screen, or give it back."""
-        if isinstance(self.screen, StageScreen):
+        if isinstance(self.screen, ViewScreen):
             self.screen.maximise()
 
     def action_save(self) -> None:
         """Ask what to save, and save it."""
-        if isinstance(self.screen, StageScreen):
-            self.push_screen(SaveMenu(self.stage.palette), self._save)
+        if isinstance(self.screen, ViewScreen):
+            self.push_screen(SaveMenu(self.screen_state.palette), self._save)
 
     def _save(self, what: str | None) -> None:
         """Once the menu is gone: it is no part of the picture."""
@@ -340,7 +378,7 @@ class FabmonApp(TimeKeys):
     async def _kept(self, what: str) -> None:
         """Save it, and say where it is, or why not."""
         view = str(getattr(self.screen, "VIEW", "screen"))
-        said = await keep(what, self.stage, view, self.picture, self._saves)
+        said = await save_file(what, self.screen_state, view, self.picture, self._saves)
         self.notify(fit(said, max(1, self.size.width - 4)).rstrip(), timeout=6, markup=False)
 
     def picture(self) -> str:
@@ -370,8 +408,10 @@ def _console(depth: Depth) -> Console:
 
 def _has_data(scene: Scene) -> bool:
     """Whether some node sends, and something is known of a port."""
-    up = any(status.state is NodeState.UP for status in scene.moment.statuses.values())
-    return up and bool(np.isfinite(scene.moment.heat).any() or np.isfinite(scene.moment.up).any())
+    up = any(status.state is NodeState.UP for status in scene.snapshot.statuses.values())
+    return up and bool(
+        np.isfinite(scene.snapshot.heat).any() or np.isfinite(scene.snapshot.up).any()
+    )
 
 
 def _finding(findings: Iterable[Finding], key: str) -> Finding | None:

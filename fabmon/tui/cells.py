@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.style import Style
 
-from fabmon.fabric.moment import Floats, Moment, stale_ports
-from fabmon.tui.metrics import Heat
+from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
+from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import STEPS, Depth, Palette
 
 Codes = NDArray[np.uint16]
@@ -54,7 +54,7 @@ class Scale:
 
 
 @lru_cache
-def scale(heat: Heat, depth: Depth, digits: bool) -> Scale:
+def scale(heat: HeatMetric, depth: Depth, digits: bool) -> Scale:
     """The levels that a metric has at a colour depth; without colour there are always digits."""
     if not digits and depth is not Depth.NONE:
         steps = {Depth.TRUECOLOR: STEPS - 1, Depth.EIGHT_BIT: 12, Depth.SIXTEEN: 4}[depth]
@@ -72,14 +72,14 @@ def scale(heat: Heat, depth: Depth, digits: bool) -> Scale:
 
 
 def encode(
-    moment: Moment, heat: Heat, levels: Scale, hot: Iterable[int], line_rate_bps: Floats
+    snapshot: Snapshot, heat: HeatMetric, levels: Scale, hot: Iterable[int], line_rate_bps: Floats
 ) -> Codes:
     """[ports]: the code of every port of a moment. `hot` are the rows that findings are about.
 
     `line_rate_bps` is the last that is known: a port that fell silent keeps its last colour.
     """
-    stale = stale_ports(moment)
-    values = np.where(stale, heat.last_values(moment, line_rate_bps), heat.values(moment))
+    stale = stale_ports(snapshot)
+    values = np.where(stale, heat.last_values(snapshot, line_rate_bps), heat.values(snapshot))
     absent = np.isnan(values)
     codes = np.searchsorted(levels.edges, np.where(absent, 0, values), "right").astype(np.uint16)
     rows = np.fromiter(hot, dtype=np.intp)
@@ -87,11 +87,11 @@ def encode(
     codes[stale] = codes[stale] & LEVEL | STALE
     codes[absent] = ABSENT
     if heat.counted_by:
-        codes[absent & moment.is_stuck(heat.counted_by)] = STUCK
+        codes[absent & snapshot.is_stuck(heat.counted_by)] = STUCK
     if heat.traffic:
-        flowing = np.isfinite(moment.column(heat.columns[0])) & absent
+        flowing = np.isfinite(snapshot.column(heat.columns[0])) & absent
         codes[flowing] = UNRATED
-    codes[moment.up == 0] = DOWN
+    codes[snapshot.up == 0] = DOWN
     codes[stale & ((codes & ABSENT) > 0)] |= STALE
     return codes
 
@@ -124,7 +124,7 @@ class Look:
 
     def _chosen(self, code: int, width: int) -> tuple[str, Style]:
         """The same cell with the mark of what is chosen; at one cell, another mark is reversed."""
-        palette, mark = self.palette, self.palette.chosen_mark
+        palette, mark = self.palette, self.palette.selection_mark
         if code > LEVEL and width == 1:
             text, style = self.picture(code, 1)
             return text, style + Style(reverse=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.catalog.phy import PRIORITIES
+from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.measures import greatest, measure
-from fabmon.fabric.moment import HEAT, Floats, Moment
-from fabmon.tui.units import Unit, bits, bytes_, per_second, percent, rate
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.wording import Unit, bit_rate, byte_rate, per_second, percent, rate
 
 IDLE = 0.005
 """A share of the scale below which a cell is drawn as idle."""
@@ -18,7 +18,7 @@ _TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
+class HeatMetric:
     """One metric of the heatmap.
 
     `name` is that of its measure (fabmon/fabric/measures.py), and `columns` are what it is made
@@ -42,15 +42,15 @@ class Heat:
         """Whether it is a share of line rate."""
         return self.columns[0].endswith("_bps")
 
-    def values(self, moment: Moment) -> Floats:
+    def values(self, snapshot: Snapshot) -> Floats:
         """[ports]: a share of line rate, a share of time, or events per second; NaN is absent."""
-        return measure(self.name).values(moment)
+        return measure(self.name).values(snapshot)
 
-    def last_values(self, moment: Moment, line_rate_bps: Floats) -> Floats:
+    def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:
         """[ports]: the same, of the last time that each port was heard of, where that is kept."""
         if self.columns[0] not in HEAT:
-            return self.values(moment)
-        values = greatest([moment.last_heat[HEAT.index(column)] for column in self.columns])
+            return self.values(snapshot)
+        values = greatest([snapshot.last_heat[HEAT.index(column)] for column in self.columns])
         if not self.traffic:
             return values
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -65,18 +65,18 @@ class Heat:
         span = np.log10(self.high / self.low)
         return np.concatenate(([_TINY], self.low * 10 ** (shares * span)))
 
-    def say(self, moment: Moment, row: int, unit: Unit) -> str:
+    def say(self, snapshot: Snapshot, row: int, unit: Unit) -> str:
         """The value of a port in words, with its unit: `8.10 % of time told to hold`."""
         if self.traffic:
-            line = float(moment.line_rate_bps[row])
+            line = float(snapshot.line_rate_bps[row])
             parts = [
-                f"{column[:2]} {rate(float(moment.column(column)[row]), line, unit)}"
+                f"{column[:2]} {rate(float(snapshot.column(column)[row]), line, unit)}"
                 for column in self.columns
             ]
             return "  ".join(parts)
-        if self.counted_by and moment.is_stuck(self.counted_by)[row]:
+        if self.counted_by and snapshot.is_stuck(self.counted_by)[row]:
             return f"{self.name}: its counter sticks at its maximum"
-        value = float(self.values(moment)[row])
+        value = float(self.values(snapshot)[row])
         if np.isnan(value):
             return f"{self.name}: absent"
         if self.high == 1:
@@ -84,17 +84,17 @@ class Heat:
         return f"{self.title.removesuffix(' /s')} {per_second(value)}"
 
 
-def _traffic(name: str, title: str, short: str) -> Heat:
-    return Heat(name, title, short, measure(name).columns, True, 0, 1, ("0", "100 %"))
+def _traffic(name: str, title: str, short: str) -> HeatMetric:
+    return HeatMetric(name, title, short, measure(name).columns, True, 0, 1, ("0", "100 %"))
 
 
-def _share(name: str, title: str, counted_by: str = "") -> Heat:
+def _share(name: str, title: str, counted_by: str = "") -> HeatMetric:
     ends = ("0", "100 %, log from 0.1 %")
-    return Heat(name, title, title, measure(name).columns, False, 0.001, 1, ends, counted_by)
+    return HeatMetric(name, title, title, measure(name).columns, False, 0.001, 1, ends, counted_by)
 
 
-def _events(name: str, title: str, short: str) -> Heat:
-    return Heat(name, title, short, measure(name).columns, False, 1, 1e6, ("0", "1 M/s, log"))
+def _events(name: str, title: str, short: str) -> HeatMetric:
+    return HeatMetric(name, title, short, measure(name).columns, False, 1, 1e6, ("0", "1 M/s, log"))
 
 
 _TRAFFIC = (
@@ -120,7 +120,7 @@ HEATS = (*_TRAFFIC, *_PAUSE, *_CONGESTION)
 """In the order of the key; the priorities that PFC is used on come after `pause-tx`."""
 
 
-def _of_priority(direction: str, priority: int) -> Heat:
+def _of_priority(direction: str, priority: int) -> HeatMetric:
     """The pause of one priority in one direction."""
     told = "told to hold" if direction == "rx" else "telling to hold"
     return _share(
@@ -129,7 +129,7 @@ def _of_priority(direction: str, priority: int) -> Heat:
     )
 
 
-_BY_NAME: dict[str, Heat] = {item.name: item for item in HEATS} | {
+_BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEATS} | {
     item.name: item
     for direction in ("rx", "tx")
     for priority in PRIORITIES
@@ -137,29 +137,29 @@ _BY_NAME: dict[str, Heat] = {item.name: item for item in HEATS} | {
 }
 
 
-def heat(name: str) -> Heat:
+def heat(name: str) -> HeatMetric:
     """The metric called `name`, also one of a single priority. Raises KeyError."""
     return _BY_NAME[name]
 
 
-def lossless(moment: Moment) -> list[int]:
+def lossless_priorities(snapshot: Snapshot) -> list[int]:
     """The priorities that PFC is used on: those a port says are lossless, or that paused now."""
     told: set[int] = set()
-    for port in moment.fabric.ports:
+    for port in snapshot.fabric.ports:
         told.update(p for p in port.info.get("pfc_priorities") or () if p in PRIORITIES)
     for priority in PRIORITIES:
         for direction in ("rx", "tx"):
             if (
-                np.nanmax(moment.column(f"pfc_{direction}_pause_us_prio{priority}"), initial=0.0)
+                np.nanmax(snapshot.column(f"pfc_{direction}_pause_us_prio{priority}"), initial=0.0)
                 > 0
             ):
                 told.add(priority)
     return sorted(told)
 
 
-def following(name: str, moment: Moment | None) -> str:
+def next_metric_name(name: str, snapshot: Snapshot | None) -> str:
     """The name of the metric after it, of those that this fabric has."""
-    used = [] if moment is None else lossless(moment)
+    used = [] if snapshot is None else lossless_priorities(snapshot)
     names = [item.name for item in (*_TRAFFIC, *_PAUSE)]
     names += [f"pause-{way}-p{priority}" for priority in used for way in ("rx", "tx")]
     names += [item.name for item in _CONGESTION]
@@ -175,15 +175,15 @@ def unit_of(kind: str, chosen: Unit) -> Unit:
     return Unit.GBYTE if kind in _INSIDE and chosen is Unit.GBIT else chosen
 
 
-def scope(moment: Moment, row: int) -> str:
+def scope(snapshot: Snapshot, row: int) -> str:
     """What a port's traffic leaves out, in words; empty when it is the whole wire."""
-    port = moment.fabric.ports[row]
+    port = snapshot.fabric.ports[row]
     has = {
-        stem: not np.isnan(moment.column(f"{stem}_tx_bytes")[row])
+        stem: not np.isnan(snapshot.column(f"{stem}_tx_bytes")[row])
         for stem in ("phy", "ib", "rdma", "netdev")
     }
     if port.kind == "gpu":
-        return next((text for stem, text in _LINKS if _has_links(moment, row, stem)), "")
+        return next((text for stem, text in _LINKS if _has_links(snapshot, row, stem)), "")
     if port.kind != "ethernet" or has["phy"]:
         return ""
     if has["ib"] or has["rdma"]:
@@ -194,38 +194,40 @@ def scope(moment: Moment, row: int) -> str:
 _LINKS = (("nvlink", "all its NVLinks"), ("xgmi", "all its xGMI links"))
 
 
-def _has_links(moment: Moment, row: int, stem: str) -> bool:
+def _has_links(snapshot: Snapshot, row: int, stem: str) -> bool:
     names = (f"{stem}_tx_bytes", f"{stem}_tx_bps", f"{stem}_both_bps")
-    return any(not np.isnan(moment.column(name)[row]) for name in names)
+    return any(not np.isnan(snapshot.column(name)[row]) for name in names)
 
 
-def both_words(moment: Moment, row: int, unit: Unit) -> str:
+def both_words(snapshot: Snapshot, row: int, unit: Unit) -> str:
     """A port's traffic where its directions are not told apart; empty where they are."""
-    both = float(moment.column("nvlink_both_bps")[row])
-    told = any(not np.isnan(moment.column(f"{name}_bps")[row]) for name in ("tx", "rx"))
+    both = float(snapshot.column("nvlink_both_bps")[row])
+    told = any(not np.isnan(snapshot.column(f"{name}_bps")[row]) for name in ("tx", "rx"))
     if told or np.isnan(both):
         return ""
-    shown = unit_of(moment.fabric.ports[row].kind, unit if unit is not Unit.PERCENT else Unit.GBIT)
+    shown = unit_of(
+        snapshot.fabric.ports[row].kind, unit if unit is not Unit.PERCENT else Unit.GBIT
+    )
     return f"{rate(both, float('nan'), shown)} both directions together"
 
 
-def traffic_words(moment: Moment, row: int, unit: Unit) -> str:
+def traffic_words(snapshot: Snapshot, row: int, unit: Unit) -> str:
     """`tx 188 Gb/s 47.0 %  rx …`: a port's traffic, both ways, in the unit and as a share."""
-    line = float(moment.line_rate_bps[row])
-    both = both_words(moment, row, unit)
+    line = float(snapshot.line_rate_bps[row])
+    both = both_words(snapshot, row, unit)
     if both:
-        return f"{both}  ({scope(moment, row)})"
+        return f"{both}  ({scope(snapshot, row)})"
     parts = []
-    for name, util in (("tx", moment.tx_util), ("rx", moment.rx_util)):
-        kind = moment.fabric.ports[row].kind
+    for name, util in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
+        kind = snapshot.fabric.ports[row].kind
         shown = unit_of(kind, unit if unit is not Unit.PERCENT else Unit.GBIT)
-        value = rate(float(moment.column(f"{name}_bps")[row]), line, shown)
+        value = rate(float(snapshot.column(f"{name}_bps")[row]), line, shown)
         parts.append(f"{name} {value:>9} {percent(float(util[row])):>6}")
     said = (
-        bytes_(line)
-        if unit_of(moment.fabric.ports[row].kind, Unit.GBIT) is Unit.GBYTE
-        else bits(line)
+        byte_rate(line)
+        if unit_of(snapshot.fabric.ports[row].kind, Unit.GBIT) is Unit.GBYTE
+        else bit_rate(line)
     )
     of = f"of {said}" if line > 0 else "no line rate: set speed="
-    less = scope(moment, row)
+    less = scope(snapshot, row)
     return f"{'  '.join(parts)}  {of}" + (f"  ({less})" if less else "")

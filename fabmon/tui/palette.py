@@ -123,7 +123,7 @@ class Palette:
     glyphs: str
 
     @property
-    def chosen_mark(self) -> str:
+    def selection_mark(self) -> str:
         """What marks the links of the chosen finding, one cell wide."""
         return "*" if self.depth is Depth.NONE else "◉"
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabmon.fabric.filter import Mask
-from fabmon.fabric.moment import Moment
-from fabmon.tui.clock import SECOND_NS
-from fabmon.tui.stage import Stage
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.time.clock import SECOND_NS
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 
@@ -29,14 +29,14 @@ class SaveError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Saves:
+class SaveFunctions:
     """How to keep what is not drawn. `table` makes a CSV of the ports that a filter leaves (None:
     all); `cut` writes what was recorded between two times (ns) to a new file, as long as it is
     wanted. Both run in a thread, and raise OSError or SaveError. None where there is nothing to
     make it of.
     """
 
-    table: Callable[[Moment, Mask | None], bytes] | None = None
+    table: Callable[[Snapshot, Mask | None], bytes] | None = None
     cut: Callable[[Path, int, int, Callable[[], bool]], None] | None = None
 
 
@@ -45,31 +45,37 @@ def without_web_fonts(svg: str) -> str:
     return _FONTS.sub("", svg)
 
 
-async def keep(what: str, stage: Stage, view: str, picture: Callable[[], str], saves: Saves) -> str:
+async def save_file(
+    what: str,
+    screen_state: ScreenState,
+    view: str,
+    picture: Callable[[], str],
+    saves: SaveFunctions,
+) -> str:
     """Write one of them into the current directory; what to tell. `picture` makes the SVG."""
-    scene = stage.scene
+    scene = screen_state.scene
     if scene is None:
         return "not saved: there is nothing to see yet"
-    moment = scene.moment
+    snapshot = scene.snapshot
     try:
         if what == PICTURE:
             data = picture().encode()
-            path = _unused(stage.title, view, _time(moment.time_ns), "svg")
+            path = _unused(screen_state.title, view, _time(snapshot.time_ns), "svg")
             await asyncio.to_thread(_write, path, data)
         elif what == TABLE:
             if saves.table is None:
                 raise SaveError("nobody makes tables here")
-            matched = stage.matched(scene)
+            matched = screen_state.matched(scene)
             mask = matched.ports if matched is not None else None
-            path = _unused(stage.title, "links", _time(moment.time_ns), "csv")
-            made = await asyncio.to_thread(saves.table, moment, mask)
+            path = _unused(screen_state.title, "links", _time(snapshot.time_ns), "csv")
+            made = await asyncio.to_thread(saves.table, snapshot, mask)
             await asyncio.to_thread(_write, path, made)
         else:
             if saves.cut is None:
                 raise SaveError("nothing is recorded: there is nothing to cut out")
-            begin_ns, end_ns = range_of(stage, moment)
+            begin_ns, end_ns = range_of(screen_state, snapshot)
             span = f"{_time(begin_ns)}-{_time(end_ns)[9:]}"
-            path = _unused(stage.title, "cut", span, "fabrec")
+            path = _unused(screen_state.title, "cut", span, "fabrec")
             await _unless_left(saves.cut, path, begin_ns, end_ns)
     except OSError as error:
         return f"not saved: {error.filename or Path.cwd()}: {error.strerror or error}"
@@ -78,12 +84,12 @@ async def keep(what: str, stage: Stage, view: str, picture: Callable[[], str], s
     return f"saved {path}"
 
 
-def range_of(stage: Stage, moment: Moment) -> tuple[int, int]:
+def range_of(screen_state: ScreenState, snapshot: Snapshot) -> tuple[int, int]:
     """What is to be cut out, in ns: what is marked, else what the strip shows up to now."""
-    if stage.cursor.range_ns is not None:
-        return stage.cursor.range_ns
-    live = None if stage.live is None else stage.live.moment.time_ns
-    return stage.cursor.window(moment.time_ns, live)
+    if screen_state.cursor.range_ns is not None:
+        return screen_state.cursor.range_ns
+    live = None if screen_state.live is None else screen_state.live.snapshot.time_ns
+    return screen_state.cursor.window(snapshot.time_ns, live)
 
 
 def _unused(title: str, what: str, when: str, suffix: str) -> Path:

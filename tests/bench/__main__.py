@@ -10,9 +10,9 @@ from tests.bench import (
     exporters,
     first_counters,
     heatmap,
+    iteration,
     probe,
     recording,
-    rhythm,
     ssh,
     wire,
 )
@@ -23,7 +23,7 @@ def main() -> None:
     console.main()
     engine.main()
     demo.main()
-    rhythm.main()
+    iteration.main()
     analysis.main()
     ssh.main()
     first_counters.main()

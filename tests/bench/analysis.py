@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from fabmon.analysis.analyst import Analyst
-from fabmon.cli.config import load
-from fabmon.fabric.messages import Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
 from fabmon.history.history import History
+from fabmon.session.config import load
 from tests.bench.measure import tell
 
 TICKS, FROM = 40, 15
@@ -92,14 +92,14 @@ def main() -> None:
                     said = msgspec.structs.replace(said, kernel=f"6.1.{number}")
                     tick = msgspec.structs.replace(tick, hellos=((node, said),))
                 begin = time.process_time()
-                moment = history.accept(tick)
+                snapshot = history.accept(tick)
                 if is_hello:
                     at_hello.append(time.process_time() - begin)
                 begin = time.process_time()
-                scene = analyst.accept(moment)
+                scene = analyst.accept(snapshot)
                 if number >= FROM:
                     taken.append(time.process_time() - begin)
-                ports, found = len(moment.up), len(scene.findings)
+                ports, found = len(snapshot.up), len(scene.findings)
             figures = {"switches": size, "case": case, "ports": ports, "open": found}
             tell("analysis_tick", figures, taken)
             if at_hello:

@@ -6,11 +6,11 @@ import statistics
 import time
 
 from fabmon.analysis.analyst import Analyst
-from fabmon.cli.config import load
-from fabmon.fabric.messages import Frame, Hello, check, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.wire.messages import Frame, Hello, check, decode
 from fabmon.history.history import History
+from fabmon.session.config import load
 from tests.bench.measure import tell
 from tests.bench.synthetic import ticks
 
@@ -40,9 +40,9 @@ def main() -> None:
             check(message, hellos[name])
             frames.append((name, message))
         decoded = time.process_time()
-        moment = history.accept(Tick(seq, seq * 1_000_000_000, frames=tuple(frames)))
+        snapshot = history.accept(Tick(seq, seq * 1_000_000_000, frames=tuple(frames)))
         kept = time.process_time()
-        analyst.accept(moment)
+        analyst.accept(snapshot)
         done = time.process_time()
         taken.append(
             {"decode": decoded - start, "history": kept - decoded, "analysis": done - kept}

@@ -39,15 +39,15 @@ def main() -> None:
         start = time.process_time()
         tick = feed.step()
         taken.append(time.process_time() - start)
-    plant = feed.world.plant
+    hardware = feed.world.hardware
     values = sum(len(block) for _, frame in tick.frames for block in frame.blocks if block)
     tell(
         "demo",
         {
-            "hosts": plant.hosts,
-            "rails": plant.rails,
-            "switches": plant.leaves + plant.spines,
-            "ports": plant.ports,
+            "hosts": hardware.hosts,
+            "rails": hardware.rails,
+            "switches": hardware.leaves + hardware.spines,
+            "ports": hardware.ports,
             "values_per_tick": values,
             "cores_at_1hz": round(statistics.mean(taken), 4),
             "first_tick_ms": round(began_s * 1e3, 1),

@@ -10,12 +10,11 @@ import time
 from pathlib import Path
 
 from fabmon.analysis.analyst import Analyst
-from fabmon.cli.config import load
 from fabmon.fabric.openmetrics import EXPOSED
-from fabmon.feeds.prometheus.access import Access
-from fabmon.feeds.prometheus.client import Engine
+from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
 from fabmon.feeds.prometheus.feed import PrometheusFeed
 from fabmon.history.history import History
+from fabmon.session.config import load
 from tests.bench.measure import tell
 from tests.bench.process import cpu_s, rss_mb
 from tests.unit.feeds.engines import VictoriaMetrics
@@ -39,7 +38,9 @@ async def _measure(engine: VictoriaMetrics) -> None:
     start_s = time.time() - 4 * SCRAPE_S
     for scrape in range(4):
         _scrape(engine, scrape, start_s + scrape * SCRAPE_S)
-    async with PrometheusFeed(Engine(Access(url=engine.url)), interval_s=SCRAPE_S) as feed:
+    async with PrometheusFeed(
+        PrometheusClient(PrometheusAccess(url=engine.url)), interval_s=SCRAPE_S
+    ) as feed:
         began = time.perf_counter()
         await feed.open()
         history, analyst = History([], SCRAPE_S), Analyst(load(None).thresholds)

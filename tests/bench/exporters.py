@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fabmon.fabric.model import Host
 from fabmon.feeds.live import LiveFeed, raise_file_limit
-from fabmon.feeds.scrape.decoder import Decoder
-from fabmon.feeds.scrape.reader import Reader
-from fabmon.feeds.scrape.tables import tables
+from fabmon.feeds.scrape.exporter_tables import tables
+from fabmon.feeds.scrape.page_reader import PageReader
+from fabmon.feeds.scrape.text_format import PageDecoder
 from tests.bench.measure import cpu_s, tell
 from tests.bench.process import cpu_s as cpu_of
 from tests.bench.process import rss_mb
@@ -88,7 +88,7 @@ def _as_go_prints(value: float) -> str:
 def decoding() -> None:
     """The ratio asked for is 10."""
     pages = [page(seed) for seed in range(PAGES)]
-    decoder, reader = Decoder(), Reader(tables())
+    decoder, reader = PageDecoder(), PageReader(tables())
 
     def parse() -> None:
         for text in pages:

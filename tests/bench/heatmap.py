@@ -30,7 +30,7 @@ from fabmon.tui.cells import LEVEL, Codes, Look, scale
 from fabmon.tui.metrics import HEATS
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.rowpainter import plain_rows
+from fabmon.tui.widgets.row_painter import plain_rows
 from tests.bench.measure import tell
 
 COLUMNS, ROWS, FRAMES, FPS = 200, 50, 60, 20

@@ -11,17 +11,17 @@ import msgspec
 import numpy as np
 
 from fabmon.history.history import History
-from fabmon.recording import block, columns
-from fabmon.recording.block import Ticks
-from fabmon.recording.frames import Kind
-from fabmon.recording.minutes import MINUTE_NS
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import Note, SessionRecord
-from fabmon.recording.store import Piece, Store
-from fabmon.recording.writer import Writer
-from fabmon.recording.zstd import compress
+from fabmon.recording.format import block, columns
+from fabmon.recording.format.block import RowTicks
+from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.format.minutes import MINUTE_NS
+from fabmon.recording.format.records import Note, SessionRecord
+from fabmon.recording.format.sections import compress
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.writing.frame_writer import FrameWriter, PendingFrame
+from fabmon.recording.writing.writer import Writer
 from tests.bench.traffic import Traffic
-from tests.making import SECOND_NS, START_NS
+from tests.builders import SECOND_NS, START_NS
 
 _STATE_EVERY_S = 600
 _NOTE_EVERY_S = 900
@@ -56,59 +56,59 @@ def _record(path: Path, nodes: int) -> None:
 
 
 def _repeat(source: Recording, path: Path, size: int, hours: float) -> None:
-    by_kind: dict[str, list[Piece]] = {}
+    by_kind: dict[str, list[PendingFrame]] = {}
     for entry in source.entries():
         head = entry.header
-        piece = Piece(
-            Kind(head.kind), source.payload(entry), head.time_ns, head.until_ns, head.part
+        piece = PendingFrame(
+            FrameKind(head.kind), source.payload(entry), head.time_ns, head.until_ns, head.part
         )
         by_kind.setdefault(head.kind, []).append(piece)
-    blocks = by_kind[Kind.BLOCK]
+    blocks = by_kind[FrameKind.BLOCK]
     groups = [
         [each for each in blocks if each.time_ns == time_ns]
         for time_ns in dict.fromkeys(each.time_ns for each in blocks)
     ]
     full = [group for group in groups if group[0].until_ns - group[0].time_ns > 5 * SECOND_NS]
-    once = (Kind.SESSION, Kind.EVENTS, Kind.TOPOLOGY)
-    store = Store(path)
+    once = (FrameKind.SESSION, FrameKind.EVENTS, FrameKind.TOPOLOGY)
+    store = FrameWriter(path)
     store.settle([piece for kind in once for piece in by_kind[kind]])
     at_s = next_state_s = next_note_s = 0
     next_minute_ns = START_NS // MINUTE_NS * MINUTE_NS + MINUTE_NS
-    minute = by_kind[Kind.MINUTE][0]
+    minute = by_kind[FrameKind.MINUTE][0]
     for group in itertools.cycle(full):
         pieces = list(_later(group, at_s))
-        at_s += len(block.ticks_of(pieces[0].payload).seq)
+        at_s += len(block.decode_ticks(pieces[0].payload).seq)
         now_ns = START_NS + at_s * SECOND_NS
         while next_minute_ns < now_ns:
             until_ns, next_minute_ns = next_minute_ns, next_minute_ns + MINUTE_NS
             pieces.append(minute._replace(time_ns=until_ns - MINUTE_NS, until_ns=until_ns))
         if at_s >= next_state_s:
             next_state_s += _STATE_EVERY_S
-            for kind in (Kind.HELLOS, Kind.STATE):
+            for kind in (FrameKind.HELLOS, FrameKind.STATE):
                 pieces.append(by_kind[kind][0]._replace(time_ns=now_ns, until_ns=now_ns))
         if at_s >= next_note_s:
             next_note_s += _NOTE_EVERY_S
             note = Note(kind="finding", time_ns=now_ns, seq=at_s, text="hot", change="open")
             said = compress(msgspec.json.encode(note))
-            pieces.append(Piece(Kind.NOTE, said, now_ns, now_ns))
+            pieces.append(PendingFrame(FrameKind.NOTE, said, now_ns, now_ns))
         store.settle(pieces)
         if store.end >= size or at_s >= hours * 3600:
             break
-    store.settle([Piece(Kind.END, b"", now_ns, now_ns)])
+    store.settle([PendingFrame(FrameKind.END, b"", now_ns, now_ns)])
     store.write_index()
     store.close()
 
 
-def _later(group: list[Piece], at_s: int) -> Iterator[Piece]:
+def _later(group: list[PendingFrame], at_s: int) -> Iterator[PendingFrame]:
     """Blocks as they would be, had they begun at another second; some busier, some less."""
     for piece in group:
-        sections = columns.split(piece.payload)
-        ticks = Ticks.unpacked(sections[1])
+        sections = columns.split_sections(piece.payload)
+        ticks = RowTicks.unpacked(sections[1])
         seq = np.arange(at_s, at_s + len(ticks.seq))
         worst = ticks.worst * np.float32(0.3 + 0.7 * abs(np.sin(at_s / 5000)))
-        later = Ticks(seq, START_NS + seq * SECOND_NS, worst)
-        sections[1] = columns.pack(later.planes())
-        payload = columns.joined(sections)
+        later = RowTicks(seq, START_NS + seq * SECOND_NS, worst)
+        sections[1] = columns.pack_section(later.planes())
+        payload = columns.join_sections(sections)
         first, last = int(later.time_ns[0]), int(later.time_ns[-1])
         yield piece._replace(
             payload=payload, time_ns=first, until_ns=last, worst=float(np.nanmax(worst))

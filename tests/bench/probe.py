@@ -106,7 +106,7 @@ _EAGER = """
 import sys, os
 from collectors import registry
 from collectors.hostfs import HostFS
-from collectors.probe import Probe
+from collectors.loop.probe import Probe
 root, gap_s = sys.argv[1], float(sys.argv[2])
 sources = [registry.load(name)(HostFS(root)) for name in ("ib", "ib_errors")]
 for source in sources:

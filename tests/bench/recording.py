@@ -18,21 +18,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fabmon.analysis.analyst import Analyst, watch
-from fabmon.cli.config import load
-from fabmon.cli.past import RecordedPast
-from fabmon.fabric.build import Rows
+from fabmon.analysis.analyst import Analyst, analyse_ticks
+from fabmon.fabric.fabric_builder import PortRows
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from fabmon.session.config import load
+from fabmon.session.recorded_past import RecordedPast
 from fabmon.tui.app import FabmonApp
-from fabmon.tui.timekeys import Travel
+from fabmon.tui.time.time_keys import Travel
 from tests.bench.long_recording import make
 from tests.bench.measure import tell
 from tests.bench.traffic import METRICS, PORTS, Traffic
-from tests.making import SECOND_NS, START_NS
+from tests.builders import SECOND_NS, START_NS
 
 NODES, SECONDS = 64, 900
 SEEKS = 40
@@ -64,9 +64,9 @@ def beside_victoria_metrics(home: Path) -> None:
     series: list[list[int]] = [[] for _ in range(NODES * PORTS * len(METRICS))]
     for seq in range(SECONDS):
         tick = traffic.tick(seq, traffic.hellos() if not seq else ())
-        moment = history.accept(tick)
+        snapshot = history.accept(tick)
         start = time.process_time()
-        writer.write(tick, moment)
+        writer.write(tick, snapshot)
         taken.append(time.process_time() - start)
         for values, value in zip(series, traffic.values.ravel().tolist(), strict=True):
             values.append(value)
@@ -135,7 +135,7 @@ def replay(home: Path) -> None:
             feed = ReplayFeed(timeline, speed=None)
             history = History(feed.hosts, feed.interval_s)
             analyst = Analyst(load(None).thresholds)
-            return sum([1 async for _ in watch(feed, history, analyst)])
+            return sum([1 async for _ in analyse_ticks(feed, history, analyst)])
 
     start = time.perf_counter()
     ticks = asyncio.run(play())
@@ -209,7 +209,7 @@ class _Drawn(FabmonApp):
 
 async def through_the_screen(timeline: Timeline) -> dict[str, object]:
     """Seeks from the key to the drawn screen of 200 x 60; then until a tick is worked through."""
-    rows, thresholds = Rows(), load(None).thresholds
+    rows, thresholds = PortRows(), load(None).thresholds
     past = RecordedPast(
         timeline,
         lambda each: History(each.hosts, each.interval_s, rows=rows),
@@ -222,16 +222,16 @@ async def through_the_screen(timeline: Timeline) -> dict[str, object]:
     async with app.run_test(size=(200, 60)) as pilot:
         app.action_view("overview")
         for _ in range(SEEKS // 2):
-            before = app.stage.shown
+            before = app.screen_state.shown
             at_ns = chance.randrange(timeline.start_ns + 60 * SECOND_NS, timeline.until_ns)
             start, cpu = time.perf_counter(), time.process_time()
             app.player.seek(at_ns)
-            await app.until(lambda before=before: app.stage.shown is not before)  # type: ignore[misc]
+            await app.until(lambda before=before: app.screen_state.shown is not before)  # type: ignore[misc]
             app.screen._compositor.render_full_update()
             walls.append((time.perf_counter() - start) * 1e3)
             cpus.append((time.process_time() - cpu) * 1e3)
             await pilot.pause(0)
-        await app.until(lambda: app.stage.cursor.is_settled)
+        await app.until(lambda: app.screen_state.cursor.is_settled)
         settled_s = time.perf_counter() - start
     return {
         "screen_seek_ms_first": round(walls[0], 1),

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from getpass import getuser
 from pathlib import Path
 
-from fabmon.fabric.messages import decode
 from fabmon.fabric.model import Host
+from fabmon.fabric.wire.messages import decode
 from fabmon.feeds.live import LiveFeed
 from tests.bench.measure import tell
 from tests.bench.synthetic import SyntheticNode

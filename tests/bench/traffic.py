@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.messages import Frame, Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from tests.making import SECOND_NS, START_NS, hello, port
+from fabmon.fabric.wire.messages import Frame, Hello
+from tests.builders import SECOND_NS, START_NS, hello, port
 
 PORTS = 8
 METRICS = (

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from collectors import packing, wire
+from collectors import wire
 from tests.bench.measure import tell
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
@@ -33,7 +33,7 @@ def main() -> None:
         if place and value is not None
     ]
     moving = chance.sample(places, int(len(places) * MOVING))
-    encode = packing.Packer().frame
+    encode = wire.FramePacker().frame
     sizes, plain = [], []
     for seq in range(TICKS):
         for number, place in moving:

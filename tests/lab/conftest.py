@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab import Lab
-from tests.parts import need_command, need_path, need_root
+from tests.requirements import need_command, need_path, need_root
 
 SEED = "/proc/sys/net/ipv4/fib_multipath_hash_seed"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import play, scenario
-from tests.parts import need_command, need_path
+from tests.requirements import need_command, need_path
 
 pytestmark = pytest.mark.usefixtures("lab_parts")
 

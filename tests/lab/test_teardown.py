@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab, login, netns, registry
-from tests.parts import heeding_signals
+from tests.requirements import heeding_signals
 
 PROJECT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab import Lab, netns
 from tests.lab.watching import FABMON
-from tests.parts import heeding_signals
+from tests.requirements import heeding_signals
 
 DPORT = 4791
 RATELIMIT = "net/ipv4/icmp_ratelimit"

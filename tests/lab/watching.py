@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.lab import Lab
-from tests.parts import heeding_signals
+from tests.requirements import heeding_signals
 
 FABMON = str(Path(sys.executable).with_name("fabmon"))
 

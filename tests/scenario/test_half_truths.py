@@ -12,17 +12,17 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst, detectors
 from fabmon.analysis.condition import Condition
+from fabmon.analysis.detectors.link_down import links_down
+from fabmon.analysis.detectors.slow_receiver import holding_hosts
+from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change
-from fabmon.analysis.holding_hosts import holding_hosts
-from fabmon.analysis.link_down import links_down
-from fabmon.analysis.one_root import one_root
-from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import structure
-from fabmon.cli.config import load
-from fabmon.fabric.messages import Frame
+from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wire.messages import Frame
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.history.history import History
+from fabmon.session.config import load
 from tests.scenario.test_scenarios import HERE, SCENARIOS, read
 
 THRESHOLDS = load(Path("/dev/null")).thresholds
@@ -71,10 +71,10 @@ def test_no_detector_raises_or_tells_what_is_not_a_number(path: Path) -> None:
     judges = detectors(THRESHOLDS)
     standing: dict[str, Condition] = {}
     for _ in range(SECONDS):
-        moment = history.accept(lie(feed.step()))
-        sight = Sight(moment, structure(moment.fabric), standing)
+        snapshot = history.accept(lie(feed.step()))
+        sight = Sight(snapshot, build_structure(snapshot.fabric), standing)
         told = [condition for detect in judges for condition in detect(sight)]
-        kept, _ = one_root(told, standing.values(), sight.structure)
+        kept, _ = keep_root_causes(told, standing.values(), sight.structure)
         standing = {each.key: each for each in kept}
         for each in told:
             assert 0 <= each.lost <= 1, each
@@ -95,8 +95,8 @@ def test_a_host_that_falls_silent_while_a_finding_is_about_it_is_told_of(name: s
         if second > 20:
             heard = tuple(each for each in tick.frames if each[0] != "gpu005")
             tick = msgspec.structs.replace(tick, frames=heard)
-        moment = history.accept(tick)
-        sight = Sight(moment, structure(moment.fabric))
+        snapshot = history.accept(tick)
+        sight = Sight(snapshot, build_structure(snapshot.fabric))
         told += [each for detect in detectors(THRESHOLDS) for each in detect(sight)]
     assert told
 
@@ -105,7 +105,7 @@ def test_a_detector_that_fails_is_logged_once_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(sight: Sight) -> Iterator[Condition]:
-        raise ZeroDivisionError(sight.moment.seq)
+        raise ZeroDivisionError(sight.snapshot.seq)
 
     scenario, expected = read(HERE / "slow_receiver.toml")
     feed = DemoFeed(scenario)

@@ -17,12 +17,12 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.condition import CAUSES, Cause
+from fabmon.analysis.evidence.detector_input import TICKS
 from fabmon.analysis.finding import Change, Finding
-from fabmon.analysis.sight import TICKS
-from fabmon.cli.config import load
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.history.history import History
+from fabmon.session.config import load
 from tests.goldens import check_golden
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ def played(scenario: Scenario, seconds: int) -> tuple[list[Told], dict[str, int]
     told, closed = [], {}
     for second in range(seconds):
         scene = analyst.accept(history.accept(feed.step()))
-        ports = scene.moment.fabric.ports
+        ports = scene.snapshot.fabric.ports
         for change, finding in scene.changes:
             if change is Change.OPEN:
                 told.append((second, finding, tuple(ports[row].id for row in finding.rows)))

@@ -39,11 +39,11 @@ class Queues:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        plant = world.plant
+        hardware = world.hardware
         self.groups: list[NDArray[np.intp]] = []
-        for leaf in range(plant.leaves):
-            ups = plant.uplinks(leaf)
-            self.groups += [ups, plant.cabling[ups]]
+        for leaf in range(hardware.leaves):
+            ups = hardware.uplinks(leaf)
+            self.groups += [ups, hardware.cabling[ups]]
         self._sent: deque[Floats] = deque(maxlen=WINDOW)
         self._queued: deque[Floats] = deque(maxlen=WINDOW)
         self.queued_s: list[NDArray[np.bool_]] = []
@@ -78,7 +78,7 @@ class Queues:
     def _is_whole(self, port: int) -> bool:
         """Whether the link carries what it should: else it is degraded, and no hash is guilty."""
         world = self._world
-        return bool(world.conditions.capacity[port] >= 0.8 * world.plant.speed[port])
+        return bool(world.conditions.capacity[port] >= 0.8 * world.hardware.speed[port])
 
     def crossing(self, port: int) -> set[int]:
         """The NICs whose flows cross a link now."""

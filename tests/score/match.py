@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fabmon.analysis.nullmodel import occupied_at_most
-from fabmon.feeds.demo.truth import Truth
+from fabmon.analysis.evidence.null_model import occupied_at_most
+from fabmon.feeds.demo.fault_planner import Truth
 from tests.score.congestion import WINDOW, Episode
 from tests.score.play import Played, Said
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change
-from fabmon.cli.config import load
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.feeds.demo.fault_planner import Truth
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.feeds.demo.training import Phase
-from fabmon.feeds.demo.truth import Truth
 from fabmon.feeds.demo.world import Moved
 from fabmon.history.history import History
+from fabmon.session.config import load
 from tests.score.congestion import Episode, Queues
 
 _SENDS = 0.02
@@ -67,7 +67,7 @@ def play(scenario: Scenario, seconds: int) -> Played:
     """Run it for so many simulated seconds, as fast as it goes."""
     feed = DemoFeed(scenario)
     world = feed.world
-    plant = world.plant
+    hardware = world.hardware
     queues = Queues(world)
     history = History(feed.hosts)
     analyst = Analyst(load(Path("/dev/null")).thresholds)
@@ -79,9 +79,9 @@ def play(scenario: Scenario, seconds: int) -> Played:
         moved = advance(seconds)
         if seconds:
             queues.see(now, moved)
-            busy = moved.sent[: plant.nics] > _SENDS * plant.speed[: plant.nics] * seconds
+            busy = moved.sent[: hardware.nics] > _SENDS * hardware.speed[: hardware.nics] * seconds
             for nic in np.flatnonzero(busy).tolist():
-                host = plant.port_id(nic).partition("/")[0]
+                host = hardware.port_id(nic).partition("/")[0]
                 played.sends.setdefault(host, set()).add(now + 1)
             if any(training.phase is Phase.WAIT for training in world.trainings):
                 played.waits.append(now)
@@ -96,7 +96,7 @@ def play(scenario: Scenario, seconds: int) -> Played:
     open_now: dict[str, Said] = {}
     for now in range(seconds):
         scene = analyst.accept(history.accept(feed.step()))
-        fabric = scene.moment.fabric
+        fabric = scene.snapshot.fabric
         for change, finding in scene.changes:
             if change is Change.OPEN:
                 said = Said(
@@ -116,24 +116,24 @@ def play(scenario: Scenario, seconds: int) -> Played:
             if scenario.topology.visible == "hosts":
                 lit = tuple(fabric.ports[row].id for row in finding.rows)
                 open_now[finding.key].later[now] = lit
-        played.plain += [(now, fabric.ports[row].id) for row in plain.flags(scene.moment)]
+        played.plain += [(now, fabric.ports[row].id) for row in plain.flags(scene.snapshot)]
     played.truths = feed.truth
-    name = plant.port_id
+    name = hardware.port_id
     played.episodes = {name(port): each for port, each in queues.episodes.items()}
     played.crossing = {name(p): {name(nic) for nic in nics} for p, nics in crossing.items()}
     played.full_leaves = {
-        plant.leaf_names[number // 2]: times for number, times in queues.full_groups.items()
+        hardware.leaf_names[number // 2]: times for number, times in queues.full_groups.items()
     }
     for second, ports in enumerate(queues.queued_s, start=1):
         for port in np.flatnonzero(ports).tolist():
             played.queued.setdefault(name(port), set()).add(second)
     flows = world.flows
-    enter, leave = plant.cabling[flows.src], plant.cabling[flows.dst]
-    away = plant.leaf_of(enter) != plant.leaf_of(leave)
-    for leaf, leaf_name in enumerate(plant.leaf_names):
-        senders = np.unique(flows.src[away & (plant.leaf_of(enter) == leaf)])
-        played.crossing_flows[leaf_name] = (len(senders), plant.up)
-    played.peer = {name(a): name(b) for a, b in enumerate(plant.cabling.tolist())}
+    enter, leave = hardware.cabling[flows.src], hardware.cabling[flows.dst]
+    away = hardware.leaf_of(enter) != hardware.leaf_of(leave)
+    for leaf, leaf_name in enumerate(hardware.leaf_names):
+        senders = np.unique(flows.src[away & (hardware.leaf_of(enter) == leaf)])
+        played.crossing_flows[leaf_name] = (len(senders), hardware.up)
+    played.peer = {name(a): name(b) for a, b in enumerate(hardware.cabling.tolist())}
     return played
 
 
@@ -143,17 +143,17 @@ class PlainRule:
     def __init__(self) -> None:
         self._flagged: set[int] = set()
 
-    def flags(self, moment: Moment) -> list[int]:
+    def flags(self, snapshot: Snapshot) -> list[int]:
         """The links that are flagged now and were not a second ago."""
-        ports = range(len(moment.fabric.ports))
+        ports = range(len(snapshot.fabric.ports))
         hot: set[int] = set()
         for way in ("tx_bps", "rx_bps"):
-            window = moment.window(way, ports, HOT_S)
+            window = snapshot.window(way, ports, HOT_S)
             with np.errstate(invalid="ignore"):
-                above = (window > HOT * moment.line_rate_bps[:, None]).all(axis=1)
+                above = (window > HOT * snapshot.line_rate_bps[:, None]).all(axis=1)
             hot |= set(np.flatnonzero(above).tolist())
         # A link is one link, whichever end tells of it.
-        hot = {min(row, moment.fabric.ports[row].peer or row) for row in hot}
+        hot = {min(row, snapshot.fabric.ports[row].peer or row) for row in hot}
         new = hot - self._flagged
         self._flagged = hot
         return sorted(new)

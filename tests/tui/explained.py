@@ -12,13 +12,13 @@ from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.condition import Cause
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
-from fabmon.cli.config import load
-from fabmon.fabric.topology.read import parse
+from fabmon.fabric.topology.plan_files import parse
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.history.history import History
+from fabmon.session.config import load
+from tests.builders import tick
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
-from tests.making import tick
 from tests.scenario.test_scenarios import HERE, read
 from tests.unit.test_gpus import Node
 from tests.unit.topology.making import Plant, leaf_spine
@@ -72,10 +72,10 @@ def played(cause: Cause) -> Scene:
 
 def miscabled(_: Path, __: pytest.MonkeyPatch) -> Scene:
     """Two cables that LLDP has the other way round than the plan."""
-    plant = Plant(leaf_spine(leaves=1, spines=2))
+    hardware = Plant(leaf_spine(leaves=1, spines=2))
     plan = "leaf1,swp50,spine2,swp1\nleaf1,swp51,spine1,swp1\n"
-    history = History(plant.hosts, topology=parse(plan, "pod7.csv"))
-    return analyst().accept(history.accept(tick(0, {}, plant.hellos())))
+    history = History(hardware.hosts, topology=parse(plan, "pod7.csv"))
+    return analyst().accept(history.accept(tick(0, {}, hardware.hellos())))
 
 
 def far_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:

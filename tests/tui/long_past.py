@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fabmon.fabric.moment import HEAT, Moment
-from fabmon.recording.frames import Kind
-from fabmon.recording.minutes import MINUTE_NS, MinuteMaker
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.store import Piece, Store
-from fabmon.recording.writer import Writer
-from fabmon.recording.zstd import compress
+from fabmon.fabric.snapshot import HEAT, Snapshot
+from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.format.minutes import MINUTE_NS, MinuteBuilder
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.format.sections import compress
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.writing.frame_writer import FrameWriter, PendingFrame
+from fabmon.recording.writing.writer import Writer
 
 _TRAFFIC = [HEAT.index("tx_bps"), HEAT.index("rx_bps")]
 
@@ -24,7 +24,7 @@ _TRAFFIC = [HEAT.index("tx_bps"), HEAT.index("rx_bps")]
 def write_day(
     path: Path,
     session: SessionRecord,
-    moments: Sequence[Moment],
+    moments: Sequence[Snapshot],
     minutes: int,
     gap: range = range(0),
 ) -> Path:
@@ -37,15 +37,20 @@ def write_day(
     writer.close()
     with Recording(scratch) as recording:
         pieces = [
-            Piece(Kind.SESSION, recording.payload(each), each.header.time_ns, each.header.until_ns)
+            PendingFrame(
+                FrameKind.SESSION,
+                recording.payload(each),
+                each.header.time_ns,
+                each.header.until_ns,
+            )
             for each in recording.entries()
-            if each.header.kind == Kind.SESSION
+            if each.header.kind == FrameKind.SESSION
         ]
     scratch.unlink()
     end_ns = moments[0].time_ns // MINUTE_NS * MINUTE_NS
     start_ns = end_ns - minutes * MINUTE_NS
-    pieces.append(Piece(Kind.TOPOLOGY, _topology(moments[-1]), start_ns, start_ns))
-    maker = MinuteMaker()
+    pieces.append(PendingFrame(FrameKind.TOPOLOGY, _topology(moments[-1]), start_ns, start_ns))
+    maker = MinuteBuilder()
     for back in range(minutes, -1, -1):
         turn = np.float32(0.55 + 0.45 * np.sin(back * 2 * np.pi / 180))
         heat = moments[back % len(moments)].heat.copy()
@@ -53,19 +58,19 @@ def write_day(
         at_ns = end_ns - back * MINUTE_NS
         done = maker.add(replace(moments[-1], time_ns=at_ns, heat=heat))
         if done is not None and back + 1 not in gap:
-            pieces.append(Piece(Kind.MINUTE, done[1], done[0], done[0] + MINUTE_NS))
-    store = Store(path)
+            pieces.append(PendingFrame(FrameKind.MINUTE, done[1], done[0], done[0] + MINUTE_NS))
+    store = FrameWriter(path)
     store.settle(pieces)
     store.write_index()
     store.close()
     return path
 
 
-def _topology(moment: Moment) -> bytes:
+def _topology(snapshot: Snapshot) -> bytes:
     """As the writer tells it."""
     ports = [
         [port.row, port.node, port.name, port.label, port.role, port.kind, port.peer]
-        for port in moment.fabric.ports
+        for port in snapshot.fabric.ports
     ]
     names = ("row", "node", "name", "label", "role", "kind", "peer")
     told = {

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
-from fabmon.cli.config import load
-from fabmon.cli.past import RecordedPast
-from fabmon.cli.recording import notes
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import START_NS, DemoFeed
 from fabmon.feeds.demo.scenario import parse
 from fabmon.history.history import History
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
-from fabmon.tui.timekeys import Travel
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from fabmon.session.config import load
+from fabmon.session.recorded_past import RecordedPast
+from fabmon.session.recorder_setup import finding_notes
+from fabmon.tui.time.time_keys import Travel
 from tests.tui.running import Running, running
 
 COLLISION = """
@@ -79,7 +79,7 @@ class Watching:
         """The next tick, recorded."""
         tick = self.feed.step()
         scene = self.judge(tick)
-        writer.write(tick, scene.moment, notes(scene))
+        writer.write(tick, scene.snapshot, finding_notes(scene))
         return scene
 
 

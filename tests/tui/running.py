@@ -13,9 +13,9 @@ from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
-from fabmon.tui.captions import Caption
-from fabmon.tui.saving import Saves
-from fabmon.tui.timekeys import Travel
+from fabmon.tui.saving import SaveFunctions
+from fabmon.tui.screen_state import Caption
+from fabmon.tui.time.time_keys import Travel
 from tests.tui import golden
 from tests.tui.scenes import World
 
@@ -124,7 +124,7 @@ async def running(
     mark: str = "",
     captions: Sequence[Caption] = (),
     ask_burst: AskBurst | None = None,
-    saves: Saves | None = None,
+    saves: SaveFunctions | None = None,
     travel: Travel | None = None,
     live: bool = True,
     toasts: bool = False,
@@ -159,3 +159,5 @@ async def running(
         yield run
         if app.failure is not None:
             raise app.failure
+        if app.contained:
+            raise app.contained[0]

@@ -17,8 +17,8 @@ from collectors.catalog import CATALOG
 from fabmon.analysis.condition import Evidence
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
-from fabmon.fabric.flows import Connections
-from fabmon.fabric.messages import Notice
+from fabmon.fabric.flows.flow_table import Connections
+from fabmon.fabric.flows.queue_pairs import QueuePairs
 from fabmon.fabric.model import (
     DOWNLINK,
     GPU,
@@ -34,9 +34,9 @@ from fabmon.fabric.model import (
     Port,
     Shape,
 )
-from fabmon.fabric.moment import HEAT, Floats, Moment
-from fabmon.fabric.queue_pairs import QueuePairs
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.wire.messages import Notice
 
 START_NS = 1_795_270_000_000_000_000
 """2026-11-21 14:06:40 UTC."""
@@ -307,9 +307,9 @@ class World:
 
     def scene(self, seq: int) -> Scene:
         """The scene of a tick."""
-        moment = self._moment(seq)
-        findings = self._findings(seq, moment.time_ns)
-        began = [finding for finding in findings if finding.since_ns == moment.time_ns]
+        snapshot = self._moment(seq)
+        findings = self._findings(seq, snapshot.time_ns)
+        began = [finding for finding in findings if finding.since_ns == snapshot.time_ns]
         events = [
             Event(finding.since_ns, 0, "finding", f"open {finding.cause} {finding.subject}")
             for finding in findings
@@ -320,9 +320,11 @@ class World:
             if seq >= since + 5
         ]
         events.sort(key=lambda event: event.time_ns)
-        return Scene(moment, tuple(findings), tuple((Change.OPEN, f) for f in began), tuple(events))
+        return Scene(
+            snapshot, tuple(findings), tuple((Change.OPEN, f) for f in began), tuple(events)
+        )
 
-    def _moment(self, seq: int) -> Moment:
+    def _moment(self, seq: int) -> Snapshot:
         ports = len(self.fabric.ports)
         heat = self.heat(seq)
         rates = np.full(ports, self.line_bps, dtype=np.float32)
@@ -345,7 +347,7 @@ class World:
         values[:, columns["netdev_tx_drops"]] = 0
         for row, share in self.paused:
             values[row, columns["pfc_rx_pause_us_prio3"]] = share * 1e6
-        return Moment(
+        return Snapshot(
             seq=seq,
             time_ns=START_NS + seq * 10**9,
             interval_s=1.0,
@@ -433,11 +435,11 @@ class World:
 
 
 def _down(port: Port, fabric_: Fabric, since_ns: int) -> Finding:
-    other = "" if port.peer is None else f" to {fabric_.ports[port.peer].called}"
+    other = "" if port.peer is None else f" to {fabric_.ports[port.peer].display_name}"
     rows = (port.row,) if port.peer is None else (port.row, port.peer)
     return Finding(
         cause="link_down", severity="critical", subject=port.id,
-        rows=rows, text=f"{port.called}{other} is down", evidence=(),
+        rows=rows, text=f"{port.display_name}{other} is down", evidence=(),
         advice="Look at the cable and the optics, then at the log of the switch for this port.",
         since_ns=since_ns, confidence=1.0, lost=1.0,
     )  # fmt: skip

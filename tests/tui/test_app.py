@@ -10,12 +10,11 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
-from fabmon.tui.screens.finding import FindingScreen
+from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
-from fabmon.tui.screens.save import SaveMenu
-from fabmon.tui.screens.waterfall import WaterfallScreen
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.lineview import LineView
+from fabmon.tui.widgets.lines import LineView
+from fabmon.tui.widgets.prompts import SaveMenu
 from tests.tui.running import running
 from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
@@ -140,7 +139,7 @@ async def test_the_cursor_stays_on_its_port_when_a_filter_moves_it() -> None:
     async with running(COLLISION) as run:
         await run.press("j", "j", "l")
         assert "gpu003 r1" in run.text
-        run.app.stage.filter("gpu003")
+        run.app.screen_state.filter("gpu003")
         run.app.repaint()
         await run.settle()
         await run.press("enter", "enter")
@@ -164,10 +163,10 @@ async def test_colours_change_and_come_back() -> None:
     async with running(COLLISION) as run:
         names = []
         for _ in RAMPS:
-            names.append(run.app.stage.palette.ramp)
+            names.append(run.app.screen_state.palette.ramp)
             await run.press("c")
         assert names == [ramp.name for ramp in RAMPS]
-        assert run.app.stage.palette.ramp == RAMPS[0].name
+        assert run.app.screen_state.palette.ramp == RAMPS[0].name
 
 
 async def test_digits() -> None:
@@ -260,7 +259,7 @@ async def test_a_key_in_the_footer_is_clicked() -> None:
         x = run.lines[-1].index("freeze")
         await run.pilot.click("#footer", offset=(x, 0))
         await run.settle()
-        assert run.app.stage.paused
+        assert run.app.screen_state.paused
 
 
 async def test_a_click_on_the_views_in_the_footer_goes_through_them() -> None:
@@ -346,7 +345,7 @@ async def test_silence_is_said() -> None:
         now = 12.0
         app._notice_silence()
         await pilot.pause()
-        assert app.stage.silent_s == 12.0
+        assert app.screen_state.silent_s == 12.0
         strip = app.screen._compositor.render_strips()[0]
         assert "no tick for 12 s" in strip.text
 
@@ -368,7 +367,7 @@ async def test_a_toast_has_a_line_to_itself(size: tuple[int, int], color: str) -
         place = [line.rstrip() for line in run.lines].index(said)
         strip = run.app.screen._compositor.render_strips()[place]
         named = next(segment for segment in strip if "ECMP" in segment.text)
-        palette = run.app.stage.palette
+        palette = run.app.screen_state.palette
         assert named.style is not None
         assert named.style.reverse or named.style.bgcolor != palette.text.bgcolor
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.bursts import BurstSamples
+from fabmon.fabric.snapshot import BurstSamples
 from tests.tui import golden
 from tests.tui.running import running
 from tests.tui.scenes import START_NS
@@ -27,7 +27,7 @@ def with_burst(refresh_s: float = 0.0, **changes: object) -> Scene:
     counts = np.stack([tx, clock * 0.6]) * LINE / 8
     samples = BurstSamples(START_NS, 50, 5, "ib", at_s, counts, True)
     made = replace(samples, **changes)  # type: ignore[arg-type]
-    return replace(scene, moment=replace(scene.moment, bursts={("gpu001", "mlx5_0"): made}))
+    return replace(scene, snapshot=replace(scene.snapshot, bursts={("gpu001", "mlx5_0"): made}))
 
 
 def _bursty() -> tuple[np.ndarray, np.ndarray]:

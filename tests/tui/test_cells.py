@@ -27,10 +27,10 @@ UTIL = heat("util")
 
 
 def codes_of(world: World, seq: int = 70, metric: str = "util", digits: bool = False) -> list[int]:
-    moment = world.scene(seq).moment
+    snapshot = world.scene(seq).snapshot
     levels = scale(heat(metric), Depth.TRUECOLOR, digits)
     hot = [world.guilty[0]]
-    codes = encode(moment, heat(metric), levels, hot, moment.line_rate_bps)
+    codes = encode(snapshot, heat(metric), levels, hot, snapshot.line_rate_bps)
     return [int(code) for code in codes]
 
 
@@ -66,10 +66,10 @@ def test_absent_is_not_idle() -> None:
 
 
 def test_traffic_without_a_line_rate_is_said_so() -> None:
-    moment = World().scene(70).moment
-    nan = np.full_like(moment.line_rate_bps, np.nan)
-    moment = replace(moment, line_rate_bps=nan, tx_util=nan, rx_util=nan)
-    codes = encode(moment, UTIL, scale(UTIL, Depth.NONE, False), [], nan)
+    snapshot = World().scene(70).snapshot
+    nan = np.full_like(snapshot.line_rate_bps, np.nan)
+    snapshot = replace(snapshot, line_rate_bps=nan, tx_util=nan, rx_util=nan)
+    codes = encode(snapshot, UTIL, scale(UTIL, Depth.NONE, False), [], nan)
     assert set(codes.tolist()) == {UNRATED}
 
 

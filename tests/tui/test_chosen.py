@@ -14,7 +14,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui.cells import CHOSEN, scale
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth
-from fabmon.tui.stage import Stage
+from fabmon.tui.screen_state import ScreenState
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, HEALTHY, big, troubled
@@ -63,13 +63,13 @@ async def test_escape_lets_go_and_then_clears_the_filter() -> None:
 async def test_the_mark_moves_with_the_cursor_and_stays_when_the_finding_is_read() -> None:
     async with running(troubled(), size=(120, 40)) as run:
         await run.press("4", "j", "k")
-        first = run.app.stage.chosen_key
+        first = run.app.screen_state.selected_key
         await run.press("j")
-        second = run.app.stage.chosen_key
+        second = run.app.screen_state.selected_key
         assert first
         assert first != second
         await run.press("enter", "escape", "1", "4")
-        assert run.app.stage.chosen_key == second
+        assert run.app.screen_state.selected_key == second
         await run.press("enter")
         assert second.partition(":")[2].partition("/")[0] in run.lines[1]
 
@@ -104,18 +104,18 @@ async def _choose_the_first(run: Running) -> None:
 
 def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
     """A guard with much slack: 0.2 ms when it was written."""
-    scene, stage = _wide(BIG.scene(70)), Stage("pod7", Depth.TRUECOLOR)
-    stage.take(scene)
+    scene, screen_state = _wide(BIG.scene(70)), ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(scene)
     levels = scale(heat("util"), Depth.TRUECOLOR, False)
-    plain = _least(lambda: stage.cells(scene, levels))
+    plain = _least(lambda: screen_state.cells(scene, levels))
 
     def choose_and_draw() -> object:
-        stage.choose("")
-        stage.choose(scene.findings[0].key)
-        return stage.cells(scene, levels)
+        screen_state.choose("")
+        screen_state.choose(scene.findings[0].key)
+        return screen_state.cells(scene, levels)
 
     taken = _least(choose_and_draw)
-    assert (stage.cells(scene, levels) & CHOSEN).any()
+    assert (screen_state.cells(scene, levels) & CHOSEN).any()
     assert taken - plain < 0.005
 
 
@@ -146,7 +146,7 @@ async def test_an_event_that_is_opened_is_gone_to() -> None:
 
 async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
     before, after = COLLISION.scene(60), COLLISION.scene(61)
-    finding = msgspec.structs.replace(before.findings[0], until_ns=before.moment.time_ns)
+    finding = msgspec.structs.replace(before.findings[0], until_ns=before.snapshot.time_ns)
     closed = replace(after, findings=(), changes=((Change.CLOSE, finding),))
     async with running(COLLISION, seq=59, size=(100, 30)) as run:
         await run.send(before, closed)
@@ -167,13 +167,13 @@ def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() 
 
     def closes(seq: int) -> Scene:
         scene = COLLISION.scene(seq)
-        ended = msgspec.structs.replace(finding, until_ns=scene.moment.time_ns)
+        ended = msgspec.structs.replace(finding, until_ns=scene.snapshot.time_ns)
         return replace(scene, findings=(), changes=((Change.CLOSE, ended),))
 
-    stage, now = Stage("pod7", Depth.NONE), closes(80)
-    stage.take(closes(61))
-    stage.take(now)
-    stage.show(closes(61))
-    stage.follow()
-    (told,) = stage.closed(now)
-    assert told.until_ns == now.moment.time_ns
+    screen_state, now = ScreenState("pod7", Depth.NONE), closes(80)
+    screen_state.take(closes(61))
+    screen_state.take(now)
+    screen_state.show(closes(61))
+    screen_state.follow()
+    (told,) = screen_state.closed(now)
+    assert told.until_ns == now.snapshot.time_ns

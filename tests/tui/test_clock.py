@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fabmon.tui import clock
+from fabmon.tui.time import clock
 from tests.tui.scenes import START_NS
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
-from fabmon.cli.config import load
 from fabmon.cli.demo import MARK
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
 from fabmon.history.history import History
-from fabmon.tui.captions import Caption, Captions
+from fabmon.session.config import load
+from fabmon.tui.screen_state import Caption, Captions
 from tests.tui.running import Running, running
 
 

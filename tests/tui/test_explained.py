@@ -15,9 +15,9 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
-from fabmon.tui.stage import Stage
-from fabmon.tui.text import finding as page
-from fabmon.tui.text.findings import by_root, entry
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.pages import finding as page
+from fabmon.tui.text.pages.findings import by_root, entry
 from fabmon.tui.text.picture.pictures import PICTURES
 from tests.tui import golden
 from tests.tui.explained import MADE, SCENARIOS, played, scene_of, told
@@ -31,9 +31,9 @@ WHOLE: tuple[Cause, ...] = ("ecmp_collision", "polarization", "slow_receiver", "
 
 
 def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[str]:
-    stage = Stage("pod7", Depth.TRUECOLOR)
-    stage.take(scene)
-    return [line.text for line in page.page(stage, scene, finding, True, width, height)]
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(scene)
+    return [line.text for line in page.page(screen_state, scene, finding, True, width, height)]
 
 
 def test_every_cause_has_a_scene_a_picture_a_golden_and_a_paragraph() -> None:
@@ -65,12 +65,12 @@ def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> 
     finding = told(scene, "polarization")
     assert finding is not None
     assert finding.seen_ns is not None
-    later = replace(scene.moment, time_ns=finding.seen_ns + 9 * 10**9)
-    scene = replace(scene, moment=later)
-    stage = Stage("pod7", Depth.TRUECOLOR)
-    stage.take(scene)
+    later = replace(scene.snapshot, time_ns=finding.seen_ns + 9 * 10**9)
+    scene = replace(scene, snapshot=later)
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(scene)
     for lines in (
-        [line.text for line in entry(finding, stage, scene, 60)],
+        [line.text for line in entry(finding, screen_state, scene, 60)],
         lines_of(scene, finding, 80, 24),
     ):
         assert f"last seen 9 s ago: {finding.text}" in " ".join(" ".join(lines).split())
@@ -115,7 +115,7 @@ async def _explain(run: Running, cause: Cause) -> None:
     finding = told(scene, cause)
     assert finding is not None
     await run.send(scene)
-    run.app.stage.choose(finding.key)
+    run.app.screen_state.choose(finding.key)
     await run.press("4", "enter")
     assert run.view == "finding"
 
@@ -190,7 +190,7 @@ def test_a_page_costs_little_at_8192_rails(cause: Cause) -> None:
     scene = BIG.scene(70)
     finding = msgspec.structs.replace(scene.findings[0], cause=cause)
     if cause == "straggler":
-        host = scene.moment.fabric.node("gpu500")
+        host = scene.snapshot.fabric.node("gpu500")
         finding = msgspec.structs.replace(finding, rows=tuple(p.row for p in host.ports))
     taken = []
     for _ in range(5):

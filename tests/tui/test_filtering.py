@@ -26,7 +26,7 @@ async def test_a_filter_works_while_it_is_typed_and_stays_on_enter() -> None:
 async def test_escape_takes_the_filter_away_while_it_is_typed() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", *"gpu002", "escape")
-        assert run.app.stage.choices.filter == ""
+        assert run.app.screen_state.choices.filter == ""
         assert not run.app.screen.query_one(Input).has_focus
         assert run.view == "overview"
 
@@ -70,21 +70,21 @@ async def test_a_long_filter_that_leaves_nothing_says_so_at_every_size(
 async def test_what_is_typed_takes_the_place_of_the_old_filter() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", *"gpu002", "enter", "slash", *"gpu003")
-        assert run.app.stage.choices.filter == "gpu003"
+        assert run.app.screen_state.choices.filter == "gpu003"
         await run.press("enter", "slash", "enter")
-        assert run.app.stage.choices.filter == "gpu003"
+        assert run.app.screen_state.choices.filter == "gpu003"
 
 
 async def test_keys_that_mean_something_are_text_while_a_filter_is_typed() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", "q", "u", "m", "space", "1")
         assert run.app.screen.query_one(Input).value == "qum 1"
-        assert not run.app.stage.paused
+        assert not run.app.screen_state.paused
 
 
 async def test_the_filter_reaches_every_view() -> None:
     async with running(troubled()) as run:
-        run.app.stage.filter("leaf2")
+        run.app.screen_state.filter("leaf2")
         await run.press("2")
         assert "leaf2" in run.text
         assert "leaf1 " not in run.text

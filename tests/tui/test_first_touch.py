@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import need_command
+from tests.requirements import need_command
 from tests.terminals import Pty, Tmux
 
 _MAIN = "from fabmon.cli.main import main; main()"
@@ -119,7 +119,7 @@ def test_a_finding_that_comes_after_tab_is_selected(tmux: Open) -> None:
 # Errors stay where they happen.
 
 _BROKEN_VIEW = """
-import fabmon.tui.text.switches as page
+import fabmon.tui.text.pages.switches as page
 def broken(*_):
     secret = "value of a variable"
     raise KeyError("broken view")

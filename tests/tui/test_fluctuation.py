@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.model import Host
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.writer import Writer
-from tests.making import SECOND_NS, frame, hello, port, tick, up
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.writing.writer import Writer
+from tests.builders import SECOND_NS, frame, hello, port, tick, up
 from tests.tui import golden
 from tests.tui.recordings import replaying
 from tests.tui.running import Running, running
@@ -88,7 +88,7 @@ async def test_a_replay_tells_of_all_that_is_recorded(
     recording: Path, size: tuple[int, int]
 ) -> None:
     async with replaying(recording, size=size, speed=None) as run:
-        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("6")
         await run.shows("whole recording", "by hour of day")
         assert all(len(line) <= size[0] for line in run.lines)
@@ -97,7 +97,7 @@ async def test_a_replay_tells_of_all_that_is_recorded(
 
 async def test_the_marked_part_and_back(recording: Path) -> None:
     async with replaying(recording, size=(120, 40), speed=None) as run:
-        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("t", *"2026-11-20 23:00:00", "enter")
         await run.until(lambda: "23:00:00Z" in run.lines[0])
         await run.press("i", "t", *"2026-11-20 23:30:00", "enter")
@@ -114,7 +114,7 @@ async def test_the_marked_part_and_back(recording: Path) -> None:
 
 async def test_the_strip_is_of_the_chosen_line(recording: Path) -> None:
     async with replaying(recording, size=(120, 40), speed=None) as run:
-        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("6")
         await run.shows("all rails by hour of day, UTC")
         await run.press("j")
@@ -131,7 +131,7 @@ async def test_the_strip_is_of_the_chosen_line(recording: Path) -> None:
 
 async def test_a_filter_chooses_what_is_read(recording: Path) -> None:
     async with replaying(recording, size=(120, 40), speed=None) as run:
-        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("6")
         await run.shows("whole recording", "gpu001 r", "gpu002 r")
         await run.press("slash", *"gpu002", "enter")
@@ -148,7 +148,7 @@ def copy(recording: Path, tmp_path: Path) -> Path:
 
 async def test_a_recording_that_is_gone_is_told(copy: Path) -> None:
     async with replaying(copy, size=(120, 40), speed=None) as run:
-        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.until(lambda: run.app.screen_state.cursor.at_end)
         await asyncio.to_thread(copy.unlink)
         await run.press("6")
         await run.shows("the recording cannot be read: ", "No such file")
@@ -157,7 +157,7 @@ async def test_a_recording_that_is_gone_is_told(copy: Path) -> None:
 async def test_keys_are_answered_while_it_is_read(recording: Path) -> None:
     """However long a study takes: another view comes at once, and leaving ends it."""
     async with replaying(recording, size=(120, 40), speed=None) as run:
-        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.until(lambda: run.app.screen_state.cursor.at_end)
         assert run.app.past is not None
         going = asyncio.create_task(run.app.past.study(0, 1 << 62, None, lambda _: None))
         await run.press("6", "1")

@@ -29,8 +29,8 @@ async def test_scenes_keep_coming_and_the_lag_grows() -> None:
         await run.send(*[COLLISION.scene(seq) for seq in range(61, 192)])
         await run.heads("PAUSED 14:07:40Z (\N{MINUS SIGN}02:11)")
         assert run.lines[2:34] == before
-        assert run.app.stage.live is not None
-        assert run.app.stage.live.moment.seq == 191
+        assert run.app.screen_state.live is not None
+        assert run.app.screen_state.live.snapshot.seq == 191
         await run.press("space")
         await run.heads("● LIVE 14:09:51Z")
 
@@ -63,4 +63,4 @@ async def test_a_finding_that_opens_meanwhile_is_not_in_the_frozen_moment() -> N
 async def test_nothing_to_freeze_is_no_freeze() -> None:
     async with running() as run:
         await run.press("space")
-        assert not run.app.stage.paused
+        assert not run.app.screen_state.paused

@@ -12,7 +12,7 @@ from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, UNRATED,
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.rowpainter import plain_rows
+from fabmon.tui.widgets.row_painter import plain_rows
 from tests.tui import golden
 
 

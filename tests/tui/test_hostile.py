@@ -8,10 +8,10 @@ import pytest
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Event, Scene
-from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import Fabric, Node, Port
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.tui.text.node import facts
+from fabmon.fabric.wire.messages import Notice
+from fabmon.tui.text.pages.node import facts
 from tests.tui.running import running
 from tests.tui.scenes import START_NS, World, fabric
 
@@ -44,22 +44,22 @@ def hostile(name: str) -> Scene:
     )
     world = World(Fabric(1, nodes, ports, made.groups), collides=30)
     scene = world.scene(33)
-    statuses = dict(scene.moment.statuses)
+    statuses = dict(scene.snapshot.statuses)
     statuses[name] = NodeStatus(name, NodeState.LOST, START_NS, name, name)
     statuses["gpu002"] = NodeStatus("gpu002", NodeState.LOST, START_NS, name, name)
     notice = Notice("absent", name, name, name, name, name)
-    moment = replace(
-        scene.moment,
+    snapshot = replace(
+        scene.snapshot,
         statuses=statuses,
         notices={name: (notice,)},
-        columns={**scene.moment.columns, name: 0},
+        columns={**scene.snapshot.columns, name: 0},
     )
-    finding = world._findings(33, moment.time_ns)[0]
+    finding = world._findings(33, snapshot.time_ns)[0]
     fields = {key: getattr(finding, key) for key in finding.__struct_fields__}
     fields |= {"text": name, "advice": name, "victims": (name,), "subject": name, "unseen": name}
     evil = type(finding)(**fields)
-    event = Event(moment.time_ns, 33, "node", name)
-    return Scene(moment, (evil,), ((Change.OPEN, evil),), (event,))
+    event = Event(snapshot.time_ns, 33, "node", name)
+    return Scene(snapshot, (evil,), ((Change.OPEN, evil),), (event,))
 
 
 @pytest.mark.parametrize("keys", VIEWS, ids=" ".join)

@@ -9,8 +9,8 @@ from fabmon.tui import keys
 from fabmon.tui.glossary import GLOSSARY
 from fabmon.tui.metrics import HEATS
 from fabmon.tui.palette import Depth, palette
-from fabmon.tui.text import help as text
-from fabmon.tui.text.footer import footer
+from fabmon.tui.text import key_help as text
+from fabmon.tui.text.key_help import footer
 from tests.goldens import check_golden
 from tests.tui import golden
 
@@ -46,7 +46,7 @@ def test_help_of_every_view() -> None:
         "finding",
         "waterfall",
     ):
-        lines = text.page(view, 78, palette(Depth.NONE))
+        lines = text.help_page(view, 78, palette(Depth.NONE))
         assert all(len(line.text) <= 78 for line in lines)
         golden.check(f"help-page-{view}", "\n".join(line.text for line in lines))
 

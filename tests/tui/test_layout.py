@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.model import HOST, MANAGEMENT, Fabric, Node, Port
-from fabmon.tui.layout import build
+from fabmon.tui.heatmap_layout import build_grid
 from tests.tui.scenes import fabric
 
 
@@ -14,7 +14,7 @@ def cells(grid_ports: np.ndarray[tuple[int, int], np.dtype[np.intp]]) -> list[in
 
 def test_every_rail_and_uplink_has_one_place() -> None:
     made = fabric()
-    grid = build(made, 80, 40)
+    grid = build_grid(made, 80, 40)
     rails = [p.row for p in made.ports if p.role in ("rail", "uplink")]
     spines = [p.row for p in made.ports if p.node.startswith("spine")]
     assert cells(grid.ports) == sorted(rails + spines)
@@ -22,7 +22,7 @@ def test_every_rail_and_uplink_has_one_place() -> None:
 
 def test_a_leafs_uplinks_stand_beside_its_hosts() -> None:
     made = fabric()
-    grid = build(made, 80, 40)
+    grid = build_grid(made, 80, 40)
     part = grid.rows[1][0]
     assert part.node is not None
     assert part.beside is not None
@@ -33,7 +33,7 @@ def test_a_leafs_uplinks_stand_beside_its_hosts() -> None:
 
 def test_rails_of_all_groups_are_below_each_other() -> None:
     made = fabric(leaves=3)
-    grid = build(made, 80, 40)
+    grid = build_grid(made, 80, 40)
     assert (
         len({row[0].blocks[0] for row in grid.rows if row[0].blocks and row[0].group[0] == "l"})
         == 1
@@ -45,14 +45,14 @@ def test_a_missing_nic_leaves_its_place_empty() -> None:
     host = made.node("gpu002")
     without = Node(host.name, host.role, host.group, host.ports[:3] + host.ports[4:], {})
     nodes = tuple(without if node.name == "gpu002" else node for node in made.nodes)
-    grid = build(Fabric(2, nodes, made.ports, made.groups), 80, 40)
+    grid = build_grid(Fabric(2, nodes, made.ports, made.groups), 80, 40)
     assert grid.ports[2, 3] == -1
     assert grid.ports[2, 4] == host.ports[4].row
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 240])
 def test_nothing_is_wider_than_the_room_for_it(width: int) -> None:
-    grid = build(fabric(), width, 20)
+    grid = build_grid(fabric(), width, 20)
     ends = [
         block.x + block.count * block.pitch
         for row in grid.rows
@@ -63,14 +63,16 @@ def test_nothing_is_wider_than_the_room_for_it(width: int) -> None:
 
 
 def test_cells_get_narrower_before_they_scroll_but_never_less_than_one() -> None:
-    widths = [build(fabric(), width, 40).rows[1][0].blocks[0].width for width in (240, 76, 48, 20)]
+    widths = [
+        build_grid(fabric(), width, 40).rows[1][0].blocks[0].width for width in (240, 76, 48, 20)
+    ]
     assert widths == [4, 2, 1, 1]
 
 
 def test_groups_stand_side_by_side_only_when_they_are_too_high() -> None:
     made = fabric(leaves=4, hosts=8)
-    low = build(made, 200, 30)
-    high = build(made, 200, 60)
+    low = build_grid(made, 200, 30)
+    high = build_grid(made, 200, 60)
     assert max(len(row) for row in low.rows) > 1
     assert max(len(row) for row in high.rows) == 1
     assert cells(low.ports) == cells(high.ports)
@@ -78,17 +80,17 @@ def test_groups_stand_side_by_side_only_when_they_are_too_high() -> None:
 
 
 def test_what_is_filtered_away_takes_no_row() -> None:
-    grid = build(fabric(), 80, 40, frozenset({"gpu002"}))
+    grid = build_grid(fabric(), 80, 40, frozenset({"gpu002"}))
     assert [row[0].node.name for row in grid.rows if row[0].node] == ["gpu002"]
 
 
 def test_a_host_with_nothing_but_management_ports_shows_those() -> None:
     port = Port(0, "vm", "eth0", "ethernet", MANAGEMENT, 0, "m1", None, {})
-    grid = build(Fabric(1, (Node("vm", HOST, "", (port,), {}),), (port,), ()), 80, 20)
+    grid = build_grid(Fabric(1, (Node("vm", HOST, "", (port,), {}),), (port,), ()), 80, 20)
     assert grid.place(0) == (1, 0)
 
 
 def test_an_empty_fabric_is_an_empty_grid() -> None:
-    grid = build(Fabric(0, (), (), ()), 80, 20)
+    grid = build_grid(Fabric(0, (), (), ()), 80, 20)
     assert grid.rows == ()
     assert grid.ports.shape == (0, 0)

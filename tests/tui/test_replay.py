@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
-from fabmon.recording.records import Note
-from fabmon.recording.writer import Writer
+from fabmon.recording.format.records import Note
+from fabmon.recording.writing.writer import Writer
 from tests.tui.recordings import BEGAN_S, Watching, at, replaying
 from tests.tui.running import Running
 
@@ -23,16 +23,16 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Scen
 
 def second_of(run: Running) -> int:
     """Where the cursor is, from the start of the recording."""
-    shown = run.app.stage.shown
-    return -1 if shown is None else round((shown.moment.time_ns - at(0)) / 1e9)
+    shown = run.app.screen_state.shown
+    return -1 if shown is None else round((shown.snapshot.time_ns - at(0)) / 1e9)
 
 
 async def at_end(run: Running) -> None:
-    await run.until(lambda: run.app.stage.cursor.at_end)
+    await run.until(lambda: run.app.screen_state.cursor.at_end)
 
 
 async def settled_at(run: Running, second: int) -> None:
-    await run.until(lambda: second_of(run) == second and run.app.stage.cursor.is_settled)
+    await run.until(lambda: second_of(run) == second and run.app.screen_state.cursor.is_settled)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -42,12 +42,12 @@ async def test_it_plays_to_the_end_and_stays_there(
     path, scenes = recording
     async with replaying(path, size=size) as run:
         await at_end(run)
-        shown = run.app.stage.shown
+        shown = run.app.screen_state.shown
         assert shown is not None
-        assert shown.moment.time_ns == scenes[-1].moment.time_ns
+        assert shown.snapshot.time_ns == scenes[-1].snapshot.time_ns
         assert shown.findings == scenes[-1].findings
         await run.heads("■ END")
-        await run.until(lambda: run.app.stage.cursor.curve is not None)
+        await run.until(lambda: run.app.screen_state.cursor.curve is not None)
         await run.looks_like(f"replay-end-{size[0]}x{size[1]}")
 
 
@@ -62,7 +62,7 @@ async def test_it_is_unmistakable_that_it_was(
         await run.heads("❚❚")
         await run.press("t", *"14:07:12", "enter")
         await settled_at(run, 32)
-        await run.until(lambda: run.app.stage.cursor.curve is not None)
+        await run.until(lambda: run.app.screen_state.cursor.curve is not None)
         await run.looks_like(f"replay-paused-{size[0]}x{size[1]}")
 
 
@@ -76,11 +76,11 @@ async def test_a_seek_shows_rates_findings_and_their_start_as_they_were(
             await run.press("t", *f"14:0{6 + (40 + second) // 60}:{(40 + second) % 60:02d}")
             await run.press("enter")
             await settled_at(run, second)
-            shown, was = run.app.stage.shown, scenes[second]
+            shown, was = run.app.screen_state.shown, scenes[second]
             assert shown is not None
             if second:
                 assert shown.findings == was.findings
-                assert shown.moment.heat.tolist()[:2] == was.moment.heat.tolist()[:2]
+                assert shown.snapshot.heat.tolist()[:2] == was.snapshot.heat.tolist()[:2]
 
 
 async def test_before_it_is_worked_through_findings_are_those_of_then(
@@ -99,7 +99,7 @@ async def test_before_it_is_worked_through_findings_are_those_of_then(
 
 async def test_one_tick_at_a_time_there_and_back(recording: tuple[Path, list[Scene]]) -> None:
     async with replaying(recording[0], from_s=50, speed=0.5) as run:
-        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.until(lambda: run.app.screen_state.cursor.playing)
         await run.press("space")
         began = second_of(run)
         for number in range(1, 8):
@@ -127,7 +127,7 @@ async def test_from_event_to_event(recording: tuple[Path, list[Scene]]) -> None:
             await run.press("{")
             await run.until(lambda b=before: second_of(run) < b)  # type: ignore[misc]
         await run.says("open ECMP collision")
-        recorded = run.app.stage.cursor.recorded
+        recorded = run.app.screen_state.cursor.recorded
         assert recorded is not None
         number = recorded.marks_ns().index(at(opened)) + 1
         await run.says(f"event {number} of {len(recorded.marks_ns())}:")
@@ -139,7 +139,7 @@ async def test_from_event_to_event(recording: tuple[Path, list[Scene]]) -> None:
 async def test_a_finding_leads_to_its_start(recording: tuple[Path, list[Scene]]) -> None:
     path, scenes = recording
     async with replaying(path, from_s=40, speed=0.5) as run:
-        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.until(lambda: run.app.screen_state.cursor.playing)
         await run.press("space", "4", "f")
         since = round((scenes[40].findings[0].since_ns - at(0)) / 1e9)
         await settled_at(run, since)
@@ -148,18 +148,18 @@ async def test_a_finding_leads_to_its_start(recording: tuple[Path, list[Scene]])
 
 async def test_speeds(recording: tuple[Path, list[Scene]]) -> None:
     async with replaying(recording[0], from_s=10, speed=1) as run:
-        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.until(lambda: run.app.screen_state.cursor.playing)
         for speed in ("×2", "×4", "×8", "×16", "×32", "×64", "×64"):  # noqa: RUF001
             await run.press(">")
             await run.until(
                 lambda speed=speed: (  # type: ignore[misc]
-                    f"REPLAY {speed}" in run.header or run.app.stage.cursor.at_end
+                    f"REPLAY {speed}" in run.header or run.app.screen_state.cursor.at_end
                 )
             )
         await at_end(run)
         for _ in range(9):
             await run.press("<")
-        assert run.app.stage.cursor.speed == 0.5
+        assert run.app.screen_state.cursor.speed == 0.5
 
 
 async def test_what_nothing_happens_in_is_skipped(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_what_nothing_happens_in_is_skipped(tmp_path: Path) -> None:
     Watching('[topology]\nhosts = 4\nrails = 2\n[[fault]]\nkind = "node_lost"\nat = 50\nfor = 20\n'
              'where = "gpu002"\n').record(path, 90)  # fmt: skip
     async with replaying(path, speed=0.5) as run:
-        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.until(lambda: run.app.screen_state.cursor.playing)
         await run.press("S")
         await run.until(lambda: second_of(run) > 50)
         await run.heads("skips idle")
@@ -177,13 +177,13 @@ async def test_while_it_skips_the_time_goes_by_on_the_screen(tmp_path: Path) -> 
     path = tmp_path / "idle.fabrec"
     Watching("[topology]\nhosts = 4\nrails = 2\n").record(path, 600)
     async with replaying(path, speed=0.5) as run:
-        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.until(lambda: run.app.screen_state.cursor.playing)
         await run.press("S")
         seen: set[str] = set()
 
         def has_seen_more() -> bool:
             seen.add(run.lines[0])
-            return len(seen) > 5 or run.app.stage.cursor.at_end
+            return len(seen) > 5 or run.app.screen_state.cursor.at_end
 
         await run.until(has_seen_more)
         assert len(seen) > 5
@@ -225,11 +225,11 @@ async def test_what_is_marked_is_kept_for_cutting(recording: tuple[Path, list[Sc
     async with replaying(recording[0]) as run:
         await at_end(run)
         await run.press("o")
-        assert run.app.stage.cursor.mark_out_ns == at(89)
+        assert run.app.screen_state.cursor.mark_out_ns == at(89)
         await run.press("t", *"-30s", "enter")
         await run.until(lambda: second_of(run) == 59)
         await run.press("i")
-        assert run.app.stage.cursor.range_ns == (at(59), at(89))
+        assert run.app.screen_state.cursor.range_ns == (at(59), at(89))
         await run.says("marked 14:07:39Z to 14:08:09Z, 30 s")
 
 
@@ -238,10 +238,10 @@ async def test_a_mark_is_taken_away_where_it_was_made(recording: tuple[Path, lis
         await run.heads("▶")
         await run.press("space", "i")
         await run.says("i again lets go")
-        assert run.app.stage.cursor.mark_in_ns is not None
+        assert run.app.screen_state.cursor.mark_in_ns is not None
         await run.press("i")
         await run.says("the mark of the start is gone")
-        assert run.app.stage.cursor.mark_in_ns is None
+        assert run.app.screen_state.cursor.mark_in_ns is None
 
 
 async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
@@ -254,7 +254,7 @@ async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
 
 async def test_until_it_is_read_it_says_so(recording: tuple[Path, list[Scene]]) -> None:
     async with replaying(recording[0], from_s=60) as run:
-        run.app.stage.shown = None
+        run.app.screen_state.shown = None
         run.app.repaint()
         assert "○ READING the recording" in run.header
 
@@ -285,7 +285,7 @@ async def test_what_was_not_recorded_is_a_gap(tmp_path: Path) -> None:
     writer.close()
     async with replaying(tmp_path / "a.fabrec") as run:
         await at_end(run)
-        await run.until(lambda: run.app.stage.cursor.curve is not None)
+        await run.until(lambda: run.app.screen_state.cursor.curve is not None)
         lowest = run.app.screen.query_one("#time").region.bottom - 1
         await run.until(lambda: "·" * 20 in run.lines[lowest])
         await run.press("t", *"14:07:25", "enter")
@@ -306,7 +306,7 @@ async def test_several_files_are_one_timeline(tmp_path: Path) -> None:
     for name in ("a", "b"):
         watching.record(tmp_path / f"{name}.fabrec", 40)
     async with replaying(tmp_path, from_s=50, speed=0.5) as run:
-        await run.until(lambda: run.app.stage.cursor.playing)
+        await run.until(lambda: run.app.screen_state.cursor.playing)
         await run.press("space", "t", *"-30s", "enter")
         await run.until(lambda: 15 <= second_of(run) <= 25)
         await run.press("`")

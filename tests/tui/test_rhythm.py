@@ -5,21 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fabmon.analysis.rhythm.arithmetic import Hints
-from fabmon.analysis.rhythm.rhythm import Beats
+from fabmon.analysis.iteration.results import IterationReport, JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth, palette
-from fabmon.tui.text import rhythm
+from fabmon.tui.text import iteration
 from tests.tui import golden
 from tests.tui.running import running
 from tests.tui.worlds import HEALTHY
-from tests.unit.rhythm.playing import Play
+from tests.unit.iteration.recorded_jobs import Play
 
 
 @pytest.fixture(scope="module")
 def slowed() -> Scene:
     """A minute and a half after a receiver became slow."""
-    return Play(hints=Hints(70e9, "bf16", dp=8, tp=8)).scenes(200)[-1]
+    return Play(hints=JobHints(70e9, "bf16", dp=8, tp=8)).scenes(200)[-1]
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (240, 70)])
@@ -51,12 +50,14 @@ async def test_without_a_rhythm_the_panel_is_not_there() -> None:
 
 
 def test_what_is_not_sure_is_said(slowed: Scene) -> None:
-    told = slowed.beats.rhythms[1]
+    told = slowed.iteration_report.rhythms[1]
     unsure = msgspec.structs.replace(told, resolved=False, hosts_sure=False)
-    lines = rhythm.page(Beats(3.0, 16, 200, (unsure,)), 100, palette(Depth.TRUECOLOR, "blue"))
+    lines = iteration.page(
+        IterationReport(3.0, 16, 200, (unsure,)), 100, palette(Depth.TRUECOLOR, "blue")
+    )
     text = "\n".join(line.text for line in lines)
     assert "or under 2 s: faster steps look the same; B on a port tells" in text
     assert "another job moves so alike that hosts may be mixed up" in text
-    assert "to" in rhythm.step(told)
-    nothing = rhythm.page(Beats(3.0, 16, 200), 100, palette(Depth.TRUECOLOR, "blue"))
+    assert "to" in iteration.step(told)
+    nothing = iteration.page(IterationReport(3.0, 16, 200), 100, palette(Depth.TRUECOLOR, "blue"))
     assert "none yet: five steps or more" in "\n".join(line.text for line in nothing)

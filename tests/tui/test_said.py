@@ -9,33 +9,32 @@ import numpy as np
 
 from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.wording import Unit
 from fabmon.tui.palette import Depth
-from fabmon.tui.stage import Choices, Stage
-from fabmon.tui.text import findings, nodes, port, switches
+from fabmon.tui.screen_state import Choices, ScreenState
 from fabmon.tui.text.header import header
-from fabmon.tui.text.span import with_span
-from fabmon.tui.text.timeline import column_of, timeline
-from fabmon.tui.units import Unit
+from fabmon.tui.text.pages import findings, nodes, port, switches
+from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
 from tests.tui.scenes import World, fabric, row_of
 from tests.tui.worlds import COLLISION, HEALTHY
 
 
 def _panel(scene: Scene, height: int = 12) -> str:
-    stage = Stage("pod7", Depth.NONE)
-    stage.take(scene)
-    return "\n".join(line.text for line in findings.panel(stage, scene, 60, height))
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    return "\n".join(line.text for line in findings.panel(screen_state, scene, 60, height))
 
 
 def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percent() -> None:
     scene = HEALTHY.scene(70)
     row = row_of(HEALTHY, "gpu002/mlx5_1")
-    rates = scene.moment.line_rate_bps.copy()
+    rates = scene.snapshot.line_rate_bps.copy()
     rates[row] = np.nan
-    scene = Scene(replace(scene.moment, line_rate_bps=rates), (), (), ())
-    stage = Stage("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
-    stage.take(scene)
-    shown = scene.moment.fabric.ports[row]
-    text = "\n".join(line.text for line in port.page(stage, scene, shown, 5, 100, 40))
+    scene = Scene(replace(scene.snapshot, line_rate_bps=rates), (), (), ())
+    screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    screen_state.take(scene)
+    shown = scene.snapshot.fabric.ports[row]
+    text = "\n".join(line.text for line in port.page(screen_state, scene, shown, 5, 100, 40))
     assert "tx, Gb/s, last 5 min, scale to greatest seen" in text
     assert "100 %│" not in text
     assert "Gb/s│" in text
@@ -68,9 +67,9 @@ def test_nothing_seen_is_not_nothing_wrong() -> None:
 
 def test_events_call_causes_as_findings_do() -> None:
     scene = COLLISION.scene(70)
-    stage = Stage("pod7", Depth.NONE)
-    stage.take(scene)
-    text = "\n".join(line.text for line in findings.page(stage, scene, 80))
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    text = "\n".join(line.text for line in findings.page(screen_state, scene, 80))
     assert "open ECMP collision leaf1/" in text
     assert "ecmp_collision" not in text
 
@@ -83,55 +82,57 @@ def test_no_heading_stands_alone() -> None:
 
 def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
     scene = HEALTHY.scene(70)
-    nobody = msgspec.structs.replace(scene.moment.fabric, nodes=())
-    scene = replace(scene, moment=replace(scene.moment, statuses={}, fabric=nobody))
+    nobody = msgspec.structs.replace(scene.snapshot.fabric, nodes=())
+    scene = replace(scene, snapshot=replace(scene.snapshot, statuses={}, fabric=nobody))
     why = "the engine has no metrics that fabmon knows"
-    stage = Stage("pod7", Depth.NONE, nothing=lambda: why)
-    text = "\n".join(line.text for line in nodes.page(stage, scene, 80, frozenset()))
+    screen_state = ScreenState("pod7", Depth.NONE, nothing=lambda: why)
+    text = "\n".join(line.text for line in nodes.page(screen_state, scene, 80, frozenset()))
     assert why in text
 
 
 def test_nodes_that_are_stale_alike_are_one_line() -> None:
     scene = World(quiet=(("gpu002", 68), ("gpu003", 68))).scene(70)
-    stage = Stage("pod7", Depth.NONE)
-    stage.take(scene)
-    text = "\n".join(line.text for line in nodes.page(stage, scene, 100, frozenset()))
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    text = "\n".join(line.text for line in nodes.page(screen_state, scene, 100, frozenset()))
     assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
 
 
 def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
-    stage = Stage("every 15 s: prometheus.example.org:9090", Depth.NONE)
-    stage.take(HEALTHY.scene(70))
+    screen_state = ScreenState("every 15 s: prometheus.example.org:9090", Depth.NONE)
+    screen_state.take(HEALTHY.scene(70))
     widths = range(40, 140)
-    shown = [header(stage, width).text for width in widths]
+    shown = [header(screen_state, width).text for width in widths]
     assert all(len(text) <= width for text, width in zip(shown, widths, strict=True))
     assert any("every 1… " in text and "u Gb/s" in text and "m util" in text for text in shown)
     assert not [text for text in shown if "every" in text and "m util" not in text]
 
 
 def test_the_cursor_is_not_set_into_a_word_of_the_strip() -> None:
-    stage = Stage("pod7", Depth.TRUECOLOR)
-    stage.take(HEALTHY.scene(300))
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(HEALTHY.scene(300))
     heads = 0
     for seq in range(1, 300):
-        stage.show(HEALTHY.scene(seq))
-        top = timeline(stage, 100, 3)[0].text
+        screen_state.show(HEALTHY.scene(seq))
+        top = timeline(screen_state, 100, 3)[0].text
         assert "busiest link, % of line rate" in top
         heads += "▼" in top
     assert heads > 100
 
 
 def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
-    stage = Stage("pod7", Depth.TRUECOLOR)
-    stage.take(COLLISION.scene(400))
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(COLLISION.scene(400))
     shown = COLLISION.scene(250)
-    stage.show(shown)
-    window = stage.strip_window()
+    screen_state.show(shown)
+    window = screen_state.strip_window()
     assert window is not None
-    now_ns = shown.moment.time_ns
+    now_ns = shown.snapshot.time_ns
     assert now_ns < window[1]
-    plain = timeline(stage, 120, 3)[0]
-    drawn = with_span(plain, shown.findings[0], window, (0, 120), now_ns, stage.palette).text
+    plain = timeline(screen_state, 120, 3)[0]
+    drawn = with_finding_span(
+        plain, shown.findings[0], window, (0, 120), now_ns, screen_state.palette
+    ).text
     last = column_of(now_ns, window, 120)
     assert "━" in drawn[:last]
     assert "━" not in drawn[last + 1 :]
@@ -139,26 +140,28 @@ def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
 
 def test_what_there_is_room_for_is_not_cut() -> None:
     scene = HEALTHY.scene(70)
-    moment = scene.moment
-    status = moment.statuses["gpu001"]
-    since_ns = moment.time_ns - 3_599 * 10**9
-    statuses = {**moment.statuses, "gpu001": msgspec.structs.replace(status, since_ns=since_ns)}
-    scene = replace(scene, moment=replace(moment, statuses=statuses))
-    stage = Stage("pod7", Depth.NONE)
-    stage.take(scene)
-    assert "59 min 59 s" in "".join(x.text for x in nodes.page(stage, scene, 80, frozenset()))
+    snapshot = scene.snapshot
+    status = snapshot.statuses["gpu001"]
+    since_ns = snapshot.time_ns - 3_599 * 10**9
+    statuses = {**snapshot.statuses, "gpu001": msgspec.structs.replace(status, since_ns=since_ns)}
+    scene = replace(scene, snapshot=replace(snapshot, statuses=statuses))
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    assert "59 min 59 s" in "".join(
+        x.text for x in nodes.page(screen_state, scene, 80, frozenset())
+    )
 
 
 def test_next_to_nothing_has_room_under_its_bar() -> None:
     made = fabric()
     scene = replace(COLLISION, fabric=made).scene(70)
     row = made.groups[0].rows[0]
-    tiny = scene.moment.line_rate_bps.copy()
+    tiny = scene.snapshot.line_rate_bps.copy()
     tiny[row] = 1e16
-    scene = replace(scene, moment=replace(scene.moment, line_rate_bps=tiny))
-    stage = Stage("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
-    stage.take(scene)
-    said = "".join(line.text for line in switches.page(stage, scene, 120))
+    scene = replace(scene, snapshot=replace(scene.snapshot, line_rate_bps=tiny))
+    screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    screen_state.take(scene)
+    said = "".join(line.text for line in switches.page(screen_state, scene, 120))
     assert "<.01" in said
     assert "…" not in said
 

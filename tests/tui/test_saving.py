@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.cli.saves import saves
 from fabmon.history.history import History
-from fabmon.recording.reader import Recording
-from fabmon.tui.saving import Saves
-from tests.parts import need_path
+from fabmon.recording.reading.reader import Recording
+from fabmon.session.saved_files import saves
+from fabmon.tui.saving import SaveFunctions
+from tests.requirements import need_path
 from tests.tui.recordings import history_like
 from tests.tui.running import Running, running
 from tests.tui.worlds import troubled
-from tests.unit.recording.making import quiet_ticks, write
+from tests.unit.recording.builders import quiet_ticks, write
 
 
 @pytest.fixture(autouse=True)
@@ -78,17 +78,17 @@ async def test_a_picture_of_the_screen_without_the_menu(here: Path) -> None:
 
 async def test_a_table_of_what_the_filter_leaves(here: Path) -> None:
     async with running(troubled(), saves=saves(list, history_like(History([])))) as run:
-        run.app.stage.filter("gpu003")
+        run.app.screen_state.filter("gpu003")
         await run.press("x", "t")
         assert "saved fabmon-pod7-links-" in await said(run)
-        moment = run.app.stage.scene.moment if run.app.stage.scene else None
-    assert moment is not None
+        snapshot = run.app.screen_state.scene.snapshot if run.app.screen_state.scene else None
+    assert snapshot is not None
     with only(here).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    ports = {port.name: port.row for port in moment.fabric.node("gpu003").ports}
+    ports = {port.name: port.row for port in snapshot.fabric.node("gpu003").ports}
     assert [row["port"] for row in rows] == list(ports)
     for row in rows:
-        value = float(moment.column("tx_bps")[ports[row["port"]]])
+        value = float(snapshot.column("tx_bps")[ports[row["port"]]])
         assert row["tx_bps"] == ("" if value != value else str(float(f"{value:.6g}")))
 
 
@@ -98,8 +98,8 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
     world = troubled()
     write(inside / "a.fabrec", quiet_ticks(30))
     async with running(world, saves=saves(lambda: [inside], history_like(History([])))) as run:
-        assert run.app.stage.scene is not None
-        at_ns = run.app.stage.scene.moment.time_ns
+        assert run.app.screen_state.scene is not None
+        at_ns = run.app.screen_state.scene.snapshot.time_ns
         with Recording(inside / "a.fabrec") as recording:
             is_within = recording.start_ns <= at_ns
         await run.press("x", "c")
@@ -121,7 +121,7 @@ async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
             time.sleep(0.01)
         ended.set()
 
-    async with running(troubled(), saves=Saves(cut=endless)) as run:
+    async with running(troubled(), saves=SaveFunctions(cut=endless)) as run:
         await run.press("x", "c")
         assert await asyncio.to_thread(began.wait, 60)
         await run.press("x", "p")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
-from fabmon.cli.recording import notes
-from fabmon.cli.travel import back_through
-from fabmon.recording.recorder import Recorder, Status
-from fabmon.recording.segments import Rotation, Segments
-from fabmon.tui.timekeys import Travel
+from fabmon.recording.writing.recorder import Recorder, RecorderStatus
+from fabmon.recording.writing.segments import Rotation, Segments
+from fabmon.session.recorder_setup import finding_notes
+from fabmon.session.time_travel import back_through
+from fabmon.tui.time.time_keys import Travel
 from tests.tui.recordings import Watching, analyst, at, history_like
 from tests.tui.running import Running, running
 
@@ -34,7 +34,7 @@ class Live:
     def _tick(self) -> Scene:
         tick = self.watching.feed.step()
         scene = self.watching.judge(tick)
-        self.recorder.accept(tick, scene.moment, notes(scene))
+        self.recorder.accept(tick, scene.snapshot, finding_notes(scene))
         self.ticks += 1
         return scene
 
@@ -68,12 +68,12 @@ async def watching(
 
 def second_of(run: Running) -> int:
     """The tick that is shown."""
-    scene = run.app.stage.scene
-    return -1 if scene is None else round((scene.moment.time_ns - at(0)) / 1e9)
+    scene = run.app.screen_state.scene
+    return -1 if scene is None else round((scene.snapshot.time_ns - at(0)) / 1e9)
 
 
 async def shows_second(run: Running, second: int) -> None:
-    await run.until(lambda: second_of(run) == second and run.app.stage.cursor.is_settled)
+    await run.until(lambda: second_of(run) == second and run.app.screen_state.cursor.is_settled)
 
 
 async def test_it_goes_back_in_memory_and_in_the_file_while_recording_goes_on(
@@ -180,7 +180,9 @@ async def test_where_nothing_is_recorded_it_says_so_and_goes_as_far_as_it_can(
 
 async def test_a_disk_that_is_full_is_in_the_header(tmp_path: Path) -> None:
     full = Travel(
-        recording=lambda: Status(tmp_path, trouble=f"{tmp_path}/a: No space left on device"),
+        recording=lambda: RecorderStatus(
+            tmp_path, trouble=f"{tmp_path}/a: No space left on device"
+        ),
         why_not=lambda: "disk full",
     )
     for size in ((60, 18), (120, 40)):
@@ -197,7 +199,7 @@ async def test_a_disk_that_is_full_is_in_the_header(tmp_path: Path) -> None:
 async def test_how_far_back_is_recorded_is_in_the_header(
     tmp_path: Path, kept_s: float, said: str
 ) -> None:
-    travel = Travel(recording=lambda: Status(tmp_path, kept_s=kept_s))
+    travel = Travel(recording=lambda: RecorderStatus(tmp_path, kept_s=kept_s))
     async with running(size=(120, 40), travel=travel) as run:
         await run.send(Watching().next())
         await run.heads(f"● REC {said} ")

@@ -6,14 +6,14 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.fabric.model import Host
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.wording import Unit
 from fabmon.history.history import History
 from fabmon.tui.metrics import both_words, scope, traffic_words
-from fabmon.tui.units import Unit
-from tests.making import frame, hello, tick
+from tests.builders import frame, hello, tick
 
 
-def gpu(**levels: int) -> Moment:
+def gpu(**levels: int) -> Snapshot:
     """One GPU with these gauges or counters, all of them twice heard of."""
     history = History([Host(name="gpu001")])
     said = hello(Object("gpu0", "gpu", "gpu0", {}, tuple(levels)))
@@ -35,11 +35,11 @@ def test_a_gpus_traffic_is_called_by_the_links_that_it_has(metric: str, told: st
 
 
 def test_directions_that_are_not_told_apart_are_told_together_and_as_neither() -> None:
-    moment = gpu(nvlink_both_bps=8 * 205 * 10**9)
-    assert traffic_words(moment, 0, Unit.GBIT) == (
+    snapshot = gpu(nvlink_both_bps=8 * 205 * 10**9)
+    assert traffic_words(snapshot, 0, Unit.GBIT) == (
         "205 GB/s both directions together  (all its NVLinks)"
     )
-    assert "tx" not in both_words(moment, 0, Unit.PERCENT)
+    assert "tx" not in both_words(snapshot, 0, Unit.PERCENT)
 
 
 def test_where_the_directions_are_told_their_sum_is_not() -> None:

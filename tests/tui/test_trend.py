@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fabmon.fabric.moment import HEAT
-from fabmon.recording.minutes import MINUTE_NS
-from fabmon.recording.writer import Writer
-from fabmon.tui.clock import MINUS
+from fabmon.fabric.snapshot import HEAT
+from fabmon.recording.format.minutes import MINUTE_NS
+from fabmon.recording.writing.writer import Writer
+from fabmon.tui.screens.finding import WaterfallScreen
 from fabmon.tui.screens.port import PortScreen
-from fabmon.tui.screens.waterfall import WaterfallScreen
-from fabmon.tui.text.longfall import LongWaterfall
-from fabmon.tui.timekeys import Travel
+from fabmon.tui.text.pages.waterfall import LongWaterfall
+from fabmon.tui.time.clock import MINUS
+from fabmon.tui.time.time_keys import Travel
 from tests.tui.golden import check
 from tests.tui.long_past import write_day
 from tests.tui.recordings import Watching, past_of, replaying
@@ -32,7 +32,7 @@ async def after_a_day(home: Path, size: tuple[int, int]) -> AsyncIterator[Runnin
     watching = Watching()
     scenes = watching.record(home / "now.fabrec", 40)
     day = write_day(
-        home / "day.fabrec", watching.session, [each.moment for each in scenes[10:]], 1500, GAP
+        home / "day.fabrec", watching.session, [each.snapshot for each in scenes[10:]], 1500, GAP
     )
     travel = Travel(past=past_of(day, home / "now.fabrec"))
     async with running(size=size, travel=travel) as run:
@@ -66,7 +66,7 @@ async def test_a_day_in_the_waterfall(tmp_path: Path, size: tuple[int, int]) -> 
         await all_is_read(run)
         assert "1 d, highest of each" in run.lines[1]
         made = drawn(run)
-        gap = [made.column(made.scene.moment.time_ns - n * 60_000_000_000) for n in (620, 420)]
+        gap = [made.column(made.scene.snapshot.time_ns - n * 60_000_000_000) for n in (620, 420)]
         assert np.isnan(made.values[:, gap[0] + 1 : gap[1]]).all()
         assert np.isfinite(made.values[:, [gap[0] - 2, gap[1] + 2, -1]]).all()
         check(f"waterfall-day-{size[0]}x{size[1]}", run.text)
@@ -111,11 +111,11 @@ async def test_the_last_minutes_are_those_of_memory(tmp_path: Path) -> None:
         await run.shows("30 min: the recording cannot be read")
         made = drawn(run)
         rows = [port.row for port in made.ports]
-        known = scenes[-1].moment.window("tx_bps", rows, 40)
-        share = np.nanmax(known / scenes[-1].moment.line_rate_bps[rows][:, None], axis=1)
+        known = scenes[-1].snapshot.window("tx_bps", rows, 40)
+        share = np.nanmax(known / scenes[-1].snapshot.line_rate_bps[rows][:, None], axis=1)
         assert np.allclose(np.nanmax(made.values, axis=1), share)
         await run.send(watching.next())
-        assert drawn(run).scene.moment.seq == scenes[-1].moment.seq + 1
+        assert drawn(run).scene.snapshot.seq == scenes[-1].snapshot.seq + 1
 
 
 async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> None:
@@ -123,9 +123,11 @@ async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> Non
     watching = Watching()
     scenes = watching.record(tmp_path / "a.fabrec", 200)
     async with replaying(tmp_path / "a.fabrec", from_s=40) as run:
-        await run.until(lambda: run.app.stage.cursor.at_end)
+        await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("t", *"14:07:20", "enter")
-        await run.until(lambda: "▲ 1 hot" in run.lines[0] and run.app.stage.cursor.is_settled)
+        await run.until(
+            lambda: "▲ 1 hot" in run.lines[0] and run.app.screen_state.cursor.is_settled
+        )
         await run.press("4", "enter", "w", "-", "-", "-")
         await all_is_read(run)
         assert "30 min, highest of each 30 s" in run.lines[1]
@@ -135,9 +137,9 @@ async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> Non
         tx = HEAT.index("tx_bps")
         for column in range(made.columns):
             inside = [
-                scene.moment.heat[tx, rows] / scene.moment.line_rate_bps[rows]
+                scene.snapshot.heat[tx, rows] / scene.snapshot.line_rate_bps[rows]
                 for scene in scenes
-                if made.column(scene.moment.time_ns) == column
+                if made.column(scene.snapshot.time_ns) == column
             ]
             known = np.fmax.reduce(inside) if inside else np.full(len(rows), np.nan)
             assert np.allclose(made.values[:, column], known, atol=0.008, equal_nan=True)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.tui import units
-from fabmon.tui.units import Unit, percent, tight
+from fabmon.fabric import wording
+from fabmon.fabric.wording import Unit, compact, percent
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from fabmon.tui.units import Unit, percent, tight
     ],
 )
 def test_rates_have_three_significant_digits_and_a_decimal_prefix(bps: float, said: str) -> None:
-    assert units.bits(bps) == said
+    assert wording.bit_rate(bps) == said
 
 
 def test_units_cycle_and_come_back() -> None:
@@ -33,18 +33,18 @@ def test_units_cycle_and_come_back() -> None:
 
 
 def test_a_rate_in_every_unit() -> None:
-    said = [units.rate(188e9, 400e9, unit) for unit in Unit]
+    said = [wording.rate(188e9, 400e9, unit) for unit in Unit]
     assert said == ["188 Gb/s", "23.5 GB/s", "47.0 %"]
 
 
 def test_a_share_of_an_unknown_line_rate_is_absent_and_not_zero() -> None:
-    assert units.rate(1e9, nan, Unit.PERCENT) == "·"
+    assert wording.rate(1e9, nan, Unit.PERCENT) == "·"
 
 
 @given(st.floats(min_value=0, max_value=9e14))
 def test_no_rate_is_wider_than_its_column(bps: float) -> None:
-    assert len(units.bits(bps)) <= units.RATE
-    assert len(units.bytes_(bps)) <= units.RATE
+    assert len(wording.bit_rate(bps)) <= wording.RATE
+    assert len(wording.byte_rate(bps)) <= wording.RATE
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_no_rate_is_wider_than_its_column(bps: float) -> None:
     ],
 )
 def test_counters_in_their_own_units(value: float, unit: str, said: str) -> None:
-    assert units.counted(value, unit) == said
+    assert wording.counter_rate(value, unit) == said
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,20 @@ def test_counters_in_their_own_units(value: float, unit: str, said: str) -> None
     ],
 )
 def test_gauges(value: float, unit: str, said: str) -> None:
-    assert units.level(value, unit) == said
+    assert wording.gauge(value, unit) == said
 
 
 def test_evidence_says_its_unit() -> None:
-    assert units.evidence(98.2, "%") == "98.2 %"
-    assert units.evidence(8, "links") == "8 links"
-    assert units.evidence("connection", "") == "connection"
+    assert wording.evidence_value(98.2, "%") == "98.2 %"
+    assert wording.evidence_value(8, "links") == "8 links"
+    assert wording.evidence_value("connection", "") == "connection"
 
 
 def test_a_small_number_is_not_called_zero() -> None:
-    assert units.significant(0.001) == "<0.01"
-    assert units.whole(0.5) == "0.50"
+    assert wording.number(0.001) == "<0.01"
+    assert wording.whole_number(0.5) == "0.50"
 
 
 def test_next_to_nothing_fits_where_room_is_tight() -> None:
-    assert tight(percent(0.00001)) == "<.01 %"
-    assert tight(percent(0.473)) == "47.3 %"
+    assert compact(percent(0.00001)) == "<.01 %"
+    assert compact(percent(0.473)) == "47.3 %"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabmon.fabric.messages import Notice
+from fabmon.fabric.wire.messages import Notice
 from tests.tui.scenes import World, fabric
 
 HEALTHY = World()

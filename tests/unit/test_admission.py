@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from collectors.wire import Object
-from fabmon.fabric.admission import Admission
-from fabmon.fabric.messages import Hello, WireError, decode
 from fabmon.fabric.model import Host
+from fabmon.fabric.wire.hello_limits import HelloLimits
+from fabmon.fabric.wire.messages import Hello, WireError, decode
+from tests.builders import ecmp, hello, neighbour, port
 from tests.fixtures.hosts import HOSTS
-from tests.making import ecmp, hello, neighbour, port
 from tests.unit.feeds.wirelines import hello_line
 
 
-def admission(*sources: str) -> Admission:
-    return Admission(Host(name="gpu1", sources=sources))
+def admission(*sources: str) -> HelloLimits:
+    return HelloLimits(Host(name="gpu1", sources=sources))
 
 
 def hello_of(**body: Any) -> Hello:

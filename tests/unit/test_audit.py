@@ -9,11 +9,10 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.audit import audit
-from fabmon.analysis.audit.fault import KNOW, MEND, Fault
-from fabmon.analysis.audit.survey import Survey, Surveyor
+from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey, Surveyor
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
-from tests.making import GBPS, frame, hello, neighbour, tick, up
+from tests.builders import GBPS, frame, hello, neighbour, tick, up
 
 METRICS = ("netdev_up", "netdev_speed_bps", "netdev_mtu", "netdev_carrier_changes")
 FINE: dict[str, int] = dict(zip(METRICS, (1, 400 * GBPS, 9000, 1), strict=True))
@@ -69,7 +68,7 @@ def rack(**odd: tuple[Object, list[int]]) -> dict[str, list[tuple[Object, list[i
     return {name: [nic(0), odd.get(name, nic(1))] for name in names}
 
 
-def told(faults: Iterable[Fault]) -> list[tuple[str, str, tuple[str, ...]]]:
+def told(faults: Iterable[Problem]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(fault.check, fault.severity, fault.ports) for fault in faults]
 
 
@@ -112,7 +111,7 @@ def test_one_port_is_not_as_the_others(
     check: str, odd: tuple[Object, list[int]], text: str
 ) -> None:
     faults = audit(survey(rack(gpu3=odd)))
-    assert told(faults) == [(check, MEND, ("gpu3/mlx5_1",))]
+    assert told(faults) == [(check, FIX, ("gpu3/mlx5_1",))]
     assert faults[0].text == text
 
 
@@ -120,7 +119,7 @@ def test_a_card_that_is_not_there() -> None:
     nodes = {name: [nic(rail) for rail in range(4)] for name in ("gpu1", "gpu2", "gpu3")}
     del nodes["gpu2"][2:]
     (fault,) = audit(survey(nodes))
-    assert (fault.check, fault.severity, fault.ports) == ("rail_missing", MEND, ("gpu2",))
+    assert (fault.check, fault.severity, fault.ports) == ("rail_missing", FIX, ("gpu2",))
     assert fault.text == "2 rails, most of its peers have 4; nothing at 0000:02:00.0, 0000:03:00.0"
 
 
@@ -144,7 +143,7 @@ def test_ecn_that_is_on_for_some_only() -> None:
 
 def test_of_two_hosts_that_disagree_the_lesser_is_told() -> None:
     nodes = {"gpu1": [nic(0)], "gpu2": [nic(0, {"netdev_mtu": 1500})]}
-    assert told(audit(survey(nodes))) == [("mtu", MEND, ("gpu2/mlx5_0",))]
+    assert told(audit(survey(nodes))) == [("mtu", FIX, ("gpu2/mlx5_0",))]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +240,8 @@ def test_two_cables_that_are_swapped() -> None:
     straight = ("leaf0", "leaf1")
     faults = audit(cabled({"gpu1": straight, "gpu2": straight, "gpu3": ("leaf1", "leaf0")}))
     assert told(faults) == [
-        ("rail_leaf", MEND, ("gpu3/mlx5_0",)),
-        ("rail_leaf", MEND, ("gpu3/mlx5_1",)),
+        ("rail_leaf", FIX, ("gpu3/mlx5_0",)),
+        ("rail_leaf", FIX, ("gpu3/mlx5_1",)),
     ]
     assert faults[0].text == "cabled to leaf1, rail r0 of the others to leaf0"
 
@@ -261,8 +260,8 @@ def test_scalable_units_with_leaves_of_their_own_are_no_fault() -> None:
 def test_a_swap_is_told_in_the_smaller_unit_too() -> None:
     faults = audit(cabled(units(b2=("leafb1", "leafb0"))))
     assert told(faults) == [
-        ("rail_leaf", MEND, ("b2/mlx5_0",)),
-        ("rail_leaf", MEND, ("b2/mlx5_1",)),
+        ("rail_leaf", FIX, ("b2/mlx5_0",)),
+        ("rail_leaf", FIX, ("b2/mlx5_1",)),
     ]
     assert faults[0].text == "cabled to leafb1, rail r0 of the others to leafb0"
 

@@ -8,9 +8,9 @@ from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
+from tests.builders import frame, hello, tick, up
 from tests.fixtures import hosts, parts
 from tests.fixtures.reading import ask
-from tests.making import frame, hello, tick, up
 
 
 def test_a_rail_without_pfc_on_one_host_and_without_ecn_on_another(tmp_path: Path) -> None:

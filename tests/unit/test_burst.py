@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabmon.analysis.burst import BurstLook, look
-from fabmon.fabric.messages import Burst, BurstPort, WireError, decode
+from fabmon.analysis.burst import BurstSummary, summarise_burst
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.wire.messages import Burst, BurstPort, WireError, decode
 from fabmon.feeds.live import LiveFeed
-from fabmon.history.bursts import Bursts
+from fabmon.history.bursts import BurstAssembler
 from fabmon.history.history import History
 from tests.fixtures.hosts import ib_host
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
@@ -25,8 +25,8 @@ LINE = 400e9
 PORTS = (BurstPort("p", "ib", ("ib_tx_bytes", "ib_rx_bytes")),)
 
 
-def seen(at_s: list[float], bytes_: list[float]) -> BurstLook:
-    found = look(np.array(at_s), np.array(bytes_), LINE)
+def seen(at_s: list[float], bytes_: list[float]) -> BurstSummary:
+    found = summarise_burst(np.array(at_s), np.array(bytes_), LINE)
     assert found is not None
     return found
 
@@ -87,16 +87,16 @@ def test_silence_on_the_link_is_no_coarse_counter() -> None:
 
 
 def test_nothing_is_said_of_too_little_or_of_a_reset() -> None:
-    assert look(np.array([0.0, 0.1]), np.array([0.0, 1.0]), LINE) is None
-    assert look(np.array([0.0, 0.1, 0.2]), np.array([5.0, 1.0, 2.0]), LINE) is None
-    assert look(np.array([0.0, 0.1, 0.2]), np.full(3, np.nan), LINE) is None
-    unrated = look(np.array([0.0, 0.1, 0.2]), np.array([0.0, 1.0, 2.0]), float("nan"))
+    assert summarise_burst(np.array([0.0, 0.1]), np.array([0.0, 1.0]), LINE) is None
+    assert summarise_burst(np.array([0.0, 0.1, 0.2]), np.array([5.0, 1.0, 2.0]), LINE) is None
+    assert summarise_burst(np.array([0.0, 0.1, 0.2]), np.full(3, np.nan), LINE) is None
+    unrated = summarise_burst(np.array([0.0, 0.1, 0.2]), np.array([0.0, 1.0, 2.0]), float("nan"))
     assert unrated is not None
     assert np.isnan(unrated.hot_share)
 
 
 def test_parts_are_put_together_and_the_next_burst_begins_anew() -> None:
-    bursts = Bursts()
+    bursts = BurstAssembler()
     bursts.accept([("gpu001", Burst(1, 50, 5, PORTS, {"nv": "none"}))], 7)
     bursts.accept([("gpu001", Burst(1, samples=((10**9, 2**63, 5), (2 * 10**9, 1, None))))], 8)
     port = bursts.of_ports["gpu001", "p"]
@@ -113,7 +113,7 @@ def test_parts_are_put_together_and_the_next_burst_begins_anew() -> None:
 
 
 def test_samples_of_another_width_or_without_end_are_left_out() -> None:
-    bursts = Bursts()
+    bursts = BurstAssembler()
     bursts.accept([("gpu001", Burst(1, 50, 5, PORTS))], 7)
     flood = tuple((n, n, n) for n in range(5000))
     for _ in range(3):
@@ -160,7 +160,7 @@ async def test_a_burst_from_a_real_probe(tmp_path: Path) -> None:
     assert found.source == "ib"
     assert len(found.at_s) > 10
     assert found.counts[0][-1] > 0
-    assert look(found.at_s, found.counts[0], LINE) is not None
+    assert summarise_burst(found.at_s, found.counts[0], LINE) is not None
 
 
 async def test_a_node_without_a_probe_of_ours_refuses_politely() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.cli.config import load
-from fabmon.cli.errors import UsageError
+from fabmon.session.config import load
+from fabmon.session.errors import UsageError
 from fabmon.tui.palette import Depth, palette
 from tests.goldens import check_golden
 

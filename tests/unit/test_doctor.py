@@ -13,15 +13,15 @@ import pytest
 from collectors import wire
 from fabmon.analysis.audit.sources import SourceState, source_states
 from fabmon.analysis.audit.survey import Surveyor
-from fabmon.fabric.messages import Frame, Hello, Notice, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, decode
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
 from fabmon.report.doctor import DoctorRecord, doctor_json, doctor_schema, doctor_table, examine
+from tests.builders import START_NS, frame, hello, port, tick, up
 from tests.fixtures.hosts import HOSTS
 from tests.goldens import check_golden
-from tests.making import START_NS, frame, hello, port, tick, up
 from tests.unit.test_audit import nic
 from tests.unit.test_cli import fabmon
 
@@ -35,11 +35,11 @@ async def examined(root: Path, frames: int = 3) -> DoctorRecord:
     history, surveyor = History([host]), Surveyor([host])
     async with aclosing(LiveFeed([host], interval_s=0.2, root=str(root))) as feed:
         async for heard in feed:
-            moment = history.accept(heard)
+            snapshot = history.accept(heard)
             surveyor.accept(heard)
             if surveyor.frames_of("gpu1") >= frames:
                 break
-    return examine(surveyor.survey(moment))
+    return examine(surveyor.survey(snapshot))
 
 
 async def test_every_source_of_a_host_is_told_with_its_state(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_source_that_is_read_rarely_is_judged_by_its_last_reading() -> None:
         heard = Frame(seq, START_NS + seq, 1 + seq, [[1 + seq, 1], block])
         now = tick(seq, {"gpu1": heard}, {"gpu1": said} if seq == 0 else {}, up("gpu1"))
         surveyor.accept(now)
-        moment = history.accept(now)
-    survey = surveyor.survey(moment)
+        snapshot = history.accept(now)
+    survey = surveyor.survey(snapshot)
     states = {
         state.source: (state.values, state.missing) for state in source_states(survey, "gpu1")
     }

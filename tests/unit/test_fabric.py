@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.wire import Object
-from fabmon.fabric.build import Rows, build
-from fabmon.fabric.cables import cables
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.names import natural
-from tests.making import LeafSpine, ecmp, hello, port
+from fabmon.fabric.topology.mac_cables import cables
+from tests.builders import LeafSpine, ecmp, hello, port
 
 
 def fabric_of(made: LeafSpine) -> Fabric:
-    return build(made.hosts, made.hellos(), Rows(), 1)
+    return build(made.hosts, made.hellos(), PortRows(), 1)
 
 
 def test_a_leaf_leads_its_hosts_and_the_spines_come_last() -> None:
@@ -110,7 +110,7 @@ def test_rails_follow_the_pci_address_and_management_is_apart() -> None:
         port("mlx5_0", pci="0000:9a:00.0"),
         port("mgmt0", pci="0000:01:00.0"),
     )
-    (node,) = build([Host(name="gpu001")], {"gpu001": said}, Rows(), 1).nodes
+    (node,) = build([Host(name="gpu001")], {"gpu001": said}, PortRows(), 1).nodes
     assert [(p.name, p.label) for p in node.ports] == [
         ("mgmt0", "m1"),
         ("mlx5_9", "r0"),
@@ -123,12 +123,12 @@ def test_the_hosts_file_decides_the_group() -> None:
     hosts = [
         host if host.name != "gpu001" else Host(name="gpu001", group="rack7") for host in made.hosts
     ]
-    assert build(hosts, made.hellos(), Rows(), 1).node("gpu001").group == "rack7"
+    assert build(hosts, made.hellos(), PortRows(), 1).node("gpu001").group == "rack7"
 
 
 def test_groups_with_the_same_members_are_one_and_a_single_link_is_none() -> None:
     said = hello(port("a"), port("b"), port("c"), ecmp("a", "b"), ecmp("b", "a"), ecmp("c"))
-    (group,) = build([Host(name="leaf1", role=SWITCH)], {"leaf1": said}, Rows(), 1).groups
+    (group,) = build([Host(name="leaf1", role=SWITCH)], {"leaf1": said}, PortRows(), 1).groups
     assert len(group.rows) == 2
     assert group.destinations == 2
 
@@ -150,7 +150,7 @@ def test_any_name_can_be_sorted(name: str) -> None:
 
 def test_the_kind_of_an_object_is_its_own_not_a_fact_of_it() -> None:
     said = hello(port("eth0", kind=["gpu"]))
-    (node,) = build([Host(name="a")], {"a": said}, Rows(), 1).nodes
+    (node,) = build([Host(name="a")], {"a": said}, PortRows(), 1).nodes
     assert node.ports[0].kind == "ethernet"
 
 
@@ -160,7 +160,7 @@ def test_facts_that_cannot_be_used_cost_the_node_that_tells_them(
 ) -> None:
     bad = hello(port("eth0"), Object("ecmp/1", "ecmp", None, info, ()))
     hellos = {"bad": bad, "good": hello(port("eth0"))}
-    fabric = build([Host(name="bad"), Host(name="good")], hellos, Rows(), 1)
+    fabric = build([Host(name="bad"), Host(name="good")], hellos, PortRows(), 1)
     assert [len(node.ports) for node in fabric.nodes] == [0, 1]
     (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert record.getMessage() == "bad: what it tells of its ports cannot be used"

@@ -9,9 +9,9 @@ from tests.tui.worlds import HEALTHY, troubled
 
 def left(text: str, seq: int = 70) -> tuple[set[str], set[str]]:
     """(nodes, ports) that a filter leaves of the troubled fabric."""
-    moment = troubled().scene(seq).moment
-    matched = match(parse(text), moment, index(moment.fabric))
-    ports = {port.id for port in moment.fabric.ports if matched.ports[port.row]}
+    snapshot = troubled().scene(seq).snapshot
+    matched = match(parse(text), snapshot, index(snapshot.fabric))
+    ports = {port.id for port in snapshot.fabric.ports if matched.ports[port.row]}
     return set(matched.nodes), ports
 
 
@@ -74,10 +74,10 @@ def test_a_wrong_filter_says_what_would_be_right(text: str, said: str) -> None:
 
 
 def test_a_port_that_is_gone_belongs_to_no_node() -> None:
-    moment = HEALTHY.scene(70).moment
-    known = index(moment.fabric)
+    snapshot = HEALTHY.scene(70).snapshot
+    known = index(snapshot.fabric)
     known.owner[0] = -1
-    matched = match(parse("spine4"), moment, known)
+    matched = match(parse("spine4"), snapshot, known)
     assert matched.nodes == {"spine4"}
     assert not matched.ports[0]
 

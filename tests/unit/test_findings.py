@@ -12,13 +12,13 @@ from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change, Finding, sentence
 from fabmon.analysis.scene import Scene
-from fabmon.cli.config import load
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
-from fabmon.report.table import table
+from fabmon.report.scene_report import table
+from fabmon.session.config import load
+from tests.builders import SECOND_NS, START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
 from tests.goldens import check_golden
-from tests.making import SECOND_NS, START_NS, LeafSpine, ecmp, frame, hello, port, tick, up
 
 GOLDENS = Path(__file__).parent / "goldens"
 RATE = 100e6
@@ -43,7 +43,7 @@ class House:
                 traffic(second)
             scene = self.analyst.accept(self.history.accept(self.fabric.step()))
             for change, finding in scene.changes:
-                self.changes.append((scene.moment.seq, change, finding))
+                self.changes.append((scene.snapshot.seq, change, finding))
         return scene
 
     def opened(self) -> list[str]:
@@ -172,16 +172,16 @@ def test_what_does_not_hold_any_more_is_not_told_as_if_it_did() -> None:
     house.uplinks(0.98, 0.05, 0.0, 0.30)
     scene = house.seconds(10)
     (finding,) = scene.findings
-    assert finding.seen_ns == scene.moment.time_ns
-    assert sentence(finding, scene.moment) == finding.text
+    assert finding.seen_ns == scene.snapshot.time_ns
+    assert sentence(finding, scene.snapshot) == finding.text
     house.uplinks(0.4, 0.4, 0.4, 0.4)
     held = 0
     while (scene := house.seconds(1)).findings:
         (finding,) = scene.findings
         assert finding.seen_ns is not None
-        passed_s = (scene.moment.time_ns - finding.seen_ns) // SECOND_NS
+        passed_s = (scene.snapshot.time_ns - finding.seen_ns) // SECOND_NS
         said = f"last seen {passed_s} s ago: {finding.text}"
-        assert sentence(finding, scene.moment) == (said if passed_s >= 3 else finding.text)
+        assert sentence(finding, scene.snapshot) == (said if passed_s >= 3 else finding.text)
         assert (f"! ecmp_collision: {said}" in table(scene)) == (passed_s >= 3)
         held += passed_s >= 3
     assert held > 5

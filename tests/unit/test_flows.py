@@ -6,14 +6,14 @@ import time
 
 import numpy as np
 
-from fabmon.fabric.build import Rows, build
-from fabmon.fabric.flows import Connections, LeafPair
-from fabmon.fabric.leaves import NONE
+from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.flows.flow_table import Connections, LeafPair
+from fabmon.fabric.flows.queue_pairs import queue_pairs_of
+from fabmon.fabric.flows.udp_source_port import roce_source_port
 from fabmon.fabric.model import Host
-from fabmon.fabric.queue_pairs import queue_pairs_of
-from fabmon.fabric.sport import roce_source_port
+from fabmon.fabric.topology.leaves import NONE
+from tests.builders import hello, neighbour, port
 from tests.connections import Wires
-from tests.making import hello, neighbour, port
 
 NICS = ("mlx5_0", "mlx5_1")
 
@@ -32,7 +32,7 @@ def connections(wires: Wires, *names: str, silent: tuple[str, ...] = ()) -> Conn
         ]
         told = [] if name in silent else [wires.told(f"{name}/{nic}") for nic in NICS]
         hellos[name] = hello(*nics, *cables, *told)
-    fabric = build([Host(name=name) for name in names], hellos, Rows(), 1)
+    fabric = build([Host(name=name) for name in names], hellos, PortRows(), 1)
     told_by = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
     return Connections(fabric, told_by)
 
@@ -147,7 +147,7 @@ def test_half_a_million_queue_pairs_join_in_less_than_a_second() -> None:
         )
         for host in range(1024)
     }
-    fabric = build([Host(name=name) for name in hellos], hellos, Rows(), 1)
+    fabric = build([Host(name=name) for name in hellos], hellos, PortRows(), 1)
     told = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
     start_s = time.process_time()
     table = Connections(fabric, told).flows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 
-from fabmon.fabric.messages import Notice
+from fabmon.fabric.wire.messages import Notice
 from fabmon.report.flows import (
     FlowsRecord,
     flows_json,
@@ -31,7 +31,7 @@ def record() -> FlowsRecord:
     wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6)
     notices = (("gpu004", Notice("lost", "qps", reason="unsupported", text=WHY)),)
     world = World(told=told(wires, HOSTS, "gpu004"), notices=notices)
-    return flows_record(world.scene(70).moment)
+    return flows_record(world.scene(70).snapshot)
 
 
 def test_the_object_follows_its_schema() -> None:
@@ -53,7 +53,7 @@ def test_hosts_that_do_not_tell_for_one_reason_are_one_line() -> None:
     notice = Notice("lost", "qps", reason="unsupported", text=WHY)
     notices = tuple((name, notice) for name in HOSTS)
     world = World(told=told(ring(HOSTS), HOSTS, *HOSTS), notices=notices)
-    text = flows_table(flows_record(world.scene(70).moment))
+    text = flows_table(flows_record(world.scene(70).snapshot))
     assert f"x gpu[001-008] (8 hosts): {WHY}\n" in text
     assert text.count(WHY) == 1
 

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from fabmon.fabric.admission import Admission
-from fabmon.fabric.flows import Connections
-from fabmon.fabric.leaves import NONE
-from fabmon.fabric.messages import Hello, WireError, decode
+from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.model import Host
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.topology.leaves import NONE
+from fabmon.fabric.wire.hello_limits import HelloLimits
+from fabmon.fabric.wire.messages import Hello, WireError, decode
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from tests.builders import START_NS, hello, neighbour, port, tick, up
 from tests.connections import Wires
 from tests.fixtures import hosts, parts
-from tests.making import START_NS, hello, neighbour, port, tick, up
 
 HOSTS = [Host(name="gpu001"), Host(name="gpu002")]
 
@@ -37,7 +37,7 @@ def said_by(root: Path, *rows: dict[str, Any]) -> Hello:
     done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     said = decode(done.stdout.splitlines()[0])
     assert isinstance(said, Hello)
-    Admission(Host(name="any")).admit(said)
+    HelloLimits(Host(name="any")).admit(said)
     return said
 
 
@@ -60,8 +60,8 @@ def hellos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Hello]:
     }
 
 
-def lines(moment: Moment) -> list[str]:
-    table, ports = moment.connections.flows, moment.fabric.ports
+def lines(snapshot: Snapshot) -> list[str]:
+    table, ports = snapshot.connections.flows, snapshot.fabric.ports
     return sorted(
         f"{ports[table.src[n]].id} > {ports[table.dst[n]].id if table.dst[n] != NONE else '?'}"
         f" {table.sport[n]} {table.owner(n).label}"
@@ -79,8 +79,8 @@ EXPECTED = [
 
 
 def test_what_two_hosts_print_becomes_flows_between_their_ports(hellos: dict[str, Hello]) -> None:
-    moment = History(HOSTS).accept(tick(0, hellos=hellos, statuses=up(*hellos)))
-    assert lines(moment) == EXPECTED
+    snapshot = History(HOSTS).accept(tick(0, hellos=hellos, statuses=up(*hellos)))
+    assert lines(snapshot) == EXPECTED
 
 
 async def test_a_recording_has_the_same_flows(hellos: dict[str, Hello], tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ async def test_a_recording_has_the_same_flows(hellos: dict[str, Hello], tmp_path
     with Timeline([tmp_path / "a.fabrec"]) as timeline:
         history = History(timeline.hosts)
         replayed = [history.accept(each) async for each in ReplayFeed(timeline, speed=None)]
-    assert [lines(moment) for moment in replayed] == [EXPECTED] * len(ticks)
+    assert [lines(snapshot) for snapshot in replayed] == [EXPECTED] * len(ticks)
 
 
-def moments(*told: Wires | None) -> Sequence[Moment]:
+def moments(*told: Wires | None) -> Sequence[Snapshot]:
     """A host with a NIC, and what it tells of it tick by tick."""
     history = History([Host(name="gpu001")])
 
@@ -199,7 +199,7 @@ def spoiled(**info: Any) -> Hello:
 )
 def test_queue_pairs_that_cannot_be_are_refused_with_their_place(info: dict[str, Any]) -> None:
     with pytest.raises(WireError, match="netdev: qps/eth0: info: "):
-        Admission(HOSTS[0]).admit(spoiled(**info))
+        HelloLimits(HOSTS[0]).admit(spoiled(**info))
 
 
 def test_a_node_may_tell_so_many_and_no_more() -> None:
@@ -210,14 +210,14 @@ def test_a_node_may_tell_so_many_and_no_more() -> None:
                 wires.end(f"gpu001/eth{name}", number, number + 1)
         return hello(*(wires.told(f"gpu001/eth{name}") for name in range(ports)))
 
-    Admission(HOSTS[0]).admit(told(2))
+    HelloLimits(HOSTS[0]).admit(told(2))
     with pytest.raises(WireError, match="6144 queue pairs of one node, 4096 at most"):
-        Admission(HOSTS[0]).admit(told(3))
+        HelloLimits(HOSTS[0]).admit(told(3))
 
 
 def test_what_slips_through_costs_the_node_that_said_it() -> None:
     history = History(HOSTS)
     fine = hello(port("eth0", "b"), Wires().end("gpu002/eth0", 5, 6).told("gpu002/eth0"))
-    moment = history.accept(tick(0, hellos={"gpu001": spoiled(lqpn=[1, 2]), "gpu002": fine}))
-    assert moment.connections.flows.lqpn.tolist() == [5]
-    assert isinstance(moment.connections, Connections)
+    snapshot = history.accept(tick(0, hellos={"gpu001": spoiled(lqpn=[1, 2]), "gpu002": fine}))
+    assert snapshot.connections.flows.lqpn.tolist() == [5]
+    assert isinstance(snapshot.connections, Connections)

@@ -10,10 +10,10 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change
-from fabmon.cli.config import load
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.history.history import History
+from fabmon.session.config import load
 
 SCENARIOS = Path(__file__).parent.parent / "scenario"
 

@@ -10,22 +10,22 @@ import pytest
 
 from collectors import registry
 from collectors.hostfs import HostFS
-from collectors.probe import Probe
+from collectors.loop.probe import Probe
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
-from fabmon.analysis.gpu_nic_numa import GpuNicNuma
-from fabmon.analysis.link_down import links_down
-from fabmon.analysis.sight import Sight
-from fabmon.analysis.structure import structure
-from fabmon.fabric.messages import Frame, Hello, decode
+from fabmon.analysis.detectors.gpu_nic_numa import GpuNicNuma
+from fabmon.analysis.detectors.link_down import links_down
+from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.fabric_structure import build_structure
 from fabmon.fabric.model import GPU, NVLINK, Host, Port
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.wire.messages import Frame, Hello, decode
 from fabmon.history.history import History
+from tests.builders import tick, up
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
 from tests.fixtures.tree import Tree
 from tests.goldens import check_golden
-from tests.making import tick, up
 
 GOLDENS = Path(__file__).parent / "goldens"
 SOURCES = ("ib", "ib_errors", "nvlink", "nvlink_errors", "pcie")
@@ -39,10 +39,10 @@ class Node:
         self.tree = tree
         self.history = History([Host(name="gpu001")])
         self.surveyor = Surveyor([Host(name="gpu001")])
-        self.moment: Moment | None = None
+        self.snapshot: Snapshot | None = None
         self._seq = 0
         self._hello: Hello | None = None
-        sources = [registry.load(name)(HostFS(str(tree.root))) for name in SOURCES]
+        sources = [registry.load_source(name)(HostFS(str(tree.root))) for name in SOURCES]
         for source in sources:
             source.deadline_s = 30.0  # a busy machine is not what is looked at here
         self._probe = Probe(
@@ -52,10 +52,10 @@ class Node:
             0.05,
         )
 
-    def frames(self, count: int) -> Moment:
+    def frames(self, count: int) -> Snapshot:
         self._probe.run(self._seq + count)
-        assert self.moment is not None
-        return self.moment
+        assert self.snapshot is not None
+        return self.snapshot
 
     def _take(self, line: bytes) -> None:
         message = decode(line)
@@ -65,7 +65,7 @@ class Node:
         if isinstance(message, Frame):
             hellos = {} if self._hello is None else {"gpu001": self._hello}
             heard = tick(self._seq, {"gpu001": message}, hellos, up("gpu001"))
-            self.moment = self.history.accept(heard)
+            self.snapshot = self.history.accept(heard)
             self.surveyor.accept(heard)
             self._hello = None
             self._seq += 1
@@ -78,33 +78,33 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return hgx_host(tmp_path, hcas=8)
 
 
-def seen(moment: Moment) -> Sight:
-    return Sight(moment, structure(moment.fabric))
+def seen(snapshot: Snapshot) -> Sight:
+    return Sight(snapshot, build_structure(snapshot.fabric))
 
 
-def port(moment: Moment, name: str) -> Port:
-    return next(each for each in moment.fabric.ports if each.name == name)
+def port(snapshot: Snapshot, name: str) -> Port:
+    return next(each for each in snapshot.fabric.ports if each.name == name)
 
 
 def test_a_gpu_carries_what_its_links_carry(tree: Tree) -> None:
-    moment = Node(tree).frames(3)
-    gpu = port(moment, "gpu2")
-    links = [p.row for p in moment.fabric.ports if p.name.startswith("gpu2/")]
+    snapshot = Node(tree).frames(3)
+    gpu = port(snapshot, "gpu2")
+    links = [p.row for p in snapshot.fabric.ports if p.name.startswith("gpu2/")]
     assert (gpu.role, gpu.label, len(links)) == (GPU, "g2", 18)
-    tx, rx = moment.column("tx_bps"), moment.column("rx_bps")
+    tx, rx = snapshot.column("tx_bps"), snapshot.column("rx_bps")
     assert tx[gpu.row] == pytest.approx(tx[links].sum(), rel=1e-3)
     assert rx[gpu.row] == pytest.approx(tx[gpu.row] / 2, rel=1e-3)
-    assert moment.line_rate_bps[gpu.row] == pytest.approx(18 * LINK_BPS, rel=1e-6)
-    assert moment.line_rate_bps[links[0]] == pytest.approx(LINK_BPS, rel=1e-6)
-    assert moment.up[gpu.row] == 1
+    assert snapshot.line_rate_bps[gpu.row] == pytest.approx(18 * LINK_BPS, rel=1e-6)
+    assert snapshot.line_rate_bps[links[0]] == pytest.approx(LINK_BPS, rel=1e-6)
+    assert snapshot.up[gpu.row] == 1
 
 
 def test_the_busiest_link_of_the_fabric_is_none_inside_a_node(tree: Tree) -> None:
-    moment = Node(tree).frames(3)
-    worst = np.fmax(moment.tx_util, moment.rx_util)
-    inside = [p.row for p in moment.fabric.ports if p.role in (GPU, NVLINK)]
-    rails = [p.row for p in moment.fabric.ports if p.role == "rail"]
-    assert moment.worst(1)[0] == pytest.approx(np.nanmax(worst[rails]))
+    snapshot = Node(tree).frames(3)
+    worst = np.fmax(snapshot.tx_util, snapshot.rx_util)
+    inside = [p.row for p in snapshot.fabric.ports if p.role in (GPU, NVLINK)]
+    rails = [p.row for p in snapshot.fabric.ports if p.role == "rail"]
+    assert snapshot.worst(1)[0] == pytest.approx(np.nanmax(worst[rails]))
     assert np.isfinite(worst[inside]).all()
 
 
@@ -112,8 +112,8 @@ def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
     node = Node(tree)
     node.frames(3)
     tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
-    moment = node.frames(10)
-    (condition,) = links_down(seen(moment))
+    snapshot = node.frames(10)
+    (condition,) = links_down(seen(snapshot))
     assert condition.subject == "gpu001/gpu3/nv7"
     assert "nvidia-smi nvlink" in condition.advice
 
@@ -133,11 +133,11 @@ def test_gpus_far_from_every_nic_are_told_once_for_the_node(
         tree.remove(f"sys/class/infiniband/mlx5_{number}")
         tree.remove(f"sys/class/net/ib{number}")
     node = Node(tree)
-    moment = node.frames(2)
+    snapshot = node.frames(2)
     detect = GpuNicNuma()
-    (condition,) = detect(seen(moment))
+    (condition,) = detect(seen(snapshot))
     text = msgspec.json.format(msgspec.json.encode(condition), indent=2).decode() + "\n"
     check_golden(GOLDENS / "condition_gpu_nic_numa.json", text)
-    assert detect(seen(moment)) == (condition,)
-    (fault,) = (f for f in audit(node.surveyor.survey(moment)) if f.check == "gpu_nic_numa")
+    assert detect(seen(snapshot)) == (condition,)
+    (fault,) = (f for f in audit(node.surveyor.survey(snapshot)) if f.check == "gpu_nic_numa")
     assert fault.ports == tuple(f"gpu001/gpu{n}" for n in range(4, 8))

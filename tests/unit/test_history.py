@@ -8,13 +8,13 @@ import pytest
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.messages import Frame, Hello, MetricInfo, ObjectInfo, decode
 from fabmon.fabric.model import Host
-from fabmon.fabric.moment import HEAT, Moment
-from fabmon.history.derive import Deriver
+from fabmon.fabric.snapshot import HEAT, Snapshot
+from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, ObjectInfo, decode
+from fabmon.history.derived_metrics import MetricDeriver
 from fabmon.history.history import History
-from fabmon.history.ring import Ring
-from tests.making import (
+from fabmon.history.ring import RateRing
+from tests.builders import (
     GBPS,
     SECOND_NS,
     START_NS,
@@ -30,8 +30,8 @@ from tests.making import (
 RDMA = ("ib_state", "ib_rate_bps", "ib_tx_bytes", "phy_tx_bytes", "netdev_tx_bytes")
 
 
-def row_of(moment: Moment, name: str) -> int:
-    return next(port.row for port in moment.fabric.ports if port.id == name)
+def row_of(snapshot: Snapshot, name: str) -> int:
+    return next(port.row for port in snapshot.fabric.ports if port.id == name)
 
 
 def test_bytes_become_bits_per_second_and_utilisation() -> None:
@@ -39,29 +39,29 @@ def test_bytes_become_bits_per_second_and_utilisation() -> None:
     fabric.sent["gpu001/eth0"] = 40e6
     history = History(fabric.hosts)
     history.accept(fabric.step())
-    moment = history.accept(fabric.step())
-    row = row_of(moment, "gpu001/eth0")
-    assert moment.column("tx_bps")[row] == pytest.approx(40e6)
-    assert moment.tx_util[row] == pytest.approx(0.4)
-    assert moment.column("rx_bps")[row] == 0
-    assert moment.up[row] == 1
+    snapshot = history.accept(fabric.step())
+    row = row_of(snapshot, "gpu001/eth0")
+    assert snapshot.column("tx_bps")[row] == pytest.approx(40e6)
+    assert snapshot.tx_util[row] == pytest.approx(0.4)
+    assert snapshot.column("rx_bps")[row] == 0
+    assert snapshot.up[row] == 1
 
 
 def test_on_roce_the_wire_counter_is_taken_and_nothing_is_added() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=RDMA))
     history.accept(tick(0, {"gpu001": frame(0, 4, 400 * GBPS, 0, 0, 0)}, {"gpu001": said}))
-    moment = history.accept(tick(1, {"gpu001": frame(1, 4, 400 * GBPS, 900, 1000, 50)}))
-    assert moment.column("tx_bps").tolist() == [8000]
-    assert moment.line_rate_bps.tolist() == pytest.approx([400 * GBPS])
+    snapshot = history.accept(tick(1, {"gpu001": frame(1, 4, 400 * GBPS, 900, 1000, 50)}))
+    assert snapshot.column("tx_bps").tolist() == [8000]
+    assert snapshot.line_rate_bps.tolist() == pytest.approx([400 * GBPS])
 
 
 def test_without_a_wire_counter_rdma_bytes_are_what_is_shown() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=RDMA))
     history.accept(tick(0, {"gpu001": frame(0, 4, 400 * GBPS, 0, None, 0)}, {"gpu001": said}))
-    moment = history.accept(tick(1, {"gpu001": frame(1, 4, 400 * GBPS, 900, None, 50)}))
-    assert moment.column("tx_bps").tolist() == [7200]
+    snapshot = history.accept(tick(1, {"gpu001": frame(1, 4, 400 * GBPS, 900, None, 50)}))
+    assert snapshot.column("tx_bps").tolist() == [7200]
 
 
 def hot_roce(seq: int, *, ethtool: bool) -> Frame:
@@ -90,14 +90,14 @@ def test_a_hot_port_whose_wire_counter_falls_silent_is_not_drawn_idle() -> None:
     said = two_sources()
     for seq in range(3):
         heard = {"gpu001": hot_roce(seq, ethtool=True)}
-        moment = history.accept(tick(seq, heard, {"gpu001": said} if seq == 0 else {}))
-    assert moment.column("tx_bps")[0] == pytest.approx(95 * GBPS)
+        snapshot = history.accept(tick(seq, heard, {"gpu001": said} if seq == 0 else {}))
+    assert snapshot.column("tx_bps")[0] == pytest.approx(95 * GBPS)
     for seq in range(3, 8):
         # A neighbour comes meanwhile: the choice of the counter outlasts that.
         richer = {"gpu001": two_sources(neighbour("mlx5_0", "aa:bb"))} if seq == 4 else {}
-        moment = history.accept(tick(seq, {"gpu001": hot_roce(seq, ethtool=False)}, richer))
-    assert np.isnan(moment.column("tx_bps")[0])
-    assert moment.last_heat[0, 0] == pytest.approx(95 * GBPS)
+        snapshot = history.accept(tick(seq, {"gpu001": hot_roce(seq, ethtool=False)}, richer))
+    assert np.isnan(snapshot.column("tx_bps")[0])
+    assert snapshot.last_heat[0, 0] == pytest.approx(95 * GBPS)
 
 
 def test_a_wire_counter_that_the_port_has_no_more_is_replaced_by_the_next_best() -> None:
@@ -108,16 +108,16 @@ def test_a_wire_counter_that_the_port_has_no_more_is_replaced_by_the_next_best()
     said = hello(port("mlx5_0", metrics=["netdev_tx_bytes"]))
     for seq in range(3, 6):
         heard = {"gpu001": frame(seq, 1000 * seq)}
-        moment = history.accept(tick(seq, heard, {"gpu001": said} if seq == 3 else {}))
-    assert moment.column("tx_bps").tolist() == [8000]
+        snapshot = history.accept(tick(seq, heard, {"gpu001": said} if seq == 3 else {}))
+    assert snapshot.column("tx_bps").tolist() == [8000]
 
 
 def test_a_rate_that_is_told_is_shown_where_nobody_counts_the_wire() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=("ib_tx_bps", "netdev_tx_bytes")))
     history.accept(tick(0, {"gpu001": frame(0, 352 * GBPS, 0)}, {"gpu001": said}))
-    moment = history.accept(tick(1, {"gpu001": frame(1, 351 * GBPS, 50)}))
-    assert moment.column("tx_bps").tolist() == pytest.approx([351 * GBPS])
+    snapshot = history.accept(tick(1, {"gpu001": frame(1, 351 * GBPS, 50)}))
+    assert snapshot.column("tx_bps").tolist() == pytest.approx([351 * GBPS])
 
 
 def test_the_worst_priority_is_the_pause_and_a_second_of_it_is_one() -> None:
@@ -125,9 +125,9 @@ def test_the_worst_priority_is_the_pause_and_a_second_of_it_is_one() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=metrics))
     history.accept(tick(0, {"gpu001": frame(0, 0, 0, None)}, {"gpu001": said}))
-    moment = history.accept(tick(1, {"gpu001": frame(1, 250_000, 80_000, None)}))
-    assert moment.column("pause_rx")[0] == pytest.approx(0.25)
-    assert np.isnan(moment.column("pause_tx")[0])
+    snapshot = history.accept(tick(1, {"gpu001": frame(1, 250_000, 80_000, None)}))
+    assert snapshot.column("pause_rx")[0] == pytest.approx(0.25)
+    assert np.isnan(snapshot.column("pause_tx")[0])
 
 
 def test_a_metric_that_this_catalog_does_not_know_is_kept_by_name() -> None:
@@ -138,8 +138,8 @@ def test_a_metric_that_this_catalog_does_not_know_is_kept_by_name() -> None:
     metrics = {"warp_bytes": MetricInfo("bytes", "wrap64")}
     said = msgspec.structs.replace(said, blocks=(block,), metrics=metrics)
     history.accept(tick(0, {"gpu001": frame(0, 10)}, {"gpu001": said}))
-    moment = history.accept(tick(1, {"gpu001": frame(1, 30)}))
-    assert moment.column("warp_bytes").tolist() == [20]
+    snapshot = history.accept(tick(1, {"gpu001": frame(1, 30)}))
+    assert snapshot.column("warp_bytes").tolist() == [20]
 
 
 def test_a_silent_node_goes_stale_and_its_last_value_stays_to_be_drawn_dimmed() -> None:
@@ -176,8 +176,8 @@ def test_a_tick_that_never_came_is_a_gap() -> None:
     history = History(fabric.hosts)
     for _ in range(3):
         history.accept(fabric.step())
-    moment = history.accept(tick(4))
-    assert np.isnan(moment.worst(3)).tolist() == [False, True, False]
+    snapshot = history.accept(tick(4))
+    assert np.isnan(snapshot.worst(3)).tolist() == [False, True, False]
 
 
 def test_the_ring_forgets_and_says_so() -> None:
@@ -193,26 +193,26 @@ def test_the_ring_forgets_and_says_so() -> None:
 
 def test_nodes_without_a_word_have_a_state_and_no_ports() -> None:
     history = History([Host(name="gpu001"), Host(name="gpu002")])
-    moment = history.accept(tick(0, statuses=up("gpu001")))
-    assert [node.ports for node in moment.fabric.nodes] == [(), ()]
-    assert moment.statuses["gpu002"].state == "queued"
-    assert moment.time_ns == START_NS
+    snapshot = history.accept(tick(0, statuses=up("gpu001")))
+    assert [node.ports for node in snapshot.fabric.nodes] == [(), ()]
+    assert snapshot.statuses["gpu002"].state == "queued"
+    assert snapshot.time_ns == START_NS
 
 
 def test_a_new_neighbour_does_not_interrupt_the_rates() -> None:
     history = History([Host(name="a")])
     history.accept(tick(0, {"a": frame(0, 1, 0, 0, 0)}, {"a": hello(port("eth0"))}))
     richer = hello(port("eth0"), neighbour("eth0", "aa:bb"))
-    moment = history.accept(tick(1, {"a": frame(1, 1, 125, 0, 0)}, {"a": richer}))
-    assert moment.column("tx_bps").tolist() == [1000]
+    snapshot = history.accept(tick(1, {"a": frame(1, 1, 125, 0, 0)}, {"a": richer}))
+    assert snapshot.column("tx_bps").tolist() == [1000]
 
 
 def test_after_a_reboot_the_counters_start_anew() -> None:
     history = History([Host(name="a")])
     before, after = (hello(port("eth0"), boot_id=boot) for boot in ("one", "two"))
     history.accept(tick(0, {"a": frame(0, 1, 100, 0, 0)}, {"a": before}))
-    moment = history.accept(tick(1, {"a": frame(1, 1, 400, 0, 0)}, {"a": after}))
-    assert np.isnan(moment.column("tx_bps")).all()
+    snapshot = history.accept(tick(1, {"a": frame(1, 1, 400, 0, 0)}, {"a": after}))
+    assert np.isnan(snapshot.column("tx_bps")).all()
 
 
 def test_rows_stay_when_hardware_comes_and_goes() -> None:
@@ -229,7 +229,7 @@ def heat(**values: float) -> dict[str, float]:
     """Errors and drops a second of a port that has these rates."""
     row = np.array([list(values.values())], np.float32)
     columns = {name: place for place, name in enumerate(values)}
-    deriver = Deriver(columns, np.ones((1, len(values)), np.bool_))
+    deriver = MetricDeriver(columns, np.ones((1, len(values)), np.bool_))
     found = deriver.heat(row, np.array([4e11], np.float32))
     return {name: float(found[HEAT.index(name)][0]) for name in ("errors", "drops")}
 
@@ -252,7 +252,7 @@ def test_nothing_is_counted_twice_and_what_was_mended_is_no_error(
 
 
 def test_single_links_inside_a_node_are_kept_for_two_minutes_only() -> None:
-    ring = Ring(900)
+    ring = RateRing(900)
     ring.place(np.array([False, True]))
     ring.place(np.array([False, True, True, False]))
     for seq in range(300):

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.registry import SOURCES
-from fabmon.fabric import hostline, hostsfile
-from fabmon.fabric.hostsfile import HostsFileError
+from fabmon.fabric.hosts import host_line, hosts_file
+from fabmon.fabric.hosts.hosts_file import HostsFileError
 from fabmon.fabric.model import Host
-from fabmon.feeds.scrape.tables import tables
+from fabmon.feeds.scrape.exporter_tables import tables
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "goldens"
 
 
 def parse(text: str) -> list[Host]:
-    return hostsfile.parse(text, "hosts.txt")
+    return hosts_file.parse(text, "hosts.txt")
 
 
 def complaint(text: str) -> str:
@@ -95,7 +95,7 @@ def test_a_command_alone_means_via_exec() -> None:
 
 
 def test_the_example_is_a_hosts_file() -> None:
-    hosts = hostsfile.read(ROOT / "config" / "hosts.example.txt")
+    hosts = hosts_file.read(ROOT / "config" / "hosts.example.txt")
     assert len(hosts) == 128 + 6 + 2 + 16 + 6 + 1 + 8 + 2 + 10 + 2 + 1
 
 
@@ -122,24 +122,24 @@ def test_files_that_are_not_utf_8(tmp_path: Path, data: bytes, expected: str) ->
     path = tmp_path / "hosts.txt"
     path.write_bytes(data)
     with pytest.raises(HostsFileError) as caught:
-        hostsfile.read(path)
+        hosts_file.read(path)
     assert str(caught.value).endswith(expected)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HostsFileError, match="cannot be read: No such file or directory"):
-        hostsfile.read(tmp_path / "none.txt")
+        hosts_file.read(tmp_path / "none.txt")
 
 
 def test_host_options() -> None:
-    hosts = hostsfile.from_nodesets(["gpu[1-2]", "leaf1 role=switch"])
+    hosts = hosts_file.from_nodesets(["gpu[1-2]", "leaf1 role=switch"])
     assert [(host.name, host.role) for host in hosts] == [
         ("gpu1", "host"),
         ("gpu2", "host"),
         ("leaf1", "switch"),
     ]
     with pytest.raises(HostsFileError, match=r"--host:2:1: gpu1 is listed on line 1 already"):
-        hostsfile.from_nodesets(["gpu1", "gpu1"])
+        hosts_file.from_nodesets(["gpu1", "gpu1"])
 
 
 @pytest.mark.parametrize(
@@ -237,5 +237,5 @@ def test_the_telemetry_of_a_ufm_may_be_asked_for_over_tls() -> None:
 
 
 def test_a_hosts_file_knows_the_sources_and_exporters_that_there_are() -> None:
-    assert tuple(SOURCES) == hostline.SOURCES
-    assert sorted(tables().by_name) == sorted(hostline.EXPORTERS)
+    assert tuple(SOURCES) == host_line.SOURCES
+    assert sorted(tables().by_name) == sorted(host_line.EXPORTERS)

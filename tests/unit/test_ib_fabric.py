@@ -13,18 +13,17 @@ from typing import Any
 import pytest
 
 from collectors.wire import Object
-from fabmon.fabric.build import Rows, build
-from fabmon.fabric.cables import PortName, cables
-from fabmon.fabric.facts import Facts
-from fabmon.fabric.messages import ObjectInfo
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Fabric, Host
-from fabmon.fabric.topology.claims import told_claims
-from fabmon.fabric.topology.merge import merge
-from fabmon.fabric.topology.places import Places
-from tests import parts as needed
+from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.topology.claims import merge, told_claims
+from fabmon.fabric.topology.mac_cables import PortName, cables
+from fabmon.fabric.topology.port_lookup import PortLookup
+from fabmon.fabric.wire.messages import ObjectInfo
+from tests import requirements as needed
+from tests.builders import hello
 from tests.fixtures.ibsim import LIBRARY
 from tests.fixtures.ibsim import Fabric as Simulated
-from tests.making import hello
 
 LEAF, SPINE, GPU1, GPU2 = "a0", "b0", "c1", "c2"
 
@@ -56,7 +55,7 @@ def fabric_told_by(speaker: Host, *others: Host) -> Fabric:
     )
     hellos = {speaker.name: hello(own(GPU1), *switches)}
     hellos |= {host.name: hello(own(GPU2)) for host in others}
-    return build([speaker, *others], hellos, Rows(), 1)
+    return build([speaker, *others], hellos, PortRows(), 1)
 
 
 def peers(fabric: Fabric) -> dict[str, str]:
@@ -98,13 +97,13 @@ Ports = dict[str, dict[str, dict[str, Any]]]
 
 
 def wired(ports: Ports, neighbours: dict[str, list[Any]]) -> dict[PortName, PortName]:
-    facts = {node: Facts() for node in ports}
+    facts = {node: NodeFacts() for node in ports}
     for node, fact in facts.items():
         for name, info in ports[node].items():
             fact.add(ObjectInfo(name, "ethernet", name, info, ()), "sonic")
         fact.neighbours += neighbours.get(node, [])
     seen = cables({node: (fact.ports, fact.neighbours) for node, fact in facts.items()})
-    return merge(told_claims(facts), seen, Places(facts), set()).peers
+    return merge(told_claims(facts), seen, PortLookup(facts), set()).peers
 
 
 def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Finding
-from fabmon.cli.config import load
-from fabmon.fabric.messages import Hello, MetricInfo
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wire.messages import Hello, MetricInfo
 from fabmon.history.history import History
-from tests.making import SECOND_NS, START_NS, frame, hello, port, tick, up
+from fabmon.session.config import load
+from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 
 FULL = 0xFFFF
 

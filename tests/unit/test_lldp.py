@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collectors.wire import Object
-from fabmon.fabric.build import Rows, build
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import mac_of
-from tests.making import hello, port
+from tests.builders import hello, port
 
 
 def test_without_ecmp_groups_ports_to_switches_are_uplinks() -> None:
@@ -30,7 +30,7 @@ def test_without_ecmp_groups_ports_to_switches_are_uplinks() -> None:
         "spine1": hello(port("Ethernet9")),
         "gpu001": hello(port("eth0", rdma="mlx5_0")),
     }
-    fabric = build(hosts, hellos, Rows(), 1)
+    fabric = build(hosts, hellos, PortRows(), 1)
     assert [p.role for p in fabric.node("leaf1").ports] == ["downlink", "uplink"]
     assert [p.role for p in fabric.node("spine1").ports] == ["downlink"]
     assert fabric.node("gpu001").group == "leaf1"
@@ -42,7 +42,7 @@ def test_two_ports_that_claim_the_same_neighbour_have_none() -> None:
         for dev in ("e1", "e2")
     ]
     hellos = {"a": hello(port("e1"), port("e2"), *told), "b": hello(port("e1"))}
-    fabric = build([Host(name="a"), Host(name="b")], hellos, Rows(), 1)
+    fabric = build([Host(name="a"), Host(name="b")], hellos, PortRows(), 1)
     assert all(each.peer is None for each in fabric.ports)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.messages import (
+from fabmon.fabric.wire.messages import (
     Burst,
     Frame,
     Hello,
@@ -22,7 +22,7 @@ from fabmon.fabric.messages import (
     clean,
     decode,
 )
-from tests.making import frame, hello, port
+from tests.builders import frame, hello, port
 
 VALUES = st.lists(st.one_of(st.none(), st.integers(0, 2**64 - 1)), max_size=20)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectors.catalog import CATALOG, GAUGE
-from fabmon.fabric.openmetrics import EXPOSED, Meant, meant
+from fabmon.fabric.openmetrics import EXPOSED, MetricMapping, meant
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ from fabmon.fabric.openmetrics import EXPOSED, Meant, meant
 )
 def test_a_metric_and_its_name(metric: str, sample: str, factor: float) -> None:
     assert EXPOSED[metric].sample == sample
-    assert meant(sample) == Meant(metric, factor)
+    assert meant(sample) == MetricMapping(metric, factor)
 
 
 def test_every_metric_of_the_catalog_has_a_name_that_leads_back_to_it_alone() -> None:
     assert len({shown.sample for shown in EXPOSED.values()}) == len(CATALOG)
     assert len({shown.family for shown in EXPOSED.values()}) == len(CATALOG)
     for name, shown in EXPOSED.items():
-        assert meant(shown.sample) == Meant(name, shown.factor)
+        assert meant(shown.sample) == MetricMapping(name, shown.factor)
 
 
 def test_names_follow_the_rules_of_openmetrics() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors import packing, wire
-from fabmon.fabric.messages import Frame, Packed, WireError, decode
-from fabmon.fabric.unpacking import ENCODINGS, Unpacker
+from collectors import wire
+from fabmon.fabric.wire.messages import Frame, Packed, WireError, decode
+from fabmon.fabric.wire.unpacking import ENCODINGS, Unpacker
 
 VALUE = st.one_of(st.none(), st.integers(0, 2**64 - 1))
 CLOCK = st.integers(0, 2**62)
@@ -37,18 +37,18 @@ def packed(line: bytes) -> Packed:
 def test_what_was_packed_is_unpacked(
     session: list[tuple[int, int, int, list[wire.Block]]],
 ) -> None:
-    packer, unpacker = packing.Packer(), Unpacker(64)
+    packer, unpacker = wire.FramePacker(), Unpacker(64)
     for seq, wall_ns, mono_ns, blocks in session:
         line = packer.frame(seq, wall_ns, mono_ns, [block and list(block) for block in blocks])
         assert unpacker.frame(packed(line)) == Frame(seq, wall_ns, mono_ns, blocks)
 
 
 def test_the_first_encoding_that_both_know_is_taken() -> None:
-    assert packing.choose(["morse", "delta-deflate", "plain"]) == "delta-deflate"
-    assert packing.choose(["morse"]) == "plain"
-    assert packing.choose([]) == "plain"
+    assert wire.choose_encoding(["morse", "delta-deflate", "plain"]) == "delta-deflate"
+    assert wire.choose_encoding(["morse"]) == "plain"
+    assert wire.choose_encoding([]) == "plain"
     for name in ENCODINGS:
-        assert packing.choose([name]) == name
+        assert wire.choose_encoding([name]) == name
 
 
 @given(st.binary(max_size=200))
@@ -58,7 +58,7 @@ def test_bytes_that_are_no_packed_frame_are_refused(data: bytes) -> None:
 
 
 def test_a_frame_that_inflates_without_end_is_refused() -> None:
-    line = packing.Packer().frame(0, 0, 0, [[0] * 5_000_000])
+    line = wire.FramePacker().frame(0, 0, 0, [[0] * 5_000_000])
     assert len(line) < wire.MAX_LINE
     with pytest.raises(WireError, match="more than"):
         Unpacker(10**9).frame(packed(line))
@@ -71,12 +71,12 @@ def test_a_frame_inflates_to_what_its_hello_announced_and_no_further() -> None:
     assert len(line) < 1000
     with pytest.raises(WireError, match="a packed frame of more than 4224 bytes"):
         Unpacker(2).frame(Packed(line))
-    widest = packing.Packer().frame(0, 2**62, 2**62, [[2**64 - 1] * 2000])
+    widest = wire.FramePacker().frame(0, 2**62, 2**62, [[2**64 - 1] * 2000])
     Unpacker(2000).frame(packed(widest))
 
 
 def test_a_frame_of_another_layout_is_refused() -> None:
-    one, other, unpacker = packing.Packer(), packing.Packer(), Unpacker(64)
+    one, other, unpacker = wire.FramePacker(), wire.FramePacker(), Unpacker(64)
     unpacker.frame(packed(one.frame(0, 0, 0, [[1, 2]])))
     one.frame(1, 0, 0, [[1, 2]])
     with pytest.raises(WireError):
@@ -87,7 +87,7 @@ def test_a_big_host_with_a_third_of_its_counters_moving_takes_less_than_3_kb_a_t
     chance = random.Random(7)
     values = [chance.randrange(10**12, 10**15) for _ in range(8 * 24 + 8 * 40 + 10 * 12)]
     paces = [chance.choice((10**3, 10**6, 10**9, 5 * 10**10)) for _ in values]
-    packer, sizes = packing.Packer(), []
+    packer, sizes = wire.FramePacker(), []
     for seq in range(20):
         for place in chance.sample(range(len(values)), len(values) * 3 // 10):
             values[place] += chance.randrange(paces[place])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fabmon.analysis.pause_graph import Pauses
+from fabmon.analysis.evidence.pause_graph import PauseGraph
 
 
-def chain(nodes: int, *more: tuple[int, int]) -> Pauses:
+def chain(nodes: int, *more: tuple[int, int]) -> PauseGraph:
     """Row n belongs to node n + 1, which waits for node n; `more` are (node, node it waits for)."""
     waits = [*((number + 1, number) for number in range(nodes - 1)), *more]
     by_holder: dict[int, list[int]] = {}
     for row, (_, holder) in enumerate(waits):
         by_holder.setdefault(holder, []).append(row)
     nobody = np.zeros(len(waits), np.bool_)
-    return Pauses(
+    return PauseGraph(
         held=nobody,
         holds=nobody,
         share=np.zeros(len(waits), np.float32),

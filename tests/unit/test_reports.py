@@ -10,16 +10,14 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
-from fabmon.cli.config import load
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
-from fabmon.report.jsonl import JsonLines
-from fabmon.report.once import report_json
 from fabmon.report.records import schema
-from fabmon.report.table import table
+from fabmon.report.scene_report import JsonLines, report_json, table
 from fabmon.report.units import bits, percent
+from fabmon.session.config import load
+from tests.builders import START_NS, LeafSpine, tick
 from tests.goldens import check_golden
-from tests.making import START_NS, LeafSpine, tick
 
 GOLDENS = Path(__file__).parent / "goldens"
 SCHEMA = Path(__file__).parents[2] / "docs" / "jsonl.schema.json"

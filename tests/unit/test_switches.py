@@ -10,14 +10,14 @@ import pytest
 
 from collectors import registry
 from collectors.hostfs import HostFS
-from collectors.probe import Probe
-from fabmon.fabric.messages import Frame, Hello, decode
+from collectors.loop.probe import Probe
 from fabmon.fabric.model import MANAGEMENT, SWITCH, UPLINK, Host, Port
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.wire.messages import Frame, Hello, decode
 from fabmon.history.history import History
+from tests.builders import tick, up
 from tests.fixtures.switches import cumulus_switch, sonic_databases, sonic_switch
 from tests.fixtures.tree import Tree
-from tests.making import tick, up
 
 SOURCES = ("netdev", "netdev_link", "ethtool", "sonic", "sonic_queues", "routes")
 
@@ -29,11 +29,11 @@ class Watched:
         self._move = move
         self._lines: list[bytes] = []
         host = HostFS(str(tree.root))
-        sources = [registry.load(name)(host) for name in SOURCES]
+        sources = [registry.load_source(name)(host) for name in SOURCES]
         self._probe = Probe(sources, self._lines.append, {}, 1.0)
         self._history = History([Host(name="leaf1", role=SWITCH)])
 
-    def look(self) -> Moment:
+    def look(self) -> Snapshot:
         """Two frames with a second's worth of traffic in between."""
         moments = []
         for step in (0, 1):
@@ -50,8 +50,8 @@ class Watched:
         return moments[-1]
 
 
-def port_of(moment: Moment, name: str) -> Port:
-    return next(port for port in moment.fabric.node("leaf1").ports if port.name == name)
+def port_of(snapshot: Snapshot, name: str) -> Port:
+    return next(port for port in snapshot.fabric.node("leaf1").ports if port.name == name)
 
 
 def test_a_sonic_leaf(tmp_path: Path) -> None:
@@ -60,23 +60,23 @@ def test_a_sonic_leaf(tmp_path: Path) -> None:
     def move(step: int) -> None:
         tree.write("sonic.json", json.dumps(sonic_databases(step)))
 
-    moment = Watched(tree, move).look()
-    row = port_of(moment, "Ethernet0").row
-    assert moment.line_rate_bps[row] == pytest.approx(400e9), "the kernel does not know it"
-    assert moment.column("tx_bps")[row] == pytest.approx(48e9)
-    assert moment.column("pause_rx")[row] == pytest.approx(0.03)
-    assert moment.up[row] == 1
-    assert moment.up[port_of(moment, "Ethernet8").row] == 0
-    assert port_of(moment, "Ethernet0").info["pfc_priorities"] == [3, 4]
+    snapshot = Watched(tree, move).look()
+    row = port_of(snapshot, "Ethernet0").row
+    assert snapshot.line_rate_bps[row] == pytest.approx(400e9), "the kernel does not know it"
+    assert snapshot.column("tx_bps")[row] == pytest.approx(48e9)
+    assert snapshot.column("pause_rx")[row] == pytest.approx(0.03)
+    assert snapshot.up[row] == 1
+    assert snapshot.up[port_of(snapshot, "Ethernet8").row] == 0
+    assert port_of(snapshot, "Ethernet0").info["pfc_priorities"] == [3, 4]
 
 
 def test_a_cumulus_leaf(tmp_path: Path) -> None:
     tree = cumulus_switch(tmp_path)
-    moment = Watched(tree, tree.grow).look()
-    assert port_of(moment, "swp2").role == UPLINK
-    assert port_of(moment, "eth0").role == MANAGEMENT
-    row = port_of(moment, "swp2").row
-    assert moment.column("tx_bps")[row] == pytest.approx(64e9)
-    assert moment.column("ecn")[row] == pytest.approx(4_000)
-    assert moment.column("pause_rx")[row] == pytest.approx(0.03)
-    assert moment.column("tx_bps")[port_of(moment, "swp4").row] == pytest.approx(8e9)
+    snapshot = Watched(tree, tree.grow).look()
+    assert port_of(snapshot, "swp2").role == UPLINK
+    assert port_of(snapshot, "eth0").role == MANAGEMENT
+    row = port_of(snapshot, "swp2").row
+    assert snapshot.column("tx_bps")[row] == pytest.approx(64e9)
+    assert snapshot.column("ecn")[row] == pytest.approx(4_000)
+    assert snapshot.column("pause_rx")[row] == pytest.approx(0.03)
+    assert snapshot.column("tx_bps")[port_of(snapshot, "swp4").row] == pytest.approx(8e9)

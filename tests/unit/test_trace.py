@@ -9,19 +9,19 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from fabmon.analysis.paths import spreads
-from fabmon.fabric.messages import Trace, WireError, decode
+from fabmon.analysis.traced_paths import spreads
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.wire.messages import Trace, WireError, decode
 from fabmon.feeds.live import LiveFeed
 from fabmon.report.records import utc
 from fabmon.report.trace import TraceRecord, trace_json, trace_schema, trace_table
+from tests.builders import START_NS
 from tests.goldens import check_golden
-from tests.making import START_NS
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
 from tests.unit.feeds.wirelines import are, watch
 from tests.unit.test_cli import fabmon
-from tests.unit.test_paths import SPORT, Net
+from tests.unit.test_traced_paths import SPORT, Net
 
 GOLDENS = Path(__file__).parent / "goldens"
 SCHEMA = Path(__file__).parents[2] / "docs" / "trace.schema.json"

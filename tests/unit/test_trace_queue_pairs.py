@@ -12,13 +12,13 @@ import pytest
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.between import Between, between
-from fabmon.fabric.sport import roce_source_port
+from fabmon.fabric.flows.endpoints import PairsOfPorts, pairs_between
+from fabmon.fabric.flows.udp_source_port import roce_source_port
+from tests.builders import METRICS, port
 from tests.connections import Wires
-from tests.making import METRICS, port
 from tests.unit.test_cli import fabmon
 from tests.unit.test_flows import connections
-from tests.unit.test_paths import addresses_of
+from tests.unit.test_traced_paths import addresses_of
 
 SPEAKER = Path(__file__).parents[1] / "fixtures" / "speaker.py"
 PAIRS = ((10, 20), (11, 21), (12, 22))
@@ -36,12 +36,12 @@ def test_the_ports_with_the_most_queue_pairs_and_their_source_ports() -> None:
     found = connections(wires, "a", "b", "c")
     fabric, table = found._fabric, found.flows
     sports = tuple(sorted(sport_of(*pair) for pair in PAIRS))
-    assert between(fabric, table, "a", "b") == Between("mlx5_1", "mlx5_1", sports)
-    assert between(fabric, table, "b", "a") == Between("mlx5_1", "mlx5_1", sports)
-    only = between(fabric, table, "a", "b", from_port="mlx5_0")
-    assert only == Between("mlx5_0", "mlx5_0", (sport_of(9, 19),))
-    assert between(fabric, table, "a", "b", "mlx5_0", "mlx5_1") is None
-    assert between(fabric, table, "b", "c") is None
+    assert pairs_between(fabric, table, "a", "b") == PairsOfPorts("mlx5_1", "mlx5_1", sports)
+    assert pairs_between(fabric, table, "b", "a") == PairsOfPorts("mlx5_1", "mlx5_1", sports)
+    only = pairs_between(fabric, table, "a", "b", from_port="mlx5_0")
+    assert only == PairsOfPorts("mlx5_0", "mlx5_0", (sport_of(9, 19),))
+    assert pairs_between(fabric, table, "a", "b", "mlx5_0", "mlx5_1") is None
+    assert pairs_between(fabric, table, "b", "c") is None
 
 
 def node(directory: Path, name: str, *objects: Object) -> None:

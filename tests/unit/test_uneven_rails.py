@@ -9,11 +9,11 @@ import msgspec
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change
-from fabmon.cli.config import load
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import parse
 from fabmon.history.history import History
+from fabmon.session.config import load
 
 JOB = """
 [topology]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fabmon.analysis.audit import cabling, nodes, numa, presence, rails
-from fabmon.analysis.audit.fault import MEND, Fault
-from fabmon.analysis.audit.survey import Survey
+from fabmon.analysis.audit import nodes, rails
+from fabmon.analysis.audit.survey import FIX, Problem, Survey
 
-_CHECKS: tuple[Callable[[Survey], Iterable[Fault]], ...] = (
-    presence.down,
-    presence.missing,
+_CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
+    rails.rails_down,
+    rails.rails_missing,
     rails.slower_than_peers,
     nodes.pcie_downtrained,
     rails.mtu_differs,
@@ -18,14 +17,14 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Fault]], ...] = (
     rails.ecn_differs,
     nodes.flapping,
     rails.leaves_differ,
-    cabling.contradicted,
-    numa.gpus_far,
+    rails.miscabled_ports,
+    nodes.distant_gpus,
     nodes.shared_with_management,
     nodes.errors_added_up,
 )
 
 
-def audit(survey: Survey) -> list[Fault]:
+def audit(survey: Survey) -> list[Problem]:
     """Every fault, what to mend before what to know."""
     found = [fault for check in _CHECKS for fault in check(survey)]
-    return sorted(found, key=lambda fault: fault.severity != MEND)
+    return sorted(found, key=lambda fault: fault.severity != FIX)

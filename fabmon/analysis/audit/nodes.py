@@ -6,8 +6,8 @@ import ipaddress
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
-from fabmon.analysis.audit.fault import KNOW, MEND, Fault
-from fabmon.analysis.audit.survey import Survey
+from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
+from fabmon.analysis.detectors.gpu_nic_numa import far_gpus
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 
 _FLAPS = 10
@@ -28,7 +28,7 @@ _COUNTED = (
 """Counters that stand at 0 on a good port."""
 
 
-def flapping(survey: Survey) -> Iterator[Fault]:
+def flapping(survey: Survey) -> Iterator[Problem]:
     """Links that went up and down since boot far more than their peers."""
     known = [
         (port, count)
@@ -41,9 +41,9 @@ def flapping(survey: Survey) -> Iterator[Fault]:
         usual = _median_of_others(counts, count)
         if count > _FLAPS and count > _TIMES_PEERS * (usual or 0):
             compared = "" if usual is None else f", {usual:g} on most ports"
-            yield Fault(
+            yield Problem(
                 check="carrier_flaps",
-                severity=MEND,
+                severity=FIX,
                 ports=(port.id,),
                 text=f"{count} changes of carrier since boot{compared}",
                 advice="Clean or change the cable or the optics, then watch the count.",
@@ -60,14 +60,14 @@ def _median_of_others(counts: Sequence[int], own: int) -> float | None:
     return (counts[low + (low >= place)] + counts[high + (high >= place)]) / 2
 
 
-def errors_added_up(survey: Survey) -> Iterator[Fault]:
+def errors_added_up(survey: Survey) -> Iterator[Problem]:
     """Ports whose error counters do not stand at 0. They may be old: the count says since when."""
     for port in survey.ports():
         totals = survey.totals.get(port.id, {})
         counts = [(_total(totals, name), words) for name, words in _COUNTED]
         told = [f"{count} {words}" for count, words in counts if count]
         if told:
-            yield Fault(
+            yield Problem(
                 check="errors",
                 severity=KNOW,
                 ports=(port.id,),
@@ -82,7 +82,7 @@ def _total(totals: Mapping[str, int], name: str) -> int:
     return totals.get(name, 0) if wide is None else wide
 
 
-def pcie_downtrained(survey: Survey) -> Iterator[Fault]:
+def pcie_downtrained(survey: Survey) -> Iterator[Problem]:
     """NICs and GPUs behind fewer or slower PCIe lanes than they have."""
     for port in survey.ports():
         now, most = _pcie(port, ""), _pcie(port, "max_")
@@ -92,9 +92,9 @@ def pcie_downtrained(survey: Survey) -> Iterator[Fault]:
         if port.role == GPU:
             now = (most[0], now[1])
         if now[0] * now[1] < most[0] * most[1]:
-            yield Fault(
+            yield Problem(
                 check="pcie_downtrained",
-                severity=MEND,
+                severity=FIX,
                 ports=(port.id,),
                 text=f"PCIe {_words(now)}, it can {_words(most)}: "
                 f"at most {now[0] * now[1] * _coding(now[0]):.0f} Gb/s",
@@ -110,18 +110,18 @@ def _coding(speed_gtps: float) -> float:
 _LAST_8B10B_GTPS = 5.0
 
 
-def shared_with_management(survey: Survey) -> Iterator[Fault]:
+def shared_with_management(survey: Survey) -> Iterator[Problem]:
     """Rails that carry the node's default route or this console's own connection."""
-    for node in survey.moment.fabric.nodes:
+    for node in survey.snapshot.fabric.nodes:
         rails = [port for port in node.ports if port.role == RAIL]
         if node.role != HOST or not any(port.info.get("rdma") for port in rails):
             continue
         for port in rails:
             why = _management(survey, node, port)
             if why:
-                yield Fault(
+                yield Problem(
                     check="management_shared",
-                    severity=MEND if len(rails) > 1 else KNOW,
+                    severity=FIX if len(rails) > 1 else KNOW,
                     ports=(port.id,),
                     text=f"carries {why} beside the training traffic",
                     advice="Give management a port of its own, or keep NCCL off this one "
@@ -163,3 +163,21 @@ def _pcie(port: Port, which: str) -> tuple[float, int] | None:
 
 def _words(link: tuple[float, int]) -> str:
     return f"{link[0]:g} GT/s x{link[1]}"
+
+
+# GPUs whose nearest NIC is on another NUMA node.
+
+
+def distant_gpus(survey: Survey) -> Iterator[Problem]:
+    """One fault for each node that has any."""
+    for node in survey.snapshot.fabric.nodes:
+        far = far_gpus(node)
+        if far:
+            yield Problem(
+                check="gpu_nic_numa",
+                severity=FIX,
+                ports=tuple(port.id for port in far),
+                text="no NIC on the NUMA node of this GPU: its traffic crosses the link "
+                "between the CPUs",
+                advice="Move a NIC to the other CPU's slots, or bind jobs to the GPUs near one.",
+            )

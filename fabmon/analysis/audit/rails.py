@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from fabmon.analysis.audit.fault import MEND, Fault
-from fabmon.analysis.audit.survey import Survey
-from fabmon.fabric.model import SWITCH, Port
+from fabmon.analysis.audit.survey import FIX, Problem, Survey
+from fabmon.analysis.detectors.miscabled import miscabled
+from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
 
 _MOST_NAMED = 4
 
 T = TypeVar("T", float, str)
 
 
-def slower_than_peers(survey: Survey) -> Iterator[Fault]:
+def slower_than_peers(survey: Survey) -> Iterator[Problem]:
     """A port whose line rate is below that of most ports of its rail; a downed lane halves it."""
     for rail, ports in survey.rails():
-        rates = [(port, float(survey.moment.line_rate_bps[port.row])) for port in ports]
+        rates = [(port, float(survey.snapshot.line_rate_bps[port.row])) for port in ports]
         known = [(port, rate) for port, rate in rates if rate > 0]
         usual = _most_common([rate for _, rate in known])
         for port, rate in known:
             if usual is None or rate >= usual:
                 continue
-            yield Fault(
+            yield Problem(
                 check="link_speed",
-                severity=MEND,
+                severity=FIX,
                 ports=(port.id,),
                 text=f"{rate / 1e9:g} Gb/s, its rail {rail} runs at {usual / 1e9:g} Gb/s",
                 advice="Look at the cable, the optics and the port's lanes on both ends.",
             )
 
 
-def mtu_differs(survey: Survey) -> Iterator[Fault]:
+def mtu_differs(survey: Survey) -> Iterator[Problem]:
     """Ports of one rail with different largest packets: the greater ones are dropped on the way."""
     yield from _odd_ones(
         survey,
@@ -44,7 +45,7 @@ def mtu_differs(survey: Survey) -> Iterator[Fault]:
     )
 
 
-def pfc_differs(survey: Survey) -> Iterator[Fault]:
+def pfc_differs(survey: Survey) -> Iterator[Problem]:
     """PFC on here and off there, or on for other priorities."""
     yield from _odd_ones(
         survey,
@@ -55,7 +56,7 @@ def pfc_differs(survey: Survey) -> Iterator[Fault]:
     )
 
 
-def ecn_differs(survey: Survey) -> Iterator[Fault]:
+def ecn_differs(survey: Survey) -> Iterator[Problem]:
     """DCQCN on here and off there: those without it push the others aside."""
     yield from _odd_ones(
         survey,
@@ -66,7 +67,7 @@ def ecn_differs(survey: Survey) -> Iterator[Fault]:
     )
 
 
-def leaves_differ(survey: Survey) -> Iterator[Fault]:
+def leaves_differ(survey: Survey) -> Iterator[Problem]:
     """Ports that are cabled to the leaf of another rail.
 
     A leaf is a rail's when most of its ports are of that rail; then the hosts on it tell where
@@ -85,9 +86,9 @@ def leaves_differ(survey: Survey) -> Iterator[Fault]:
         homes = [leaf_of[peer, rail][1] for peer in peers if (peer, rail) in leaf_of]
         home = _most_common(homes)
         if home is not None and home != leaf:
-            yield Fault(
+            yield Problem(
                 check="rail_leaf",
-                severity=MEND,
+                severity=FIX,
                 ports=(port.id,),
                 text=f"cabled to {leaf}, rail {rail} of the others to {home}",
                 advice="Look at the cabling plan: two cables may be swapped.",
@@ -96,7 +97,7 @@ def leaves_differ(survey: Survey) -> Iterator[Fault]:
 
 def _leaves(survey: Survey) -> dict[tuple[str, str], tuple[Port, str]]:
     """(node, rail) -> its port and the switch that it is cabled to, where that is known."""
-    fabric = survey.moment.fabric
+    fabric = survey.snapshot.fabric
     roles = {node.name: node.role for node in fabric.nodes}
     return {
         (port.node, rail): (port, fabric.ports[port.peer].node)
@@ -136,7 +137,7 @@ def _odd_ones(
     value_of: Callable[[Port], T | None],
     words: Callable[[T], str],
     advice: str,
-) -> Iterator[Fault]:
+) -> Iterator[Problem]:
     """Along each rail the ports whose value is not that of most."""
     for rail, ports in survey.rails():
         known = [(port, value) for port in ports if (value := value_of(port)) is not None]
@@ -149,9 +150,9 @@ def _odd_ones(
                 odd[value].append(port.id)
         for value, names in odd.items():
             more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-            yield Fault(
+            yield Problem(
                 check=check,
-                severity=MEND,
+                severity=FIX,
                 ports=tuple(names),
                 text=f"{words(value)} on {', '.join(names[:_MOST_NAMED])}{more}; "
                 f"{words(usual)} on the rest of rail {rail}",
@@ -163,3 +164,87 @@ def _most_common(values: Sequence[T]) -> T | None:
     """The value that most have; of equally common ones the greatest; None without values."""
     counts = Counter(values)
     return max(counts, key=lambda value: (counts[value], value), default=None)
+
+
+# Rails that carry nothing: the port is down, or the host has fewer of them than its peers.
+
+
+_MOST_NAMED_presence = 4
+_NUMBER = re.compile(r"\d+")
+
+
+def rails_down(survey: Survey) -> Iterator[Problem]:
+    """Ports that are down while most ports of their rail are up."""
+    up = survey.snapshot.up
+    for rail, ports in survey.rails():
+        known = [port for port in ports if up[port.row] == up[port.row]]
+        alive = sum(up[port.row] == 1 for port in known)
+        if 2 * alive <= len(known):
+            continue
+        for port in known:
+            if up[port.row] == 0:
+                yield Problem(
+                    check="rail_down",
+                    severity=FIX,
+                    ports=(port.id,),
+                    text=f"down, {alive} of the {len(known)} ports of rail {rail} are up",
+                    advice="Look at the cable, the optics and the switch port; then at its driver.",
+                )
+
+
+def rails_missing(survey: Survey) -> Iterator[Problem]:
+    """Hosts with fewer rails than most of their peers: those whose names differ by numbers only.
+
+    Where some of the peers have RDMA, only ports with RDMA count.
+    """
+    peers: defaultdict[str, list[Node]] = defaultdict(list)
+    for node in survey.snapshot.fabric.nodes:
+        if node.role == HOST and node.name in survey.hellos:
+            peers[_NUMBER.sub("#", node.name)].append(node)
+    for nodes in peers.values():
+        yield from _fewer({node.name: _rails(node, nodes) for node in nodes})
+
+
+def _rails(node: Node, peers: Sequence[Node]) -> list[Port]:
+    rdma = any(port.info.get("rdma") for peer in peers for port in peer.ports)
+    return [
+        port for port in node.ports if port.role == RAIL and (port.info.get("rdma") or not rdma)
+    ]
+
+
+def _fewer(rails: dict[str, list[Port]]) -> Iterator[Problem]:
+    """`rails` are those of hosts that are peers of each other."""
+    counts = Counter(len(ports) for ports in rails.values())
+    usual = max(counts, key=lambda count: (counts[count], count))
+    if 2 * counts[usual] < len(rails):
+        return
+    places = Counter(str(port.info.get("pci")) for ports in rails.values() for port in ports)
+    for name, ports in rails.items():
+        if len(ports) >= usual:
+            continue
+        mine = {str(port.info.get("pci")) for port in ports} | {"None"}
+        empty = [each for each in places if each not in mine and 2 * places[each] >= len(rails)]
+        where = f"; nothing at {', '.join(sorted(empty)[:_MOST_NAMED_presence])}" if empty else ""
+        yield Problem(
+            check="rail_missing",
+            severity=FIX,
+            ports=(name,),
+            text=f"{len(ports)} rails, most of its peers have {usual}{where}",
+            advice="Look whether the card is there (lspci), and whether its driver is (dmesg).",
+        )
+
+
+# Cables that are not where the topology has them.
+
+
+def miscabled_ports(survey: Survey) -> Iterator[Problem]:
+    """One fault for each set of contradictions that hang together."""
+    fabric = survey.snapshot.fabric
+    for condition in miscabled(fabric):
+        yield Problem(
+            check="miscabled",
+            severity=FIX,
+            ports=tuple(fabric.ports[row].id for row in condition.rows),
+            text=condition.text,
+            advice=condition.advice,
+        )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from fabmon.analysis.audit.survey import Survey
-from fabmon.fabric.messages import BlockInfo, Frame, Hello, Notice
+from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello, Notice
 
 WORKS = "works"
 ABSENT = "absent"

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fabmon.fabric.messages import Frame, Hello, Notice, fits
+import msgspec
+
 from fabmon.fabric.model import RAIL, Host, Port
-from fabmon.fabric.moment import Moment
-from fabmon.fabric.subject import subject
+from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Survey:
     its counters as they stand, by catalog name.
     """
 
-    moment: Moment
+    snapshot: Snapshot
     hellos: dict[str, Hello]
     frames: dict[str, Frame]
     notices: dict[str, tuple[Notice, ...]]
@@ -28,7 +30,7 @@ class Survey:
     def rails(self) -> Iterator[tuple[str, list[Port]]]:
         """The ports of each rail, (`r0`, ports), over all hosts that have it."""
         found: defaultdict[str, list[Port]] = defaultdict(list)
-        for node in self.moment.fabric.nodes:
+        for node in self.snapshot.fabric.nodes:
             for port in node.ports:
                 if port.role == RAIL:
                     found[port.label].append(port)
@@ -36,12 +38,12 @@ class Survey:
 
     def ports(self) -> Iterator[Port]:
         """Every port of every node, as they are shown."""
-        for node in self.moment.fabric.nodes:
+        for node in self.snapshot.fabric.nodes:
             yield from node.ports
 
     def level(self, port: Port, metric: str) -> float | None:
         """A gauge of a port as it is now; None when it is absent."""
-        value = float(self.moment.column(metric)[port.row])
+        value = float(self.snapshot.column(metric)[port.row])
         return None if value != value else value
 
 
@@ -77,12 +79,12 @@ class Surveyor:
         """Frames heard from a node since its last hello."""
         return self._heard[node]
 
-    def survey(self, moment: Moment) -> Survey:
+    def survey(self, snapshot: Snapshot) -> Survey:
         """All that was heard so far, with the moment of the last tick."""
         totals: dict[str, dict[str, int]] = {}
         for node, frame in self._frames.items():
             self._count(totals, self._hosts[node], self._hellos[node], frame)
-        return Survey(moment, self._hellos, self._frames, moment.notices, totals)
+        return Survey(snapshot, self._hellos, self._frames, snapshot.notices, totals)
 
     def _count(
         self, totals: dict[str, dict[str, int]], speaker: Host, hello: Hello, frame: Frame
@@ -93,7 +95,7 @@ class Surveyor:
                 continue
             position = 1
             for item in info.objects:
-                about = subject(item, speaker, self._hosts)
+                about = owner_of(item, speaker, self._hosts)
                 if item.port is not None and about is not None:
                     known = totals.setdefault(f"{about}/{item.port}", {})
                     for metric, value in zip(item.metrics, block[position:], strict=False):
@@ -110,3 +112,25 @@ def _completed(frame: Frame, before: Frame | None) -> Frame:
         old if new is None else new for new, old in zip(frame.blocks, before.blocks, strict=True)
     ]
     return Frame(frame.seq, frame.wall_ns, frame.mono_ns, blocks)
+
+
+# What an audit finds: something that is set or built wrongly, whether or not it hurts just now.
+
+
+FIX = "mend"
+KNOW = "know"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a careful engineer would want changed before a run, or would want to know.
+
+    `check` names the check, equal for equal faults. `severity` is `mend` or `know`. `ports` are
+    `node/port`, or a node for what it lacks; `text` is one sentence, numbers first; `advice` says
+    what to do.
+    """
+
+    check: str
+    severity: str
+    ports: tuple[str, ...]
+    text: str
+    advice: str

@@ -9,7 +9,7 @@ from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric, Po
 from fabmon.fabric.names import matches, natural
 
 
-class Link(NamedTuple):
+class TrafficLink(NamedTuple):
     """One direction of a cable: `way` is `tx` where the sender is watched, else `rx`."""
 
     name: str
@@ -25,23 +25,23 @@ class Link(NamedTuple):
         return self.name if self.way == "tx" else f"{self.name} {self.way}"
 
 
-Wanted = Callable[[Port], bool]
+PortFilter = Callable[[Port], bool]
 """Whether the links of a port are looked at."""
 
 
-def everything(_: Port) -> bool:
+def all_ports(_: Port) -> bool:
     """Of all ports."""
     return True
 
 
-def called(patterns: Sequence[str]) -> Wanted:
+def port_filter(patterns: Sequence[str]) -> PortFilter:
     """Of those that a pattern fits: ports (`leaf1/*`), nodes or labels (`r3`); all without any."""
     if not patterns:
-        return everything
+        return all_ports
     return lambda port: any(matches(n, patterns) for n in (port.id, port.node, port.label))
 
 
-def links(fabric: Fabric, wanted: Wanted = everything) -> list[Link]:
+def traffic_links(fabric: Fabric, wanted: PortFilter = all_ports) -> list[TrafficLink]:
     """What hosts send into each rail, and what switches send each other, in the order to show.
 
     What switches send to watched hosts is what other hosts send, and is left out.
@@ -54,7 +54,7 @@ def links(fabric: Fabric, wanted: Wanted = everything) -> list[Link]:
                 continue
             for way in _ways(port, fabric, roles):
                 rail = port.label if port.role == RAIL else ""
-                found.append(Link(port.id, way, port.row, port.node, rail, _pair(port, way)))
+                found.append(TrafficLink(port.id, way, port.row, port.node, rail, _pair(port, way)))
     return found
 
 
@@ -77,7 +77,7 @@ def _pair(port: Port, way: str) -> str:
     return " → ".join(ends if way == "tx" else reversed(ends))
 
 
-def members(found: Sequence[Link], of: str) -> dict[str, list[int]]:
+def links_by_group(found: Sequence[TrafficLink], of: str) -> dict[str, list[int]]:
     """Places of the links of each rail or pair (`of` says which), by name."""
     named: dict[str, list[int]] = {}
     for place, link in enumerate(found):

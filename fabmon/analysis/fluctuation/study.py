@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.fluctuation import overtime
-from fabmon.analysis.fluctuation.gathering import Gathering
-from fabmon.analysis.fluctuation.links import Link, Wanted, everything, members
-from fabmon.analysis.fluctuation.overtime import Series
-from fabmon.analysis.fluctuation.phases import Bools
-from fabmon.analysis.fluctuation.records import (
+from fabmon.analysis.fluctuation import trends
+from fabmon.analysis.fluctuation.accumulator import Accumulator
+from fabmon.analysis.fluctuation.links import PortFilter, TrafficLink, all_ports, links_by_group
+from fabmon.analysis.fluctuation.results import (
     ALL,
     JOB,
     KINDS,
@@ -26,18 +25,20 @@ from fabmon.analysis.fluctuation.records import (
     Spread,
     Subject,
 )
-from fabmon.analysis.fluctuation.tally import Sums, nanmean, quantile
-from fabmon.analysis.fluctuation.zone import hours, weekdays
-from fabmon.fabric.moment import Floats
-from fabmon.history.passage import Passage
+from fabmon.analysis.fluctuation.samples import Bools, SampleSums, nanmean, quantile
+from fabmon.analysis.fluctuation.trends import CellSeries, hours, weekdays
+from fabmon.fabric.model import FABRIC
+from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.history.chunk_rates import CHUNK_S, RateChunk
+from fabmon.history.history import RING_TICKS
 
 _WHOLE_ENOUGH = 0.1
 
 Values = NDArray[np.float64]
-Told = Callable[[float], None]
+ProgressCallback = Callable[[float], None]
 
 
-def nobody(_: float) -> None:
+def ignore_progress(_: float) -> None:
     """Nobody hears it."""
 
 
@@ -50,20 +51,20 @@ class Study:
 
     def __init__(
         self,
-        wanted: Wanted = everything,
+        wanted: PortFilter = all_ports,
         mine: Collection[str] | None = None,
         zone: datetime.tzinfo = datetime.UTC,
     ) -> None:
-        self._all = Gathering(wanted, mine)
+        self._all = Accumulator(wanted, mine)
         self._zone = zone
         self._stepped = frozenset(KINDS)
 
-    def accept(self, passage: Passage) -> None:
+    def accept(self, rate_chunk: RateChunk) -> None:
         """Take a passage."""
-        self._all.accept(passage)
+        self._all.accept(rate_chunk)
 
     @property
-    def links(self) -> list[Link]:
+    def links(self) -> list[TrafficLink]:
         """Those that were found so far."""
         return self._all.links
 
@@ -76,7 +77,9 @@ class Study:
             if job.lengths_s
         }
 
-    def result(self, stepped: Collection[str] = KINDS, told: Told = nobody) -> Fluctuation:
+    def result(
+        self, stepped: Collection[str] = KINDS, told: ProgressCallback = ignore_progress
+    ) -> Fluctuation:
         """All that there is to tell of what was accepted.
 
         Steps and drift are looked for in the kinds of `stepped`: 10 ms of work for each subject.
@@ -105,16 +108,16 @@ class Study:
             notes=tuple(self._notes(wholly)),
         )
 
-    def series(self) -> dict[tuple[str, str], Series]:
+    def series(self) -> dict[tuple[str, str], CellSeries]:
         """By kind and name: what steps and comparisons are made of."""
         at_ns = np.concatenate(self._all.times) if self._all.times else np.empty(0, np.int64)
         kept, _ = self._cells()
         found = {
-            (kind, name): overtime.series(at_ns, _across(kept[:, places]))
+            (kind, name): trends.cell_series(at_ns, _across(kept[:, places]))
             for kind, name, places in self._groups()
         }
         for number, name in enumerate(self._all.jobs.names()):
-            found[JOB, name] = overtime.series(at_ns, self._job_cells(number)[0])
+            found[JOB, name] = trends.cell_series(at_ns, self._job_cells(number)[0])
         return found
 
     def _groups(self) -> list[tuple[str, str, list[int]]]:
@@ -123,8 +126,12 @@ class Study:
         everything = list(range(len(self._all.links)))
         groups = [(ALL, "all rails", rails) if rails else (ALL, "all links", everything)]
         groups = groups if self._all.links else []
-        groups += [(RAIL, name, own) for name, own in members(self._all.links, "rail").items()]
-        groups += [(PAIR, name, own) for name, own in members(self._all.links, "pair").items()]
+        groups += [
+            (RAIL, name, own) for name, own in links_by_group(self._all.links, "rail").items()
+        ]
+        groups += [
+            (PAIR, name, own) for name, own in links_by_group(self._all.links, "pair").items()
+        ]
         return groups + [(LINK, link.label, [n]) for n, link in enumerate(self._all.links)]
 
     def _cells(self) -> tuple[Floats, Bools]:
@@ -211,17 +218,17 @@ class Study:
         """With what its cells tell by time."""
         if subject.spread is None:
             return subject
-        own = overtime.series(at_ns, values)
+        own = trends.cell_series(at_ns, values)
         step_s = self._all.cell_s
         is_wanted = subject.kind in self._stepped
-        found, slope = overtime.over_time(own, step_s) if is_wanted else ((), None)
+        found, slope = trends.steps_and_drift(own, step_s) if is_wanted else ((), None)
         return msgspec.structs.replace(
             subject,
             steps=found,
             drift=slope,
-            hours=overtime.slots(hours(own.at_ns, self._zone), own.values),
-            weekdays=overtime.slots(weekdays(own.at_ns, self._zone), own.values),
-            strip=overtime.strip(own, self._all.span or (0, 1), step_s),
+            hours=trends.slot_statistics(hours(own.at_ns, self._zone), own.values),
+            weekdays=trends.slot_statistics(weekdays(own.at_ns, self._zone), own.values),
+            strip=trends.strip_medians(own, self._all.span or (0, 1), step_s),
         )
 
     def _notes(self, wholly: Bools) -> Iterable[str]:
@@ -245,7 +252,7 @@ def _across(values: Floats) -> Floats:
     return values[:, 0] if values.shape[1] == 1 else nanmean(values)
 
 
-def _sizes(sums: Sums, count: int) -> Values:
+def _sizes(sums: SampleSums, count: int) -> Values:
     own = sums.hist.sum(axis=1, dtype=np.float64)[:count]
     return np.pad(own, (0, count - len(own)))
 
@@ -275,3 +282,56 @@ def _spread(
         share=share,
         whole=is_whole,
     )
+
+
+# The last minutes as the screen keeps them, studied as a recording is.
+
+
+MOST_PORTS = 2048
+"""Ports that are looked at; with more, the copy would be felt."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentTraffic:
+    """A copy of what is kept: traffic [rows, ticks] of some ports up to a moment."""
+
+    snapshot: Snapshot
+    rows: tuple[int, ...]
+    left_out: int
+    tx_bps: Floats
+    rx_bps: Floats
+
+    def studied(self) -> Fluctuation:
+        """What it tells. It takes a second for a large fabric: not for an event loop."""
+        snapshot, study = self.snapshot, Study()
+        ticks = self.tx_bps.shape[1]
+        each = max(1, round(CHUNK_S / snapshot.interval_s))
+        for begin in range(0, ticks, each):
+            end = min(ticks, begin + each)
+            start_ns = snapshot.time_ns - int((ticks - 1 - begin) * snapshot.interval_s * 1e9)
+            tx, rx = (self._wide(each[:, begin:end]) for each in (self.tx_bps, self.rx_bps))
+            rate = snapshot.line_rate_bps
+            study.accept(RateChunk(start_ns, snapshot.interval_s, snapshot.fabric, tx, rx, rate))
+        told = study.result(stepped=(ALL, JOB, RAIL, PAIR))
+        if not self.left_out:
+            return told
+        note = f"{self.left_out} of {self.left_out + len(self.rows)} ports: a filter chooses which"
+        return msgspec.structs.replace(told, notes=(*told.notes, note))
+
+    def _wide(self, values: Floats) -> Floats:
+        """[ticks, ports] of [rows, ticks]."""
+        wide = np.full((values.shape[1], len(self.snapshot.up)), np.nan, np.float32)
+        wide[:, list(self.rows)] = values.T
+        return wide
+
+
+def recent_traffic(snapshot: Snapshot, wanted: Collection[int] | None = None) -> RecentTraffic:
+    """A copy of the last minutes of the fabric's ports, those in `wanted` (None: of all)."""
+    rows = [
+        port.row
+        for port in snapshot.fabric.ports
+        if port.role in FABRIC and port.node and (wanted is None or port.row in wanted)
+    ]
+    chosen = rows[:MOST_PORTS]
+    tx, rx = (snapshot.window(way, chosen, RING_TICKS) for way in ("tx_bps", "rx_bps"))
+    return RecentTraffic(snapshot, tuple(chosen), len(rows) - len(chosen), tx, rx)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fabmon.fabric import model
-from fabmon.fabric.cables import cables
-from fabmon.fabric.facts import Facts
-from fabmon.fabric.model import Host, Shape
-from fabmon.fabric.topology.claims import given_claims, told_claims, told_roles
-from fabmon.fabric.topology.given import Topology
-from fabmon.fabric.topology.merge import Wiring, merge
-from fabmon.fabric.topology.places import Places
-from fabmon.fabric.topology.shape import shape
+from fabmon.fabric.model import EcmpGroup, Host, Port, Shape
+from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.topology.claims import Wiring, given_claims, merge, told_claims, told_roles
+from fabmon.fabric.topology.mac_cables import cables
+from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.topology.port_lookup import PortLookup
+from fabmon.fabric.topology.tiers import shape
 
 
 class Cabling(NamedTuple):
@@ -23,9 +22,9 @@ class Cabling(NamedTuple):
     shape: Shape
 
 
-def cabling(hosts: Sequence[Host], facts: Mapping[str, Facts], topology: Topology) -> Cabling:
+def cabling(hosts: Sequence[Host], facts: Mapping[str, NodeFacts], topology: Topology) -> Cabling:
     """The cables and the places; `facts` is what the nodes tell, by node."""
-    places = Places(facts)
+    places = PortLookup(facts)
     roles = {places.node(name): model.HOST for name in topology.hosts}
     roles |= {places.node(name): model.SWITCH for name in topology.switches}
     roles |= {places.node(name): role for name, role in told_roles(facts).items()}
@@ -48,3 +47,105 @@ def cabling(hosts: Sequence[Host], facts: Mapping[str, Facts], topology: Topolog
         pods={places.node(name): pod for name, pod in topology.pods.items()},
     )
     return Cabling(wiring, shape(roles, links, named))
+
+
+# Which rail a host's port is, where the topology says so, and which NIC is a GPU's own.
+
+
+Ports = Mapping[str, Mapping[str, Any]]
+
+
+class Rails:
+    """The order that was given. A rail whose port is missing keeps its place."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.count = len(topology.rails)
+        self._place = {name.lower(): place for place, name in enumerate(topology.rails)}
+        self._near = topology.nearness
+
+    def of(self, ports: Ports) -> dict[str, int]:
+        """Port -> its rail, of those that are named; a rail has one port."""
+        found: dict[str, int] = {}
+        taken: set[int] = set()
+        for name, info in ports.items():
+            if not self._place or info.get("kind") not in ("ethernet", "infiniband"):
+                continue
+            for called in (name, info.get("netdev"), info.get("rdma"), info.get("pci")):
+                place = self._place.get(str(called).lower())
+                if place is not None and place not in taken:
+                    found[name] = place
+                    taken.add(place)
+                    break
+        return found
+
+    def nearest(self, info: dict[str, Any], ports: Ports) -> dict[str, Any]:
+        """A GPU's facts, with what NCCL's topology says is between it and each NIC."""
+        if not self._near.between or info.get("kind") != "gpu":
+            return info
+        gpu = str(info.get("pci", "")).lower()
+        near = {
+            name: self._near.between[gpu, pci]
+            for name, other in ports.items()
+            if (gpu, pci := str(other.get("pci", "")).lower()) in self._near.between
+        }
+        return {**info, "affinity": near} if near else info
+
+
+# Which ports of a switch lead up, and which of its ports are equal-cost.
+
+
+def uplinks_of(host: Host, fact: NodeFacts, cabled: Cabling) -> set[str]:
+    """A switch's ports to a higher tier; where tiers are not known, those in ECMP groups."""
+    if host.role != model.SWITCH:
+        return set()
+    tiers = cabled.shape.tiers
+    own = tiers.get(host.name)
+    found = {name for members, _ in fact.members() for name in members}
+    if own is None:
+        return found
+    for name in fact.ports:
+        cable = cabled.wiring.cables.get((host.name, name))
+        tier = tiers.get(cable.node) if cable is not None else None
+        if tier is not None and tier > own:
+            found.add(name)
+        elif tier is not None and tier < own:
+            found.discard(name)
+    return found
+
+
+def groups_of(host: Host, fact: NodeFacts, ports: Sequence[Port], shape: Shape) -> list[EcmpGroup]:
+    """The node's ECMP groups of two ports or more, one for each set of members.
+
+    A switch that tells no routes balances over its uplinks, those of each plane for themselves.
+    """
+    own = {port.name: port for port in ports}
+    destinations: dict[tuple[str, ...], int] = {}
+    for names, count in fact.members():
+        members = tuple(name for name in names if name in own)
+        if len(members) > 1:
+            destinations[members] = destinations.get(members, 0) + count
+    if not fact.ecmp and host.role == model.SWITCH:
+        planes: dict[str, list[str]] = {}
+        for port in ports:
+            if port.role == model.UPLINK and port.cable is not None:
+                planes.setdefault(shape.planes.get(port.cable.node, ""), []).append(port.name)
+        others = sum(tier == shape.tiers.get(host.name) for tier in shape.tiers.values()) - 1
+        destinations = {tuple(names): others for names in planes.values() if len(names) > 1}
+    return [
+        EcmpGroup(
+            host.name,
+            _group_name(host.name, [own[name] for name in members]),
+            tuple(own[name].row for name in members),
+            count,
+        )
+        for members, count in destinations.items()
+    ]
+
+
+def _group_name(node: str, members: Sequence[Port]) -> str:
+    """`leaf1 uplinks`, or where parallel links lead down, `spine1 to leaf1`."""
+    if all(port.role == model.DOWNLINK for port in members):
+        far = {port.cable.node for port in members if port.cable is not None}
+        if len(far) == 1:
+            return f"{node} to {far.pop()}"
+    return f"{node} uplinks"

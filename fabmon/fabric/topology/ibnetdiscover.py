@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fabmon.fabric.topology.given import INFINIBAND, End, Given, Problem, Topology, TopologyError
+from fabmon.fabric.topology.plan import (
+    INFINIBAND,
+    End,
+    PlannedCable,
+    Problem,
+    Topology,
+    TopologyError,
+)
 
 _OWNER = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([SHR])-([0-9a-f]+)"\s*(?:#\s*"(.*?)")?')
 _PORT = re.compile(r'\[(\d+)\](?:\([0-9a-f]+\))?\s+"([SHR])-([0-9a-f]+)"\[(\d+)\].*?#(.*)')
@@ -33,7 +40,7 @@ class _Far(NamedTuple):
 
 def parse(text: str, filename: str) -> Topology:
     """The cables of the fabric, and who is a switch. Raises TopologyError."""
-    cables: dict[frozenset[tuple[str, int]], Given] = {}
+    cables: dict[frozenset[tuple[str, int]], PlannedCable] = {}
     switches: set[str] = set()
     hosts: set[str] = set()
     problems: list[Problem] = []
@@ -44,7 +51,7 @@ def parse(text: str, filename: str) -> Topology:
         for far, end in zip((one, other), ends, strict=True):
             (switches if far.is_switch else hosts).add(end.node)
         key = frozenset([(one.guid, one.number), (other.guid, other.number)])
-        cables.setdefault(key, Given(*ends, INFINIBAND, f"{filename}:{number}"))
+        cables.setdefault(key, PlannedCable(*ends, INFINIBAND, f"{filename}:{number}"))
     if not cables and not problems:
         problems = [Problem(1, "no links", "this should be what ibnetdiscover prints")]
     if problems:

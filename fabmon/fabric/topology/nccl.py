@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from fabmon.fabric.hostline import Bad
-from fabmon.fabric.topology.given import Nearness, Problem, Topology, TopologyError
+from fabmon.fabric.hosts.host_line import Bad
+from fabmon.fabric.topology.plan import Nearness, Problem, Topology, TopologyError
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _NIC_CLASSES = ("0x0200", "0x0207", "0x0280")

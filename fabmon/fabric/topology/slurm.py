@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fabmon.fabric.hostline import Bad
-from fabmon.fabric.topology import ends
-from fabmon.fabric.topology.given import Problem, Topology, TopologyError
+from fabmon.fabric.hosts.host_line import Bad
+from fabmon.fabric.topology import cable_patterns
+from fabmon.fabric.topology.plan import Problem, Topology, TopologyError
 
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _KEYS = ("switchname", "nodes", "switches", "linkspeed", "blockname", "blocksizes")
@@ -37,8 +37,8 @@ def parse(text: str, filename: str) -> Topology:
                 )
             continue
         try:
-            nodes = ends.nodes(pairs["nodes"]) if "nodes" in pairs else []
-            switches = ends.nodes(pairs["switches"]) if "switches" in pairs else []
+            nodes = cable_patterns.nodes(pairs["nodes"]) if "nodes" in pairs else []
+            switches = cable_patterns.nodes(pairs["switches"]) if "switches" in pairs else []
         except Bad as bad:
             problems.append(Problem(number, bad.text, bad.fix))
             continue

@@ -19,14 +19,63 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.feeds.demo.conditions import Conditions
-from fabmon.feeds.demo.fairness import fair_rates, sums
+from fabmon.feeds.demo.fabric_state import FabricState
 from fabmon.feeds.demo.flows import Flows
-from fabmon.feeds.demo.plant import Plant
-from fabmon.feeds.demo.routing import Router, Ways
+from fabmon.feeds.demo.hardware import Hardware
+from fabmon.feeds.demo.routing import FlowPaths, Router
 
-Indices = NDArray[np.intp]
+# Max-min fair rates of groups of flows over shared links, by progressive filling.
+#
+# All flows of a group move in step, as those of a synchronous collective do. A group that loads a
+# link with `weight` w takes w times its rate there; a lone flow is a group that loads each link of
+# its path with 1.
+
+
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+_SLACK = 1e-9
+
+
+def sums(place: Indices, values: Floats, size: int) -> Floats:
+    """[size] sums of the values of each place."""
+    return np.bincount(place, values, size).astype(np.float64, copy=False)
+
+
+def fair_rates(
+    capacity: Floats, link: Indices, group: Indices, weight: Floats, demand: Floats
+) -> Floats:
+    """[groups] rates that are max-min fair, none above its demand, no link above its capacity.
+
+    `capacity` is [links], `demand` [groups], all in the same unit; `link`, `group` and `weight`
+    say, element by element, what a group loads a link with. Every group must have a demand that is
+    finite.
+
+    A link whose share is the smallest on the way of every group that crosses it will fill first
+    for all of them, so all such links are filled at once: a few rounds instead of one a link.
+    """
+    rate = np.zeros(len(demand))
+    live = np.ones(len(demand), np.bool_)
+    left = capacity.astype(np.float64)
+    while live.any():
+        load = sums(link, weight, len(capacity))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(load > 0, np.maximum(left, 0.0) / load, np.inf)
+        on_link = share[link]
+        least = demand.copy()
+        np.minimum.at(least, group, on_link)
+        elsewhere = least[group] < on_link * (1 - _SLACK)
+        waits = np.zeros(len(capacity), np.bool_)
+        waits[link[elsewhere]] = True
+        freeze = live & (demand <= least * (1 + _SLACK))
+        freeze[group[~waits[link]]] = True
+        rate[freeze] = least[freeze]
+        gone = freeze[group]
+        left -= sums(link[gone], weight[gone] * rate[group[gone]], len(capacity))
+        live &= ~freeze
+        link, group, weight = link[~gone], group[~gone], weight[~gone]
+    return rate
+
 
 PACKET_BYTES = 4150
 """A packet of RoCE's largest payload with its headers."""
@@ -71,22 +120,22 @@ class Traffic:
 
     def __init__(
         self,
-        plant: Plant,
+        hardware: Hardware,
         router: Router,
-        conditions: Conditions,
+        conditions: FabricState,
         flows: Flows,
         wants: Floats,
         absolute: NDArray[np.bool_],
     ) -> None:
-        self._plant, self._c, self._flows = plant, conditions, flows
-        self._ways: Ways = router.route(flows, conditions.rules)
+        self._plant, self._c, self._flows = hardware, conditions, flows
+        self._ways: FlowPaths = router.route(flows, conditions.rules)
         self._void, self._dead = router.void, router.dead
         self._group = flows.group[self._ways.flow]
         self._groups = len(wants)
         self.demand = self._demand(wants, absolute)
         self._capacity = self._capacities()
         used = self._ways.links.ravel()
-        size = plant.ports + 2
+        size = hardware.ports + 2
         cells = np.repeat(self._group, 4) * size + used
         keys, places = np.unique(cells, return_inverse=True)
         weight = sums(places, np.repeat(self._ways.weight, 4), len(keys))
@@ -97,9 +146,9 @@ class Traffic:
 
     def _demand(self, wants: Floats, absolute: NDArray[np.bool_]) -> Floats:
         """[groups] what each would move if the fabric had no limits: its slowest NIC decides."""
-        plant, flows = self._plant, self._flows
-        cells, weight = _sums(flows.group * plant.nics + flows.src, flows.weight)
-        group, nic = cells // plant.nics, cells % plant.nics
+        hardware, flows = self._plant, self._flows
+        cells, weight = _sums(flows.group * hardware.nics + flows.src, flows.weight)
+        group, nic = cells // hardware.nics, cells % hardware.nics
         fed = self._c.send[nic] * self._c.speed[nic] / weight
         least = np.full(self._groups, np.inf)
         np.minimum.at(least, group, fed)
@@ -108,11 +157,11 @@ class Traffic:
         return demand
 
     def _capacities(self) -> Floats:
-        c, plant = self._c, self._plant
+        c, hardware = self._c, self._plant
         capacity = np.append(c.capacity, [np.inf, 0.0])
-        capacity[: plant.ports][~(c.rules.up & c.rules.up[c.rules.peer])] = 0.0
-        capacity[: plant.nics] *= c.send
-        to_nic = c.rules.peer[: plant.nics]
+        capacity[: hardware.ports][~(c.rules.up & c.rules.up[c.rules.peer])] = 0.0
+        capacity[: hardware.nics] *= c.send
+        to_nic = c.rules.peer[: hardware.nics]
         capacity[to_nic] *= np.minimum(c.accept, 1.0 - c.storm)
         capacity[c.stuck] = 0.0
         return capacity
@@ -196,8 +245,8 @@ class Traffic:
     def _finish(
         self, rate: Floats, load: Floats, excess: Floats, pause: Floats, ways: Indices
     ) -> Regime:
-        plant, c = self._plant, self._c
-        nics, ports = plant.nics, plant.ports
+        hardware, c = self._plant, self._c
+        nics, ports = hardware.nics, hardware.ports
         errors = np.append(c.errors, [0.0, 0.0])
         # Errors are known by the port that receives; a link by the one that sends.
         dirty = np.zeros(ports + 2)
@@ -211,7 +260,7 @@ class Traffic:
             flow = self._ways.flow[touched]
             src, dst = self._flows.src[flow], self._flows.dst[flow]
             packets = self._ways.weight[touched] * rate[self._group[touched]] / PACKET_BYTES
-            if plant.topology.ecn and not plant.is_ib:
+            if hardware.topology.ecn and not hardware.is_ib:
                 odds = np.where(queued, np.maximum(excess * _MARKED_AT_MOST, _MARKED_AT_LEAST), 0.0)
                 marks = packets * (1.0 - np.prod(1.0 - odds[links], axis=1))
                 marked = sums(dst, marks, nics)

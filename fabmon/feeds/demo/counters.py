@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.feeds.demo.bank import Bank
-from fabmon.feeds.demo.conditions import Conditions
 from fabmon.feeds.demo.congestion import PACKET_BYTES
-from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.counter_table import CounterTable
+from fabmon.feeds.demo.fabric_state import FabricState
+from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.world import Moved
 
 Floats = NDArray[np.float64]
@@ -109,21 +109,21 @@ _STORM = 0.9
 class Counters:
     """All counters of all nodes; `hosts`, `leaves` and `spines` are the blocks of each."""
 
-    def __init__(self, plant: Plant, seed: int) -> None:
-        self._plant = plant
-        self.hosts = _host_banks(plant)
-        self.leaves = _switch_banks(plant, plant.leaves, plant.leaf_ports)
-        self.spines = _switch_banks(plant, plant.spines, plant.spine_ports)
-        self._was_up = np.ones(plant.ports, np.bool_)
+    def __init__(self, hardware: Hardware, seed: int) -> None:
+        self._plant = hardware
+        self.hosts = _host_banks(hardware)
+        self.leaves = _switch_banks(hardware, hardware.leaves, hardware.leaf_ports)
+        self.spines = _switch_banks(hardware, hardware.spines, hardware.spine_ports)
+        self._was_up = np.ones(hardware.ports, np.bool_)
         lots = np.random.default_rng([seed, 4])
-        history = np.round(lots.uniform(1e13, 4e14, plant.ports))
+        history = np.round(lots.uniform(1e13, 4e14, hardware.ports))
         self._spread(("phy_tx_bytes", "ib_tx_bytes"), history)
-        self._spread(("phy_rx_bytes", "ib_rx_bytes"), history[plant.cabling])
-        self._spread(("netdev_carrier_changes",), np.full(plant.ports, 1.0))
+        self._spread(("phy_rx_bytes", "ib_rx_bytes"), history[hardware.cabling])
+        self._spread(("netdev_carrier_changes",), np.full(hardware.ports, 1.0))
 
-    def advance(self, moved: Moved, conditions: Conditions, seconds: float) -> None:
+    def advance(self, moved: Moved, conditions: FabricState, seconds: float) -> None:
         """Count what has moved."""
-        plant, peer = self._plant, conditions.rules.peer
+        hardware, peer = self._plant, conditions.rules.peer
         up = conditions.rules.up & conditions.rules.up[peer]
         sent = np.rint(moved.sent + _IDLE_BYTES_PER_S * seconds * up)
         got = sent[peer]
@@ -141,9 +141,11 @@ class Counters:
         self._lights(conditions, up)
         self._errors(conditions, up, seconds)
         self._endpoints(moved, conditions, seconds)
-        if plant.topology.gpus:
-            within = moved.sent[: plant.nics].reshape(plant.hosts, plant.rails).mean(axis=1)
-            count = np.rint(np.repeat(within * _NVLINK_TIMES, plant.topology.gpus))
+        if hardware.topology.gpus:
+            within = (
+                moved.sent[: hardware.nics].reshape(hardware.hosts, hardware.rails).mean(axis=1)
+            )
+            count = np.rint(np.repeat(within * _NVLINK_TIMES, hardware.topology.gpus))
             for bank in self.hosts:
                 for name in _NVLINK:
                     if name in bank:
@@ -166,7 +168,7 @@ class Counters:
         if self._plant.is_ib:
             self._spread(("ib_tx_wait",), np.rint(moved.held_s * self._plant.speed / _WAIT_BYTES))
 
-    def _lights(self, conditions: Conditions, up: NDArray[np.bool_]) -> None:
+    def _lights(self, conditions: FabricState, up: NDArray[np.bool_]) -> None:
         """State, speed, and how often a link went up or down."""
         turned = (up != self._was_up).astype(np.int64)
         self._spread(("netdev_carrier_changes",), turned)
@@ -181,7 +183,7 @@ class Counters:
         self._level("ib_phys_state", np.where(up, _PHYS_UP, _POLLING))
         self._level("ib_rate_bps", bps)
 
-    def _errors(self, conditions: Conditions, up: NDArray[np.bool_], seconds: float) -> None:
+    def _errors(self, conditions: FabricState, up: NDArray[np.bool_], seconds: float) -> None:
         errors = np.rint(conditions.errors * seconds * up)
         self._spread(("phy_rx_crc_errors", "ib_rx_errors"), errors)
         self._spread(("phy_rx_symbol_errors", "ib_symbol_errors"), errors * 4)
@@ -193,7 +195,7 @@ class Counters:
             pegged[conditions.pegged] = 1 << 16
             self._spread(("ib_symbol_errors",), pegged)
 
-    def _endpoints(self, moved: Moved, conditions: Conditions, seconds: float) -> None:
+    def _endpoints(self, moved: Moved, conditions: FabricState, seconds: float) -> None:
         """What only a NIC counts."""
         nics, peer = self._plant.nics, conditions.rules.peer
         held_s = moved.held_s[peer[:nics]]
@@ -232,10 +234,10 @@ class Counters:
         self,
         names: Sequence[str],
         values: Floats | Ints,
-        do: Callable[[Bank, str, Floats | Ints], None],
+        do: Callable[[CounterTable, str, Floats | Ints], None],
     ) -> None:
-        plant = self._plant
-        first, second = plant.first_leaf_port, plant.first_spine_port
+        hardware = self._plant
+        first, second = hardware.first_leaf_port, hardware.first_spine_port
         for banks, part in (
             (self.hosts, values[:first]),
             (self.leaves, values[first:second]),
@@ -247,11 +249,11 @@ class Counters:
                         do(bank, name, part)
 
 
-def _host_banks(plant: Plant) -> list[Bank]:
-    def bank(source: str, metrics: Sequence[str], every: int = 1) -> Bank:
-        return Bank(source, plant.hosts, plant.rails, metrics, every)
+def _host_banks(hardware: Hardware) -> list[CounterTable]:
+    def bank(source: str, metrics: Sequence[str], every: int = 1) -> CounterTable:
+        return CounterTable(source, hardware.hosts, hardware.rails, metrics, every)
 
-    if plant.is_ib:
+    if hardware.is_ib:
         banks = [bank("ib", _IB), bank("ib_errors", _IB_ERRORS, 10), bank("rdma", _RDMA_IB)]
     else:
         banks = [
@@ -261,19 +263,19 @@ def _host_banks(plant: Plant) -> list[Bank]:
             bank("rdma", _RDMA),
             bank("ethtool", _NIC_PHY),
         ]
-    if plant.topology.gpus:
-        banks.append(Bank("nvlink", plant.hosts, plant.topology.gpus, _NVLINK))
+    if hardware.topology.gpus:
+        banks.append(CounterTable("nvlink", hardware.hosts, hardware.topology.gpus, _NVLINK))
     return banks
 
 
-def _switch_banks(plant: Plant, nodes: int, ports: int) -> list[Bank]:
-    def banks() -> Iterator[Bank]:
-        if plant.is_ib:
-            yield Bank("ib", nodes, ports, _IB)
-            yield Bank("ib_errors", nodes, ports, _IB_ERRORS, 10)
+def _switch_banks(hardware: Hardware, nodes: int, ports: int) -> list[CounterTable]:
+    def banks() -> Iterator[CounterTable]:
+        if hardware.is_ib:
+            yield CounterTable("ib", nodes, ports, _IB)
+            yield CounterTable("ib_errors", nodes, ports, _IB_ERRORS, 10)
         else:
-            yield Bank("netdev", nodes, ports, _NETDEV)
-            yield Bank("netdev_link", nodes, ports, _NETDEV_LINK, 10)
-            yield Bank("ethtool", nodes, ports, _PHY)
+            yield CounterTable("netdev", nodes, ports, _NETDEV)
+            yield CounterTable("netdev_link", nodes, ports, _NETDEV_LINK, 10)
+            yield CounterTable("ethtool", nodes, ports, _PHY)
 
     return list(banks())

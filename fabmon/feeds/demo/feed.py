@@ -7,17 +7,17 @@ from typing import Self
 
 import numpy as np
 
-from fabmon.fabric.messages import Frame, Hello
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.feeds.clock import Clock, RealClock
-from fabmon.feeds.demo.bank import Bank
+from fabmon.fabric.wire.messages import Frame, Hello
+from fabmon.feeds.demo.counter_table import CounterTable
 from fabmon.feeds.demo.counters import Counters
-from fabmon.feeds.demo.nodes import Introductions
+from fabmon.feeds.demo.fault_planner import Truth
+from fabmon.feeds.demo.hellos import Hellos
+from fabmon.feeds.demo.queue_pairs import Owner, QueuePairReports
 from fabmon.feeds.demo.scenario import Scenario
-from fabmon.feeds.demo.talk import Owner, Talk
-from fabmon.feeds.demo.truth import Truth
 from fabmon.feeds.demo.world import World
+from fabmon.feeds.ticks import Clock, RealClock
 
 START_NS = 1_795_270_000_000_000_000
 """2026-11-21 14:06:40 UTC: when simulated time begins unless told otherwise."""
@@ -44,9 +44,9 @@ class DemoFeed:
         clock: Clock | None = None,
     ) -> None:
         self.world = World(scenario)
-        plant = self.world.plant
-        self._counters = Counters(plant, scenario.seed)
-        self._introductions = Introductions(plant, self._counters, interval_s)
+        hardware = self.world.hardware
+        self._counters = Counters(hardware, scenario.seed)
+        self._introductions = Hellos(hardware, self._counters, interval_s)
         self._interval_s = interval_s
         self._speed = speed
         self._start_ns = start_ns
@@ -55,11 +55,11 @@ class DemoFeed:
         self._closed = asyncio.Event()
         self._seq = 0
         self._hellos: dict[str, object] = {}
-        self._talk: tuple[object, Talk] | None = None
+        self._talk: tuple[object, QueuePairReports] | None = None
         self._silent_since: dict[int, int] = {}
         self._boots: dict[str, int] = {}
         self._crashed: set[int] = set()
-        self._queued_s = np.zeros(plant.ports)
+        self._queued_s = np.zeros(hardware.ports)
 
     @property
     def hosts(self) -> list[Host]:
@@ -77,9 +77,9 @@ class DemoFeed:
 
         Scripted or not: flows that collide by chance make queues too, of which `truth` is silent.
         """
-        plant = self.world.plant
+        hardware = self.world.hardware
         return {
-            plant.port_id(port): float(self._queued_s[port]) / self._interval_s
+            hardware.port_id(port): float(self._queued_s[port]) / self._interval_s
             for port in self._queued_s.nonzero()[0].tolist()
         }
 
@@ -91,9 +91,9 @@ class DemoFeed:
     @property
     def planned_cables(self) -> list[tuple[str, str]]:
         """Both ends of every cable as they are meant to be, `node/port` each."""
-        plant = self.world.plant
-        ends = enumerate(plant.cabling.tolist())
-        return [(plant.port_id(a), plant.port_id(b)) for a, b in ends if a < b]
+        hardware = self.world.hardware
+        ends = enumerate(hardware.cabling.tolist())
+        return [(hardware.port_id(a), hardware.port_id(b)) for a, b in ends if a < b]
 
     def __aiter__(self) -> Self:
         return self
@@ -122,7 +122,7 @@ class DemoFeed:
         self._queued_s = moved.queued_s
         conditions = self.world.conditions
         for host in self._crashed - conditions.crashed:
-            name = self.world.plant.host_names[host]
+            name = self.world.hardware.host_names[host]
             self._boots[name] = self._boots.get(name, 0) + 1
             self._counters.reboot(host)
         self._crashed = set(conditions.crashed)
@@ -165,7 +165,7 @@ class DemoFeed:
             names = self._introductions.names
             return tuple(NodeStatus(name, NodeState.UP, time_ns) for name in names)
         told = []
-        names = self.world.plant.host_names
+        names = self.world.hardware.host_names
         silent = self.world.conditions.silent
         for host in sorted(silent):
             ticks = self._seq - self._silent_since.setdefault(host, self._seq)
@@ -180,16 +180,16 @@ class DemoFeed:
 
     def _new_hellos(self) -> tuple[tuple[str, Hello], ...]:
         """The hellos of nodes that have not said one, or have something else to say now."""
-        conditions, plant = self.world.conditions, self.world.plant
-        swapped = conditions.rules.peer != plant.cabling
-        odd = {plant.node_of(int(port)) for port in swapped.nonzero()[0]}
-        odd |= {plant.node_of(int(port)) for port in conditions.pcie.nonzero()[0]}
+        conditions, hardware = self.world.conditions, self.world.hardware
+        swapped = conditions.rules.peer != hardware.cabling
+        odd = {hardware.node_of(int(port)) for port in swapped.nonzero()[0]}
+        odd |= {hardware.node_of(int(port)) for port in conditions.pcie.nonzero()[0]}
         told = []
-        silent = {plant.host_names[host] for host in conditions.silent}
+        silent = {hardware.host_names[host] for host in conditions.silent}
         talk = self._talk_now()
-        marks = [talk.mark(host) for host in range(plant.hosts)]
+        marks = [talk.mark(host) for host in range(hardware.hosts)]
         for place, name in enumerate(self._introductions.names):
-            mark = marks[place] if place < plant.hosts else 0
+            mark = marks[place] if place < hardware.hosts else 0
             facts = (name in odd, self._boots.get(name, 0), mark)
             if name in silent or self._hellos.get(name) == facts:
                 continue
@@ -197,25 +197,25 @@ class DemoFeed:
             told.append((name, self._introductions.hello(name, conditions, facts[1], talk)))
         return tuple(told)
 
-    def _talk_now(self) -> Talk:
+    def _talk_now(self) -> QueuePairReports:
         """Who is connected, made anew when jobs or the flows of faults come and go."""
         connected = self.world.connected
         key = tuple((job, id(flows)) for job, flows in connected)
         if self._talk is None or self._talk[0] != key:
             parts = [(flows, _owner(job)) for job, flows in connected]
-            self._talk = (key, Talk(self.world.plant, parts))
+            self._talk = (key, QueuePairReports(self.world.hardware, parts))
         return self._talk[1]
 
     def _frames(self, time_ns: int) -> tuple[tuple[str, Frame], ...]:
-        plant, counters, seq = self.world.plant, self._counters, self._seq
+        hardware, counters, seq = self.world.hardware, self._counters, self._seq
         silent = self.world.conditions.silent
         mono_ns = int((seq + 1) * self._interval_s * 1e9)
         frames: list[tuple[str, Frame]] = []
 
-        def add(names: list[str], banks: list[Bank], quiet: set[int], facts: int) -> None:
+        def add(names: list[str], banks: list[CounterTable], quiet: set[int], facts: int) -> None:
             blocks = [bank.rows(seq, mono_ns) for bank in banks]
             probe: list[int | None] = [mono_ns, _PROBE_US * seq, _PROBE_BYTES, 120]
-            still: list[list[int | None] | None] = [None] * (facts + plant.topology.lldp)
+            still: list[list[int | None] | None] = [None] * (facts + hardware.topology.lldp)
             for number, name in enumerate(names):
                 if number in quiet:
                     continue
@@ -223,10 +223,10 @@ class DemoFeed:
                 frames.append((name, Frame(seq, time_ns, mono_ns, [*said, *still, probe])))
 
         # Routes, neighbours and the queue pairs of hosts do not tick.
-        add(plant.host_names, counters.hosts, silent, 2)
-        if plant.topology.visible == "all":
-            add(plant.leaf_names, counters.leaves, set(), 1)
-            add(plant.spine_names, counters.spines, set(), 1)
+        add(hardware.host_names, counters.hosts, silent, 2)
+        if hardware.topology.visible == "all":
+            add(hardware.leaf_names, counters.leaves, set(), 1)
+            add(hardware.spine_names, counters.spines, set(), 1)
         return tuple(frames)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.sport import roce_source_port
-from fabmon.feeds.demo.plant import Plant
+from fabmon.fabric.flows.udp_source_port import roce_source_port
+from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.scenario import Job, ScenarioError
 
 Indices = NDArray[np.intp]
@@ -55,18 +55,18 @@ class Flows:
 
 
 def flows_of(
-    plant: Plant, job: Job, hosts: Sequence[int], group: int, rng: np.random.Generator
+    hardware: Hardware, job: Job, hosts: Sequence[int], group: int, rng: np.random.Generator
 ) -> Flows:
     """The flows of a job on these hosts, in the order of its ranks; each rail by itself."""
     pairs = _PATTERNS[job.collective](len(hosts), job.group)
     src, dst, weight = (np.array(each) for each in zip(*pairs, strict=True))
     # What is sprayed packet by packet goes every way, whatever its queue pair.
-    qps = 1 if plant.routing == "spray" else job.qps
-    count = len(pairs) * plant.rails * qps
+    qps = 1 if hardware.routing == "spray" else job.qps
+    count = len(pairs) * hardware.rails * qps
     if count > _MOST_FLOWS:
         raise ScenarioError(f"job {job.name}: {count} flows are too many; set group or fewer qps")
-    nic = np.array(hosts)[:, None] * plant.rails + np.arange(plant.rails)
-    shape = (len(pairs), plant.rails, qps)
+    nic = np.array(hosts)[:, None] * hardware.rails + np.arange(hardware.rails)
+    shape = (len(pairs), hardware.rails, qps)
     made = [
         np.broadcast_to(nic[end][:, :, None], shape).ravel().astype(np.intp) for end in (src, dst)
     ]
@@ -124,13 +124,13 @@ def _all_to_all(n: int, group: int) -> _Pairs:
 _PATTERNS = {"ring": _ring, "tree": _tree, "all-to-all": _all_to_all}
 
 
-def placed(plant: Plant, jobs: Sequence[Job]) -> list[list[int]]:
+def placed(hardware: Hardware, jobs: Sequence[Job]) -> list[list[int]]:
     """The hosts of each job, in the order of its ranks. Raises ScenarioError."""
-    free = list(range(plant.hosts))
+    free = list(range(hardware.hosts))
     placed: list[list[int]] = []
     for job in jobs:
         if job.placement == "scattered":
-            order = sorted(free, key=lambda host: (host % plant.per_leaf, host))
+            order = sorted(free, key=lambda host: (host % hardware.per_leaf, host))
         else:
             order = free
         taken = order[: job.hosts or len(order)]

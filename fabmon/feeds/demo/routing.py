@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.feeds.demo.flows import Flows
-from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.hardware import Hardware
 
 Indices = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -20,7 +20,7 @@ Hashes = NDArray[np.uint64]
 
 
 @dataclass(slots=True)
-class Rules:
+class ForwardingState:
     """What the switches go by now. `peer` is the cabling as it is, `up` is [ports].
 
     `pins` send all flows of some NICs into one uplink; the leaves in `buckets` tell apart no more
@@ -34,7 +34,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class FlowPaths:
     """One row a way: `flow` that takes it, `weight` it has there, the `links` [ways, 4].
 
     A flow that is sprayed has many ways; one that cannot be routed has a way over `dead`.
@@ -48,27 +48,27 @@ class Ways:
 class Router:
     """Finds ways; `seed` makes every switch hash differently, as vendors advise."""
 
-    def __init__(self, plant: Plant, seed: int) -> None:
-        self._plant = plant
+    def __init__(self, hardware: Hardware, seed: int) -> None:
+        self._plant = hardware
         rng = np.random.default_rng([seed, 7])
         self._salts: Hashes = rng.integers(
-            1, 1 << 62, plant.leaves + plant.spines, dtype=np.int64
+            1, 1 << 62, hardware.leaves + hardware.spines, dtype=np.int64
         ).astype(np.uint64)
-        self.void = plant.ports
-        self.dead = plant.ports + 1
+        self.void = hardware.ports
+        self.dead = hardware.ports + 1
 
-    def route(self, flows: Flows, rules: Rules) -> Ways:
+    def route(self, flows: Flows, rules: ForwardingState) -> FlowPaths:
         """The ways of all flows."""
-        plant = self._plant
+        hardware = self._plant
         enter, leave = rules.peer[flows.src], rules.peer[flows.dst]
-        src_leaf, dst_leaf = plant.leaf_of(enter), plant.leaf_of(leave)
+        src_leaf, dst_leaf = hardware.leaf_of(enter), hardware.leaf_of(leave)
         links = np.full((len(flows), 4), self.void, np.intp)
         links[:, 0], links[:, 3] = flows.src, leave
         cross = np.flatnonzero(src_leaf != dst_leaf)
         stay = np.flatnonzero(src_leaf == dst_leaf)
         if not len(cross):
-            return Ways(stay, flows.weight[stay], links[stay])
-        tables = _Tables(plant, rules, src_leaf[cross], dst_leaf[cross])
+            return FlowPaths(stay, flows.weight[stay], links[stay])
+        tables = _Tables(hardware, rules, src_leaf[cross], dst_leaf[cross])
         hashes = _hash(flows, cross)
         salted = _mix(hashes ^ self._salts[src_leaf[cross]])
         picks, lanes = self._picks(flows, rules, tables, cross, src_leaf, salted)
@@ -91,12 +91,12 @@ class Router:
             flow.append(cross[item])
             weight.append(flows.weight[cross[item]] / np.repeat(counts, counts))
             rows.append(self._over(links, cross, item, pick, tables, salted, rules, None))
-        return Ways(np.concatenate(flow), np.concatenate(weight), np.concatenate(rows))
+        return FlowPaths(np.concatenate(flow), np.concatenate(weight), np.concatenate(rows))
 
     def _picks(
         self,
         flows: Flows,
-        rules: Rules,
+        rules: ForwardingState,
         tables: _Tables,
         cross: Indices,
         src_leaf: Indices,
@@ -135,7 +135,7 @@ class Router:
         pick: Indices,
         tables: _Tables,
         salted: Hashes,
-        rules: Rules,
+        rules: ForwardingState,
         fixed: Indices | None,
     ) -> Indices:
         """The ways of the crossing flows `item`, each over the uplink `pick` of its pair.
@@ -164,31 +164,33 @@ class Router:
 class _Tables:
     """Which uplinks lead from leaf to leaf, for the pairs of leaves that are used."""
 
-    def __init__(self, plant: Plant, rules: Rules, src_leaf: Indices, dst_leaf: Indices) -> None:
-        spine_ports = np.arange(plant.first_spine_port, plant.ports)
+    def __init__(
+        self, hardware: Hardware, rules: ForwardingState, src_leaf: Indices, dst_leaf: Indices
+    ) -> None:
+        spine_ports = np.arange(hardware.first_spine_port, hardware.ports)
         opposite = rules.peer[spine_ports]
         alive = rules.up[spine_ports] & rules.up[opposite]
-        towards = plant.leaf_of(opposite)
-        spine = plant.spine_of(spine_ports)
-        self.down_count = np.zeros((plant.spines, plant.leaves), np.intp)
+        towards = hardware.leaf_of(opposite)
+        spine = hardware.spine_of(spine_ports)
+        self.down_count = np.zeros((hardware.spines, hardware.leaves), np.intp)
         np.add.at(self.down_count, (spine[alive], towards[alive]), 1)
         most = max(1, int(self.down_count.max()))
-        self.down = np.full((plant.spines, plant.leaves, most), -1, np.intp)
-        cells = spine[alive] * plant.leaves + towards[alive]
+        self.down = np.full((hardware.spines, hardware.leaves, most), -1, np.intp)
+        cells = spine[alive] * hardware.leaves + towards[alive]
         order = np.argsort(cells, kind="stable")
         starts = np.cumsum(self.down_count.ravel()) - self.down_count.ravel()
         rank = np.arange(len(order)) - starts[cells[order]]
         self.down.reshape(-1, most)[cells[order], rank] = spine_ports[alive][order]
-        keys, self.pair = np.unique(src_leaf * plant.leaves + dst_leaf, return_inverse=True)
-        src, self.dst = keys // plant.leaves, keys % plant.leaves
-        uplinks = plant.leaf_port(src[:, None], plant.down + np.arange(plant.up)[None, :])
+        keys, self.pair = np.unique(src_leaf * hardware.leaves + dst_leaf, return_inverse=True)
+        src, self.dst = keys // hardware.leaves, keys % hardware.leaves
+        uplinks = hardware.leaf_port(src[:, None], hardware.down + np.arange(hardware.up)[None, :])
         entry = rules.peer[uplinks]
         leads = rules.up[uplinks] & rules.up[entry]
-        leads &= self.down_count[plant.spine_of(entry), self.dst[:, None]] > 0
-        rank = _rank(np.where(leads, plant.spine_of(entry), -1))
-        if plant.routing == "spray":
+        leads &= self.down_count[hardware.spine_of(entry), self.dst[:, None]] > 0
+        rank = _rank(np.where(leads, hardware.spine_of(entry), -1))
+        if hardware.routing == "spray":
             # Adaptive routing sends a spine no more than it has ways down for.
-            leads &= rank < self.down_count[plant.spine_of(entry), self.dst[:, None]]
+            leads &= rank < self.down_count[hardware.spine_of(entry), self.dst[:, None]]
         self.order = np.argsort(~leads, axis=1, kind="stable")
         self.count = leads.sum(axis=1)
         self.port = np.take_along_axis(uplinks, self.order, axis=1)

@@ -11,16 +11,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.feeds.demo.conditions import Conditions
 from fabmon.feeds.demo.congestion import Regime, Traffic
+from fabmon.feeds.demo.fabric_state import FabricState
+from fabmon.feeds.demo.fault_planner import FaultPlanner, PlannedFault, Truth
 from fabmon.feeds.demo.faults import plan
 from fabmon.feeds.demo.flows import Flows, flows_of, placed
-from fabmon.feeds.demo.ground import Ground, Planned
-from fabmon.feeds.demo.plant import Plant
+from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.routing import Router
 from fabmon.feeds.demo.scenario import Job, Scenario
 from fabmon.feeds.demo.training import Phase, Training
-from fabmon.feeds.demo.truth import Truth
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
@@ -58,14 +57,14 @@ class World:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.plant = plant = Plant(scenario.topology)
+        self.hardware = hardware = Hardware(scenario.topology)
         self.now_s = 0.0
         seed = scenario.seed
-        self._router = Router(plant, seed)
-        self.hosts_of = placed(plant, scenario.job)
+        self._router = Router(hardware, seed)
+        self.hosts_of = placed(hardware, scenario.job)
         lots = np.random.default_rng([seed, 1])
         self._job_flows = [
-            flows_of(plant, job, hosts, number, lots)
+            flows_of(hardware, job, hosts, number, lots)
             for number, (job, hosts) in enumerate(zip(scenario.job, self.hosts_of, strict=True))
         ]
         self.trainings = [
@@ -75,8 +74,8 @@ class World:
         self.planned = [
             plan(
                 fault,
-                Ground(
-                    plant,
+                FaultPlanner(
+                    hardware,
                     scenario.job,
                     self.hosts_of,
                     self._job_flows,
@@ -86,7 +85,7 @@ class World:
             for number, fault in enumerate(scenario.fault)
         ]
         self._turns = _turns(self.planned)
-        self._epochs: OrderedDict[Hashable, tuple[Conditions, Traffic]] = OrderedDict()
+        self._epochs: OrderedDict[Hashable, tuple[FabricState, Traffic]] = OrderedDict()
         self._regimes: OrderedDict[Hashable, Regime] = OrderedDict()
         self._seen: dict[int, float] = {}
         self._enter()
@@ -157,7 +156,7 @@ class World:
         """The conditions of now: those of the faults that last."""
         now_s = self.now_s
         active = [planned for planned in self.planned if planned.holds(now_s)]
-        self.conditions = Conditions.healthy(self.plant)
+        self.conditions = FabricState.healthy(self.hardware)
         for planned in active:
             planned.apply(self.conditions, now_s)
         self._epoch = (
@@ -165,26 +164,26 @@ class World:
             self.conditions.rules.up.tobytes(),
         )
 
-        def traffic() -> tuple[Conditions, Traffic]:
+        def traffic() -> tuple[FabricState, Traffic]:
             return self.conditions, self._traffic(self.conditions)
 
         self._current = _kept(self._epochs, self._epoch, _EPOCHS_KEPT, traffic)[1]
 
-    def _traffic(self, conditions: Conditions) -> Traffic:
+    def _traffic(self, conditions: FabricState) -> Traffic:
         """Groups: the jobs, then what each does while it waits, then the flows of faults."""
         jobs = self.scenario.job
         parts, wants = [], [conditions.demand.get(n, job.demand) for n, job in enumerate(jobs)]
         for number, flows in enumerate(self._job_flows):
             shares = conditions.rail_shares.get(number)
             if shares is not None:
-                weight = flows.weight * shares[flows.src % self.plant.rails]
+                weight = flows.weight * shares[flows.src % self.hardware.rails]
                 flows = replace(flows, weight=weight)
             parts.append(flows)
         for number, flows in enumerate(list(parts)):
             late = conditions.late.get(number)
             wants.append(_WHILE_WAITING)
             if late is not None:
-                rails = self.plant.rails
+                rails = self.hardware.rails
                 without = (flows.src // rails != late[0]) & (flows.dst // rails != late[0])
                 parts.append(_some(flows, without, len(jobs) + number))
         absolute = [False] * len(wants)
@@ -195,7 +194,7 @@ class World:
             absolute += [True] * len(rates)
         joined = Flows.joined(parts)
         return Traffic(
-            self.plant,
+            self.hardware,
             self._router,
             conditions,
             joined,
@@ -214,7 +213,7 @@ class World:
         return _kept(self._regimes, key, _REGIMES_KEPT, lambda: self._current.regime(active))
 
     def _moved(self, shares: Iterable[tuple[Regime, float]], seconds: float) -> Moved:
-        ports, nics = self.plant.ports, self.plant.nics
+        ports, nics = self.hardware.ports, self.hardware.nics
         moved = Moved(*(np.zeros(ports) for _ in range(3)), *(np.zeros(nics) for _ in range(6)))
         for regime, passed_s in shares:
             moved.sent += regime.load * passed_s
@@ -239,14 +238,14 @@ class World:
                 self._seen[number] = max(at, begin_s)
 
     def _makes_a_difference(
-        self, planned: Planned, moved: Moved, waited: set[int], seconds: float
+        self, planned: PlannedFault, moved: Moved, waited: set[int], seconds: float
     ) -> bool:
         if planned.fault.kind == "straggler":
             return bool(waited)
-        ports = [self.plant.find_port(link) for truth in planned.truths for link in truth.links]
+        ports = [self.hardware.find_port(link) for truth in planned.truths for link in truth.links]
         peers = self.conditions.rules.peer[ports]
         used = np.maximum(moved.sent[ports], moved.sent[peers]) / (
-            self.plant.speed[ports] * seconds
+            self.hardware.speed[ports] * seconds
         )
         return bool((used > _SEEN_SHARE).any())
 
@@ -268,7 +267,7 @@ def _some(flows: Flows, which: NDArray[np.bool_], group: int) -> Flows:
     )
 
 
-def _turns(planned: list[Planned]) -> list[float]:
+def _turns(planned: list[PlannedFault]) -> list[float]:
     """All times at which conditions change, in order."""
     times = {
         time

@@ -1,26 +1,126 @@
-"""The query API of a Prometheus-compatible engine: Prometheus, Thanos, Mimir, VictoriaMetrics.
+"""Where an engine is and how it is asked: its URL, who we are, whom we trust.
 
-All questions of a tick name the same time, so that they see the same samples.
+Passwords and tokens are in files that nobody else can read: a command line is seen by everybody.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import math
+import ssl
 import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
+import msgspec
 
-from fabmon.fabric.messages import clean
-from fabmon.feeds.prometheus import answers
-from fabmon.feeds.prometheus.access import Access, base_url, headers, trust
-from fabmon.feeds.prometheus.answers import Matrix, Samples, Vector
-from fabmon.feeds.prometheus.errors import Denied, NoAnswer, NotAnEngine, QueryRefused
-from fabmon.feeds.web import explain
+from fabmon.fabric.wire.messages import clean
+from fabmon.feeds.access import read_secret
+from fabmon.feeds.errors import NodeError
+from fabmon.feeds.http_client import explain
+from fabmon.feeds.prometheus import responses
+from fabmon.feeds.prometheus.responses import (
+    AccessDenied,
+    MatrixResult,
+    NoResponse,
+    NotPrometheus,
+    PrometheusError,
+    QueryRefused,
+    StoredSamples,
+    VectorResult,
+)
+
+_API = "/api/v1"
+_TOKEN = "--prometheus-token-file (token_file) is a file with the bearer token"
+_PASSWORD = "password_file is a file with user:password"
+
+
+class BadAccess(PrometheusError):
+    """A URL, a file or an option cannot be used; the message says which, and what to do."""
+
+
+class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach an engine.
+
+    `url` is what comes before `/api/v1`, a path prefix included. `token_file` holds a bearer token,
+    `password_file` a line `user:password`; at most one of them. `ca_file` are certificates to
+    trust instead of the system's; `insecure` trusts any. `tenant` is sent as `X-Scope-OrgID`.
+    """
+
+    url: str
+    token_file: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    insecure: bool = False
+    tenant: str | None = None
+
+
+def base_url(text: str) -> str:
+    """The URL before `/api/v1`, without a slash at its end. Raises BadAccess."""
+    parts = urlsplit(text)
+    try:
+        port = parts.port
+    except ValueError:
+        raise BadAccess(f"{text}: the port of a URL is 1 to 65535") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise BadAccess(f"{text}: write the engine's URL, as in http://prometheus:9090")
+    if parts.username is not None or parts.password is not None:
+        raise BadAccess(
+            f"{parts.hostname}: a password in a URL is seen by everybody on this machine: write "
+            "user:password into a file of yours, and name it as password_file under [prometheus]"
+        )
+    if parts.query or parts.fragment:
+        raise BadAccess(f"{text}: write the URL without what follows its path")
+    path = parts.path.partition(_API)[0].rstrip("/")
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def headers(access: PrometheusAccess) -> dict[str, str]:
+    """Who we are. Blocks: it reads files. Raises BadAccess."""
+    if access.token_file and access.password_file:
+        raise BadAccess("a token or a password, not both: leave token_file or password_file out")
+    said = {}
+    try:
+        if access.token_file:
+            said["Authorization"] = f"Bearer {read_secret(access.token_file, _TOKEN)}"
+        if access.password_file:
+            pair = read_secret(access.password_file, _PASSWORD)
+            if ":" not in pair:
+                raise BadAccess(f"{access.password_file}: write user:password into it")
+            said["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    except NodeError as error:
+        raise BadAccess(str(error)) from None
+    if access.tenant:
+        if not (access.tenant.isascii() and access.tenant.isprintable()):
+            raise BadAccess(f"tenant {clean(access.tenant)!r}: printable ASCII only")
+        said["X-Scope-OrgID"] = access.tenant
+    return said
+
+
+def trust(access: PrometheusAccess) -> ssl.SSLContext | bool:
+    """Whose certificates are taken: an aiohttp `ssl` argument. Blocks. Raises BadAccess."""
+    if access.insecure:
+        return False
+    if access.ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=access.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "strerror", None) or "no certificates in it"
+        raise BadAccess(
+            f"{access.ca_file}: {why}; ca_file is a file with certificates to trust, PEM"
+        ) from None
+
+
+# The query API of a Prometheus-compatible engine: Prometheus, Thanos, Mimir, VictoriaMetrics.
+#
+# All questions of a tick name the same time, so that they see the same samples.
+
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -38,14 +138,16 @@ _OF_THE_MOMENT = ("timeout", "execution", "canceled")
 _BUSY = (429, 499, 500, 502, 503, 504)
 
 
-class Engine:
+class PrometheusClient:
     """Asks one engine. At most `at_once` questions are open, each for at most `timeout_s`.
 
     `warnings` are what it warned of, of parts that did not answer above all; whoever reads them
     clears them.
     """
 
-    def __init__(self, access: Access, *, timeout_s: float = 30.0, at_once: int = 16) -> None:
+    def __init__(
+        self, access: PrometheusAccess, *, timeout_s: float = 30.0, at_once: int = 16
+    ) -> None:
         """Blocks for a moment: it reads the secrets' files. Raises BadAccess."""
         self.url = base_url(access.url)
         self._headers = headers(access)
@@ -84,7 +186,7 @@ class Engine:
         vector = await self._instant({"query": "vector(time())"})
         after = time.time()
         if not vector.values.size or not math.isfinite(float(vector.values[0])):
-            raise NotAnEngine(f"{self.url}: it does not know what time it is")
+            raise NotPrometheus(f"{self.url}: it does not know what time it is")
         said = float(vector.values[0])
         # What it says may be cut to whole seconds.
         behind, ahead = before - (said + 1.0), said - after
@@ -93,18 +195,18 @@ class Engine:
         else:
             self._skew_s = 0.0
 
-    async def instant(self, query: str, at_s: float) -> Vector:
+    async def instant(self, query: str, at_s: float) -> VectorResult:
         """The answer to an instant query as of `at_s`, seconds since 1970. Raises EngineError."""
         return await self._instant({"query": query, "time": f"{at_s:.3f}"})
 
-    async def samples(self, query: str, at_s: float) -> list[Samples]:
+    async def samples(self, query: str, at_s: float) -> list[StoredSamples]:
         """The stored samples that a range selector (`up[5m]`) picks. Raises EngineError."""
         fields = {"query": query, "time": f"{at_s:.3f}", **_FRESH}
-        found, warnings = answers.samples(await self._ask("query", fields))
+        found, warnings = responses.samples(await self._ask("query", fields))
         self._warn(warnings)
         return found
 
-    async def range(self, query: str, start_s: float, step_s: float, steps: int) -> Matrix:
+    async def range(self, query: str, start_s: float, step_s: float, steps: int) -> MatrixResult:
         """The answer at `steps` times from `start_s` on. Raises EngineError."""
         fields = {
             "query": query,
@@ -114,7 +216,7 @@ class Engine:
             **_FRESH,
         }
         body = await self._ask("query_range", fields)
-        matrix, warnings = answers.matrix(body, start_s, step_s, steps)
+        matrix, warnings = responses.matrix(body, start_s, step_s, steps)
         self._warn(warnings)
         return matrix
 
@@ -126,13 +228,13 @@ class Engine:
         """
         pairs = {"start": f"{since_s:.3f}"}
         body = await self._ask("label/__name__/values", pairs, method="GET")
-        found, warnings = answers.names(body)
+        found, warnings = responses.names(body)
         self._warn(warnings)
         return found
 
-    async def _instant(self, fields: dict[str, str]) -> Vector:
+    async def _instant(self, fields: dict[str, str]) -> VectorResult:
         body = await self._ask("query", {**fields, **_FRESH})
-        vector, warnings = answers.vector(body)
+        vector, warnings = responses.vector(body)
         self._warn(warnings)
         return vector
 
@@ -161,14 +263,14 @@ class Engine:
                     body = await self._body(response)
             except aiohttp.ClientConnectorCertificateError as error:
                 why = getattr(error.certificate_error, "verify_message", "")
-                raise NoAnswer(
+                raise NoResponse(
                     f"{self.url}: its certificate is not trusted ({why}): name the CA's file as "
                     "ca_file under [prometheus]"
                 ) from None
             except aiohttp.ClientSSLError:
-                raise NoAnswer(f"{self.url}: it speaks no TLS: write http://") from None
+                raise NoResponse(f"{self.url}: it speaks no TLS: write http://") from None
             except (TimeoutError, aiohttp.ClientError) as error:
-                raise NoAnswer(str(explain(error, self.url, self._timeout_s))) from None
+                raise NoResponse(str(explain(error, self.url, self._timeout_s))) from None
         if response.status != 200:
             self._fail(response, body)
         return body
@@ -178,29 +280,29 @@ class Engine:
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > _MOST_BYTES:
-                raise NotAnEngine(f"{self.url}: an answer of more than {_MOST_BYTES >> 20} MiB")
+                raise NotPrometheus(f"{self.url}: an answer of more than {_MOST_BYTES >> 20} MiB")
         return bytes(body)
 
     def _fail(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         """Raise what a failed answer means."""
         status = response.status
-        kind, said = answers.complaint(body)
+        kind, said = responses.complaint(body)
         if status in (401, 403):
             how = f": {said}" if said else ""
-            raise Denied(
+            raise AccessDenied(
                 f"{self.url}: it does not let us in ({status}{how}): give --prometheus-token-file, "
                 "or password_file or tenant under [prometheus]"
             )
         if said and status in _REFUSED:
             refused = status != 422 or kind not in _OF_THE_MOMENT
-            raise (QueryRefused if refused else NoAnswer)(f"{self.url}: {said}")
+            raise (QueryRefused if refused else NoResponse)(f"{self.url}: {said}")
         if status in _BUSY:
             how = f": {said}" if said else ""
-            raise NoAnswer(f"{self.url}: it answers {status} {response.reason}{how}")
+            raise NoResponse(f"{self.url}: it answers {status} {response.reason}{how}")
         if 300 <= status < 400:
             to = response.headers.get("Location", "elsewhere")
-            raise NotAnEngine(f"{self.url}: it sends us to {to}: give the URL that it means")
-        raise NotAnEngine(
+            raise NotPrometheus(f"{self.url}: it sends us to {to}: give the URL that it means")
+        raise NotPrometheus(
             f"{self.url}: no query API there ({status}): is a path missing, as in "
             "/select/0/prometheus (VictoriaMetrics cluster) or /prometheus (Mimir)?"
         )

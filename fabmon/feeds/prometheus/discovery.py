@@ -6,20 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fabmon.feeds.prometheus import questions
-from fabmon.feeds.prometheus.answers import Floats, labels
-from fabmon.feeds.prometheus.client import Engine
-from fabmon.feeds.prometheus.reader import Plan, Reader
-from fabmon.feeds.prometheus.selector import Scope
-from fabmon.feeds.prometheus.table import Table
-from fabmon.feeds.prometheus.vocabulary import (
-    AGENT_AGE,
-    AGENT_NODE,
-    AGENT_PORT,
-    OTHER,
-    RENAMED_OTHER,
-    Sense,
+from fabmon.feeds.prometheus import queries
+from fabmon.feeds.prometheus.client import PrometheusClient
+from fabmon.feeds.prometheus.metric_names import (
+    EXPORTED_NODE_LABEL,
+    NODE_INFO_METRIC,
+    NODE_LABEL,
+    PORT_INFO_METRIC,
+    SOURCE_AGE_METRIC,
+    KnownMetric,
 )
+from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner, SeriesSelection
+from fabmon.feeds.prometheus.responses import Floats, labels
+from fabmon.feeds.prometheus.series_table import SeriesTable
 
 _RECENT_S = 600.0
 
@@ -41,7 +40,16 @@ _NUMBERS: Mapping[str, Callable[[str], object]] = {
     "numa_node": int,
     "rdma_port": int,
 }
-_NO_FACTS = ("__name__", "job", "instance", "port", "kind", "source", OTHER, RENAMED_OTHER)
+_NO_FACTS = (
+    "__name__",
+    "job",
+    "instance",
+    "port",
+    "kind",
+    "source",
+    NODE_LABEL,
+    EXPORTED_NODE_LABEL,
+)
 _NODE_FACTS = ("hostname", "kernel", "probe")
 
 
@@ -51,11 +59,11 @@ class Discovery:
 
     def __init__(
         self,
-        engine: Engine,
-        scope: Scope,
-        vocabulary: Mapping[str, Sense],
-        table: Table,
-        reader: Reader,
+        engine: PrometheusClient,
+        scope: SeriesSelection,
+        vocabulary: Mapping[str, KnownMetric],
+        table: SeriesTable,
+        reader: QueryRunner,
     ) -> None:
         self.interval_s: dict[str, float] = {}
         self._engine = engine
@@ -64,7 +72,7 @@ class Discovery:
         self._table = table
         self._reader = reader
 
-    async def run(self, at_s: float) -> Plan:
+    async def run(self, at_s: float) -> QueryPlan:
         """Look around as of `at_s`. Raises EngineError.
 
         The table knows the series of exporters' pages then; those of agents it learns by looking.
@@ -77,48 +85,48 @@ class Discovery:
         await self._reader.values(unseen, at_s)
         senses = [sense for sense in senses if sense.is_agents or self._table.count(sense)]
         stampers = self._stampers(senses)
-        plan = Plan(senses, stampers, has_agents=AGENT_AGE in names)
+        plan = QueryPlan(senses, stampers, has_agents=SOURCE_AGE_METRIC in names)
         await self._learn_intervals(plan, at_s)
         return plan
 
     async def _learn_facts(self, names: set[str], at_s: float) -> None:
-        if AGENT_NODE in names:
-            vector = await self._engine.instant(self._scope.either(AGENT_NODE), at_s)
+        if NODE_INFO_METRIC in names:
+            vector = await self._engine.instant(self._scope.either(NODE_INFO_METRIC), at_s)
             for said in map(labels, vector.keys):
                 target = self._table.target(said)
-                if OTHER in said and self._scope.node != OTHER:
+                if NODE_LABEL in said and self._scope.node != NODE_LABEL:
                     self._table.relabelled.add(target)
                 known = {key: said[key] for key in _NODE_FACTS if said.get(key)}
                 self._table.learn(target, None, None, known)
-        if AGENT_PORT in names:
-            vector = await self._engine.instant(self._scope.either(AGENT_PORT), at_s)
+        if PORT_INFO_METRIC in names:
+            vector = await self._engine.instant(self._scope.either(PORT_INFO_METRIC), at_s)
             for said in map(labels, vector.keys):
                 target = self._table.target(said)
-                other = said.get(RENAMED_OTHER)
+                other = said.get(EXPORTED_NODE_LABEL)
                 if other is None and target not in self._table.relabelled:
-                    other = said.get(OTHER)
+                    other = said.get(NODE_LABEL)
                 self._table.learn(target, other, said.get("port"), _facts(said, self._scope.node))
 
-    def _stampers(self, senses: Iterable[Sense]) -> list[Sense]:
+    def _stampers(self, senses: Iterable[KnownMetric]) -> list[KnownMetric]:
         """The fewest metrics, or nearly, that every page has one of."""
         by_name = {sense.name: sense for sense in senses if not sense.is_agents}
         covers = {name: self._table.coverage(sense) for name, sense in by_name.items()}
         uncovered = set().union(*covers.values())
-        chosen: list[Sense] = []
+        chosen: list[KnownMetric] = []
         while uncovered and len(chosen) < _MOST_STAMPERS:
             best = max(covers, key=lambda name: len(covers[name] & uncovered))
             chosen.append(by_name[best])
             uncovered -= covers[best]
         return chosen
 
-    async def _learn_intervals(self, plan: Plan, at_s: float) -> None:
+    async def _learn_intervals(self, plan: QueryPlan, at_s: float) -> None:
         """From the samples of a few targets, as they were stored."""
         if plan.has_agents:
             found: dict[str, list[float]] = {}
-            vector = await self._engine.instant(questions.read_at(self._scope), at_s)
+            vector = await self._engine.instant(queries.read_at(self._scope), at_s)
             told = {row.key[0]: None for row, _ in self._reader.rows(vector)}
             some = list(told)[:_ASKED_ABOUT]
-            for query in questions.recent(AGENT_AGE, self._scope, some):
+            for query in queries.recent(SOURCE_AGE_METRIC, self._scope, some):
                 for one in await self._engine.samples(query, at_s):
                     source = labels(one.key).get("source", "")
                     found.setdefault(source, []).extend(_steps(one.times_s - one.values))
@@ -128,7 +136,7 @@ class Discovery:
             pages = self._table.coverage(sense)
             targets = list({target for target, _ in pages})[:_ASKED_ABOUT]
             steps = []
-            for query in questions.recent(sense.name, self._scope, targets):
+            for query in queries.recent(sense.name, self._scope, targets):
                 for one in await self._engine.samples(query, at_s):
                     steps += _steps(one.times_s)
             for _, page in pages:

@@ -12,22 +12,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fabmon.fabric.messages import Frame, Hello, Notice
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
-from fabmon.feeds.clock import Clock, RealClock, Timeline
-from fabmon.feeds.news import News
-from fabmon.feeds.prometheus.client import Engine
+from fabmon.fabric.wire.messages import Frame, Hello, Notice
+from fabmon.feeds.log_digest import LogDigest
+from fabmon.feeds.prometheus.backfill import Backfill
+from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.discovery import Discovery
-from fabmon.feeds.prometheus.errors import EngineError
-from fabmon.feeds.prometheus.pages import Pages
-from fabmon.feeds.prometheus.past import Past
-from fabmon.feeds.prometheus.reader import Look, Reader
-from fabmon.feeds.prometheus.selector import Scope
-from fabmon.feeds.prometheus.standing import Standings
-from fabmon.feeds.prometheus.table import Key, Table
-from fabmon.feeds.prometheus.vocabulary import exporters, vocabulary
+from fabmon.feeds.prometheus.metric_names import exporters, vocabulary
+from fabmon.feeds.prometheus.node_states import NodeStates
+from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, SeriesSelection
+from fabmon.feeds.prometheus.responses import PrometheusError
+from fabmon.feeds.prometheus.series_table import BlockKey, SeriesTable
+from fabmon.feeds.prometheus.target_blocks import PageInterpreter
+from fabmon.feeds.ticks import Clock, RealClock, TickSchedule
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -42,15 +41,15 @@ _SAME_READ_S = 0.05
 """A clock that moved by less is that of the same read."""
 
 
-class Teller:
+class TickBuilder:
     """Turns looks into the content of ticks: hellos where they are new, frames where clocks are."""
 
-    def __init__(self, table: Table, interval_s: float, about: Mapping[str, object]) -> None:
+    def __init__(self, table: SeriesTable, interval_s: float, about: Mapping[str, object]) -> None:
         self._table = table
         self._about = {**about, "interval_s": interval_s}
         self._interval_s = interval_s
         self._every: dict[str, int] = {}
-        self._last: dict[Key, float] = {}
+        self._last: dict[BlockKey, float] = {}
         self._seq = 0
 
     def pace(self, interval_s: Mapping[str, float]) -> None:
@@ -63,7 +62,7 @@ class Teller:
             self._every = every
             self._table.changed.update(self._table.targets)
 
-    def tell(self, look: Look) -> tuple[list[tuple[str, Hello]], list[tuple[str, Frame]]]:
+    def tell(self, look: QueryRound) -> tuple[list[tuple[str, Hello]], list[tuple[str, Frame]]]:
         """What is new in the table since the last look."""
         clocks = {}
         for key, clock in look.clocks.items():
@@ -102,7 +101,7 @@ class PrometheusFeed:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: PrometheusClient,
         *,
         hosts: Sequence[Host] = (),
         selections: Sequence[str] = (),
@@ -117,17 +116,19 @@ class PrometheusFeed:
         self._given_s = interval_s
         self._engine = engine
         self._selections = tuple(selections)
-        self._scope = Scope(selections, node, names)
-        self._table = Table(node, Pages(exporters()), frozenset(names) if names else None)
-        self._reader = Reader(engine, self._scope, self._table)
+        self._scope = SeriesSelection(selections, node, names)
+        self._table = SeriesTable(
+            node, PageInterpreter(exporters()), frozenset(names) if names else None
+        )
+        self._reader = QueryRunner(engine, self._scope, self._table)
         self._discovery = Discovery(engine, self._scope, vocabulary(), self._table, self._reader)
-        self._news = News()
-        self._standings = Standings(names, self._news)
+        self._news = LogDigest()
+        self._standings = NodeStates(names, self._news)
         self._clock = clock or RealClock()
-        self._timeline = Timeline(self._clock, self.interval_s, 0.0)
-        self._teller = Teller(self._table, self.interval_s, {})
+        self._timeline = TickSchedule(self._clock, self.interval_s, 0.0)
+        self._teller = TickBuilder(self._table, self.interval_s, {})
         self._known = set(names)
-        self._lost: dict[Key, str] = {}
+        self._lost: dict[BlockKey, str] = {}
         self._settled_s = settled_s
         self._discovered_at = -math.inf
         self._trouble = ""
@@ -162,9 +163,9 @@ class PrometheusFeed:
         if self._given_s is None:
             measured_s = min(found, default=_DEFAULT_INTERVAL_S)
             self.interval_s = round(min(max(measured_s, _SHORTEST_S), _LONGEST_S), 1)
-        self._timeline = Timeline(self._clock, self.interval_s, 0.0)
+        self._timeline = TickSchedule(self._clock, self.interval_s, 0.0)
         about = {"probe": f"{self._engine.url}, every {self.interval_s:g} s"}
-        self._teller = Teller(self._table, self.interval_s, about)
+        self._teller = TickBuilder(self._table, self.interval_s, about)
         self._teller.pace(self._discovery.interval_s)
 
     async def past(self, seconds: float, *, within_s: float = 3.0) -> AsyncIterator[Tick]:
@@ -181,13 +182,13 @@ class PrometheusFeed:
             if self.nothing:
                 _LOG.warning("%s", self.nothing)
             if seconds:
-                past = Past(self._engine, self._scope, self._table, self._reader)
+                past = Backfill(self._engine, self._scope, self._table, self._reader)
                 await past.fetch(until_s, self.interval_s, seconds, within_s)
-                teller = Teller(past.table, self.interval_s, {})
+                teller = TickBuilder(past.table, self.interval_s, {})
                 teller.pace(self._discovery.interval_s)
                 for earlier in past.looks():
                     yield self._tick(earlier, teller, is_past=True)
-        except EngineError as error:
+        except PrometheusError as error:
             _LOG.warning("no history: %s", error)
             return
         yield self._tick(look, self._teller, is_past=True)
@@ -234,7 +235,7 @@ class PrometheusFeed:
                 await self._discover()
                 self._teller.pace(self._discovery.interval_s)
             look = await self._reader.look(self._engine.now_s() - self._settled_s)
-        except EngineError as error:
+        except PrometheusError as error:
             if self._closed.is_set():
                 raise StopAsyncIteration from None
             if self._trouble != error.cause:
@@ -254,7 +255,7 @@ class PrometheusFeed:
         self._reader.follow(await self._discovery.run(self._engine.now_s() - self._settled_s))
         self._discovered_at = self._clock.monotonic()
 
-    def _tick(self, look: Look, teller: Teller, *, is_past: bool = False) -> Tick:
+    def _tick(self, look: QueryRound, teller: TickBuilder, *, is_past: bool = False) -> Tick:
         time_ns = int(look.at_s * 1e9) if is_past else self._timeline.now_ns()
         hellos, frames = teller.tell(look)
         statuses = self._standings.judge(look, self._periods(), time_ns, is_past=is_past)
@@ -291,7 +292,7 @@ class PrometheusFeed:
             for target in self._table.targets
         }
 
-    def _notices(self, look: Look) -> list[tuple[str, Notice]]:
+    def _notices(self, look: QueryRound) -> list[tuple[str, Notice]]:
         """Sources that agents cannot read any more, or can again."""
         known = set(self._table.targets)
         told = [

@@ -14,14 +14,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fabmon.fabric.model import Host
-from fabmon.feeds import bootstrap, secrets
+from fabmon.feeds import access, probe_input
 from fabmon.feeds.errors import BadSecret, Misbehaved, Unreachable
-from fabmon.feeds.transports import eapi_answers as answers
-from fabmon.feeds.transports.base import Session
-from fabmon.feeds.transports.eapi_answers import Read
-from fabmon.feeds.transports.polled import Answer, Part, PolledSession, Trouble, effort
-from fabmon.feeds.transports.sampleclock import SampleClock
-from fabmon.feeds.transports.sites import Refused, Site, Sites, basic, site_of
+from fabmon.feeds.http_client import ApiServer, HttpClient, HttpStatusError, api_server_of, basic
+from fabmon.feeds.transports import eapi_show as answers
+from fabmon.feeds.transports.eapi_show import ShowResult
+from fabmon.feeds.transports.polled import (
+    NodeReading,
+    PolledSession,
+    SampleClock,
+    SourceBlock,
+    SourceFailure,
+    poll_duration,
+)
+from fabmon.feeds.transports.transport import ProbeSession
 
 PORT = 443
 _DEADLINE_S = 15.0
@@ -48,7 +54,7 @@ _HOLDS = "secret= is a file with user:password"
 class _Command(NamedTuple):
     source: str
     text: str
-    read: Callable[[Any], Read] | None
+    read: Callable[[Any], ShowResult] | None
     slow: bool = False
 
 
@@ -69,19 +75,19 @@ _COMMANDS = (
 class EapiTransport:
     """Asks switches over HTTPS, with the user and the password of each one's secret."""
 
-    def __init__(self, settings: bootstrap.Settings) -> None:
+    def __init__(self, settings: probe_input.ProbeSettings) -> None:
         self._interval_s = settings.interval_s
-        self._sites = Sites()
+        self._sites = HttpClient()
 
-    async def open(self, host: Host) -> Session:
+    async def open(self, host: Host) -> ProbeSession:
         """A session with a switch. Raises BadSecret and BadTrust."""
         if host.secret is None:
             raise BadSecret("via=eapi needs secret=FILE, a file that holds user:password")
-        secret = await asyncio.to_thread(secrets.token_from, host.secret, _HOLDS)
+        secret = await asyncio.to_thread(access.read_secret, host.secret, _HOLDS)
         if ":" not in secret:
             raise BadSecret(f"{host.secret}: it must hold user:password, on one line")
         port = 80 if host.tls == "no" else PORT
-        site = await site_of(host, port, basic(secret))
+        site = await api_server_of(host, port, basic(secret))
         poller = EapiPoller(self._sites, site, self._interval_s)
         return PolledSession(poller, host.name, self._interval_s)
 
@@ -93,22 +99,22 @@ class EapiTransport:
 class EapiPoller:
     """Asks one switch. Remembers what it does not have, and what changes slowly."""
 
-    def __init__(self, sites: Sites, site: Site, interval_s: float) -> None:
+    def __init__(self, sites: HttpClient, site: ApiServer, interval_s: float) -> None:
         self._sites = sites
         self._site = site
         self._every = max(1, round(_HELD_S / interval_s))
         self._slow_every = max(1, round(_SLOW_S / interval_s))
         self._clock = SampleClock(_HELD_S)
         self._slow_at_s = float("-inf")
-        self._refused: dict[str, tuple[float, Trouble]] = {}
-        self._empty: dict[str, Trouble] = {}
-        self._parts: dict[str, Part] = {}
+        self._refused: dict[str, tuple[float, SourceFailure]] = {}
+        self._empty: dict[str, SourceFailure] = {}
+        self._parts: dict[str, SourceBlock] = {}
         self._about: dict[str, str] = {}
         self._booted_s = 0.0
         self._rest_until_s = 0.0
         self._took_ns = 0
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> NodeReading:
         """Ask for what is due; nothing at all while the switch rests.
 
         Raises NodeError when there is no answer about interfaces.
@@ -120,9 +126,9 @@ class EapiPoller:
             await self._read(start_ns / 1e9)
             self._took_ns = time.monotonic_ns() - start_ns
             self._rest_until_s = (start_ns + (1 + _REST) * self._took_ns) / 1e9
-        parts = [*self._parts.values(), effort(self._took_ns)]
+        parts = [*self._parts.values(), poll_duration(self._took_ns)]
         refused = {source: trouble for source, (_, trouble) in self._refused.items()}
-        return Answer(parts, dict(self._about), {**self._empty, **refused})
+        return NodeReading(parts, dict(self._about), {**self._empty, **refused})
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -171,7 +177,7 @@ class EapiPoller:
         }
         try:
             data = await self._sites.post(self._site, "/command-api", body, _DEADLINE_S)
-        except Refused as error:
+        except HttpStatusError as error:
             if error.status != 404:
                 raise
             fix = "is `management api http-commands` up on the switch?"
@@ -197,7 +203,9 @@ class EapiPoller:
                 continue
             self._parts.pop(source, None)
             if source in results:
-                self._empty[source] = Trouble("absent", f"{command.text}: nothing is told of there")
+                self._empty[source] = SourceFailure(
+                    "absent", f"{command.text}: nothing is told of there"
+                )
 
     def _learn(self, results: Mapping[str, Any]) -> None:
         """Take in the switch's name, model and boot."""
@@ -214,13 +222,13 @@ class EapiPoller:
         if isinstance(hostname, dict) and hostname.get("hostname"):
             self._about["hostname"] = str(hostname["hostname"])
 
-    def _part(self, command: _Command, read: Read, now_ns: int) -> Part:
+    def _part(self, command: _Command, read: ShowResult, now_ns: int) -> SourceBlock:
         clock_ns: int | None = now_ns
         if read.refreshed_ns is not None:
             clock_ns = self._clock.at(read.refreshed_ns, now_ns)
         every = self._slow_every if command.slow else self._every
         values = None if clock_ns is None else read.values
-        return Part(command.source, read.objects, values, clock_ns or now_ns, every)
+        return SourceBlock(command.source, read.objects, values, clock_ns or now_ns, every)
 
 
 class _Error(Exception):
@@ -231,13 +239,13 @@ class _Error(Exception):
         self._code = code
         self._text = text
 
-    def trouble(self, command: str) -> Trouble:
+    def trouble(self, command: str) -> SourceFailure:
         """1002 is a command that is not there, 1003 one without JSON, 1005 one not permitted."""
         reasons = {1002: "unsupported", 1003: "unsupported", 1005: "denied"}
         reason = reasons.get(self._code, "failed")
         if any(word in self._text.lower() for word in ("privilege", "authorization", "permission")):
             reason = "denied"
-        return Trouble(reason, f"{command}: {self._text}")
+        return SourceFailure(reason, f"{command}: {self._text}")
 
 
 class _RpcError(msgspec.Struct):

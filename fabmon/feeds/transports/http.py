@@ -8,32 +8,31 @@ import ssl
 import aiohttp
 from yarl import URL
 
-from fabmon.fabric.messages import Notice, WireError, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import is_loopback
-from fabmon.feeds import agents, web
-from fabmon.feeds.bootstrap import Settings
+from fabmon.fabric.wire.messages import Notice, WireError, decode
+from fabmon.feeds import access, http_client
+from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, Ended, LoginRefused, Misbehaved, NodeError, Unreachable
-from fabmon.feeds.secrets import token_from
-from fabmon.feeds.transports.base import Session
-from fabmon.feeds.transports.lines import Lines
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.transports.transport import LineBuffer, ProbeSession
 
 _TIMEOUT_S = 10.0
-_MARK = f'"source":"{agents.SOURCE}"'.encode()
+_MARK = f'"source":"{access.AGENT_SOURCE}"'.encode()
 
 
 class HttpTransport:
     """Reads agents at `address`:`port`. `secret` is the file with the token, `tls` as web.trust."""
 
-    def __init__(self, settings: Settings, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, settings: ProbeSettings, timeout_s: float = _TIMEOUT_S) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
         self._client: aiohttp.ClientSession | None = None
         self._trusted: dict[tuple[str | None, bool], ssl.SSLContext | None] = {}
 
-    async def open(self, host: Host) -> Session:
+    async def open(self, host: Host) -> ProbeSession:
         """Ask for the stream. Raises NodeError."""
-        address, port = host.address or host.name, host.port or agents.PORT
+        address, port = host.address or host.name, host.port or access.DEFAULT_AGENT_PORT
         tls = await self._trust(host.tls, address)
         token = await asyncio.to_thread(_token, host, address)
         url = URL.build(
@@ -59,7 +58,7 @@ class HttpTransport:
                     answer.close()
                     raise
         except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
-            raise web.explain(error, where, self._timeout_s) from None
+            raise http_client.explain(error, where, self._timeout_s) from None
         return HttpSession(answer, where)
 
     async def close(self) -> None:
@@ -81,7 +80,7 @@ class HttpTransport:
         """One context for all hosts alike: reading the certificates takes a while."""
         key = (tls, is_loopback(address))
         if key not in self._trusted:
-            self._trusted[key] = await asyncio.to_thread(web.trust, tls, address)
+            self._trusted[key] = await asyncio.to_thread(http_client.trust, tls, address)
         return self._trusted[key]
 
 
@@ -93,7 +92,7 @@ class HttpSession:
         self._where = where
         self._may_read = asyncio.Event()
         self._may_read.set()
-        self._lines = Lines(self._may_read.clear, self._may_read.set)
+        self._lines = LineBuffer(self._may_read.clear, self._may_read.set)
         self._pump = asyncio.create_task(self._read(), name=f"read {where}")
 
     async def readline(self) -> bytes:
@@ -130,12 +129,12 @@ class HttpSession:
 async def _check(answer: aiohttp.ClientResponse, where: str, host: Host) -> None:
     """Raise NodeError unless the answer is an agent's stream."""
     if answer.status == 401:
-        named = host.secret or str(agents.token_file())
+        named = host.secret or str(access.agent_token_file())
         raise LoginRefused(f"the token is refused by {where}: is {named} its token?", "token")
     if answer.status == 503:
         said = (await answer.content.read(400)).decode(errors="replace").strip()
         raise Unreachable(f"the agent at {where} is busy: {said}", "busy")
-    if answer.status != 200 or answer.content_type != agents.STREAM_TYPE:
+    if answer.status != 200 or answer.content_type != access.AGENT_STREAM_TYPE:
         what = f"{answer.status} {answer.reason or ''}".strip()
         if answer.status == 200:
             what = f"{answer.content_type} for /stream"
@@ -147,10 +146,10 @@ _HOLDS = "secret= is the file with the agent's token"
 
 def _token(host: Host, address: str) -> str:
     if host.secret is not None:
-        return token_from(host.secret, _HOLDS)
+        return read_secret(host.secret, _HOLDS)
     if is_loopback(address):
         usual = "start fabmon agent, or give secret=FILE, the file with its token"
-        return token_from(agents.token_file(), usual)
+        return read_secret(access.agent_token_file(), usual)
     raise BadSecret("via=http needs secret=FILE, the file with the agent's token")
 
 
@@ -160,6 +159,9 @@ def _last_words(line: bytes) -> str | None:
         message = decode(line)
     except WireError:
         return None
-    if isinstance(message, Notice) and (message.event, message.source) == ("lost", agents.SOURCE):
+    if isinstance(message, Notice) and (message.event, message.source) == (
+        "lost",
+        access.AGENT_SOURCE,
+    ):
         return message.text
     return None

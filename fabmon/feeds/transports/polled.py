@@ -23,7 +23,7 @@ _SPREAD = 0.5
 """Share of the interval over which the nodes' questions are spread, so as not to come at once."""
 
 
-class Part(NamedTuple):
+class SourceBlock(NamedTuple):
     """What one source said, as a block of the wire has it.
 
     `values` are in the order of the objects' metrics, None as a whole when nothing was read this
@@ -39,39 +39,39 @@ class Part(NamedTuple):
     every: int = 1
 
 
-class Trouble(NamedTuple):
+class SourceFailure(NamedTuple):
     """Why a source has nothing to say: a reason of the wire, and a text for a person."""
 
     reason: str
     text: str
 
 
-class Answer(NamedTuple):
+class NodeReading(NamedTuple):
     """All that a node said at once. `about` may hold `hostname`, `boot_id`, `kernel`.
 
     `kinds` are those of metrics that the node counts in another width than the catalog says.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[SourceBlock]
     about: Mapping[str, str]
-    troubles: Mapping[str, Trouble]
+    troubles: Mapping[str, SourceFailure]
     kinds: Mapping[str, str] = {}
 
 
-def effort(took_ns: int) -> Part:
+def poll_duration(took_ns: int) -> SourceBlock:
     """A part that says how long the answer took.
 
     It is there in every answer, so that a node whose counters move more slowly than it is asked is
     not taken for a silent one.
     """
     objects = (wire.Object("node", "node", None, {}, ("probe_late_us",)),)
-    return Part("probe", objects, [took_ns // 1000], time.monotonic_ns())
+    return SourceBlock("probe", objects, [took_ns // 1000], time.monotonic_ns())
 
 
 class Poller(Protocol):
     """Asks one node."""
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> NodeReading:
         """Ask once, within a deadline of its own. Raises NodeError when nothing could be had."""
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class PolledSession:
         self._hello = b""
         self._boot_id = ""
         self._objects: list[tuple[wire.Object, ...]] = []
-        self._troubles: Mapping[str, Trouble] = {}
+        self._troubles: Mapping[str, SourceFailure] = {}
         self._seq = 0
         self._failures = 0
         self._asked = False
@@ -119,7 +119,7 @@ class PolledSession:
         """Let go of the node."""
         await self._poller.close()
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: NodeReading) -> None:
         objects = [part.objects for part in answer.parts]
         boot_id = answer.about.get("boot_id", "")
         if not self._hello or boot_id != self._boot_id or not _same(objects, self._objects):
@@ -141,7 +141,7 @@ class PolledSession:
         self._lines.append(wire.frame(self._seq, time.time_ns(), time.monotonic_ns(), blocks))
         self._seq += 1
 
-    def _say_hello(self, answer: Answer) -> None:
+    def _say_hello(self, answer: NodeReading) -> None:
         layouts = [wire.BlockLayout(part.source, part.every, part.objects) for part in answer.parts]
         about = {"hostname": self._node, **answer.about, "interval_s": self._interval_s}
         hello = wire.hello(layouts, about, dict(answer.kinds))
@@ -159,3 +159,38 @@ def _same(one: list[tuple[wire.Object, ...]], other: list[tuple[wire.Object, ...
     return len(one) == len(other) and all(
         mine is yours or mine == yours for mine, yours in zip(one, other, strict=True)
     )
+
+
+# The clock of a far end's samples, kept from jumping.
+
+
+class SampleClock:
+    """Turns the times that a node gives its samples into a clock that rates can be made with.
+
+    A switch's wall clock may be set, and an uptime of 32 bits of hundredths of a second starts anew
+    after 497 days. When the node's time moved by `tolerance_s` more or less than the console's
+    since the last sample, the console's step is taken instead.
+    """
+
+    def __init__(self, tolerance_s: float) -> None:
+        self._tolerance_ns = int(tolerance_s * 1e9)
+        self._far_ns: int | None = None
+        self._near_ns = 0
+        self._now_ns = 0
+
+    def at(self, far_ns: int, near_ns: int) -> int | None:
+        """The clock for a sample that the node dates `far_ns` and that came at `near_ns`.
+
+        `near_ns` is the console's monotonic clock. None when the node says that it is the sample of
+        last time.
+        """
+        if self._far_ns is None:
+            self._far_ns, self._near_ns, self._now_ns = far_ns, near_ns, near_ns
+            return near_ns
+        far_step, near_step = far_ns - self._far_ns, near_ns - self._near_ns
+        if far_step == 0:
+            return None
+        trusted = far_step > 0 and abs(far_step - near_step) <= self._tolerance_ns
+        self._now_ns += far_step if trusted else near_step
+        self._far_ns, self._near_ns = far_ns, near_ns
+        return self._now_ns

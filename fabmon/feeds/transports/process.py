@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from fabmon.feeds.errors import Ended, Misbehaved, NodeError, Unreachable
-from fabmon.feeds.transports.lines import Lines, Tail
+from fabmon.fabric.hosts import exec_command
+from fabmon.fabric.model import Host
+from fabmon.feeds import probe_input
+from fabmon.feeds.errors import (
+    Ended,
+    HostKeyError,
+    LoginRefused,
+    Misbehaved,
+    NodeError,
+    Unreachable,
+)
+from fabmon.feeds.transports.transport import LineBuffer, ProbeSession, StderrTail
 
 _GRACE_S = 0.4
 _AFTER_EXIT_S = 0.2
 _AFTER_EOF_S = 1.0
 _MAX_ERRORS = 16 * 1024 * 1024
 
-Explain = Callable[[int, Tail], NodeError]
+Explain = Callable[[int, StderrTail], NodeError]
 """What an exit status (negative: a signal) and a standard error mean."""
 
 
@@ -31,9 +42,9 @@ class ProcessSession(asyncio.SubprocessProtocol):
 
     def __init__(self, explain: Explain) -> None:
         self._explain = explain
-        self._errors = Tail()
+        self._errors = StderrTail()
         self._error_bytes = 0
-        self._lines = Lines(self._pause, self._resume)
+        self._lines = LineBuffer(self._pause, self._resume)
         self._transport: asyncio.SubprocessTransport | None = None
         self._exited = asyncio.Event()
 
@@ -150,7 +161,7 @@ async def start(arguments: Sequence[str], first: bytes, explain: Explain) -> Pro
     return session
 
 
-def why(status: int, errors: Tail) -> str:
+def why(status: int, errors: StderrTail) -> str:
     """How a process ended, for a person: `status 1: its last words`."""
     how = f"signal {-status}" if status < 0 else f"status {status}"
     words = errors.last_line
@@ -171,3 +182,84 @@ def _watch_children_without_threads() -> None:
             policy.set_child_watcher(watcher)
         if not watcher.is_active():
             watcher.attach_loop(asyncio.get_running_loop())
+
+
+# Any command that carries standard input and output: ssh, kubectl exec, srun, podman exec.
+
+
+_SAYINGS: tuple[tuple[str, type[NodeError], str], ...] = (
+    ("IDENTIFICATION HAS CHANGED", HostKeyError, "host key changed"),
+    ("Host key verification failed", HostKeyError, "host key"),
+    ("Permission denied", LoginRefused, "permission denied"),
+    ("Connection refused", Unreachable, "refused"),
+    ("timed out", Unreachable, "timeout"),
+    ("No route to host", Unreachable, "no route"),
+    ("Could not resolve hostname", Unreachable, "unknown name"),
+    ("Connection closed by", Unreachable, "closed"),
+)
+"""What OpenSSH says on standard error, and what it means."""
+
+
+class ExecTransport:
+    """Starts the command of each host. `ssh_config` is handed to the `openssh` preset with -F."""
+
+    def __init__(self, settings: probe_input.ProbeSettings, ssh_config: str | None = None) -> None:
+        self._settings = settings
+        self._ssh_config = ssh_config
+
+    async def open(self, host: Host) -> ProbeSession:
+        """Start the probe. Raises Unreachable when the command is wrong or cannot be run."""
+        template = host.command or ""
+        try:
+            arguments = exec_command.fill(
+                exec_command.split(template),
+                node=host.address or host.name,
+                python=host.python or "python3",
+                probe=probe_input.shell_line(host.python),
+                loader=probe_input.LOADER,
+                user=host.user,
+                port=host.port,
+            )
+        except ValueError as error:
+            raise Unreachable(str(error), "command") from None
+        if template == "openssh" and self._ssh_config is not None:
+            arguments[1:1] = ["-F", self._ssh_config]
+        explain = functools.partial(_explain, arguments[0])
+        return await start(arguments, probe_input.payload(self._settings.of(host)), explain)
+
+    async def close(self) -> None:
+        """Nothing is shared."""
+
+
+def _explain(program: str, status: int, errors: StderrTail) -> NodeError:
+    missing = probe_input.no_python(errors.text)
+    if missing is not None:
+        return missing
+    message = f"{program.rpartition('/')[2]} ended with {why(status, errors)}"
+    for words, kind, cause in _SAYINGS:
+        if words in errors.text:
+            return kind(message, cause)
+    return Ended(message)
+
+
+# This machine: the same archive, loader and pipe as everywhere else, without a network.
+
+
+class LocalTransport:
+    """Starts the probe with the console's own Python, or the host's `python` when it is set."""
+
+    def __init__(self, settings: probe_input.ProbeSettings) -> None:
+        self._settings = settings
+
+    async def open(self, host: Host) -> ProbeSession:
+        """Start the probe. Raises Unreachable when the interpreter cannot be run."""
+        python = host.python or sys.executable
+        arguments = [python, "-E", "-c", probe_input.LOADER]
+        return await start(arguments, probe_input.payload(self._settings.of(host)), _explain_local)
+
+    async def close(self) -> None:
+        """Nothing is shared."""
+
+
+def _explain_local(status: int, errors: StderrTail) -> NodeError:
+    return Ended(f"the probe ended with {why(status, errors)}")

@@ -12,15 +12,20 @@ from collections.abc import Sequence
 
 from collectors.wire import Object
 from fabmon.fabric.model import Host
-from fabmon.feeds import bootstrap, secrets
+from fabmon.feeds import access, probe_input
 from fabmon.feeds.errors import BadSecret, Unreachable
-from fabmon.feeds.transports import snmp_tables as tables
-from fabmon.feeds.transports.base import Session
-from fabmon.feeds.transports.polled import Answer, Part, PolledSession, Trouble, effort
-from fabmon.feeds.transports.sampleclock import SampleClock
-from fabmon.feeds.transports.snmp_agent import Agent, Asking, Oid, Table
-from fabmon.feeds.transports.snmp_secret import credentials
-from fabmon.feeds.transports.snmp_tables import Interface, Widener
+from fabmon.feeds.transports import snmp_mibs as tables
+from fabmon.feeds.transports.polled import (
+    NodeReading,
+    PolledSession,
+    SampleClock,
+    SourceBlock,
+    SourceFailure,
+    poll_duration,
+)
+from fabmon.feeds.transports.snmp_client import Oid, SnmpAgent, SnmpTable, SnmpThread, credentials
+from fabmon.feeds.transports.snmp_mibs import Counter32Extender, Interface
+from fabmon.feeds.transports.transport import ProbeSession
 
 PORT = 161
 _DEADLINE_S = 20.0
@@ -48,15 +53,15 @@ _HOLDS = "secret= is a file with the community, or v3 USER ..."
 class SnmpTransport:
     """Asks agents over UDP, with the community or the user of each one's secret."""
 
-    def __init__(self, settings: bootstrap.Settings) -> None:
+    def __init__(self, settings: probe_input.ProbeSettings) -> None:
         self._interval_s = settings.interval_s
-        self._asking = Asking()
+        self._asking = SnmpThread()
 
-    async def open(self, host: Host) -> Session:
+    async def open(self, host: Host) -> ProbeSession:
         """A session with an agent. Raises BadSecret, and Unreachable without pysnmp."""
         if host.secret is None:
             raise BadSecret("via=snmp needs secret=FILE, a file that holds the community")
-        secret = credentials(await asyncio.to_thread(secrets.token_from, host.secret, _HOLDS))
+        secret = credentials(await asyncio.to_thread(access.read_secret, host.secret, _HOLDS))
         address = host.address or host.name
         agent = await self._asking.agent(address, host.port or PORT, secret)
         poller = SnmpPoller(self._asking, agent, self._interval_s)
@@ -70,7 +75,7 @@ class SnmpTransport:
 class SnmpPoller:
     """Asks one agent: bytes and state every time, the rest when its turn comes."""
 
-    def __init__(self, asking: Asking, agent: Agent, interval_s: float) -> None:
+    def __init__(self, asking: SnmpThread, agent: SnmpAgent, interval_s: float) -> None:
         self._asking = asking
         self._agent = agent
         self._interval_s = interval_s
@@ -79,15 +84,15 @@ class SnmpPoller:
         self._uptime: tuple[int, float] | None = None
         self._clock = SampleClock(_REBOOT_S)
         self._detail_clock = SampleClock(_REBOOT_S)
-        self._wide = Widener()
+        self._wide = Counter32Extender()
         self._known: set[Oid] = set()
         self._ports: dict[Oid, Interface] = {}
         self._last: list[int | None] = []
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, SourceBlock] = {}
         self._about: dict[str, str] = {}
         self._took_ns = 0
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> NodeReading:
         """Ask for what is due; nothing at all while the agent rests. Raises NodeError."""
         start_ns = time.monotonic_ns()
         self._parts = {name: part._replace(values=None) for name, part in self._parts.items()}
@@ -99,8 +104,8 @@ class SnmpPoller:
                 raise Unreachable(f"not done in {_DEADLINE_S:g} s: too slow", "timeout") from None
             self._took_ns = time.monotonic_ns() - start_ns
             self._rest_until_s = (start_ns + (1 + _REST) * self._took_ns) / 1e9
-        parts = [*self._parts.values(), effort(self._took_ns)]
-        return Answer(parts, dict(self._about), self._troubles())
+        parts = [*self._parts.values(), poll_duration(self._took_ns)]
+        return NodeReading(parts, dict(self._about), self._troubles())
 
     async def close(self) -> None:
         """The agent is shared; nothing is held."""
@@ -118,7 +123,7 @@ class SnmpPoller:
             self._detail_at_s = now_s
             await self._read_detail()
 
-    def _take_traffic(self, table: Table, near_ns: int) -> None:
+    def _take_traffic(self, table: SnmpTable, near_ns: int) -> None:
         objects, values = _laid_out(
             [(port, tables.traffic(table, port)) for port in self._ports.values()]
         )
@@ -126,7 +131,7 @@ class SnmpPoller:
             self._parts.pop("snmp", None)
             return
         every = max(1, round(_HELD_S / self._interval_s))
-        part = Part("snmp", objects, None, near_ns, every)
+        part = SourceBlock("snmp", objects, None, near_ns, every)
         if values != self._last or near_ns / 1e9 - self._moved_at_s >= _HELD_S:
             self._last, self._moved_at_s = values, near_ns / 1e9
             clock_ns = self._sampled(self._clock, table, near_ns)
@@ -143,7 +148,9 @@ class SnmpPoller:
         clock_ns = self._sampled(self._detail_clock, table, near_ns)
         if objects and clock_ns is not None:
             every = max(1, round(_DETAIL_S / self._interval_s))
-            self._parts["snmp_detail"] = Part("snmp_detail", objects, values, clock_ns, every)
+            self._parts["snmp_detail"] = SourceBlock(
+                "snmp_detail", objects, values, clock_ns, every
+            )
 
     async def _look(self) -> None:
         """What the ports are called, who is at their other ends, and who the agent is."""
@@ -160,7 +167,7 @@ class SnmpPoller:
         self._parts.pop("lldp", None)
         if peers:
             every = max(1, round(_SLOW_S / self._interval_s))
-            self._parts["lldp"] = Part("lldp", peers, [], time.monotonic_ns(), every)
+            self._parts["lldp"] = SourceBlock("lldp", peers, [], time.monotonic_ns(), every)
 
     def _note_uptime(self, uptime_cs: int | None, now_s: float) -> bool:
         """Whether the agent began anew since the last time; an uptime that wraps did not."""
@@ -173,22 +180,22 @@ class SnmpPoller:
                 return False
         self._about["boot_id"] = f"{time.time() - uptime_cs / 100:.0f}"
         self._clock, self._detail_clock = SampleClock(_REBOOT_S), SampleClock(_REBOOT_S)
-        self._wide = Widener()
+        self._wide = Counter32Extender()
         return True
 
-    def _sampled(self, clock: SampleClock, table: Table, near_ns: int) -> int | None:
+    def _sampled(self, clock: SampleClock, table: SnmpTable, near_ns: int) -> int | None:
         if table.uptime_cs is None:
             return near_ns
         return clock.at(table.uptime_cs * 10_000_000, near_ns)
 
-    def _troubles(self) -> dict[str, Trouble]:
+    def _troubles(self) -> dict[str, SourceFailure]:
         if not self._ports:
             text = "no Ethernet port in ifTable: may this account see 1.3.6.1.2.1.2?"
-            return {"snmp": Trouble("absent", text)}
+            return {"snmp": SourceFailure("absent", text)}
         part = self._parts.get("snmp")
         if part is None or not any("phy_rx_bytes" in item.metrics for item in part.objects):
             text = "no ifHCInOctets: an agent without 64-bit counters (ifXTable)"
-            return {"snmp": Trouble("unsupported", text)}
+            return {"snmp": SourceFailure("unsupported", text)}
         return {}
 
 

@@ -14,15 +14,20 @@ from collections.abc import Sequence
 
 from collectors.wire import Object
 from fabmon.fabric.model import Host
-from fabmon.feeds import bootstrap, secrets
+from fabmon.feeds import access, probe_input
 from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable
-from fabmon.feeds.transports import ufm_fabric, ufm_telemetry
-from fabmon.feeds.transports.base import Session
-from fabmon.feeds.transports.polled import Answer, Part, PolledSession, Trouble, effort
-from fabmon.feeds.transports.sampleclock import SampleClock
-from fabmon.feeds.transports.sites import Site, Sites, basic, site_of
-from fabmon.feeds.transports.ufm_fabric import Fabric
-from fabmon.feeds.transports.ufm_telemetry import Row, Telemetry
+from fabmon.feeds.http_client import ApiServer, HttpClient, api_server_of, basic
+from fabmon.feeds.transports import ufm_formats
+from fabmon.feeds.transports.polled import (
+    NodeReading,
+    PolledSession,
+    SampleClock,
+    SourceBlock,
+    SourceFailure,
+    poll_duration,
+)
+from fabmon.feeds.transports.transport import ProbeSession
+from fabmon.feeds.transports.ufm_formats import Telemetry, TelemetryRow, UfmFabric
 
 REST_PORT = 443
 TELEMETRY = "9001/csv/metrics"
@@ -51,18 +56,20 @@ _HOLDS = "secret= is a file with a token or user:password"
 class UfmTransport:
     """Asks fabric managers. `secret` is a token, or `user:password`; it is sent to REST only."""
 
-    def __init__(self, settings: bootstrap.Settings) -> None:
+    def __init__(self, settings: probe_input.ProbeSettings) -> None:
         self._interval_s = settings.interval_s
-        self._sites = Sites()
+        self._sites = HttpClient()
 
-    async def open(self, host: Host) -> Session:
+    async def open(self, host: Host) -> ProbeSession:
         """A session with a manager. Raises BadSecret, BadTrust, and Unreachable for `scrape`."""
         rest = None
         if host.secret is not None:
-            secret = await asyncio.to_thread(secrets.token_from, host.secret, _HOLDS)
+            secret = await asyncio.to_thread(access.read_secret, host.secret, _HOLDS)
             # UFM's tokens are sent as if they were passwords, under a path of their own.
             by_token = ":" not in secret
-            site = await site_of(host, REST_PORT, f"Basic {secret}" if by_token else basic(secret))
+            site = await api_server_of(
+                host, REST_PORT, f"Basic {secret}" if by_token else basic(secret)
+            )
             base = f"{site.base}/{'ufmRestV3' if by_token else 'ufmRest'}/resources"
             rest = site._replace(base=base)
         feeds = [await _feed(host, place) for place in host.scrape or (TELEMETRY,)]
@@ -74,22 +81,22 @@ class UfmTransport:
         await self._sites.close()
 
 
-async def _feed(host: Host, place: str) -> Feed:
+async def _feed(host: Host, place: str) -> TelemetryEndpoint:
     match = _PLACE.fullmatch(place)
     if match is None:
         raise Unreachable(f"scrape={place}: write [https:]PORT/PATH, as in {TELEMETRY}", "scrape")
     there = Host(name=host.name, address=host.address, port=int(match[2]), tls=host.tls)
-    site = await site_of(
+    site = await api_server_of(
         there if match[1] == "https" else Host(name=host.name, address=host.address, tls="no"),
         int(match[2]),
     )
-    return Feed(site, match[3] or "/csv/metrics", place)
+    return TelemetryEndpoint(site, match[3] or "/csv/metrics", place)
 
 
-class Feed:
+class TelemetryEndpoint:
     """One telemetry endpoint: what it said last, and how often it has something new."""
 
-    def __init__(self, site: Site, path: str, name: str) -> None:
+    def __init__(self, site: ApiServer, path: str, name: str) -> None:
         self.site = site
         self.path = path
         self.source = "ufm" if name == TELEMETRY else f"ufm {name}"
@@ -100,13 +107,15 @@ class Feed:
         self._clocks: dict[str, SampleClock] = {}
         self._seen_us: dict[str, int] = {}
 
-    async def ask(self, sites: Sites, fabric: Fabric, interval_s: float) -> list[Part] | None:
+    async def ask(
+        self, sites: HttpClient, fabric: UfmFabric, interval_s: float
+    ) -> list[SourceBlock] | None:
         """Parts for the nodes, one each; None when there is nothing new. Raises NodeError."""
         data = await sites.get(self.site, self.path, _DEADLINE_S)
         now_ns = time.monotonic_ns()
         if data == self._data:
             return None
-        said = await asyncio.to_thread(ufm_telemetry.read, data, self.site.base + self.path)
+        said = await asyncio.to_thread(ufm_formats.read, data, self.site.base + self.path)
         self._data = data
         gap_s = now_ns / 1e9 - (self.new_at_s or now_ns / 1e9)
         if gap_s > _LONGER * self.period_s:
@@ -120,9 +129,11 @@ class Feed:
         silent_s = 0.0 if self.new_at_s is None else now_s - self.new_at_s
         return silent_s if silent_s > _LATE_PERIODS * self.period_s else None
 
-    def _parts(self, said: Telemetry, fabric: Fabric, interval_s: float, now_ns: int) -> list[Part]:
+    def _parts(
+        self, said: Telemetry, fabric: UfmFabric, interval_s: float, now_ns: int
+    ) -> list[SourceBlock]:
         """A part for each node, whose clock is that of its own samples."""
-        nodes: dict[str, list[tuple[Row, Object]]] = {}
+        nodes: dict[str, list[tuple[TelemetryRow, Object]]] = {}
         for row in said.rows:
             node, port, role = fabric.name_of(row)
             info = {"rdma": port, "guid": row.port_guid or row.node_guid, "node_role": role}
@@ -137,8 +148,8 @@ class Feed:
         ]
 
     def _part(
-        self, node: str, entries: Sequence[tuple[Row, Object]], every: int, now_ns: int
-    ) -> Part:
+        self, node: str, entries: Sequence[tuple[TelemetryRow, Object]], every: int, now_ns: int
+    ) -> SourceBlock:
         newest_us = max(row.time_us for row, _ in entries)
         clock = self._clocks.setdefault(node, SampleClock(_CLOCK_S))
         clock_ns = clock.at(newest_us * 1000, now_ns)
@@ -150,25 +161,29 @@ class Feed:
             self._seen_us[made.id] = row.time_us
         objects = tuple(made for _, made in entries)
         given = None if clock_ns is None else values
-        return Part(self.source, objects, given, clock_ns or now_ns, every)
+        return SourceBlock(self.source, objects, given, clock_ns or now_ns, every)
 
 
 class UfmPoller:
     """Asks one manager: telemetry when it may have something new, names once a minute."""
 
     def __init__(
-        self, sites: Sites, feeds: Sequence[Feed], rest: Site | None, interval_s: float
+        self,
+        sites: HttpClient,
+        feeds: Sequence[TelemetryEndpoint],
+        rest: ApiServer | None,
+        interval_s: float,
     ) -> None:
         self._sites = sites
         self._feeds = feeds
         self._rest = rest
         self._interval_s = interval_s
-        self._fabric = Fabric()
+        self._fabric = UfmFabric()
         self._fabric_at_s = float("-inf")
-        self._parts: dict[str, list[Part]] = {}
-        self._troubles: dict[str, Trouble] = {}
+        self._parts: dict[str, list[SourceBlock]] = {}
+        self._troubles: dict[str, SourceFailure] = {}
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> NodeReading:
         """Ask for what is due. Raises NodeError when no telemetry can be had at all."""
         start_ns = time.monotonic_ns()
         self._parts = {
@@ -180,21 +195,21 @@ class UfmPoller:
         if failures and not any(feed.source in self._parts for feed in self._feeds):
             raise failures[0]
         parts = [part for parts in self._parts.values() for part in parts]
-        parts.append(effort(time.monotonic_ns() - start_ns))
+        parts.append(poll_duration(time.monotonic_ns() - start_ns))
         about = {"kernel": "NVIDIA UFM"}
-        return Answer(parts, about, dict(self._troubles), ufm_telemetry.KINDS)
+        return NodeReading(parts, about, dict(self._troubles), ufm_formats.KINDS)
 
     async def close(self) -> None:
         """Nothing is held."""
 
-    async def _ask(self, feed: Feed) -> NodeError | None:
+    async def _ask(self, feed: TelemetryEndpoint) -> NodeError | None:
         now_s = time.monotonic()
         if now_s < feed.rest_until_s:
             return None
         try:
             found = await feed.ask(self._sites, self._fabric, self._interval_s)
         except NodeError as error:
-            self._troubles[feed.source] = Trouble("failed", str(error))
+            self._troubles[feed.source] = SourceFailure("failed", str(error))
             return error
         finally:
             end_s = time.monotonic()
@@ -203,7 +218,7 @@ class UfmPoller:
         self._troubles.pop(feed.source, None)
         if late_s is not None:
             text = f"{feed.path}: nothing new for {late_s:.0f} s, usual are {feed.period_s:g} s"
-            self._troubles[feed.source] = Trouble("late", text)
+            self._troubles[feed.source] = SourceFailure("late", text)
         if found is not None:
             self._parts[feed.source] = found
         return None
@@ -218,18 +233,20 @@ class UfmPoller:
                 await self._sites.get(self._rest, f"/{what}", _DEADLINE_S)
                 for what in ("ports", "systems", "links")
             ]
-            self._fabric = await asyncio.to_thread(ufm_fabric.fabric_of, *answers)
+            self._fabric = await asyncio.to_thread(ufm_formats.fabric_of, *answers)
         except NodeError as error:
             refused = isinstance(error, LoginRefused)
             if refused:
                 self._fabric_at_s = now_s + _REFUSED_S - _FABRIC_S
-            self._troubles["ufm_rest"] = Trouble("denied" if refused else "failed", str(error))
+            self._troubles["ufm_rest"] = SourceFailure(
+                "denied" if refused else "failed", str(error)
+            )
             return
         self._troubles.pop("ufm_rest", None)
         every = max(1, round(_FABRIC_S / self._interval_s))
         mono_ns = time.monotonic_ns()
         fabric = self._fabric
         self._parts["ufm_ports"] = [
-            Part("ufm_ports", fabric.ports, fabric.states, mono_ns, every),
-            Part("ufm_links", fabric.cables, [], mono_ns, every),
+            SourceBlock("ufm_ports", fabric.ports, fabric.states, mono_ns, every),
+            SourceBlock("ufm_links", fabric.cables, [], mono_ns, every),
         ]

@@ -6,14 +6,77 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Change, Finding
-from fabmon.analysis.rhythm.rhythm import Rhythm
+from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
-from fabmon.fabric.moment import HEAT, Moment
-from fabmon.report.page.bins import Bins, Grid
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+
+# Values of ports by time, in few enough bins for a page.
+
+
+MOST = 240
+_DAY_NS = 86_400 * 10**9
+
+
+class Bins:
+    """Equal parts of the time between two ends, at most 240, each at least a tick long."""
+
+    def __init__(self, from_ns: int, until_ns: int, interval_s: float) -> None:
+        """`until_ns` is in the last of them; `is_dated` where a time of day alone may mean two."""
+        self.from_ns = from_ns
+        self.until_ns = until_ns
+        ticks = (until_ns - from_ns) / (interval_s * 1e9) + 1
+        self.count = max(1, min(MOST, round(ticks)))
+        self.is_dated = until_ns - from_ns > _DAY_NS
+        self.width_ns = max(1, -(-(until_ns - from_ns + int(interval_s * 1e9)) // self.count))
+
+    def of(self, time_ns: int) -> int:
+        """The bin of a time."""
+        return min(self.count - 1, max(0, (time_ns - self.from_ns) // self.width_ns))
+
+    def start_ns(self, place: int) -> int:
+        """Where a bin begins."""
+        return self.from_ns + place * self.width_ns
+
+
+class Grid:
+    """Mean and highest of a value by port row and bin; NaN where none is known."""
+
+    def __init__(self, bins: Bins) -> None:
+        self._bins = bins
+        self._sums: NDArray[np.float64] = np.zeros((0, bins.count))
+        self._counts: NDArray[np.int64] = np.zeros((0, bins.count), np.int64)
+        self._highest: Floats = np.full((0, bins.count), np.nan, np.float32)
+
+    def add(self, values: Floats, time_ns: int) -> None:
+        """[ports] at a time."""
+        new = len(values) - len(self._sums)
+        if new > 0:
+            room = ((0, new), (0, 0))
+            self._sums = np.pad(self._sums, room)
+            self._counts = np.pad(self._counts, room)
+            self._highest = np.pad(self._highest, room, constant_values=np.nan)
+        at, rows = self._bins.of(time_ns), np.flatnonzero(np.isfinite(values))
+        self._sums[rows, at] += values[rows]
+        self._counts[rows, at] += 1
+        self._highest[rows, at] = np.fmax(self._highest[rows, at], values[rows])
+
+    @property
+    def mean(self) -> Floats:
+        """[ports, bins]"""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean: Floats = (self._sums / self._counts).astype(np.float32)
+        return mean
+
+    @property
+    def highest(self) -> Floats:
+        """[ports, bins]"""
+        return self._highest
+
 
 _MOST_EVENTS = 1000
 _MOST_FINDINGS = 200
@@ -35,7 +98,7 @@ class Bar:
 
 
 @dataclass(slots=True)
-class Told:
+class ReportedFinding:
     """A finding as it was told last, and its ports at the tick when it cost the most.
 
     `more` counts the ports for which there are no bars.
@@ -60,10 +123,10 @@ class Digest:
     paused: Grid
     ticks: int = 0
     fabric: Fabric | None = None
-    last: Moment | None = None
-    findings: dict[tuple[str, int], Told] = field(default_factory=dict)
+    last: Snapshot | None = None
+    findings: dict[tuple[str, int], ReportedFinding] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    rhythms: tuple[Rhythm, ...] = ()
+    rhythms: tuple[JobIteration, ...] = ()
     left_out_findings: int = 0
     left_out_events: int = 0
 
@@ -73,17 +136,17 @@ def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
     made = Digest(bins, Grid(bins), Grid(bins))
     carries: Mask = np.zeros(0, np.bool_)
     for scene in scenes:
-        moment = scene.moment
-        if moment.fabric is not made.fabric:
-            carries = np.array([is_drawn(port, moment.fabric) for port in moment.fabric.ports])
-        made.fabric, made.last = moment.fabric, moment
-        busy = np.fmax(moment.tx_util, moment.rx_util)
-        held = np.fmax(*(moment.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
-        made.busy.add(np.where(carries, busy, np.nan), moment.time_ns)
-        made.paused.add(np.where(carries, held, np.nan), moment.time_ns)
+        snapshot = scene.snapshot
+        if snapshot.fabric is not made.fabric:
+            carries = np.array([is_drawn(port, snapshot.fabric) for port in snapshot.fabric.ports])
+        made.fabric, made.last = snapshot.fabric, snapshot
+        busy = np.fmax(snapshot.tx_util, snapshot.rx_util)
+        held = np.fmax(*(snapshot.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
+        made.busy.add(np.where(carries, busy, np.nan), snapshot.time_ns)
+        made.paused.add(np.where(carries, held, np.nan), snapshot.time_ns)
         _findings(made, scene, first=made.ticks == 0)
         _events(made, scene)
-        made.rhythms = scene.beats.rhythms or made.rhythms
+        made.rhythms = scene.iteration_report.rhythms or made.rhythms
         made.ticks += 1
     return made
 
@@ -110,18 +173,18 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
         elif len(made.findings) >= _MOST_FINDINGS:
             made.left_out_findings += 1
         else:
-            ports = tuple(scene.moment.fabric.ports[row].id for row in finding.rows)
-            made.findings[key] = Told(finding, ports, 0, -1.0, (), 0)
+            ports = tuple(scene.snapshot.fabric.ports[row].id for row in finding.rows)
+            made.findings[key] = ReportedFinding(finding, ports, 0, -1.0, (), 0)
     for finding in scene.findings:
         told = made.findings.get((finding.key, finding.since_ns))
         if told is not None and finding.lost > told.worst:
-            told.worst, told.at_ns = finding.lost, scene.moment.time_ns
-            told.bars, told.more = _bars(finding, scene.moment)
+            told.worst, told.at_ns = finding.lost, scene.snapshot.time_ns
+            told.bars, told.more = _bars(finding, scene.snapshot)
 
 
-def _bars(finding: Finding, moment: Moment) -> tuple[tuple[Bar, ...], int]:
+def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
     """The ECMP group of the guilty port, in physical order, then the other ports of the finding."""
-    fabric = moment.fabric
+    fabric = snapshot.fabric
     rows = [row for row in finding.rows if fabric.ports[row].node]
     group = fabric.group_of(rows[0]) if rows else None
     shown = list(dict.fromkeys([*(group.rows if group is not None else ()), *rows]))
@@ -131,11 +194,11 @@ def _bars(finding: Finding, moment: Moment) -> tuple[tuple[Bar, ...], int]:
             port=port.id,
             label=port.label if one else f"{port.node} {port.label}",
             guilty=row == rows[0],
-            tx_bps=float(moment.column("tx_bps")[row]),
-            rx_bps=float(moment.column("rx_bps")[row]),
-            tx_util=float(moment.tx_util[row]),
-            rx_util=float(moment.rx_util[row]),
-            up=float(moment.up[row]),
+            tx_bps=float(snapshot.column("tx_bps")[row]),
+            rx_bps=float(snapshot.column("rx_bps")[row]),
+            tx_util=float(snapshot.tx_util[row]),
+            rx_util=float(snapshot.rx_util[row]),
+            up=float(snapshot.up[row]),
         )
         for row in shown[:_MOST_BARS]
         for port in [fabric.ports[row]]
@@ -146,7 +209,7 @@ def _bars(finding: Finding, moment: Moment) -> tuple[tuple[Bar, ...], int]:
 def _events(made: Digest, scene: Scene) -> None:
     """Those of this tick; findings are told of at their own place."""
     for event in reversed(scene.events):
-        if event.seq != scene.moment.seq:
+        if event.seq != scene.snapshot.seq:
             break
         if event.kind == "finding":
             continue

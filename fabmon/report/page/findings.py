@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fabmon.fabric.hostnames import fold
+from fabmon.fabric.hosts.nodesets import fold
 from fabmon.report.page import words
-from fabmon.report.page.digest import Bar, Digest, Told
+from fabmon.report.page.digest import Bar, Digest, ReportedFinding
 from fabmon.report.page.markup import Markup, joined, table, tag
 
 _MOST_VICTIMS = 40
@@ -36,7 +36,7 @@ def findings(digest: Digest) -> Markup:
     )
 
 
-def _finding(number: int, told: Told, digest: Digest) -> Markup:
+def _finding(number: int, told: ReportedFinding, digest: Digest) -> Markup:
     finding, dated = told.finding, digest.bins.is_dated
     end_ns = finding.until_ns or digest.bins.until_ns
     lasted = words.span((end_ns - finding.since_ns) / 1e9)
@@ -83,7 +83,7 @@ def _victims(victims: tuple[str, ...]) -> str:
     return f"{said} and {rest} more" if rest > 0 else said
 
 
-def _picture(told: Told, dated: bool) -> Markup | None:
+def _picture(told: ReportedFinding, dated: bool) -> Markup | None:
     """Two bars a port, sent and received."""
     if not any(math.isfinite(bar.tx_util) or math.isfinite(bar.rx_util) for bar in told.bars):
         return None

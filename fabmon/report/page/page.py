@@ -4,19 +4,200 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 from fabmon import __version__
-from fabmon.analysis.fluctuation.records import Fluctuation
-from fabmon.report.page import facts, words
+from fabmon.analysis.fluctuation.results import Fluctuation
+from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric
+from fabmon.fabric.tick import NodeState
+from fabmon.report.page import words
 from fabmon.report.page.digest import Digest
-from fabmon.report.page.facts import Source
 from fabmon.report.page.findings import findings
 from fabmon.report.page.fluctuation import fluctuation
-from fabmon.report.page.heatmap import heatmap
-from fabmon.report.page.markup import Markup, joined, tag
-from fabmon.report.page.timeline import timeline
+from fabmon.report.page.markup import Markup, joined, table, tag
+from fabmon.report.page.timeline import heatmap, timeline
+
+# What was recorded, by whom it was watched, how it is cabled, what happened to nodes.
+
+
+_WORDS = {RAIL: "rails of hosts", UPLINK: "uplinks of switches", DOWNLINK: "downlinks of switches"}
+_TIERS = {0: "hosts", 1: "leaves", 2: "spines", 3: "cores"}
+_MOST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A recording that the page was made of; `losses` are what could not be read of it."""
+
+    name: str
+    size: int
+    tool: str
+    recorder: str
+    title: str
+    losses: tuple[str, ...]
+
+
+def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
+    """The figures that are asked for first."""
+    last, told = digest.last, list(digest.findings.values())
+    lost = sum(len(source.losses) for source in sources)
+    nodes = len(last.fabric.nodes) if last is not None else 0
+    up = 0
+    if last is not None:
+        up = sum(status.state is NodeState.UP for status in last.statuses.values())
+    ports = Counter(port.role for port in digest.fabric.ports if port.node) if digest.fabric else {}
+    worst = max((each.finding for each in told), key=lambda each: each.lost, default=None)
+    severe = Counter(each.finding.severity for each in told)
+    kinds = ", ".join(f"{count} {severity}" for severity, count in sorted(severe.items()))
+    shown = [
+        ("findings", str(len(told) + digest.left_out_findings), kinds or "nothing was found"),
+        (
+            "costliest",
+            words.share(worst.lost) if worst is not None and worst.lost else "-",
+            f"{words.cause(worst.cause)} {worst.subject}" if worst is not None else "no finding",
+        ),
+        ("nodes", str(nodes), f"{up} up at the end"),
+        (
+            "links",
+            str(sum(ports.get(role, 0) for role in _WORDS)),
+            ", ".join(f"{ports[role]} {role}s" for role in _WORDS if ports.get(role)),
+        ),
+        (
+            "ticks",
+            f"{digest.ticks:,}",
+            f"one every {last.interval_s:g} s" if last is not None else "",
+        ),
+        ("losses", str(lost) if lost else "none", "of the recording; see below" if lost else ""),
+    ]
+    return tag(
+        "div",
+        *(
+            tag("div", tag("b", value), tag("span", name), tag("small", note), class_="card")
+            for name, value, note in shown
+        ),
+        class_="cards",
+    )
+
+
+def recording(digest: Digest, sources: Sequence[Source]) -> Markup:
+    """The files, and what of them is lost."""
+    rows = [
+        (source.name, words.size(source.size), source.tool or "?", source.recorder or "-")
+        for source in sources
+    ]
+    losses = [f"{source.name}: {loss}" for source in sources for loss in source.losses]
+    return joined(
+        [
+            table(("file", "size", "made by", "on"), rows),
+            tag("p", tag("b", "What could not be read: ")) if losses else None,
+            tag("ul", *(tag("li", loss) for loss in losses[:_MOST])) if losses else None,
+        ]
+    )
+
+
+def events(digest: Digest) -> Markup:
+    """What happened to nodes and jobs; findings have their own sections."""
+    if not digest.events:
+        return tag("p", "No node was lost, and no job changed its rhythm.", class_="muted")
+    shown = digest.events[:_MOST]
+    rest = len(digest.events) + digest.left_out_events - len(shown)
+    return joined(
+        [
+            table(
+                ("time, UTC", "what", ""),
+                (
+                    (words.clock(event.time_ns, digest.bins.is_dated), event.kind, event.text)
+                    for event in shown
+                ),
+            ),
+            tag("p", f"{rest} others are left out here.", class_="muted") if rest > 0 else None,
+        ]
+    )
+
+
+def jobs(digest: Digest) -> Markup | None:
+    """The rhythm of training, as it was seen last."""
+    if not digest.rhythms:
+        return None
+    rows = [
+        (
+            fold(rhythm.hosts),
+            f"{rhythm.step_s:.2f} s",
+            _between(rhythm.comm_low, rhythm.comm_high),
+            rhythm.bound or "-",
+        )
+        for rhythm in digest.rhythms
+    ]
+    return joined(
+        [
+            tag("h2", "Jobs"),
+            tag("p", "Hosts whose traffic moves together, as they were seen last.", class_="muted"),
+            table(("hosts", "step", "in communication", "bound by"), rows),
+        ]
+    )
+
+
+def _between(low: float, high: float) -> str:
+    """`75 %`, `70 to 80 %`."""
+    first, last = (f"{share * 100:.0f}" for share in (low, high))
+    return f"{first} %" if first == last else f"{first} to {last} %"
+
+
+def topology(digest: Digest) -> Markup:
+    """How many of what, at which line rate, in which groups."""
+    fabric, last = digest.fabric, digest.last
+    if fabric is None or last is None:
+        return tag("p", "No node told what it has.", class_="muted")
+    rates: Counter[tuple[str, str]] = Counter()
+    for port in fabric.ports:
+        if port.node and port.role in _WORDS:
+            rates[port.role, words.rate(float(last.line_rate_bps[port.row]))] += 1
+    rows = [(_WORDS[role], rate, str(count)) for (role, rate), count in sorted(rates.items())]
+    groups = Counter((len(group.rows)) for group in fabric.groups)
+    said = [
+        _nodes(fabric, HOST),
+        _nodes(fabric, SWITCH),
+        *(
+            f"{count} ECMP groups of {size} ports" if count > 1 else f"1 ECMP group of {size} ports"
+            for size, count in sorted(groups.items())
+        ),
+        _tiers(fabric),
+        f"{len(fabric.contradictions)} cables on which two sources disagree"
+        if fabric.contradictions
+        else "",
+    ]
+    away = [status for status in last.statuses.values() if status.state is not NodeState.UP]
+    return joined(
+        [
+            tag("ul", *(tag("li", each) for each in said if each)),
+            table(("ports", "line rate", "count"), rows, 2),
+            tag("h3", "Not up at the end") if away else None,
+            table(
+                ("node", "state", "reason"),
+                ((each.node, each.state.value, each.reason) for each in away[:_MOST]),
+            )
+            if away
+            else None,
+        ]
+    )
+
+
+def _nodes(fabric: Fabric, role: str) -> str:
+    names = [node.name for node in fabric.nodes if node.role == role]
+    word = {HOST: "host", SWITCH: "switch"}[role]
+    plural = "es" if role == SWITCH else "s"
+    return f"{len(names)} {word}{plural if len(names) != 1 else ''}: {fold(names)}" if names else ""
+
+
+def _tiers(fabric: Fabric) -> str:
+    tiers = Counter(fabric.shape.tiers.values())
+    return ", ".join(
+        f"{count} {_TIERS.get(tier, 'above')}" for tier, count in sorted(tiers.items())
+    )
 
 
 def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
@@ -35,9 +216,9 @@ def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
         "Findings": findings(digest),
         "Load of every link": heatmap(digest),
         "Fluctuation": fluctuation(steady),
-        "Events": joined([facts.events(digest), facts.jobs(digest)]),
-        "Fabric": facts.topology(digest),
-        "Recording": facts.recording(digest, sources),
+        "Events": joined([events(digest), jobs(digest)]),
+        "Fabric": topology(digest),
+        "Recording": recording(digest, sources),
     }
     head = tag(
         "head",
@@ -56,7 +237,7 @@ def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
             tag("p", f"{words.date(begin)} to {words.date(end)} · {lasted} · all times are UTC"),
         ),
         tag("nav", *(tag("a", title, href=f"#{_id(title)}") for title in parts)),
-        facts.cards(digest, sources),
+        cards(digest, sources),
         *(
             tag("section", tag("h2", title), part, class_="part", id=_id(title))
             for title, part in parts.items()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Sequence
+
 import numpy as np
 
 from fabmon.analysis.finding import Finding
-from fabmon.report.page import axis, words
-from fabmon.report.page.digest import Digest
+from fabmon.fabric.model import Fabric
+from fabmon.fabric.snapshot import Floats
+from fabmon.report.page import markup, words
+from fabmon.report.page.digest import Digest, is_drawn
 from fabmon.report.page.markup import Markup, joined, tag
 
 _STRIP = 70.0
@@ -23,16 +29,16 @@ def timeline(digest: Digest) -> Markup:
     top = events_top + (16 if digest.events else 0)
     bottom = top + _ROW * len(shown) + 4
     parts = [
-        axis.grid(bins.from_ns, bins.until_ns, 0, bottom),
+        markup.time_grid(bins.from_ns, bins.until_ns, 0, bottom),
         tag("text", "busiest link", x=0, y=14, class_="name"),
         tag("text", "of line rate, highest", x=0, y=28, class_="axis"),
-        tag("text", "100 %", x=axis.LEFT - 6, y=10, class_="axis", text_anchor="end"),
+        tag("text", "100 %", x=markup.CHART_LEFT - 6, y=10, class_="axis", text_anchor="end"),
         _strip(digest),
     ]
     if digest.events:
         parts.append(tag("text", "events", x=0, y=events_top + 12, class_="name"))
     for event in digest.events:
-        x = axis.place(event.time_ns, bins.from_ns, bins.until_ns)
+        x = markup.time_position(event.time_ns, bins.from_ns, bins.until_ns)
         gone = any(word in event.text for word in ("lost", "down", "failed"))
         parts.append(
             tag(
@@ -51,7 +57,7 @@ def timeline(digest: Digest) -> Markup:
             tag(
                 "svg",
                 *parts,
-                viewBox=f"0 0 {axis.WIDTH:g} {bottom + 18:g}",
+                viewBox=f"0 0 {markup.CHART_WIDTH:g} {bottom + 18:g}",
                 class_="timeline",
                 role="img",
                 aria_label="timeline of the recording",
@@ -67,9 +73,10 @@ def _strip(digest: Digest) -> Markup:
     with np.errstate(all="ignore"):
         highest = np.fmax.reduce(digest.busy.highest, axis=0, initial=np.nan)
     count = digest.bins.count
-    width = (axis.WIDTH - axis.LEFT) / count
+    width = (markup.CHART_WIDTH - markup.CHART_LEFT) / count
     path = "".join(
-        f"M{axis.LEFT + place * width:.1f} {_STRIP:g}h{width:.2f}V{_STRIP * (1 - min(1.0, v)):.1f}"
+        f"M{markup.CHART_LEFT + place * width:.1f} {_STRIP:g}h{width:.2f}"
+        f"V{_STRIP * (1 - min(1.0, v)):.1f}"
         f"h-{width:.2f}z"
         for place, v in enumerate(highest.tolist())
         if v == v
@@ -77,18 +84,25 @@ def _strip(digest: Digest) -> Markup:
     return joined(
         [
             tag("path", d=path, class_="strip"),
-            tag("line", x1=axis.LEFT, x2=axis.WIDTH, y1=_STRIP, y2=_STRIP, class_="base"),
+            tag(
+                "line",
+                x1=markup.CHART_LEFT,
+                x2=markup.CHART_WIDTH,
+                y1=_STRIP,
+                y2=_STRIP,
+                class_="base",
+            ),
         ]
     )
 
 
 def _bar(digest: Digest, finding: Finding, number: int, y: float) -> Markup:
     bins = digest.bins
-    begin = axis.place(finding.since_ns, bins.from_ns, bins.until_ns)
-    end = axis.place(finding.until_ns or bins.until_ns, bins.from_ns, bins.until_ns)
+    begin = markup.time_position(finding.since_ns, bins.from_ns, bins.until_ns)
+    end = markup.time_position(finding.until_ns or bins.until_ns, bins.from_ns, bins.until_ns)
     name = words.cause(finding.cause)
     label = f"{finding.subject}"
-    is_right = end > axis.WIDTH * 0.8
+    is_right = end > markup.CHART_WIDTH * 0.8
     return tag(
         "a",
         tag("title", f"{name}: {finding.text}"),
@@ -112,3 +126,102 @@ def _bar(digest: Digest, finding: Finding, number: int, y: float) -> Markup:
         ),
         href=f"#finding-{number}",
     )
+
+
+# Links by time: data for the canvas that heatmap.js draws.
+
+
+MOST_ROWS = 1200
+"""More links than this are drawn a node a row, more nodes a group a row: the busiest counts."""
+
+_FULL = 250
+_ABSENT = 255
+
+
+def heatmap(digest: Digest) -> Markup:
+    """The canvas with its choices, and its data as JSON; nothing where there is no link."""
+    fabric = digest.fabric
+    if fabric is None:
+        return Markup("")
+    what, rows = _rows(fabric)
+    if not rows:
+        return tag("p", "No link was watched.", class_="muted")
+    layers = [
+        ("highest", "highest share of line rate", digest.busy.highest),
+        ("mean", "mean share of line rate", digest.busy.mean),
+        ("paused", "mean share of time paused", digest.paused.mean),
+    ]
+    if not np.nan_to_num(digest.paused.mean).any():
+        layers.pop()
+    data = {
+        "from_ms": digest.bins.from_ns // 1_000_000,
+        "bin_ms": digest.bins.width_ns / 1e6,
+        "bins": digest.bins.count,
+        "full": _FULL,
+        "absent": _ABSENT,
+        "dated": digest.bins.is_dated,
+        "rows": [name for name, _ in rows],
+        "layers": [
+            {"name": name, "title": title, "data": _packed(values, [r for _, r in rows])}
+            for name, title, values in layers
+        ],
+    }
+    choices = [
+        tag("button", title, type="button", data_layer=str(place), aria_pressed="false")
+        for place, (_, title, _) in enumerate(layers)
+    ]
+    return joined(
+        [
+            tag("p", f"A row is {what}; a column is {_span(digest)}.", class_="muted"),
+            tag("div", *choices, class_="choices"),
+            tag(
+                "div",
+                tag("canvas", id="heatmap", tabindex="0", aria_label="load of every link by time"),
+                tag("div", id="tip", hidden="hidden"),
+                class_="heat",
+            ),
+            tag("div", tag("canvas", id="scale"), class_="legend"),
+            tag("noscript", "The heatmap is drawn by a script of this page."),
+            tag("script", Markup(_json(data)), type="application/json", id="heat-data"),
+        ]
+    )
+
+
+def _span(digest: Digest) -> str:
+    return f"{digest.bins.width_ns / 1e9:.3g} s"
+
+
+def _rows(fabric: Fabric) -> tuple[str, list[tuple[str, list[int]]]]:
+    """What a row is, and for each its name and the port rows that it stands for."""
+    nodes = [
+        (node, [port for port in node.ports if is_drawn(port, fabric)]) for node in fabric.nodes
+    ]
+    ports = [(f"{port.node} {port.label}", [port.row]) for _, each in nodes for port in each]
+    if len(ports) <= MOST_ROWS:
+        return "a link", ports
+    whole = [(node.name, [port.row for port in each]) for node, each in nodes if each]
+    if len(whole) <= MOST_ROWS:
+        return "a node, by its busiest link", whole
+    groups: dict[str, list[int]] = {}
+    for node, each in nodes:
+        groups.setdefault(node.group, []).extend(port.row for port in each)
+    return "a group of nodes, by its busiest link", list(groups.items())[:MOST_ROWS]
+
+
+def _packed(values: Floats, rows: Sequence[Sequence[int]]) -> str:
+    """[rows, bins] as bytes in base64: 250 is all of line rate or time, 255 is absent."""
+    lines = []
+    for ports in rows:
+        known = [row for row in ports if row < len(values)]
+        picked = values[known] if known else np.full((1, values.shape[1]), np.nan, np.float32)
+        lines.append(np.fmax.reduce(picked, axis=0))
+    table = np.stack(lines)
+    shares = np.rint(np.clip(np.nan_to_num(table), 0, 1) * _FULL)
+    return base64.b64encode(
+        np.where(np.isnan(table), _ABSENT, shares).astype(np.uint8).tobytes()
+    ).decode()
+
+
+def _json(data: object) -> str:
+    """As it may stand inside a script element, whatever names are in it."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -13,33 +13,30 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import FilterError
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained, ContainingApp, view_of
-from fabmon.tui.line import Line, Span, line, wrap
+from fabmon.tui.line import FindingTarget, Line, Span, line, wrap
 from fabmon.tui.palette import Palette
-from fabmon.tui.stage import Stage
-from fabmon.tui.target import FindingTarget
-from fabmon.tui.text import words
-from fabmon.tui.text.footer import footer
-from fabmon.tui.text.header import header
-from fabmon.tui.text.rule import rule
-from fabmon.tui.widgets.filterbar import FilterBar
-from fabmon.tui.widgets.lineview import LineView
-from fabmon.tui.widgets.painted import Painted
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text import labels
+from fabmon.tui.text.header import header, panel_title
+from fabmon.tui.text.key_help import footer
+from fabmon.tui.widgets.lines import LineView, Painted
+from fabmon.tui.widgets.prompts import FilterBar
 
 _MARKING = (*keys.ROOT, "node", "pair")
 """The views in which the links of the chosen finding are marked."""
 NO_MATCH = "no port matches; esc clears the filter"
 
 
-class StageScreen(Contained, Screen[None]):
+class ViewScreen(Contained, Screen[None]):
     """Draws the stage. `VIEW` names it to keys and help."""
 
     VIEW: ClassVar[str] = ""
     AUTO_FOCUS = "LineView, HeatGrid"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; nothing is drawn yet."""
         super().__init__()
-        self.stage = stage
+        self.screen_state = screen_state
         self._typing_from: Widget | None = None
         self._said = 0
 
@@ -79,7 +76,7 @@ class StageScreen(Contained, Screen[None]):
         app = self.app
         if not isinstance(app, ContainingApp):
             raise error
-        palette, width = self.stage.palette, self.size.width
+        palette, width = self.screen_state.palette, self.size.width
         said = [
             *wrap(f"This view failed: {app.contain(error, view_of(self))}", width - 2),
             *wrap("The other views still work: 1 to 6 opens one, esc goes back", width - 2),
@@ -90,23 +87,25 @@ class StageScreen(Contained, Screen[None]):
         self.add_class("-failed")
 
     def _paint(self) -> None:
-        palette, width = self.stage.palette, self.size.width
+        palette, width = self.screen_state.palette, self.size.width
         try:
-            self.query_one("#header", Painted).show([header(self.stage, width)], palette.text)
+            self.query_one("#header", Painted).show(
+                [header(self.screen_state, width)], palette.text
+            )
         except NoMatches:
             return
-        view = footer(self.VIEW, width, palette, self.stage.shown is not None)
+        view = footer(self.VIEW, width, palette, self.screen_state.shown is not None)
         self.query_one("#footer", Painted).show([view], palette.text)
         self._caption(width)
-        scene = self.stage.scene
+        scene = self.screen_state.scene
         if scene is not None:
             self.draw(scene)
 
     def _caption(self, width: int) -> None:
         """Say what is on the screen, where there is something to say."""
-        view, palette = self.query_one("#caption", Painted), self.stage.palette
-        scene = self.stage.scene
-        text = self.stage.captions.at(scene.moment.time_ns) if scene is not None else ""
+        view, palette = self.query_one("#caption", Painted), self.screen_state.palette
+        scene = self.screen_state.scene
+        text = self.screen_state.captions.at(scene.snapshot.time_ns) if scene is not None else ""
         said = (
             wrap(f"{text} (esc: no more of these)", width - 3)[: max(1, self.size.height // 8)]
             if text
@@ -121,31 +120,31 @@ class StageScreen(Contained, Screen[None]):
 
     def title_rule(self, parts: list[list[Span]], width: int) -> Line:
         """A rule in the style of the moment: plain, or double while paused."""
-        return rule(parts, width, self.stage.palette, self.stage.paused)
+        return panel_title(parts, width, self.screen_state.palette, self.screen_state.paused)
 
     def filter_part(self) -> list[list[Span]]:
         """The filter, where there is one, as a part of a rule."""
-        text = self.stage.choices.filter
+        text = self.screen_state.choices.filter
         if not text:
             return []
-        scene, hot = self.stage.scene, self.stage.palette.hot
-        matched = self.stage.matched(scene) if scene is not None else None
+        scene, hot = self.screen_state.scene, self.screen_state.palette.hot
+        matched = self.screen_state.matched(scene) if scene is not None else None
         said: list[Span] = [(f"filter: {text}", hot)]
         # First what there is nothing without: of a rule, the parts that find no room are left out.
         return [[(NO_MATCH, hot)], said] if matched is not None and matched.is_empty else [said]
 
-    def chosen_part(self) -> list[list[Span]]:
+    def selection_part(self) -> list[list[Span]]:
         """What the mark of what is chosen stands for, where anything is chosen."""
-        scene, tone = self.stage.scene, self.stage.palette
-        marked = self.stage.chosen(scene) if scene is not None else None
+        scene, tone = self.screen_state.scene, self.screen_state.palette
+        marked = self.screen_state.chosen(scene) if scene is not None else None
         if marked is None or self.VIEW not in _MARKING:
             return []
-        said = f" {words.cause(marked.finding)}"
-        return [[(tone.chosen_mark, tone.strong), (said, tone.text)]]
+        said = f" {labels.cause_title(marked.finding)}"
+        return [[(tone.selection_mark, tone.strong), (said, tone.text)]]
 
-    def chosen_target(self) -> FindingTarget | None:
+    def selected_target(self) -> FindingTarget | None:
         """The chosen finding, as a line of a list opens it."""
-        key = self.stage.chosen_key
+        key = self.screen_state.selected_key
         return FindingTarget(key) if key else None
 
     def on_screen_resume(self) -> None:
@@ -161,20 +160,20 @@ class StageScreen(Contained, Screen[None]):
     def ask_filter(self) -> None:
         """Let the person type a filter."""
         self._typing_from = self.focused
-        self.query_one(FilterBar).open(self.stage.choices.filter, self.stage.palette)
+        self.query_one(FilterBar).open(self.screen_state.choices.filter, self.screen_state.palette)
 
     def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
         """Use it, or say what is wrong with it."""
         event.stop()
-        bar, palette = self.query_one(FilterBar), self.stage.palette
+        bar, palette = self.query_one(FilterBar), self.screen_state.palette
         bar.note("", palette)
         try:
-            self.stage.filter(event.text)
+            self.screen_state.filter(event.text)
         except FilterError as error:
             bar.complain(str(error), palette)
         else:
-            scene = self.stage.scene
-            matched = self.stage.matched(scene) if scene is not None else None
+            scene = self.screen_state.scene
+            matched = self.screen_state.matched(scene) if scene is not None else None
             if matched is not None and matched.is_empty:
                 bar.complain(NO_MATCH, palette)
             elif matched is not None:
@@ -193,7 +192,7 @@ class StageScreen(Contained, Screen[None]):
         """Give the focused panel everything; most screens have only one."""
 
 
-class LineScreen(StageScreen):
+class LineScreen(ViewScreen):
     """A screen that is a list of lines under a title."""
 
     def body(self) -> ComposeResult:
@@ -208,15 +207,15 @@ class LineScreen(StageScreen):
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """The way here."""
         crumbs = [
-            screen.crumb() for screen in self.app.screen_stack if isinstance(screen, StageScreen)
+            screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ViewScreen)
         ]
         way = " ▸ ".join(crumbs)
         return [[(way, palette.strong)]]
 
     def draw(self, scene: Scene) -> None:
         """Draw title and lines."""
-        palette, width = self.stage.palette, self.size.width
-        parts = [*self.title_parts(palette), *self.chosen_part(), *self.filter_part()]
+        palette, width = self.screen_state.palette, self.size.width
+        parts = [*self.title_parts(palette), *self.selection_part(), *self.filter_part()]
         self.query_one("#title", Painted).show([self.title_rule(parts, width)], palette.text)
         view = self.query_one("#lines", LineView)
         lines = self.lines(scene, width - 1, view.outer_size.height)
@@ -224,4 +223,4 @@ class LineScreen(StageScreen):
 
     def gone(self, what: str) -> list[Line]:
         """For when what the screen is about is not in the scene."""
-        return [line((f"   {what}", self.stage.palette.dim))]
+        return [line((f"   {what}", self.screen_state.palette.dim))]

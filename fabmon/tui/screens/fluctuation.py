@@ -11,28 +11,26 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.worker import Worker
 
-from fabmon.analysis.fluctuation.recent import recent
-from fabmon.analysis.fluctuation.records import Fluctuation
+from fabmon.analysis.fluctuation.results import Fluctuation
+from fabmon.analysis.fluctuation.study import recent_traffic
 from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
-from fabmon.tui.clock import SECOND_NS
 from fabmon.tui.line import Line, Span
-from fabmon.tui.messages import Pointed
 from fabmon.tui.palette import Palette
-from fabmon.tui.past import Past, PastError
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
-from fabmon.tui.stage import Stage
-from fabmon.tui.text import fluctuation
-from fabmon.tui.text.hours import hours
-from fabmon.tui.widgets.lineview import LineView
-from fabmon.tui.widgets.painted import Painted
+from fabmon.tui.text.pages import fluctuation
+from fabmon.tui.text.pages.fluctuation import hours
+from fabmon.tui.time.clock import SECOND_NS
+from fabmon.tui.time.past_reader import PastError, PastReader
+from fabmon.tui.widgets.lines import Highlighted, LineView, Painted
 
 _EVERY_S = 10.0
 _GROWN = 0.1
 """A recording that has grown by this share of itself is looked at anew."""
 
 
-class Range(StrEnum):
+class StudyRange(StrEnum):
     """What is looked at, in the words of the title."""
 
     MARKED = "marked"
@@ -40,14 +38,14 @@ class Range(StrEnum):
     LAST = "last minutes"
 
 
-_WHEN_LIVE = (Range.MARKED, Range.LAST, Range.WHOLE)
+_WHEN_LIVE = (StudyRange.MARKED, StudyRange.LAST, StudyRange.WHOLE)
 """While something comes, the last minutes are wanted first, unless a range was marked."""
 
 
-class Asked(NamedTuple):
+class StudyRequest(NamedTuple):
     """What is looked at: between which times, with which filter."""
 
-    range: Range
+    range: StudyRange
     from_ns: int
     until_ns: int
     filter: str
@@ -63,13 +61,13 @@ class FluctuationScreen(LineScreen):
     VIEW = "fluctuation"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FLUCTUATION)]
 
-    def __init__(self, stage: Stage, past: Past | None = None) -> None:
+    def __init__(self, screen_state: ScreenState, past: PastReader | None = None) -> None:
         """Of a stage, and of what is recorded of it; nothing has been looked at."""
-        super().__init__(stage)
+        super().__init__(screen_state)
         self._past = past
-        self._chosen: Range | None = None
-        self._found: tuple[Asked, Fluctuation] | None = None
-        self._asked: Asked | None = None
+        self._chosen: StudyRange | None = None
+        self._found: tuple[StudyRequest, Fluctuation] | None = None
+        self._asked: StudyRequest | None = None
         self._work: Worker[None] | None = None
         self._share = 0.0
         self._wrong = ""
@@ -91,7 +89,7 @@ class FluctuationScreen(LineScreen):
             return self.gone(f"the recording cannot be read: {self._wrong}")
         if self._found is None:
             return self.gone(f"looking at the {self._looked()}")
-        return fluctuation.page(self.stage, scene, self._found[1], width)
+        return fluctuation.page(self.screen_state, scene, self._found[1], width)
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """Over which time it is; that it is not that which was asked for."""
@@ -107,19 +105,19 @@ class FluctuationScreen(LineScreen):
 
     async def action_range(self) -> None:
         """The next of the ranges that there are."""
-        if self.stage.scene is None:
+        if self.screen_state.scene is None:
             return
-        if self._past is not None and self.stage.live is not None:
+        if self._past is not None and self.screen_state.live is not None:
             with suppress(PastError):  # Then there is nothing but the last minutes.
-                self.stage.cursor.recorded = await self._past.look()
+                self.screen_state.cursor.recorded = await self._past.look()
         there = self._ranges()
         now = self._range(there)
         self._chosen = there[(there.index(now) + 1) % len(there)]
         self.paint()
 
-    def on_pointed(self, event: Pointed) -> None:
+    def on_highlighted(self, event: Highlighted) -> None:
         """Tell of what is chosen now."""
-        scene = self.stage.scene
+        scene = self.screen_state.scene
         if scene is not None:
             self._draw_hours(scene)
 
@@ -128,36 +126,36 @@ class FluctuationScreen(LineScreen):
     def _looked(self) -> str:
         """What is being looked at, and how far that is."""
         if self._asked is None:
-            return Range.LAST
-        far = "" if self._asked.range is Range.LAST else f", {self._share * 100:.0f} %"
+            return StudyRange.LAST
+        far = "" if self._asked.range is StudyRange.LAST else f", {self._share * 100:.0f} %"
         return f"{self._asked.range}{far}"
 
-    def _ranges(self) -> list[Range]:
+    def _ranges(self) -> list[StudyRange]:
         """Those that there are, the likeliest first."""
-        cursor = self.stage.cursor
+        cursor = self.screen_state.cursor
         found = []
         if self._past is not None:
             marked = cursor.range_ns
             if marked is not None and marked[0] < marked[1]:
-                found.append(Range.MARKED)
+                found.append(StudyRange.MARKED)
             if cursor.recorded is not None and cursor.recorded.start_ns:
-                found.append(Range.WHOLE)
-        found.append(Range.LAST)
-        return found if self.stage.live is None else sorted(found, key=_WHEN_LIVE.index)
+                found.append(StudyRange.WHOLE)
+        found.append(StudyRange.LAST)
+        return found if self.screen_state.live is None else sorted(found, key=_WHEN_LIVE.index)
 
-    def _range(self, there: list[Range]) -> Range:
+    def _range(self, there: list[StudyRange]) -> StudyRange:
         return self._chosen if self._chosen in there else there[0]
 
-    def _wanted(self, scene: Scene) -> Asked:
-        cursor, said = self.stage.cursor, self.stage.choices.filter
+    def _wanted(self, scene: Scene) -> StudyRequest:
+        cursor, said = self.screen_state.cursor, self.screen_state.choices.filter
         wanted = self._range(self._ranges())
-        if wanted is Range.MARKED and cursor.range_ns is not None:
-            return Asked(wanted, *cursor.range_ns, said)
-        if wanted is Range.WHOLE and cursor.recorded is not None:
-            live, until_ns = self.stage.live, cursor.recorded.until_ns
-            until_ns = until_ns if live is None else live.moment.time_ns
-            return Asked(wanted, cursor.recorded.start_ns, until_ns, said)
-        return Asked(Range.LAST, 0, scene.moment.time_ns, said)
+        if wanted is StudyRange.MARKED and cursor.range_ns is not None:
+            return StudyRequest(wanted, *cursor.range_ns, said)
+        if wanted is StudyRange.WHOLE and cursor.recorded is not None:
+            live, until_ns = self.screen_state.live, cursor.recorded.until_ns
+            until_ns = until_ns if live is None else live.snapshot.time_ns
+            return StudyRequest(wanted, cursor.recorded.start_ns, until_ns, said)
+        return StudyRequest(StudyRange.LAST, 0, scene.snapshot.time_ns, said)
 
     def _look(self, scene: Scene) -> None:
         """Look at what is wanted, if it is not what was looked at, or has grown since."""
@@ -170,20 +168,22 @@ class FluctuationScreen(LineScreen):
                 return
         self._asked, self._share = wanted, 0.0
         doing = (
-            self._last(scene, wanted) if wanted.range is Range.LAST else self._read(scene, wanted)
+            self._last(scene, wanted)
+            if wanted.range is StudyRange.LAST
+            else self._read(scene, wanted)
         )
         self._work = self.run_worker(
             doing, group="fluctuation", exclusive=True, exit_on_error=False
         )
 
-    async def _last(self, scene: Scene, asked: Asked) -> None:
-        matched = self.stage.matched(scene)
+    async def _last(self, scene: Scene, asked: StudyRequest) -> None:
+        matched = self.screen_state.matched(scene)
         ports = None if matched is None else set(matched.ports.nonzero()[0].tolist())
-        copy = recent(scene.moment, ports)
+        copy = recent_traffic(scene.snapshot, ports)
         self._show(asked, await asyncio.to_thread(copy.studied))
 
-    async def _read(self, scene: Scene, asked: Asked) -> None:
-        matched, fabric = self.stage.matched(scene), scene.moment.fabric
+    async def _read(self, scene: Scene, asked: StudyRequest) -> None:
+        matched, fabric = self.screen_state.matched(scene), scene.snapshot.fabric
         ports = None
         if matched is not None:
             ports = {port.id for port in fabric.ports if matched.ports[port.row]}
@@ -196,7 +196,7 @@ class FluctuationScreen(LineScreen):
         else:
             self._show(asked, found)
 
-    def _show(self, asked: Asked, found: Fluctuation) -> None:
+    def _show(self, asked: StudyRequest, found: Fluctuation) -> None:
         self._found, self._wrong = (asked, found), ""
         self.paint()
 
@@ -209,7 +209,7 @@ class FluctuationScreen(LineScreen):
     # The chosen line.
 
     def _draw_hours(self, scene: Scene) -> None:
-        view, palette = self.query_one("#hours", Painted), self.stage.palette
+        view, palette = self.query_one("#hours", Painted), self.screen_state.palette
         selected = self.query_one("#lines", LineView).selected
         found = None if self._found is None else self._found[1]
         subject = None
@@ -219,19 +219,19 @@ class FluctuationScreen(LineScreen):
         view.display = subject is not None
         if subject is not None and found is not None:
             name = fluctuation.name_of(subject, fluctuation.names(scene))
-            unit = self.stage.choices.unit
+            unit = self.screen_state.choices.unit
             width = self.size.width
             view.show(hours(subject, name, found.zone, unit, width, palette), palette.text)
 
 
-def _is_new(wanted: Asked, had: Asked) -> bool:
+def _is_new(wanted: StudyRequest, had: StudyRequest) -> bool:
     """Whether to look anew."""
     if (wanted.range, wanted.from_ns, wanted.filter) != (had.range, had.from_ns, had.filter):
         return True
     grown_ns = abs(wanted.until_ns - had.until_ns)
-    if wanted.range is Range.MARKED:
+    if wanted.range is StudyRange.MARKED:
         return grown_ns > 0
     least_ns = _EVERY_S * SECOND_NS
-    if wanted.range is Range.WHOLE:
+    if wanted.range is StudyRange.WHOLE:
         least_ns = max(least_ns, _GROWN * (had.until_ns - had.from_ns))
     return grown_ns >= least_ns

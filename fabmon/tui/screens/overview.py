@@ -14,25 +14,21 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
-from fabmon.tui.clock import SECOND_NS
-from fabmon.tui.layout import Grid, build
-from fabmon.tui.line import Line, Span
-from fabmon.tui.messages import Opened, Sought
+from fabmon.tui.heatmap_layout import Grid, build_grid
+from fabmon.tui.line import Line, NodeTarget, Span
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
-from fabmon.tui.screens.base import StageScreen
-from fabmon.tui.stage import Stage
-from fabmon.tui.target import NodeTarget
-from fabmon.tui.text import findings, rhythm
-from fabmon.tui.text.gridrows import GridRows, spread
-from fabmon.tui.text.inspect import inspect
-from fabmon.tui.text.rule import legend, marks
-from fabmon.tui.text.span import with_span
-from fabmon.tui.text.timeline import places, time_at, timeline
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.screens.base import ViewScreen
+from fabmon.tui.text import iteration
+from fabmon.tui.text.header import colour_legend, mark_legend
+from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
+from fabmon.tui.text.labels import port_summary
+from fabmon.tui.text.pages import findings
+from fabmon.tui.text.timeline import time_at, time_columns, timeline, with_finding_span
+from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.lineview import LineView
-from fabmon.tui.widgets.painted import Painted
-from fabmon.tui.widgets.timestrip import TimeStrip
+from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimeStrip
 
 NARROW = 112
 TINY = (72, 20)
@@ -42,17 +38,17 @@ _RHYTHM_LINES = 10
 """Lines of the right column from which on the rhythm is shown, and how many it takes at most."""
 
 
-class Overview(StageScreen):
+class OverviewScreen(ViewScreen):
     """Heatmap, findings, timeline."""
 
     VIEW = "overview"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; nothing is drawn yet."""
-        super().__init__(stage)
+        super().__init__(screen_state)
         self._grid: Grid | None = None
-        self._rows: GridRows | None = None
+        self._rows: HeatmapRows | None = None
         self._fabric: Fabric | None = None
         self._made_of: tuple[int, int, frozenset[str] | None] | None = None
         self._port: int | None = None
@@ -61,11 +57,11 @@ class Overview(StageScreen):
 
     def body(self) -> ComposeResult:
         """The panels."""
-        levels = scale(heat("util"), self.stage.depth, False)
+        levels = scale(heat("util"), self.screen_state.depth, False)
         with Container(id="main"):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
-                yield HeatGrid(Look(palette(self.stage.depth), levels), id="heat")
+                yield HeatGrid(Look(palette(self.screen_state.depth), levels), id="heat")
                 yield Painted(id="inspect")
             yield Painted(id="between")
             with Vertical(id="right"):
@@ -105,46 +101,50 @@ class Overview(StageScreen):
             self._draw_findings(scene)
         self._draw_time(scene)
         stroke, style = (
-            ("║", self.stage.palette.hot)
-            if self.stage.paused
+            ("║", self.screen_state.palette.hot)
+            if self.screen_state.paused
             else (
                 "│",
-                self.stage.palette.rule,
+                self.screen_state.palette.rule,
             )
         )
         height = self.size.height
         between = self.query_one("#between", Painted)
-        between.show([Line(((stroke, style),))] * height, self.stage.palette.text)
+        between.show([Line(((stroke, style),))] * height, self.screen_state.palette.text)
 
     def _draw_time(self, scene: Scene) -> None:
-        time, stage, tone = self.query_one(TimeStrip), self.stage, self.stage.palette
-        window = stage.strip_window()
+        time, screen_state, tone = (
+            self.query_one(TimeStrip),
+            self.screen_state,
+            self.screen_state.palette,
+        )
+        window = screen_state.strip_window()
         if not time.display or window is None:
             return
         width, height = self.size.width, time.size.height
-        lines = timeline(stage, width, height, time.has_focus)
-        chosen = stage.chosen(scene)
+        lines = timeline(screen_state, width, height, time.has_focus)
+        chosen = screen_state.chosen(scene)
         if chosen is not None:
             span_s = (window[1] - window[0]) // SECOND_NS
-            where = places(width, height, span_s)
-            lines[0] = with_span(
-                *(lines[0], chosen.finding, window, where, scene.moment.time_ns, tone),
+            where = time_columns(width, height, span_s)
+            lines[0] = with_finding_span(
+                *(lines[0], chosen.finding, window, where, scene.snapshot.time_ns, tone),
                 is_alone=height <= 1,
             )
         time.show(lines, tone.text)
 
     def _draw_grid(self, scene: Scene) -> None:
-        stage, choices = self.stage, self.stage.choices
+        screen_state, choices = self.screen_state, self.screen_state.choices
         view = self.query_one("#heat", HeatGrid)
         width, height = view.outer_size
         if width < 2:
             return
-        levels = scale(stage.heat, stage.depth, choices.digits)
+        levels = scale(screen_state.heat, screen_state.depth, choices.digits)
         grid = self._layout(scene, width - 1, height)
-        cells = spread(grid, stage.cells(scene, levels))
-        look = Look(stage.palette, levels)
-        if self._rows is None or not self._rows.are_of(grid, stage.palette):
-            self._rows = GridRows(grid, stage.palette)
+        cells = spread(grid, screen_state.cells(scene, levels))
+        look = Look(screen_state.palette, levels)
+        if self._rows is None or not self._rows.are_of(grid, screen_state.palette):
+            self._rows = HeatmapRows(grid, screen_state.palette)
         view.show(cells, self._rows.of(cells, scene), look)
         place = grid.place(self._port) if self._port is not None else None
         if place is None and (cells != NOTHING).any():
@@ -158,59 +158,64 @@ class Overview(StageScreen):
 
     def _layout(self, scene: Scene, width: int, height: int) -> Grid:
         """Where everything is; made anew only when the fabric, the room or the filter changes."""
-        matched = self.stage.matched(scene)
+        matched = self.screen_state.matched(scene)
         keep = None if matched is None else matched.nodes
-        fabric, made_of = scene.moment.fabric, (width, height, keep)
+        fabric, made_of = scene.snapshot.fabric, (width, height, keep)
         if self._grid is None or self._fabric is not fabric or self._made_of != made_of:
-            self._grid = build(fabric, width, height, keep)
+            self._grid = build_grid(fabric, width, height, keep)
             self._fabric, self._made_of = fabric, made_of
         return self._grid
 
     def _draw_title(self, width: int) -> None:
-        stage = self.stage
-        tone, digits = stage.palette, stage.choices.digits
+        screen_state = self.screen_state
+        tone, digits = screen_state.palette, screen_state.choices.digits
         parts: list[list[Span]] = [[("Fabric", tone.strong)], *self.filter_part()]
-        parts += self.chosen_part()
-        parts.append(legend(stage.heat, digits, tone))
-        what = stage.heat.title
+        parts += self.selection_part()
+        parts.append(colour_legend(screen_state.heat, digits, tone))
+        what = screen_state.heat.title
         if width < 84:
-            what = stage.heat.short
-        parts += [[(what, tone.text)], *marks(tone)]
+            what = screen_state.heat.short
+        parts += [[(what, tone.text)], *mark_legend(tone)]
         title = self.title_rule(parts, width)
         self.query_one("#grid-title", Painted).show([title], tone.text)
 
     def _draw_inspect(self, scene: Scene) -> None:
         widget = self.query_one("#inspect", Painted)
         row = self._hover if self._hover is not None else self._port
-        widget.show([inspect(self.stage, scene, row, widget.size.width)], self.stage.palette.text)
+        widget.show(
+            [port_summary(self.screen_state, scene, row, widget.size.width)],
+            self.screen_state.palette.text,
+        )
 
     def _draw_findings(self, scene: Scene) -> None:
-        tone = self.stage.palette
+        tone = self.screen_state.palette
         view = self.query_one("#findings", LineView)
         width, height = view.outer_size
         if width < 4:
             return
-        count = len(findings.shown(self.stage, scene))
+        count = len(findings.shown(self.screen_state, scene))
         title: list[list[Span]] = [
             [("Findings", tone.strong), (f" {count}" if count else "", tone.hot)]
         ]
         if not self.query_one("#left").display:
-            title += [*self.filter_part(), *self.chosen_part()]
+            title += [*self.filter_part(), *self.selection_part()]
         rule = self.title_rule(title, width)
         self.query_one("#findings-title", Painted).show([rule], tone.text)
-        view.show(findings.panel(self.stage, scene, width - 1, height), tone.text, tone.cursor)
+        view.show(
+            findings.panel(self.screen_state, scene, width - 1, height), tone.text, tone.cursor
+        )
         self._draw_rhythm(scene, width)
 
     def _draw_rhythm(self, scene: Scene, width: int) -> None:
         """The steps of training below the findings, where there is room for both."""
-        widget, tone = self.query_one("#rhythm", Painted), self.stage.palette
+        widget, tone = self.query_one("#rhythm", Painted), self.screen_state.palette
         column = self.query_one("#right").size.height
         room = min(_RHYTHM_LINES, column // 3)
         lines: list[Line] = []
         if column >= _RHYTHM_FROM:
-            lines = rhythm.panel(scene.beats, width, room, tone)
+            lines = iteration.panel(scene.iteration_report, width, room, tone)
         if lines:
-            heading = self.title_rule(rhythm.title(scene.beats, tone), width)
+            heading = self.title_rule(iteration.title(scene.iteration_report, tone), width)
             lines = [heading, *lines]
         widget.show(lines, tone.text)
         if len(lines) != self._rhythm_lines:
@@ -236,13 +241,13 @@ class Overview(StageScreen):
 
     def on_screen_resume(self) -> None:
         """The cursor of the findings is where it was left, in whichever view."""
-        self.query_one("#findings", LineView).restore(self.chosen_target())
+        self.query_one("#findings", LineView).restore(self.selected_target())
         super().on_screen_resume()
 
-    def reveal_chosen(self) -> None:
+    def reveal_selected(self) -> None:
         """Bring the guilty port of the chosen finding in sight."""
-        scene = self.stage.scene
-        marked = self.stage.chosen(scene) if scene is not None else None
+        scene = self.screen_state.scene
+        marked = self.screen_state.chosen(scene) if scene is not None else None
         if marked is None or self._grid is None or not self.query_one("#left").display:
             return
         for row in marked.finding.rows:
@@ -264,31 +269,31 @@ class Overview(StageScreen):
             self._again()
 
     def _again(self) -> None:
-        if self.stage.scene is not None:
-            self._draw_inspect(self.stage.scene)
+        if self.screen_state.scene is not None:
+            self._draw_inspect(self.screen_state.scene)
 
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
         """Open the node of a cell, at its port."""
-        scene = self.stage.scene
+        scene = self.screen_state.scene
         if self._grid is None or scene is None:
             return
         row = int(self._grid.ports[event.cell])
-        self.post_message(Opened(NodeTarget(scene.moment.fabric.ports[row].node, row)))
+        self.post_message(OpenRequested(NodeTarget(scene.snapshot.fabric.ports[row].node, row)))
 
     def on_time_strip_redraw(self) -> None:
         """Show whether the keys are the strip's."""
-        if self.stage.scene is not None:
-            self._draw_time(self.stage.scene)
+        if self.screen_state.scene is not None:
+            self._draw_time(self.screen_state.scene)
 
     def on_time_strip_picked(self, event: TimeStrip.Picked) -> None:
         """Go to what was at a column of the strip."""
-        window, strip = self.stage.strip_window(), self.query_one(TimeStrip)
+        window, strip = self.screen_state.strip_window(), self.query_one(TimeStrip)
         if window is None:
             return
         span_s = (window[1] - window[0]) // SECOND_NS
-        first, count = places(strip.size.width, strip.size.height, span_s)
+        first, count = time_columns(strip.size.width, strip.size.height, span_s)
         if 0 <= event.column - first < count:
-            self.post_message(Sought(time_at(event.column - first, window, count)))
+            self.post_message(SeekRequested(time_at(event.column - first, window, count)))
 
     def maximise(self) -> None:
         """Give the focused panel the whole screen, or give it back."""

@@ -11,14 +11,15 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
-from fabmon.tui.messages import BurstWanted
 from fabmon.tui.palette import Palette
-from fabmon.tui.past import Past
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
-from fabmon.tui.stage import Stage
-from fabmon.tui.text import port, words
-from fabmon.tui.trend import Reading, trend
-from fabmon.tui.zoom import Zoom
+from fabmon.tui.text import labels
+from fabmon.tui.text.pages import port
+from fabmon.tui.time.cursor import Zoom
+from fabmon.tui.time.past_reader import PastReader
+from fabmon.tui.time.trend import TrendLoader, trend
+from fabmon.tui.widgets.lines import BurstRequested
 
 
 class PortScreen(LineScreen):
@@ -27,29 +28,31 @@ class PortScreen(LineScreen):
     VIEW = "port"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CHART)]
 
-    def __init__(self, stage: Stage, shown: Port, past: Past | None = None) -> None:
+    def __init__(
+        self, screen_state: ScreenState, shown: Port, past: PastReader | None = None
+    ) -> None:
         """Of a port; a row is one port's for good. `past` is what is recorded."""
-        super().__init__(stage)
+        super().__init__(screen_state)
         self._port = shown
-        self._zoom = Zoom(stage.cursor, port.SPANS, 5, past is not None)
-        self._reading = None if past is None else Reading(past, self._read, self.paint)
+        self._zoom = Zoom(screen_state.cursor, port.SPANS, 5, past is not None)
+        self._reading = None if past is None else TrendLoader(past, self._read, self.paint)
 
     def crumb(self) -> str:
         """The port, with its node."""
-        return words.port(self._port)
+        return labels.port_name(self._port)
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Its page."""
-        ports = scene.moment.fabric.ports
+        ports = scene.snapshot.fabric.ports
         if self._port.row >= len(ports) or not ports[self._port.row].node:
-            return self.gone(f"{words.port(self._port)} is not there")
+            return self.gone(f"{labels.port_name(self._port)} is not there")
         found = ports[self._port.row]
         shown = self._zoom.minutes
         long = None
         if self._reading is not None and self._zoom.is_strip:
-            newest = (self.stage.live or scene).moment
-            long = trend(self.stage, newest, self._reading, None)
-        return port.page(self.stage, scene, found, long or shown, width, height)
+            newest = (self.screen_state.live or scene).snapshot
+            long = trend(self.screen_state, newest, self._reading, None)
+        return port.page(self.screen_state, scene, found, long or shown, width, height)
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """The way here; that something is being read."""
@@ -63,7 +66,7 @@ class PortScreen(LineScreen):
 
     def action_burst(self) -> None:
         """Have the port sampled fast for a while; it is drawn here as it comes in."""
-        self.post_message(BurstWanted(self._port))
+        self.post_message(BurstRequested(self._port))
 
     def action_zoom(self, by: int) -> None:
         """Less time in the charts, or more; beyond the minutes of memory the strip's."""

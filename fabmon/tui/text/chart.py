@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.moment import Floats
+from fabmon.fabric.snapshot import Floats
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 GAP = "·"

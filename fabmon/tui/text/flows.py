@@ -8,19 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fabmon.analysis.evidence.flows_on_link import FlowsOnLink, flows_on_link
 from fabmon.analysis.finding import Finding
-from fabmon.analysis.on_link import OnLink, who
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.flows import FlowTable
-from fabmon.fabric.leaves import NONE
+from fabmon.fabric.flows.flow_table import FlowTable
+from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.model import RAIL, Port
-from fabmon.fabric.queue_pairs import SOURCE
-from fabmon.tui.line import Line, fit, line, right, wrap
+from fabmon.fabric.topology.leaves import NONE
+from fabmon.fabric.wording import RATE, rate
+from fabmon.tui.line import Line, PortTarget, fit, line, right, wrap
 from fabmon.tui.palette import Palette
-from fabmon.tui.stage import Stage
-from fabmon.tui.target import PortTarget
-from fabmon.tui.text import words
-from fabmon.tui.units import RATE, rate
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text import labels
 
 _MAY_BE = (
     "The switch does not tell which: its hash sends each over this link or one beside it. The"
@@ -53,16 +52,16 @@ class Bundle(NamedTuple):
     pairs: int
 
 
-def of_finding(stage: Stage, scene: Scene, finding: Finding, width: int) -> list[Line]:
+def of_finding(screen_state: ScreenState, scene: Scene, finding: Finding, width: int) -> list[Line]:
     """Who is on the link that a finding is about; nothing where it is about something else."""
     found = _on_link_of(scene, finding)
     if found is None:
         return []
-    suffer = frozenset(words.victims(finding, scene.moment.fabric))
-    return _section(stage, scene, *found, width, suffer)
+    suffer = frozenset(labels.victim_names(finding, scene.snapshot.fabric))
+    return _section(screen_state, scene, *found, width, suffer)
 
 
-def next_step(stage: Stage, scene: Scene, finding: Finding, width: int) -> list[Line]:
+def next_step(screen_state: ScreenState, scene: Scene, finding: Finding, width: int) -> list[Line]:
     """Where nobody knows which flows were hashed onto a link, the command that asks the switches,
     with the names of two hosts whose flows may be on it.
     """
@@ -74,36 +73,38 @@ def next_step(stage: Stage, scene: Scene, finding: Finding, width: int) -> list[
         return []
     text = f"`fabmon trace {pair[0]} {pair[1]}` says which link each of their flows takes."
     first, *more = wrap(text, width - 8)
-    palette = stage.palette
+    palette = screen_state.palette
     return [
         line((" Next: ", palette.strong), (first, palette.text)),
         *(line((f"   {part}", palette.text)) for part in more),
     ]
 
 
-def _likely_pair(scene: Scene, found: OnLink, finding: Finding) -> tuple[str, str] | None:
+def _likely_pair(scene: Scene, found: FlowsOnLink, finding: Finding) -> tuple[str, str] | None:
     """A host that may send over a link and one that it sends to, those that suffer first."""
-    ports, table = scene.moment.fabric.ports, scene.moment.connections.flows
-    suffer = frozenset(words.victims(finding, scene.moment.fabric))
+    ports, table = scene.snapshot.fabric.ports, scene.snapshot.connections.flows
+    suffer = frozenset(labels.victim_names(finding, scene.snapshot.fabric))
     ends = [
         (ports[int(table.src[flow])], ports[int(table.dst[flow])])
         for flow in found.flows.tolist()
         if table.dst[flow] != NONE
     ]
     if not ends:
-        below = scene.moment.connections.leaves.under(ports[finding.rows[0]].node)
+        below = scene.snapshot.connections.leaves.under(ports[finding.rows[0]].node)
         rails = [port for port in ports if port.role == RAIL and port.node]
-        rails.sort(key=lambda port: words.port(port) not in suffer)
+        rails.sort(key=lambda port: labels.port_name(port) not in suffer)
         here = [port for port in rails if below[port.row]]
         there = [port for port in rails if not below[port.row]]
         ends = list(zip(here[:1], there[:1], strict=False))
-    src, dst = min(ends, key=lambda pair: words.port(pair[0]) not in suffer, default=(None, None))
+    src, dst = min(
+        ends, key=lambda pair: labels.port_name(pair[0]) not in suffer, default=(None, None)
+    )
     return (src.node, dst.node) if src is not None and dst is not None else None
 
 
-def _on_link_of(scene: Scene, finding: Finding) -> tuple[OnLink, str] | None:
+def _on_link_of(scene: Scene, finding: Finding) -> tuple[FlowsOnLink, str] | None:
     """Who is on the link that a finding is about, and in which direction."""
-    ports = scene.moment.fabric.ports
+    ports = scene.snapshot.fabric.ports
     rows = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
     if finding.cause not in _OF_TRAFFIC or not rows:
         return None
@@ -111,30 +112,37 @@ def _on_link_of(scene: Scene, finding: Finding) -> tuple[OnLink, str] | None:
     way = "rx" if first.role == RAIL and finding.cause in _RECEIVING else "tx"
     # Slowed senders are guilty together; of an ECMP group it is the first link.
     several = first.role == RAIL and way == "tx" and all(ports[row].role == RAIL for row in rows)
-    found = who(scene.moment, rows if several else rows[:1], way)
+    found = flows_on_link(scene.snapshot, rows if several else rows[:1], way)
     return None if found is None else (found, way)
 
 
-def of_port(stage: Stage, scene: Scene, port: Port, width: int) -> list[Line]:
+def of_port(screen_state: ScreenState, scene: Scene, port: Port, width: int) -> list[Line]:
     """Who is on a port's link, in its busier direction; of a NIC, whom it sends to."""
-    moment = scene.moment
-    receives = np.nan_to_num(moment.rx_util[port.row]) > np.nan_to_num(moment.tx_util[port.row])
+    snapshot = scene.snapshot
+    receives = np.nan_to_num(snapshot.rx_util[port.row]) > np.nan_to_num(snapshot.tx_util[port.row])
     way = "rx" if receives and port.role != RAIL else "tx"
-    return section(stage, scene, [port.row], way, width)
+    return section(screen_state, scene, [port.row], way, width)
 
 
-def section(stage: Stage, scene: Scene, rows: Sequence[int], way: str, width: int) -> list[Line]:
+def section(
+    screen_state: ScreenState, scene: Scene, rows: Sequence[int], way: str, width: int
+) -> list[Line]:
     """Who is on some links, in one direction."""
-    found = who(scene.moment, rows, way)
-    return [] if found is None else _section(stage, scene, found, way, width, frozenset())
+    found = flows_on_link(scene.snapshot, rows, way)
+    return [] if found is None else _section(screen_state, scene, found, way, width, frozenset())
 
 
 def _section(
-    stage: Stage, scene: Scene, found: OnLink, way: str, width: int, suffer: frozenset[str]
+    screen_state: ScreenState,
+    scene: Scene,
+    found: FlowsOnLink,
+    way: str,
+    width: int,
+    suffer: frozenset[str],
 ) -> list[Line]:
     if found.is_told:
-        return _flows(stage, scene, found, way, width, suffer)
-    return _moving(stage, scene, found, way, width)
+        return _flows(screen_state, scene, found, way, width, suffer)
+    return _moving(screen_state, scene, found, way, width)
 
 
 def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
@@ -152,10 +160,15 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
 
 
 def _flows(
-    stage: Stage, scene: Scene, found: OnLink, way: str, width: int, suffer: frozenset[str]
+    screen_state: ScreenState,
+    scene: Scene,
+    found: FlowsOnLink,
+    way: str,
+    width: int,
+    suffer: frozenset[str],
 ) -> list[Line]:
-    palette = stage.palette
-    table = scene.moment.connections.flows
+    palette = screen_state.palette
+    table = scene.snapshot.connections.flows
     count = len(found.flows)
     said = f"{count} queue pair{'' if count == 1 else 's'}"
     if not found.is_exact:
@@ -169,24 +182,24 @@ def _flows(
     lines += [line((f"   {part}", palette.text)) for part in more]
     shown = bundles(table, found.flows.tolist())
     if not found.is_exact and shown:
-        ports = scene.moment.fabric.ports
-        shown.sort(key=lambda each: words.port(ports[each.src]) not in suffer)
+        ports = scene.snapshot.fabric.ports
+        shown.sort(key=lambda each: labels.port_name(ports[each.src]) not in suffer)
         lines += [line((f"   {part}", palette.dim)) for part in wrap(_MAY_BE, width - 4)]
-    lines += [_bundle(each, stage, scene, width) for each in shown[:_MOST]]
+    lines += [_bundle(each, screen_state, scene, width) for each in shown[:_MOST]]
     lines += _notes(found, shown, width, palette)
     return lines
 
 
-def _bundle(each: Bundle, stage: Stage, scene: Scene, width: int) -> Line:
+def _bundle(each: Bundle, screen_state: ScreenState, scene: Scene, width: int) -> Line:
     """`gpu002 mlx5_3 → gpu006 mlx5_3   392 Gb/s  job 8812  4 QPs, sport 49987 52113 …`."""
-    palette, moment = stage.palette, scene.moment
-    ports = moment.fabric.ports
+    palette, snapshot = screen_state.palette, scene.snapshot
+    ports = snapshot.fabric.ports
     name = 14 if width < 100 else 18
     there = _other_end(each, ports)
     sends = rate(
-        float(moment.column("tx_bps")[each.src]),
-        float(moment.line_rate_bps[each.src]),
-        stage.choices.unit,
+        float(snapshot.column("tx_bps")[each.src]),
+        float(snapshot.line_rate_bps[each.src]),
+        screen_state.choices.unit,
     )
     pairs = f"{each.pairs} QP{'' if each.pairs == 1 else 's'}"
     sports = " ".join(map(str, each.sports))
@@ -207,10 +220,10 @@ def _other_end(each: Bundle, ports: Sequence[Port]) -> str:
 
 
 def _name(port: Port) -> str:
-    return words.port(port)
+    return labels.port_name(port)
 
 
-def _notes(found: OnLink, shown: Sequence[Bundle], width: int, palette: Palette) -> list[Line]:
+def _notes(found: FlowsOnLink, shown: Sequence[Bundle], width: int, palette: Palette) -> list[Line]:
     """What is not shown, and what is not known."""
     notes = []
     rest = shown[_MOST:]
@@ -229,9 +242,11 @@ def _notes(found: OnLink, shown: Sequence[Bundle], width: int, palette: Palette)
     return [line((f"   {part}", palette.dim)) for note in notes for part in wrap(note, width - 4)]
 
 
-def _moving(stage: Stage, scene: Scene, found: OnLink, way: str, width: int) -> list[Line]:
-    palette, moment = stage.palette, scene.moment
-    ports = moment.fabric.ports
+def _moving(
+    screen_state: ScreenState, scene: Scene, found: FlowsOnLink, way: str, width: int
+) -> list[Line]:
+    palette, snapshot = screen_state.palette, scene.snapshot
+    ports = snapshot.fabric.ports
     why = _why_not(scene, found)
     if not found.moving:
         text = f" Flows: queue pairs are not known ({why})" if why else ""
@@ -243,9 +258,9 @@ def _moving(stage: Stage, scene: Scene, found: OnLink, way: str, width: int) -> 
     for each in found.moving:
         port = ports[each.row]
         carried = rate(
-            float(moment.column(f"{found.way}_bps")[each.row]),
-            float(moment.line_rate_bps[each.row]),
-            stage.choices.unit,
+            float(snapshot.column(f"{found.way}_bps")[each.row]),
+            float(snapshot.line_rate_bps[each.row]),
+            screen_state.choices.unit,
         )
         text = f"   {fit(_name(port), 20)}{right(carried, RATE)}   r {each.r:.2f}"
         lines.append(line((text, palette.text), target=PortTarget(each.row)))
@@ -258,12 +273,12 @@ def _moving(stage: Stage, scene: Scene, found: OnLink, way: str, width: int) -> 
     return [*lines, *(line((f"   {part}", palette.dim)) for part in wrap(note, width - 4))]
 
 
-def _why_not(scene: Scene, found: OnLink) -> str:
+def _why_not(scene: Scene, found: FlowsOnLink) -> str:
     """Why the hosts do not tell their queue pairs, in the words of most; empty without any."""
     said = Counter(
         notice.text
         for node in sorted(found.silent)
-        for notice in scene.moment.notices.get(node, ())
+        for notice in scene.snapshot.notices.get(node, ())
         if notice.source == SOURCE and notice.event == "lost"
     )
     return said.most_common(1)[0][0] if said else ""

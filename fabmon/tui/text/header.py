@@ -12,11 +12,13 @@ from rich.style import Style
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import MANAGEMENT
 from fabmon.fabric.tick import NodeState
-from fabmon.tui import clock
-from fabmon.tui.cursor import speed_of
+from fabmon.tui.cells import FULL
 from fabmon.tui.line import Line, Span, fit, width_of
-from fabmon.tui.palette import Palette
-from fabmon.tui.stage import Stage, lit
+from fabmon.tui.metrics import HeatMetric
+from fabmon.tui.palette import Depth, Palette
+from fabmon.tui.screen_state import ScreenState, hot_rows
+from fabmon.tui.time import clock
+from fabmon.tui.time.cursor import speed_text
 
 _COUNTED = re.compile(r" (nodes|hot|down)$|(?<=● REC) .*")
 _SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|reading (?=…)|[()]")
@@ -28,22 +30,22 @@ _LEAST_TITLE = 6
 _HALF_A_DAY_S = 43_200
 
 
-def header(stage: Stage, width: int) -> Line:
+def header(screen_state: ScreenState, width: int) -> Line:
     """The header in `width` cells; when it is narrow, the least important parts go first,
     and the title is cut before it goes."""
-    palette = stage.palette
-    scene = stage.scene
+    palette = screen_state.palette
+    scene = screen_state.scene
     parts: list[_Part] = [
         (6, [("fabmon", palette.strong)]),
-        (_TITLE, [(fit(stage.title, min(len(stage.title), 24)), palette.text)]),
-        *([(0, [_mark(stage)])] if stage.mark else []),
-        (0, state(stage)),
-        *_recording(stage),
+        (_TITLE, [(fit(screen_state.title, min(len(screen_state.title), 24)), palette.text)]),
+        *([(0, [_mark(screen_state)])] if screen_state.mark else []),
+        (0, time_state(screen_state)),
+        *_recording(screen_state),
     ]
     if scene is not None:
-        parts += _counts(scene, stage.cables(scene.moment.fabric), palette)
-        parts.append((4, [("u ", palette.key), (str(stage.choices.unit), palette.dim)]))
-        parts.append((3, [("m ", palette.key), (stage.choices.metric, palette.dim)]))
+        parts += _counts(scene, screen_state.cables(scene.snapshot.fabric), palette)
+        parts.append((4, [("u ", palette.key), (str(screen_state.choices.unit), palette.dim)]))
+        parts.append((3, [("m ", palette.key), (screen_state.choices.metric, palette.dim)]))
     parts.append((7, [("? ", palette.key), ("help", palette.dim)]))
     while True:
         for gap in (4, 3, 2):
@@ -56,13 +58,13 @@ def header(stage: Stage, width: int) -> Line:
                 parts = [(0, [(_SPARED.sub("", text), style) for text, style in each])
                          for _, each in parts]  # fmt: skip
             return _join(parts, 1, palette.text)
-        if least == _TITLE and (shorter := _with_short_title(parts, stage.title, width)):
+        if least == _TITLE and (shorter := _with_short_title(parts, screen_state.title, width)):
             return _join(shorter, 2, palette.text)
         parts = [part for part in parts if part[0] != least]
 
 
-def _mark(stage: Stage) -> Span:
-    return f" {stage.mark} ", stage.palette.paused
+def _mark(screen_state: ScreenState) -> Span:
+    return f" {screen_state.mark} ", screen_state.palette.paused
 
 
 def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]:
@@ -96,58 +98,58 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
     return Line(tuple(spans))
 
 
-def state(stage: Stage) -> list[Span]:
+def time_state(screen_state: ScreenState) -> list[Span]:
     """Live, paused or over: a word, a glyph and a time."""
-    palette, scene = stage.palette, stage.scene
+    palette, scene = screen_state.palette, screen_state.scene
     if scene is None:
-        if stage.ended:
+        if screen_state.ended:
             return [("■ NOTHING to show", palette.strong)]
-        if stage.reads:
+        if screen_state.reads:
             return [("○ READING the recording", palette.dim)]
         return [("○ WAITING for the first tick", palette.dim)]
-    time = clock.hms(scene.moment.time_ns)
-    if stage.shown is not None:
-        return [_cursor(stage, stage.shown)]
-    if stage.ended:
+    time = clock.hms(scene.snapshot.time_ns)
+    if screen_state.shown is not None:
+        return [_cursor(screen_state, screen_state.shown)]
+    if screen_state.ended:
         return [(f"■ ENDED {time}", palette.strong)]
     live: list[Span] = [("● LIVE ", palette.key), (time, palette.strong)]
-    if stage.silent_s:
-        live.append((f" no tick for {clock.span(stage.silent_s)}", palette.hot))
+    if screen_state.silent_s:
+        live.append((f" no tick for {clock.span(screen_state.silent_s)}", palette.hot))
     return live
 
 
-def _cursor(stage: Stage, shown: Scene) -> Span:
+def _cursor(screen_state: ScreenState, shown: Scene) -> Span:
     """Where in time the screen is, and whether it moves."""
-    cursor, palette = stage.cursor, stage.palette
-    time_ns = shown.moment.time_ns
+    cursor, palette = screen_state.cursor, screen_state.palette
+    time_ns = shown.snapshot.time_ns
     more = "" if cursor.is_settled else " reading …"
-    pace = f"▶ {speed_of(cursor.speed)}"
-    if stage.live is not None:
-        is_today = stage.lag_s < _HALF_A_DAY_S
+    pace = f"▶ {speed_text(cursor.speed)}"
+    if screen_state.live is not None:
+        is_today = screen_state.lag_s < _HALF_A_DAY_S
         time = clock.hms(time_ns) if is_today else clock.stamp(time_ns)
         sign = pace if cursor.playing else "❚❚ PAUSED"
-        return f" {sign} {time} ({clock.lag(stage.lag_s)}){more} ", palette.paused
-    time, share = clock.stamp(time_ns), _share(stage, time_ns)
+        return f" {sign} {time} ({clock.lag(screen_state.lag_s)}){more} ", palette.paused
+    time, share = clock.stamp(time_ns), _share(screen_state, time_ns)
     if cursor.at_end:
         waits = " waits for more" if cursor.playing else ""
         return f"■ END of replay{waits} {time}", palette.strong
     if cursor.playing:
         skips = " skips idle" if cursor.skips_idle else ""
-        return f"▶ REPLAY {speed_of(cursor.speed)}{skips} {time} {share}{more}", palette.strong
+        return f"▶ REPLAY {speed_text(cursor.speed)}{skips} {time} {share}{more}", palette.strong
     return f" ❚❚ REPLAY {time} {share}{more} ", palette.paused
 
 
-def _share(stage: Stage, time_ns: int) -> str:
-    recorded = stage.cursor.recorded
+def _share(screen_state: ScreenState, time_ns: int) -> str:
+    recorded = screen_state.cursor.recorded
     if recorded is None or recorded.until_ns <= recorded.start_ns:
         return ""
     length = recorded.until_ns - recorded.start_ns
     return f"{min(max(time_ns - recorded.start_ns, 0) * 100 // length, 100)} %"
 
 
-def _recording(stage: Stage) -> list[_Part]:
+def _recording(screen_state: ScreenState) -> list[_Part]:
     """Whether all of this is kept, and how far back that goes."""
-    status, palette = stage.recording(), stage.palette
+    status, palette = screen_state.recording(), screen_state.palette
     if status is None:
         return []
     if status.trouble:
@@ -159,7 +161,7 @@ def _recording(stage: Stage) -> list[_Part]:
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
     up, total = nodes_up(scene)
-    hot, down = len(lit(scene)), len(down_links(scene))
+    hot, down = len(hot_rows(scene)), len(down_links(scene))
     nodes = palette.text if up == total else palette.gone
     return [
         (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
@@ -171,19 +173,68 @@ def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
 
 def nodes_up(scene: Scene) -> tuple[int, int]:
     """Nodes that send, and nodes that are watched."""
-    statuses = scene.moment.statuses
-    names = [node.name for node in scene.moment.fabric.nodes] or list(statuses)
+    statuses = scene.snapshot.statuses
+    names = [node.name for node in scene.snapshot.fabric.nodes] or list(statuses)
     up = sum(name in statuses and statuses[name].state is NodeState.UP for name in names)
     return up, len(names)
 
 
 def down_links(scene: Scene) -> list[int]:
     """The port rows of cables that are down, one end of each."""
-    down = set(np.flatnonzero(scene.moment.up == 0).tolist())
-    ports = scene.moment.fabric.ports
+    down = set(np.flatnonzero(scene.snapshot.up == 0).tolist())
+    ports = scene.snapshot.fabric.ports
     return [
         row
         for row in sorted(down)
         if ports[row].role != MANAGEMENT
         and not ((peer := ports[row].peer) is not None and peer in down and peer < row)
+    ]
+
+
+# The lines between panels: what a panel is, and the scale of its colours.
+
+
+def panel_title(parts: list[list[Span]], width: int, palette: Palette, paused: bool) -> Line:
+    """A line across, with the parts that fit set into it. Paused, it is double and an accent."""
+    stroke, style = ("═", palette.hot) if paused else ("─", palette.rule)
+    spans: list[Span] = []
+    for part in parts:
+        if spans and width_of(spans) + width_of(part) + 4 > width:
+            continue
+        spans.append((f"{stroke} " if not spans else f"{stroke * 2} ", style))
+        spans.extend(part)
+        spans.append((" ", style))
+    spans.append((stroke * max(0, width - width_of(spans)), style))
+    return Line(tuple(spans))
+
+
+def colour_legend(heat: HeatMetric, digits: bool, palette: Palette, width: int = 2) -> list[Span]:
+    """The scale of cells of `width`: its ends, and the colours or densities between them."""
+    low, high = heat.ends
+    if digits or palette.depth is Depth.NONE:
+        return [(_digits(heat, palette.depth, width), palette.dim)]
+    steps = len(palette.levels)
+    shown = range(steps) if steps <= 12 else [round(n / 11 * (steps - 1)) for n in range(12)]
+    ramp = [(palette.glyphs[step], palette.levels[step]) for step in shown]
+    return [(f"{low} ", palette.dim), *ramp, (f" {high}", palette.dim)]
+
+
+def _digits(heat: HeatMetric, depth: Depth, width: int) -> str:
+    if heat.high != 1:
+        return "digits 10ⁿ/s"
+    tens = depth is Depth.NONE or not heat.linear or width < 2
+    return f"{'tens of %' if tens else '%'}, {FULL} full"
+
+
+def mark_legend(palette: Palette) -> list[list[Span]]:
+    """What the marks in the cells mean; the first part is what nobody can do without."""
+    stale = "▒" if palette.depth.rgb else "?"
+    return [
+        [
+            ("▲", palette.hot),
+            (" hot  ", palette.dim),
+            ("✖", palette.gone),
+            (" down", palette.dim),
+        ],
+        [(f"· absent  {stale} stale", palette.dim)],
     ]

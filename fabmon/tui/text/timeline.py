@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 
 import numpy as np
 from rich.style import Style
 
+from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
-from fabmon.fabric.moment import Floats
-from fabmon.tui import clock
-from fabmon.tui.clock import SECOND_NS
+from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import percent
 from fabmon.tui.line import Line, Span
-from fabmon.tui.palette import Palette
-from fabmon.tui.past import Curve
-from fabmon.tui.stage import Stage
+from fabmon.tui.palette import Depth, Palette
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
-from fabmon.tui.text.rule import rule
-from fabmon.tui.units import percent
+from fabmon.tui.text.header import panel_title
+from fabmon.tui.time import clock
+from fabmon.tui.time.clock import SECOND_NS
+from fabmon.tui.time.past_reader import Curve
 
 _GONE = ("lost", "down", "failed")
 _WEIGHT = {"│": 1, "◆": 2, "▲": 3, "✖": 4}
@@ -27,41 +29,49 @@ _LABEL_EVERY = 18
 """Columns from one time label to the next, at least."""
 
 
-def timeline(stage: Stage, width: int, height: int, is_focused: bool = False) -> list[Line]:
+def timeline(
+    screen_state: ScreenState, width: int, height: int, is_focused: bool = False
+) -> list[Line]:
     """A rule with its times, and `height - 1` rows of blocks with the marks in the lowest; in one
     row, that alone. Nothing before the first scene.
     """
-    window, scene, palette = stage.strip_window(), stage.scene, stage.palette
+    window, scene, palette = screen_state.strip_window(), screen_state.scene, screen_state.palette
     if window is None or scene is None:
         return []
     span_s = round((window[1] - window[0]) / SECOND_NS)
     named = palette.cursor if is_focused else palette.strong
-    here = _here(stage, scene)
+    here = _here(screen_state, scene)
     if height <= 1:
         label, now = f" {clock.short(span_s)} ", f" {percent(here):>6} "
         columns = max(1, width - len(label) - len(now))
-        row = _rows(stage, window, columns, 1, is_alone=True)[0]
+        row = _rows(screen_state, window, columns, 1, is_alone=True)[0]
         first = (label, named if is_focused else palette.dim)
         return [Line((first, *row.spans, (now, palette.text)))]
-    follows = stage.shown is None
-    last = "Last " if stage.live is not None and window[1] == stage.live.moment.time_ns else ""
+    follows = screen_state.shown is None
+    last = (
+        "Last "
+        if screen_state.live is not None and window[1] == screen_state.live.snapshot.time_ns
+        else ""
+    )
     title: list[list[Span]] = [
         [(f"{last}{clock.short(span_s)}", named)],
         [("busiest link, % of line rate" if width >= 100 else "busiest link", palette.dim)],
         [(f"{'now' if follows else 'here'} {percent(here)}", palette.text)],
     ]
-    head = _head(stage, window, width)
-    top = _with_times(rule(title, width, palette, stage.paused), stage, window, width, head)
+    head = _head(screen_state, window, width)
+    top = _with_times(
+        panel_title(title, width, palette, screen_state.paused), screen_state, window, width, head
+    )
     top = _with_head(top, head, palette)
-    return [top, *_rows(stage, window, width, height - 1)]
+    return [top, *_rows(screen_state, window, width, height - 1)]
 
 
-def _here(stage: Stage, scene: Scene) -> float:
+def _here(screen_state: ScreenState, scene: Scene) -> float:
     """The busiest link at the cursor; NaN where that is not known."""
-    known = float(scene.moment.worst(1)[0])
-    if np.isnan(known) and stage.shown is not None:
-        end_ns = scene.moment.time_ns
-        known = float(spread(stage.curve(), (end_ns - SECOND_NS, end_ns), 1)[0])
+    known = float(scene.snapshot.worst(1)[0])
+    if np.isnan(known) and screen_state.shown is not None:
+        end_ns = scene.snapshot.time_ns
+        known = float(spread(screen_state.curve(), (end_ns - SECOND_NS, end_ns), 1)[0])
     return known
 
 
@@ -76,7 +86,7 @@ def time_at(column: int, window: tuple[int, int], columns: int) -> int:
     return window[0] + (column + 1) * (window[1] - window[0]) // max(columns, 1)
 
 
-def places(width: int, height: int, span_s: int) -> tuple[int, int]:
+def time_columns(width: int, height: int, span_s: int) -> tuple[int, int]:
     """(first, count): the columns of the strip that stand for time."""
     if height > 1:
         return 0, width
@@ -84,7 +94,7 @@ def places(width: int, height: int, span_s: int) -> tuple[int, int]:
     return label, max(1, width - label - 8)
 
 
-def mark(event: Event) -> str:
+def event_mark(event: Event) -> str:
     """`✖` something went, `▲` a finding opened, `◆` a bookmark, `│` anything else, as its end."""
     if event.kind == "bookmark":
         return "◆"
@@ -96,21 +106,25 @@ def mark(event: Event) -> str:
 
 
 def _rows(
-    stage: Stage, window: tuple[int, int], columns: int, rows: int, is_alone: bool = False
+    screen_state: ScreenState,
+    window: tuple[int, int],
+    columns: int,
+    rows: int,
+    is_alone: bool = False,
 ) -> list[Line]:
     """Blocks; the lowest row with marks, and the cursor's column in its own colour; where the row
     `is_alone`, without a rule above it, with a sign of its own."""
-    palette = stage.palette
-    values = spread(stage.curve(), window, columns)
+    palette = screen_state.palette
+    values = spread(screen_state.curve(), window, columns)
     lines = chart.bars(values, columns, rows, 1.0)
     known = np.flatnonzero(np.isfinite(values))
     ends = int(known[-1]) + 1 if len(known) else 0
-    end_ns = stage.live.moment.time_ns if stage.live is not None else window[1]
-    if stage.live is None and stage.cursor.recorded is not None:
-        end_ns = stage.cursor.recorded.until_ns
+    end_ns = screen_state.live.snapshot.time_ns if screen_state.live is not None else window[1]
+    if screen_state.live is None and screen_state.cursor.recorded is not None:
+        end_ns = screen_state.cursor.recorded.until_ns
     ends = max(ends, min(columns, column_of(end_ns, window, columns) + 1))
-    marks = _marks(stage.events(), window, columns)
-    head = _head(stage, window, columns)
+    marks = _marks(screen_state.events(), window, columns)
+    head = _head(screen_state, window, columns)
     drawn = []
     for number, text in enumerate(lines):
         is_lowest = number == len(lines) - 1
@@ -143,11 +157,11 @@ def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats
     return values
 
 
-def _head(stage: Stage, window: tuple[int, int], columns: int) -> int | None:
+def _head(screen_state: ScreenState, window: tuple[int, int], columns: int) -> int | None:
     """The cursor's column; None where it is now, at the right."""
-    if stage.shown is None:
+    if screen_state.shown is None:
         return None
-    return min(max(column_of(stage.shown.moment.time_ns, window, columns), 0), columns - 1)
+    return min(max(column_of(screen_state.shown.snapshot.time_ns, window, columns), 0), columns - 1)
 
 
 def _marks(events: Iterable[Event], window: tuple[int, int], columns: int) -> dict[int, str]:
@@ -155,7 +169,7 @@ def _marks(events: Iterable[Event], window: tuple[int, int], columns: int) -> di
     marks: dict[int, str] = {}
     for event in events:
         if window[0] < event.time_ns <= window[1]:
-            place, said = column_of(event.time_ns, window, columns), mark(event)
+            place, said = column_of(event.time_ns, window, columns), event_mark(event)
             if _WEIGHT[said] >= _WEIGHT.get(marks.get(place, ""), 0):
                 marks[place] = said
     return marks
@@ -166,10 +180,10 @@ def _style(mark: str, palette: Palette) -> Style:
 
 
 def _with_times(
-    line: Line, stage: Stage, window: tuple[int, int], width: int, head: int | None
+    line: Line, screen_state: ScreenState, window: tuple[int, int], width: int, head: int | None
 ) -> Line:
     """Set times, but where the cursor is, and what is marked into the plain stroke of a rule."""
-    palette, cursor = stage.palette, stage.cursor
+    palette, cursor = screen_state.palette, screen_state.cursor
     stroke, style = line.spans[-1]
     start = width - len(stroke)
     cells: list[Span] = [(char, style) for char in stroke]
@@ -215,3 +229,55 @@ def _joined(cells: list[Span]) -> list[Span]:
         else:
             spans.append((text, style))
     return spans
+
+
+# The time of the chosen finding, set into the strip of time that is drawn already.
+
+
+_STROKES = "─═"
+_RULE = "─═│▲✖"
+"""What a rule has beside its words: strokes, and marks of what happened."""
+
+
+def with_finding_span(
+    drawn: Line,
+    finding: Finding,
+    window: tuple[int, int],
+    places: tuple[int, int],
+    now_ns: int,
+    palette: Palette,
+    *,
+    is_alone: bool = False,
+) -> Line:
+    """The line with a mark where the finding began, and a heavy stroke for as long as it lasts.
+
+    One that is open lasts until `now_ns`, as far as anybody knows there. `window` is (from, until)
+    in ns, which `places`, (first, count) columns, stand for. The stroke
+    only takes the place of a rule's own; where the curve `is_alone`, without a rule, there is none.
+    """
+    first, count = places
+    heavy = "=" if palette.depth is Depth.NONE else "━"
+    until_ns = now_ns if finding.until_ns is None else finding.until_ns
+    start = max(0, _column(finding.since_ns, window, count))
+    end = min(count - 1, _column(until_ns, window, count))
+    spans: list[Span] = []
+    x = 0
+    for text, style in drawn.spans:
+        for char in text:
+            place = x - first
+            x += 1
+            if place == start <= end and (is_alone or char in _RULE):
+                spans.append((palette.selection_mark, palette.strong))
+            elif start < place <= end and char in _STROKES:
+                spans.append((heavy, palette.strong))
+            elif spans and spans[-1][1] is style:
+                spans[-1] = (spans[-1][0] + char, style)
+            else:
+                spans.append((char, style))
+    return Line(tuple(spans), drawn.target, drawn.hits)
+
+
+def _column(time_ns: int, window: tuple[int, int], columns: int) -> int:
+    """The column of a time; below 0 where it is before the window."""
+    share = (time_ns - window[0]) / max(window[1] - window[0], 1)
+    return ceil(share * columns) - 1

@@ -21,7 +21,7 @@ from textual.strip import Strip
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Codes, Look
 from fabmon.tui.containment import ContainedWidget
-from fabmon.tui.widgets.rowpainter import Row, RowPainter
+from fabmon.tui.widgets.row_painter import CellRow, RowPainter
 
 Cell = tuple[int, int]
 """Row and column."""
@@ -61,12 +61,12 @@ class HeatGrid(ContainedWidget, ScrollView, can_focus=True):
         super().__init__(id=id)
         self._painter = RowPainter(look)
         self._codes: Codes = np.zeros((0, 0), dtype=np.uint16)
-        self._rows: Sequence[Row] = ()
+        self._rows: Sequence[CellRow] = ()
         self._strips: list[Strip | None] = []
         self._hover: Cell | None = None
         self.cursor: Cell | None = None
 
-    def show(self, codes: Codes, rows: Sequence[Row], look: Look | None = None) -> None:
+    def show(self, codes: Codes, rows: Sequence[CellRow], look: Look | None = None) -> None:
         """Draw what differs from the last time. Codes are [rows, columns], of these rows."""
         anew = codes.shape != self._codes.shape
         if look is not None and look != self._painter.look:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.parts import need_command
+from tests.requirements import need_command
 
 
 class Pair(NamedTuple):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from collectors import registry, wire
 from collectors.hostfs import HostFS
-from collectors.probe import Probe
+from collectors.loop.probe import Probe
 from fabmon.agent.exposition import Exposition
-from fabmon.agent.latest import Latest
+from fabmon.agent.streams import ProbeState
 from tests.fixtures import hosts, nvml
 from tests.fixtures.tree import Tree
 
@@ -34,21 +34,21 @@ def said_by_a_probe(root: Path) -> list[bytes]:
     """The lines of a probe's first tick, read from a tree that looks like /."""
     fs = HostFS(str(root))
     lines: list[bytes] = []
-    sources = [registry.load(name)(fs) for name in registry.SOURCES]
+    sources = [registry.load_source(name)(fs) for name in registry.SOURCES]
     for source in sources:
         source.deadline_s = 30.0  # a busy machine is not what is looked at here
     Probe(sources, lines.append, ABOUT).run(1)
     return lines
 
 
-def heard(lines: Sequence[bytes]) -> Latest:
-    latest = Latest()
+def heard(lines: Sequence[bytes]) -> ProbeState:
+    latest = ProbeState()
     for line in lines:
         latest.take(line, NOW_NS)
     return latest
 
 
-def page(latest: Latest, content_type: str, *, is_fresh: bool = True) -> str:
+def page(latest: ProbeState, content_type: str, *, is_fresh: bool = True) -> str:
     """What a scrape gets half a second after every source was read."""
     assert latest.hello is not None
     latest.read_at_ns = dict.fromkeys(latest.read_at_ns, NOW_NS - 5 * 10**8)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from fabmon.fabric.messages import Frame, Hello, Notice, Packed, decode
-from fabmon.fabric.unpacking import Unpacker
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, Packed, decode
+from fabmon.fabric.wire.unpacking import Unpacker
 from tests.fixtures.hosts import HOSTS
 from tests.goldens import check_golden
-from tests.parts import need_command
+from tests.requirements import need_command
 from tests.unit.agent.certificates import pair
 from tests.unit.agent.running import FABMON, agent, eventually
 from tests.unit.test_cli import fabmon

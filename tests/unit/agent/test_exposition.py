@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from collectors import wire
 from collectors.catalog import CATALOG
-from fabmon.agent.exposition import OPENMETRICS, PROMETHEUS, chosen
-from fabmon.agent.latest import Latest
+from fabmon.agent.exposition import OPENMETRICS, PROMETHEUS, choose_content_type
+from fabmon.agent.streams import ProbeState
 from fabmon.fabric.openmetrics import EXPOSED, meant
 from tests.fixtures import hosts, nvml
 from tests.goldens import check_golden
-from tests.parts import need_command
+from tests.requirements import need_command
 from tests.unit.agent.saying import (
     NOW_NS,
     SMALL,
@@ -35,7 +35,9 @@ GOLDENS = Path(__file__).parent / "goldens"
 
 
 @pytest.fixture(params=sorted(hosts.HOSTS))
-def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Latest:
+def host(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ProbeState:
     """An agent's memory of a fixture host."""
     monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
     hosts.HOSTS[request.param](tmp_path)
@@ -71,11 +73,11 @@ def test_the_page_of_a_host(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     check_golden(GOLDENS / f"metrics_{name}.txt", text)
 
 
-def test_promtool_has_nothing_to_say_about_any_host(host: Latest) -> None:
+def test_promtool_has_nothing_to_say_about_any_host(host: ProbeState) -> None:
     promtool(page(host, PROMETHEUS))
 
 
-def test_every_value_of_a_frame_is_on_the_page_and_nothing_is_there_twice(host: Latest) -> None:
+def test_every_value_of_a_frame_is_on_the_page_and_nothing_is_there_twice(host: ProbeState) -> None:
     assert host.hello is not None
     frame = {
         (block.source, place): value
@@ -223,9 +225,9 @@ def test_a_label_comes_back_as_it_was(name: str) -> None:
     ],
 )
 def test_openmetrics_is_for_who_likes_it_best(accept: str, wanted: str) -> None:
-    assert chosen(accept) == wanted
+    assert choose_content_type(accept) == wanted
 
 
 @given(st.text(max_size=60))
 def test_any_accept_header_gets_an_answer(accept: str) -> None:
-    assert chosen(accept) in (OPENMETRICS, PROMETHEUS)
+    assert choose_content_type(accept) in (OPENMETRICS, PROMETHEUS)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from collectors import wire
-from fabmon.agent.latest import Latest
-from fabmon.fabric.messages import Frame, Hello, Notice, WireError
+from fabmon.agent.streams import ProbeState
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, WireError
 from tests.unit.agent.saying import NOW_NS, frame_line, heard, hello_line, layout
 
 FAST = layout("netdev", "netdev_up")
 SLOW = layout("ib_errors", "ib_phys_state", every=10)
 
 
-def greeted(latest: Latest) -> list[Hello | Frame | Notice]:
+def greeted(latest: ProbeState) -> list[Hello | Frame | Notice]:
     return [line.message for line in latest.greeting()]
 
 
 def test_before_the_probe_has_spoken_there_is_nothing_to_say() -> None:
-    assert Latest().greeting() == []
+    assert ProbeState().greeting() == []
 
 
 def test_a_newcomer_hears_a_hello_then_what_is_wrong_then_the_last_of_every_source() -> None:
@@ -90,4 +90,4 @@ def test_what_is_not_the_wire_is_refused(line: bytes, complaint: str) -> None:
 
 def test_a_frame_comes_after_a_hello() -> None:
     with pytest.raises(WireError, match="before any hello"):
-        Latest().take(frame_line(0), NOW_NS)
+        ProbeState().take(frame_line(0), NOW_NS)

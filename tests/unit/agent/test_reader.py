@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fabmon.agent.latest import Latest
-from fabmon.agent.reader import Reader
-from fabmon.agent.streams import Streams
+from fabmon.agent.serve import ProbeReader
+from fabmon.agent.streams import ProbeState, Streams
 from fabmon.feeds.errors import Ended, Misbehaved, NodeError
 from tests.unit.feeds.fakes import FakeNodes, FakeSession
 
@@ -19,9 +18,9 @@ class Rig:
 
     def __init__(self) -> None:
         self.nodes = FakeNodes()
-        self.latest = Latest()
+        self.latest = ProbeState()
         self.streams = Streams()
-        self.reader = Reader(self.nodes, self.latest, self.streams, 0.01, 0.01, 0.1)
+        self.reader = ProbeReader(self.nodes, self.latest, self.streams, 0.01, 0.01, 0.1)
         self.running = asyncio.create_task(self.reader.run())
 
     async def probe(self, number: int) -> FakeSession:

@@ -15,10 +15,9 @@ import pytest
 from aiohttp import web
 from blockbuster import BlockBuster
 
-from fabmon.agent.door import Door, say_once_when_out_of_files
-from fabmon.agent.latest import Latest
+from fabmon.agent.connection_limits import LimitedListener, log_file_exhaustion_once
 from fabmon.agent.server import Server
-from fabmon.agent.streams import Streams
+from fabmon.agent.streams import ProbeState, Streams
 from tests.unit.agent.saying import NOW_NS, frame_line, hello_line, layout
 
 WIDE = layout("netdev", *(["netdev_rx_bytes"] * 5000))
@@ -34,7 +33,7 @@ def nothing_blocks() -> Iterator[None]:
 
 
 class Running(NamedTuple):
-    latest: Latest
+    latest: ProbeState
     streams: Streams
     port: int
 
@@ -59,12 +58,12 @@ class Running(NamedTuple):
 async def running(
     streams: Streams, last_words_s: float, most: int = 256, first_request_s: float = 20
 ) -> AsyncIterator[Running]:
-    latest = Latest()
+    latest = ProbeState()
     server = Server(latest, streams, "s3cret", 1.0, last_words_s)
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     assert runner.server is not None
-    door = Door(runner.server, server.asked, most, first_request_s)
+    door = LimitedListener(runner.server, server.asked, most, first_request_s)
     try:
         yield Running(latest, streams, await door.open("127.0.0.1", 0))
     finally:
@@ -215,7 +214,7 @@ async def health(port: int) -> bytes:
 
 async def test_that_there_are_no_files_left_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
-    say_once_when_out_of_files(loop)
+    log_file_exhaustion_once(loop)
     for _ in range(100):
         error = OSError(errno.EMFILE, "Too many open files")
         loop.call_exception_handler({"message": "accept", "exception": error})

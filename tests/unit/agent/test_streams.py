@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from collectors import wire
-from fabmon.agent.latest import Latest, Line
-from fabmon.agent.streams import Full, Stream, Streams
-from fabmon.fabric.messages import Frame, Hello, Notice, Packed, decode
-from fabmon.fabric.unpacking import Unpacker
+from fabmon.agent.streams import ProbeState, Stream, Streams, TooManyReaders, WireLine
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, Packed, decode
+from fabmon.fabric.wire.unpacking import Unpacker
 from tests.unit.agent.saying import NOW_NS, frame_line, hello_line, layout
 
 ETH = layout("netdev", "netdev_rx_bytes", "netdev_tx_bytes")
@@ -20,7 +19,7 @@ class Source:
     """A probe that says what the test wants it to."""
 
     def __init__(self, streams: Streams) -> None:
-        self.latest = Latest()
+        self.latest = ProbeState()
         self.streams = streams
         self.seq = 0
 
@@ -47,7 +46,7 @@ async def taken(stream: Stream, count: int | None = None) -> list[bytes]:
     return found
 
 
-def greeting(source: Source) -> list[Line]:
+def greeting(source: Source) -> list[WireLine]:
     return source.latest.greeting()
 
 
@@ -143,7 +142,7 @@ async def test_there_are_only_so_many_places() -> None:
     streams = Streams(most_readers=1)
     with (
         streams.reader([], wire.PLAIN),
-        pytest.raises(Full, match="1 read already"),
+        pytest.raises(TooManyReaders, match="1 read already"),
         streams.reader([], wire.PLAIN),
     ):
         pass

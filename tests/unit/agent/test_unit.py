@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.parts import need_command
+from tests.requirements import need_command
 from tests.unit.agent.running import FABMON
 
 UNIT = Path(__file__).parents[3] / "config" / "fabmon-agent.service"

@@ -13,10 +13,10 @@ from typing import Any, Container, Dict, List, Optional
 
 import pytest
 
-from collectors import burst
-from collectors.burst import Burster, parse
-from collectors.errands import BadAsk, Errands
 from collectors.hostfs import HostFS
+from collectors.loop import burst
+from collectors.loop.burst import BurstRunner, parse_burst
+from collectors.loop.requests import BadRequest, RequestWorker
 from collectors.source import Faults, Source
 from collectors.wire import Object
 from tests.fixtures.hosts import ib_host, roce_host
@@ -47,7 +47,7 @@ class Lines:
 
 def burst_of(root: "Path | str", **ask: Any) -> Lines:
     lines = Lines()
-    errands = Errands("burst", Burster(HostFS(str(root))).run, lines)
+    errands = RequestWorker("burst", BurstRunner(HostFS(str(root))).run, lines)
     errands.ask({"id": 1, "seconds": 0.3, "hz": 100, **ask})
     assert lines.done.wait(10)
     return lines
@@ -116,10 +116,10 @@ def test_a_request_that_cannot_be_met_is_refused_with_the_reason(
     change: Dict[str, Any], said: str
 ) -> None:
     asked = {"id": 3, "ports": ["mlx5_0"], "seconds": 1, "hz": 10, **change}
-    with pytest.raises(BadAsk, match=said):
-        parse(asked)
+    with pytest.raises(BadRequest, match=said):
+        parse_burst(asked)
     lines = Lines()
-    Errands("burst", Burster(HostFS("/nowhere")).run, lines).ask(asked)
+    RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines).ask(asked)
     assert lines.done.wait(5)
     (told,) = lines.all
     assert told["id"] == 3
@@ -129,7 +129,7 @@ def test_a_request_that_cannot_be_met_is_refused_with_the_reason(
 @pytest.mark.parametrize("asked", [None, 7, [], {}, {"id": "x"}])
 def test_what_is_no_request_is_ignored(asked: object) -> None:
     lines = Lines()
-    errands = Errands("burst", Burster(HostFS("/nowhere")).run, lines)
+    errands = RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines)
     errands.ask(asked)
     errands.ask({"id": 2})
     assert lines.done.wait(5)
@@ -155,7 +155,7 @@ class Hanging(Source):
 
 def test_a_read_that_hangs_costs_the_burst_and_asking_never_blocks() -> None:
     lines = Lines()
-    errands = Errands("burst", Burster(HostFS("/nowhere"), (Hanging,)).run, lines)
+    errands = RequestWorker("burst", BurstRunner(HostFS("/nowhere"), (Hanging,)).run, lines)
     for number in range(1, 20):
         errands.ask({"id": number, "ports": ["p"], "seconds": 0.2, "hz": 10})
     deadline = time.monotonic() + 5

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from collectors.catalog import CATALOG
-from collectors.gstats import TextStats
 from collectors.hostfs import HostFS
-from collectors.sources.ethtool_names import catalog_name
-from collectors.sources.rdma_names import SPELLINGS
+from collectors.readers.ethtool_stats import TextStats
+from collectors.sources.ethtool import catalog_name
+from collectors.sources.rdma import SPELLINGS
 from tests.fixtures import parts
 from tests.fixtures.reading import ask
 from tests.fixtures.tree import Tree

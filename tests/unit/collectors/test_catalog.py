@@ -4,18 +4,14 @@ import re
 
 from collectors import registry
 from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64, saturating
-from collectors.catalog.cxi import cxi_metrics
+from collectors.catalog.ethernet import cxi_metrics, netdev_metrics, phy_metrics, switch_metrics
 from collectors.catalog.gpu import gpu_metrics
-from collectors.catalog.ib import ib_metrics
-from collectors.catalog.netdev import netdev_metrics
-from collectors.catalog.phy import phy_metrics
 from collectors.catalog.probe import probe_metrics
-from collectors.catalog.rdma import rdma_metrics
-from collectors.catalog.switch import switch_metrics
+from collectors.catalog.rdma import ib_metrics, rdma_metrics
 from collectors.source import Source
 from collectors.sources import ib as ib_source
-from collectors.sources.ethtool_names import RULES, catalog_name
-from collectors.sources.rdma_names import SPELLINGS
+from collectors.sources.ethtool import RULES, catalog_name
+from collectors.sources.rdma import SPELLINGS
 
 TOPICS = {"traffic", "packets", "pause", "congestion", "error", "drop", "mended", "state", "probe"}
 UNITS = {
@@ -101,7 +97,7 @@ def test_the_promised_names_are_there() -> None:
 
 def test_every_source_can_be_loaded_and_is_called_as_it_is_registered() -> None:
     for name in registry.SOURCES:
-        loaded = registry.load(name)
+        loaded = registry.load_source(name)
         assert issubclass(loaded, Source)
         assert loaded.name == name
         assert loaded.every >= 1

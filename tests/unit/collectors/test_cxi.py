@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors import asking
+from collectors.loop import guarded_calls
 from collectors.source import NoData, Unsupported
 from collectors.sources.cxi import EACH_TICK, PAUSED_NS, RARELY
 from tests.fixtures import hosts
@@ -74,7 +74,7 @@ def test_the_blocks_clock_is_that_of_its_values(
     for path in (tmp_path / TELEMETRY).iterdir():
         path.write_text(f"7@{now_ns // 10**9}.{now_ns % 10**9:09d}\n")
     start_ns = time.monotonic_ns()
-    reading = asking.read(cxi)
+    reading = guarded_calls.read(cxi)
     end_ns = time.monotonic_ns()
     assert reading.values is not None
     assert start_ns <= reading.mono_ns <= end_ns

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from collectors.dcbmessages import Pfc, ieee_pfc
-from collectors.rtnetlink import Netlink
+from collectors.readers.netlink import Netlink
 from collectors.source import Failed, NoData
-from collectors.sources.dcb import ask_pfc
+from collectors.sources.dcb import Pfc, ask_pfc, ieee_pfc
 from tests.fixtures import hosts, parts
 from tests.fixtures.in_namespace import can_have_one, namespace
 from tests.fixtures.reading import ask, read, source
 from tests.fixtures.tree import Tree
-from tests.parts import need, need_command, need_root
+from tests.requirements import need, need_command, need_root
 
 # Bytes as include/uapi/linux/dcbnl.h lays them out, of a little-endian machine.
 HEAD = bytes.fromhex("00 15 0000")  # struct dcbmsg: AF_UNSPEC, DCB_CMD_IEEE_GET

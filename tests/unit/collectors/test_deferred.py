@@ -29,7 +29,7 @@ def test_what_a_host_has_is_found_by_the_paths_that_are_waited_for(
             continue
         finally:
             asked.close()
-        waiting = registry.make(each, HostFS(str(tmp_path)))
+        waiting = registry.make_source(each, HostFS(str(tmp_path)))
         assert waiting.discover() == objects
         assert (waiting.every, waiting.deadline_s) == (asked.every, asked.deadline_s)
         read(waiting, objects)
@@ -38,7 +38,7 @@ def test_what_a_host_has_is_found_by_the_paths_that_are_waited_for(
 
 def test_hardware_that_comes_later_is_seen(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
-    waiting = registry.make("ib", HostFS(str(tmp_path)))
+    waiting = registry.make_source("ib", HostFS(str(tmp_path)))
     before = waiting.signature()
     with pytest.raises(NoData, match="no /sys/class/infiniband"):
         waiting.discover()

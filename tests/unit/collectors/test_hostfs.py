@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.cells import Cells
 from collectors.hostfs import HostFS
+from collectors.readers.counter_files import CounterFiles
 from collectors.source import Faults
 
 
@@ -51,7 +51,7 @@ def test_cells_keep_order_and_say_why_a_value_is_missing(tmp_path: Path) -> None
     for name, text in (("good", "7\n"), ("text", "N/A (no PMA)\n"), ("sum", "5\n")):
         (tmp_path / name).write_text(text)
     (tmp_path / "sick").mkdir()
-    cells = Cells(HostFS(str(tmp_path)))
+    cells = CounterFiles(HostFS(str(tmp_path)))
     assert cells.add("good")
     assert not cells.add("not there")
     assert cells.add("text")

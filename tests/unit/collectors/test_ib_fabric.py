@@ -11,15 +11,22 @@ from typing import Callable, Dict, Iterator, List
 
 import pytest
 
-from collectors import ibsweep
 from collectors.hostfs import HostFS
-from collectors.ibtools import check_permission, parse_counters
-from collectors.ibtopology import hca_name, parse, ports, remember, switch_name, switches
-from collectors.probe import Probe
+from collectors.loop.probe import Probe
+from collectors.readers.ib_tools import check_permission, parse_counters
+from collectors.readers.ib_topology import (
+    hca_name,
+    named_ports,
+    parse_links,
+    switch_name,
+    switches,
+    update_known_links,
+)
 from collectors.source import Denied, Failed, NoData, NoNews, Unsupported
+from collectors.sources import ib_fabric
 from collectors.sources.ib_fabric import IbFabric
 from collectors.wire import Object
-from tests import parts as needed
+from tests import requirements as needed
 from tests.fixtures import hosts
 from tests.fixtures.ibfabric import GPU1, LEAF, SPINE
 from tests.fixtures.ibsim import LIBRARY, Fabric
@@ -42,11 +49,11 @@ def fabric(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
     needed.need_path("/usr/sbin/iblinkinfo", "apt-get install infiniband-diags")
     needed.need_path(LIBRARY, "apt-get install libumad2sim0")
     # Faster than a real fabric would be asked.
-    monkeypatch.setattr(ibsweep, "SHORTEST_S", 0.2)
-    monkeypatch.setattr(ibsweep, "SHORTEST_SWEEP_S", 0.2)
-    monkeypatch.setattr(ibsweep, "SWEEPS_A_SECOND", 1000)
-    monkeypatch.setattr(ibsweep, "PROCESSES_A_SECOND", 200)
-    monkeypatch.setattr(ibsweep, "RETRY_S", 0.1)
+    monkeypatch.setattr(ib_fabric, "SHORTEST_S", 0.2)
+    monkeypatch.setattr(ib_fabric, "SHORTEST_SWEEP_S", 0.2)
+    monkeypatch.setattr(ib_fabric, "SWEEPS_A_SECOND", 1000)
+    monkeypatch.setattr(ib_fabric, "PROCESSES_A_SECOND", 200)
+    monkeypatch.setattr(ib_fabric, "RETRY_S", 0.1)
     with tempfile.TemporaryDirectory(prefix="fm") as root:
         started = Fabric(root)
         started.start()
@@ -208,7 +215,7 @@ def test_the_probe_is_never_held_up(source: IbFabric, monkeypatch: pytest.Monkey
     """A fabric that takes long to look at is announced when it has been."""
     lines: List[bytes] = []
     probe = Probe([source], lines.append, {}, 0.05)
-    monkeypatch.setattr("collectors.probe._LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("collectors.loop.probe._LOOK_AGAIN_S", 0.05)
     probe.run(60)
     frames = [line for line in lines if line.startswith(b'["frame"')]
     assert len(frames) == 60
@@ -226,7 +233,7 @@ def test_the_budget_stretches_the_rounds(tmp_path: Path) -> None:
             lines.append(f"{end} Active/  LinkUp)==>  {peer}")
         texts[leaf + 1] = ""
 
-    class Counted(ibsweep.Sweep):
+    class Counted(ib_fabric.Sweep):
         asked = 0
 
     class Tools:
@@ -243,7 +250,7 @@ def test_the_budget_stretches_the_rounds(tmp_path: Path) -> None:
         def stop(self) -> None:
             return
 
-    seen = ibsweep.Seen()
+    seen = ib_fabric.SweepResults()
     sweep = Counted(Tools(), set(), seen)  # type: ignore[arg-type]
     began_s = time.monotonic()
     sweep.once()
@@ -293,10 +300,10 @@ def test_switches_of_one_name_are_told_apart_and_sharp_is_no_node(tmp_path: Path
             (8, 1, 1, "Quantum Mellanox Technologies"),
         )
     ).replace('0x0000000000000008 "Quantum Mellanox Technologies"', '0x8 "Aggregation Node"')
-    lines = parse(text)
+    lines = parse_links(text)
     known: Dict[object, object] = {}
-    remember(known, lines)  # type: ignore[arg-type]
-    names = {port.node for port in ports(lines, switches(lines), set())}
+    update_known_links(known, lines)  # type: ignore[arg-type]
+    names = {port.node for port in named_ports(lines, switches(lines), set())}
     assert names == {
         "Quantum-Mellanox-Technologies-0000000000000001",
         "Quantum-Mellanox-Technologies-0000000000000002",

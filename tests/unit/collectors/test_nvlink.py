@@ -15,12 +15,12 @@ from typing import Any, cast
 
 import pytest
 
-from collectors import pcitree
 from collectors.hostfs import HostFS
-from collectors.nvml import Field, Gpu
+from collectors.readers import pci_topology
+from collectors.readers.nvml import FieldValue, Gpu
 from collectors.source import Failed, Faults, NoData, SourceError, Unsupported
+from collectors.sources import nvlink as nvlink_errors
 from collectors.sources import nvlink as nvlink_source
-from collectors.sources import nvlink_errors
 from collectors.sources import pcie as pcie_source
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host, ib_host, nvlink5_host
@@ -279,7 +279,7 @@ def test_a_library_that_hangs_costs_the_gpus_and_nothing_else(root: Path) -> Non
 
 def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:
     hgx_host(root)
-    near = pcitree.affinity(HostFS(str(root)), "0000:1b:00.0")
+    near = pci_topology.affinity(HostFS(str(root)), "0000:1b:00.0")
     assert near["mlx5_0"] == "PIX"
     assert near["mlx5_1"] == "NODE"
     assert near["mlx5_4"] == "SYS"
@@ -300,7 +300,7 @@ def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:
 def test_what_lies_between_two_functions(
     one: str, other: str, same_node: bool | None, between: str | None
 ) -> None:
-    assert pcitree.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
+    assert pci_topology.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
 
 
 class HangingGpu:
@@ -352,9 +352,11 @@ class GpuWithABadLink:
     def link_facts(self, link: int) -> dict[str, Any]:
         return {}
 
-    def fields(self, asks: Sequence[tuple[int, int]]) -> list[Field]:
+    def fields(self, asks: Sequence[tuple[int, int]]) -> list[FieldValue]:
         return [
-            Field(999, 0) if field in (138, 139) and link in self.bad else Field(0, self.counted)
+            FieldValue(999, 0)
+            if field in (138, 139) and link in self.bad
+            else FieldValue(0, self.counted)
             for field, link in asks
         ]
 

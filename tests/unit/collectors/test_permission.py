@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import os, sys
-from collectors.permission import who_may
+from collectors.hostfs import who_may
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 print(who_may(sys.argv[1]))
 """

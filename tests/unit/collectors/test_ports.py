@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from collectors.hostfs import HostFS
-from collectors.ports import Port, find_ports, natural, signature
+from collectors.readers.ports import Port, find_ports, natural, signature
 from tests.fixtures import hosts, parts
 from tests.fixtures.tree import Tree
 

@@ -14,10 +14,10 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from collectors import probe as probe_module
 from collectors import registry
 from collectors.hostfs import HostFS
-from collectors.probe import Probe
+from collectors.loop import probe as probe_module
+from collectors.loop.probe import Probe
 from collectors.source import Denied, Faults, NoData, Source, Unsupported
 from collectors.wire import Object
 
@@ -439,4 +439,4 @@ USUAL = [name for name in registry.SOURCES if name not in registry.ON_REQUEST]
 def test_sources_are_chosen_by_name_or_beside_the_usual_ones(
     wanted: Any, chosen: List[str]
 ) -> None:
-    assert registry.choose(wanted) == chosen
+    assert registry.choose_sources(wanted) == chosen

@@ -11,7 +11,7 @@ from collectors.sources.qps import pairs
 from tests.fixtures import hosts, parts
 from tests.fixtures.in_namespace import can_have_one, namespace
 from tests.fixtures.reading import ask, source
-from tests.parts import need, need_root
+from tests.requirements import need, need_root
 
 
 def test_a_tree_carries_what_rdma_prints(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from collectors.neighbourhood import Neighbourhood
-from collectors.rtmessages import Address, Hop, Neighbour, Route, parse
+from collectors.readers.netlink import Address, Hop, Neighbour, Route, parse_message
+from collectors.readers.route_summary import RouteSummary
 from collectors.source import Failed, NoData
 from tests.fixtures import hosts
 from tests.fixtures.in_namespace import can_have_one, namespace
 from tests.fixtures.reading import ask, source
-from tests.parts import need, need_command, need_root
+from tests.requirements import need, need_command, need_root
 
 
 @pytest.fixture(scope="module")
@@ -66,26 +66,26 @@ def test_a_multipath_route_from_bytes() -> None:
         "02100000fe0300010000000008000f00fe00000008000100 0a07000024000900"
         "10000001030000000800 05000a00000210001000050000000800 05000a000102".replace(" ", "")
     )
-    assert parse(24, payload) == Route(
+    assert parse_message(24, payload) == Route(
         2, "10.7.0.0/16", 0, (Hop(3, "10.0.0.2", 2, True), Hop(5, "10.0.1.2", 1, False))
     )
 
 
 def test_routes_that_are_nobodys_way_are_left_out() -> None:
     local = bytes.fromhex("022000 00ff0200020000000008000f00ff000000".replace(" ", ""))
-    assert parse(24, local) is None
-    assert parse(12345, local) is None
+    assert parse_message(24, local) is None
+    assert parse_message(12345, local) is None
 
 
 def test_bytes_that_lie_about_their_length_end() -> None:
     route = bytes.fromhex("02100000fe03000100000000")
     for tail in ("0000", "00000100", "ff000100", "0800090000000000", "0c00090000000000ffffffff"):
-        fact = parse(24, route + bytes.fromhex(tail))
+        fact = parse_message(24, route + bytes.fromhex(tail))
         assert isinstance(fact, Route)
         assert fact.hops == ()
 
 
-KNOWN = Neighbourhood(
+KNOWN = RouteSummary(
     ecmp=[],
     neighbours=[{"dev": "a", "ip": "10.0.0.2", "mac": "02:00:00:00:00:02"}],
     addresses=[{"dev": "a", "addresses": ["10.0.0.1/24"]}],

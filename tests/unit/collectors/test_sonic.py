@@ -13,11 +13,10 @@ from typing import Dict, Iterator
 import pytest
 
 from collectors.hostfs import HostFS
-from collectors.resp import BadReply, Redis
+from collectors.readers.redis import BadReply, Redis
 from collectors.source import Denied, Failed, NoData, NoNews, Source
-from collectors.sources.sonic import Sonic
-from collectors.sources.sonic_queues import SonicQueues
-from tests import parts as needed
+from collectors.sources.sonic import Sonic, SonicQueues
+from tests import requirements as needed
 from tests.fixtures.reading import ask, read
 from tests.fixtures.redisd import RedisServer
 from tests.fixtures.switches import sonic_databases, sonic_switch

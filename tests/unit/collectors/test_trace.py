@@ -12,11 +12,11 @@ from typing import Any, Dict, List
 
 import pytest
 
-from collectors.errands import BadAsk
-from collectors.trace import parse, trace
+from collectors.loop.requests import BadRequest
+from collectors.loop.trace import parse_trace, trace
 from tests.fixtures import routers
 from tests.fixtures.in_namespace import can_have_one, namespace
-from tests.parts import need, need_command, need_root
+from tests.requirements import need, need_command, need_root
 
 ROOT = Path(__file__).parents[3]
 LOOP = {"src": "127.0.0.1", "dst": "127.0.0.1", "sports": [0xC001]}
@@ -120,7 +120,7 @@ def test_a_port_that_is_in_use_is_left_alone() -> None:
 
 
 def test_an_address_of_another_host_is_refused() -> None:
-    with pytest.raises(BadAsk, match=r"192\.0\.2\.7 is no address of this host"):
+    with pytest.raises(BadRequest, match=r"192\.0\.2\.7 is no address of this host"):
         trace({**LOOP, "src": "192.0.2.7"}, lambda part: None)
 
 
@@ -143,8 +143,8 @@ def test_an_address_of_another_host_is_refused() -> None:
 def test_a_request_that_cannot_be_met_is_refused_with_the_reason(
     change: Dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(BadAsk, match=said):
-        parse({**LOOP, **change})
+    with pytest.raises(BadRequest, match=said):
+        parse_trace({**LOOP, **change})
 
 
 def test_a_running_probe_is_asked() -> None:

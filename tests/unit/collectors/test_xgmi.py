@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.gpumetrics import xgmi_of
 from collectors.source import Failed, NoData, SourceError, Unsupported
+from collectors.sources.xgmi import xgmi_of
 from tests.fixtures import gpu_metrics, hosts
 from tests.fixtures.gpu_metrics import KB, READ_KB_A_SECOND, WRITTEN_KB_A_SECOND
 from tests.fixtures.reading import ask, read, source

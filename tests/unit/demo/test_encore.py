@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fabmon.feeds.demo.encore import KINDS, told, with_encore
+from fabmon.feeds.demo.random_faults import KINDS, told, with_random_faults
 from fabmon.feeds.demo.scenario import KINDS as FABRICS
 from fabmon.feeds.demo.scenario import resized, tour
 from fabmon.feeds.demo.world import World
@@ -13,7 +13,7 @@ from fabmon.feeds.demo.world import World
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_after_the_tour_one_fault_follows_the_other(fabric: str) -> None:
     guided = tour(fabric)
-    scenario = with_encore(guided, hours=0.5)
+    scenario = with_random_faults(guided, hours=0.5)
     world = World(scenario)
     assert scenario.fault[: len(guided.fault)] == guided.fault
     after = scenario.fault[len(guided.fault) :]
@@ -29,8 +29,8 @@ def test_after_the_tour_one_fault_follows_the_other(fabric: str) -> None:
 
 def test_the_seed_draws_them() -> None:
     guided = tour("leaf-spine")
-    assert with_encore(guided) == with_encore(guided)
-    assert with_encore(guided).fault != with_encore(resized(guided, None, 8)).fault
+    assert with_random_faults(guided) == with_random_faults(guided)
+    assert with_random_faults(guided).fault != with_random_faults(resized(guided, None, 8)).fault
 
 
 def test_what_goes_wrong_is_told_in_the_words_of_the_screen() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.feeds.demo.fairness import fair_rates
+from fabmon.feeds.demo.congestion import fair_rates
 
 Problem = tuple[list[float], list[tuple[int, int, float]], list[float]]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from fabmon.feeds.demo.fault_planner import Truth
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Fault, Job, ScenarioError
-from fabmon.feeds.demo.truth import Truth
 from tests.unit.demo.worlds import Reader, scenario
 
 HELD, HOLDS = "pfc_rx_pause_us_prio3", "pfc_tx_pause_us_prio3"

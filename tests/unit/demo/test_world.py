@@ -56,7 +56,7 @@ def test_no_link_carries_more_than_its_line_rate(collective: str, routing: str) 
     world = DemoFeed(scenario(*MIXED, job=job, routing=routing, kind="leaf-spine")).world
     for _ in range(20):
         moved = world.advance(1.0)
-        assert (moved.sent <= world.plant.speed * (1 + 1e-6)).all()
+        assert (moved.sent <= world.hardware.speed * (1 + 1e-6)).all()
         assert (moved.held_s <= 1 + 1e-9).all()
 
 
@@ -64,7 +64,7 @@ def test_an_all_reduce_moves_what_it_must() -> None:
     job = Job(collective="ring", payload_gb=8, compute_s=1.0, jitter=0.0, stop=1.9, hosts=4)
     world = DemoFeed(scenario(job=job)).world
     sent = world.advance(3.0).sent
-    nics = world.plant.rails * np.array(world.hosts_of[0])
+    nics = world.hardware.rails * np.array(world.hosts_of[0])
     assert sent[nics] == pytest.approx(2 * 3 / 4 * 8e9, rel=1e-3)
 
 
@@ -114,9 +114,9 @@ def test_the_console_finds_every_cable_and_every_group(kind: str) -> None:
         if port.peer is not None
     }
     assert found == {frozenset(cable) for cable in feed.planned_cables}
-    plant = feed.world.plant
+    hardware = feed.world.hardware
     uplinks = [group for group in fabric.groups if group.node.startswith("leaf")]
-    assert [len(group.rows) for group in uplinks] == [plant.up] * plant.leaves
+    assert [len(group.rows) for group in uplinks] == [hardware.up] * hardware.leaves
 
 
 def test_with_hosts_alone_there_is_no_switch() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from fabmon.fabric.messages import Hello, check
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wire.messages import Hello, check
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.recording.making import demo_recording
+from tests.unit.recording.builders import demo_recording
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fabmon.fabric.model import Host
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.writer import Writer
-from tests.making import START_NS, frame, hello, port, tick, up
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.writing.writer import Writer
+from tests.builders import START_NS, frame, hello, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.test_cli import fabmon
 

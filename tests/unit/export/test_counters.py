@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.fabric.messages import Frame
 from fabmon.fabric.tick import Tick
-from fabmon.recording import spool as spooling
-from fabmon.recording.spool import NodeClock, Spool
-from fabmon.report.openmetrics import families
-from tests.making import SECOND_NS, START_NS, LeafSpine, frame, hello, port, tick, up
-from tests.parts import need_command
+from fabmon.fabric.wire.messages import Frame
+from fabmon.report import openmetrics as spooling
+from fabmon.report.openmetrics import NodeClock, Transposer, families
+from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, port, tick, up
+from tests.requirements import need_command
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.feeds.engines import Prometheus, VictoriaMetrics
-from tests.unit.recording.making import eventful_ticks, write
+from tests.unit.recording.builders import eventful_ticks, write
 from tests.unit.test_cli import fabmon
 
 SAMPLE = re.compile(r"(\w+)(\{.*\}) (\S+) (\d+\.\d{3})")
@@ -38,7 +37,7 @@ def samples(text: str) -> Iterator[tuple[str, str, float, float]]:
 
 
 def text_of(ticks: list[Tick], directory: Path) -> str:
-    spool = Spool(directory, 1.0)
+    spool = Transposer(directory, 1.0)
     for each in ticks:
         spool.accept(each)
     spool.settle()

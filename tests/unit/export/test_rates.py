@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fabmon.fabric.model import Host
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.writer import Writer
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.writing.writer import Writer
 from fabmon.report.rates import COLUMNS
-from tests.making import START_NS, frame, hello, port, tick, up
-from tests.unit.recording.making import eventful_ticks, quiet_ticks, write
+from tests.builders import START_NS, frame, hello, port, tick, up
+from tests.unit.recording.builders import eventful_ticks, quiet_ticks, write
 from tests.unit.test_cli import fabmon
 
 SHORT = ("--from", "+20s", "--to", "+24s")

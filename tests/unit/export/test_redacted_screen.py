@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.recording.errors import RecordingError
-from fabmon.recording.reader import Recording
+from fabmon.recording.format.errors import RecordingError
+from fabmon.recording.reading.reader import Recording
 from tests.unit.export.test_redaction import leaks, plain, recording
 
 LONGEST_S = 60

@@ -16,22 +16,22 @@ from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.condition import Cause, Evidence
 from fabmon.analysis.finding import Finding
-from fabmon.cli.config import load
-from fabmon.cli.past import RecordedPast
-from fabmon.fabric.messages import Burst, BurstPort, Notice
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.wire.messages import Burst, BurstPort, Notice
 from fabmon.history.history import History
-from fabmon.recording.found import Told
-from fabmon.recording.frames import Kind
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import Note, SessionRecord
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
-from fabmon.recording.zstd import decompress
-from fabmon.tui.then import open_then
-from tests.making import SECOND_NS, START_NS, LeafSpine, frame, hello, neighbour, port, tick, up
+from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.format.records import Note, SessionRecord
+from fabmon.recording.format.sections import decompress
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from fabmon.session.config import load
+from fabmon.session.recorded_past import RecordedPast
+from fabmon.tui.time.findings_at_the_time import findings_open_at
+from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, neighbour, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.export.test_report import reported
 from tests.unit.test_cli import fabmon
@@ -186,7 +186,7 @@ def plain(path: Path) -> bytes:
     with Recording(path) as opened:
         for entry in opened.entries():
             payload = opened.payload(entry)
-            if entry.header.kind in (Kind.BLOCK, Kind.MINUTE, Kind.INDEX):
+            if entry.header.kind in (FrameKind.BLOCK, FrameKind.MINUTE, FrameKind.INDEX):
                 continue
             said += decompress(payload) if payload else b""
         said += msgspec.json.encode([tick.frames for tick in opened.ticks()])
@@ -244,8 +244,10 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
     with Recording(cut) as opened:
         early = [note for note in opened.notes() if note.time_ns == START_NS + 3 * SECOND_NS]
         history = History(opened.hosts)
-        moment = [history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)]
-        then = open_then(Told(early), (), moment[-1])
+        snapshot = [
+            history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)
+        ]
+        then = findings_open_at(Told(early), (), snapshot[-1])
     assert {(each.cause, each.subject, each.text) for each in then} == {
         ("incast", "device-1/swp9", ""),
         ("ecmp_collision", "device-2/swp9", ""),

@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fabmon.analysis.fluctuation.records import Fluctuation, Foreign, Slot, Spread, Step, Subject
+from fabmon.analysis.fluctuation.results import Fluctuation, Foreign, Slot, Spread, Step, Subject
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
-from fabmon.recording.frames import Kind
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.writer import Writer
-from fabmon.report.page.axis import LEFT, WIDTH
+from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.writing.writer import Writer
 from fabmon.report.page.fluctuation import fluctuation
-from fabmon.report.page.heatmap import MOST_ROWS
+from fabmon.report.page.markup import CHART_LEFT, CHART_WIDTH
+from fabmon.report.page.timeline import MOST_ROWS
 from fabmon.report.page.words import clock
 from fabmon.report.records import utc
 from fabmon.report.units import bits, percent
+from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.fixtures import browser
-from tests.making import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
-from tests.unit.recording.making import quiet_ticks, write
+from tests.unit.recording.builders import quiet_ticks, write
 from tests.unit.test_cli import fabmon
 
 
@@ -198,7 +198,7 @@ def test_steps_hours_and_others_are_drawn_where_they_are_told() -> None:
     html = fluctuation(found)
     step = re.search(r'<line x1="(\S+)" x2="\S+" y1="\S+" y2="\S+" class="step"', html)
     assert step is not None
-    assert float(step[1]) == pytest.approx(LEFT + (WIDTH - LEFT) / 2, abs=0.5)
+    assert float(step[1]) == pytest.approx(CHART_LEFT + (CHART_WIDTH - CHART_LEFT) / 2, abs=0.5)
     text = re.sub(r"\s+", " ", words(html))
     assert "300 Gb/s -> 150 Gb/s -50.0 %" in text
     assert "By hour of the day, Europe/Berlin" in text
@@ -259,7 +259,7 @@ def test_losses_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
     with Recording(path) as recording:
-        block = next(e for e in recording.entries() if e.header.kind == Kind.BLOCK)
+        block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
     data = bytearray(path.read_bytes())
     data[block.at + 100] ^= 1
     path.write_bytes(data)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from fabmon.fabric.messages import Frame, Hello, Notice, check, decode
-from fabmon.feeds.transports.base import Session
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, check, decode
+from fabmon.feeds.transports.transport import ProbeSession
 
 Said = list[Hello | Frame | Notice]
 
 
-async def listen(session: Session, frames: int, patience_s: float = 15.0) -> Said:
+async def listen(session: ProbeSession, frames: int, patience_s: float = 15.0) -> Said:
     """What a session says up to so many frames; each that follows a hello fits it."""
     said: Said = []
     latest: Hello | None = None

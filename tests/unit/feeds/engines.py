@@ -16,14 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.parts import need_command
+from tests.requirements import need_command
 
 PASSWORD = "open sesame"
 _HASH = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
 
 _AGENT = """
 import asyncio, sys
-from fabmon.agent.place import Place
+from fabmon.agent.listen_address import Place
 from fabmon.agent.serve import Options, serve
 root, port, token = sys.argv[1:]
 asyncio.run(serve(

@@ -8,7 +8,7 @@ import itertools
 
 from fabmon.fabric.model import Host
 from fabmon.feeds.errors import Ended, NodeError
-from fabmon.feeds.transports.base import Session, Transport
+from fabmon.feeds.transports.transport import ProbeSession, Transport
 from tests.unit.feeds.wirelines import frame_line, hello_line
 
 
@@ -92,7 +92,7 @@ class FakeNodes:
     def of(self, host: Host) -> Transport:
         return self
 
-    async def open(self, host: Host) -> Session:
+    async def open(self, host: Host) -> ProbeSession:
         self.opened.append(host.name)
         if host.name in self.trouble:
             raise self.trouble[host.name]

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fabmon.fabric.messages import Frame, Hello
 from fabmon.fabric.model import Host
-from fabmon.feeds.bootstrap import Settings
+from fabmon.fabric.wire.messages import Frame, Hello
+from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import snmp
 from fabmon.feeds.transports.snmp import SnmpTransport
 from tests.unit.feeds.asked import listen, values_of
@@ -92,7 +92,7 @@ def begin(directory: Path) -> tuple[Snmpd, Path]:
 async def counters(directory: Path) -> dict[str, Any]:
     """Known frames through swp1, as the agent and as the kernel count them."""
     agent, secret = begin(directory)
-    transport = SnmpTransport(Settings(interval_s=0.2))
+    transport = SnmpTransport(ProbeSettings(interval_s=0.2))
     host = Host(name="switch7", address="127.0.0.1", port=agent.port, secret=str(secret))
     try:
         session = await transport.open(host)

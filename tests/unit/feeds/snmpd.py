@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.parts import heeding_signals, need_command
+from tests.requirements import heeding_signals, need_command
 
 COMMUNITY = "a community"
 USER = "v3 fabmon SHA256 authpassword AES privpassword"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.feeds import bootstrap
-from fabmon.feeds.bootstrap import LOADER, Settings
-from tests.parts import need_command
+from fabmon.feeds import probe_input
+from fabmon.feeds.probe_input import LOADER, ProbeSettings
+from tests.requirements import need_command
 
 SHELLS = ("sh", "dash", "bash", "ksh", "zsh", "tcsh", "fish", "busybox")
 _USUAL = ("sh", "dash", "bash")
@@ -46,15 +46,15 @@ def first_words(child: subprocess.Popen[bytes]) -> str:
 
 def test_the_loader_can_stand_between_single_quotes_in_any_shell() -> None:
     assert not re.search(r"['\\!\n]", LOADER)
-    line = bootstrap.shell_line("/opt/python/bin/python3")
+    line = probe_input.shell_line("/opt/python/bin/python3")
     assert not re.search(r"[\\!\n]", line)
     assert line.count("'") == 6
 
 
 def test_the_archive_is_the_same_bytes_for_the_same_code() -> None:
-    first = bootstrap.archive()
-    bootstrap.archive.cache_clear()
-    assert bootstrap.archive() == first
+    first = probe_input.archive()
+    probe_input.archive.cache_clear()
+    assert probe_input.archive() == first
     names = zipfile.ZipFile(io.BytesIO(first)).namelist()
     assert "collectors/__main__.py" in names
     assert all(name.endswith(".py") for name in names)
@@ -62,22 +62,22 @@ def test_the_archive_is_the_same_bytes_for_the_same_code() -> None:
 
 def test_the_archive_can_be_made_from_a_package_inside_a_zip(tmp_path: Path) -> None:
     packed = tmp_path / "packed.zip"
-    packed.write_bytes(bootstrap.archive())
+    packed.write_bytes(probe_input.archive())
     program = (
         f"import sys; sys.path.insert(0, {str(packed)!r}); import collectors; "
-        "from fabmon.feeds import bootstrap; assert 'packed.zip' in collectors.__file__; "
-        "sys.stdout.buffer.write(bootstrap.archive())"
+        "from fabmon.feeds import probe_input; assert 'packed.zip' in collectors.__file__; "
+        "sys.stdout.buffer.write(probe_input.archive())"
     )
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert made.stdout == bootstrap.archive()
+    assert made.stdout == probe_input.archive()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_probe_starts_under_a_login_shell(shell: str, empty_root: str) -> None:
     need_command(shell, shell)
     arguments = [shell, "sh"] if shell == "busybox" else [shell]
-    line = bootstrap.shell_line(sys.executable)
-    child = run([*arguments, "-c", line], bootstrap.payload(Settings(root=empty_root)))
+    line = probe_input.shell_line(sys.executable)
+    child = run([*arguments, "-c", line], probe_input.payload(ProbeSettings(root=empty_root)))
     assert first_words(child) == "hello"
 
 
@@ -85,7 +85,9 @@ def test_an_own_python_of_the_hosts_file_is_taken_first(tmp_path: Path, empty_ro
     mine = tmp_path / "my python"
     mine.write_text(f'#!/bin/sh\necho mine >&2\nexec {sys.executable} "$@"\n')
     mine.chmod(0o755)
-    child = run(["sh", "-c", bootstrap.shell_line(str(mine))], bootstrap.payload(Settings()))
+    child = run(
+        ["sh", "-c", probe_input.shell_line(str(mine))], probe_input.payload(ProbeSettings())
+    )
     _, errors = child.communicate(timeout=5)
     assert b"mine" in errors
 
@@ -93,16 +95,16 @@ def test_an_own_python_of_the_hosts_file_is_taken_first(tmp_path: Path, empty_ro
 def test_pythons_that_are_too_old_are_passed_over_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap, "_CANDIDATES", "python3 python3.9 python2")
+    monkeypatch.setattr(probe_input, "_CANDIDATES", "python3 python3.9 python2")
     for name, version in (("python3", "False 3 6 8"), ("python3.9", "False 3 8 1")):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {version}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "python2").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python2").chmod(0o755)
-    child = run(["/bin/sh", "-c", bootstrap.shell_line()], b"", str(tmp_path))
+    child = run(["/bin/sh", "-c", probe_input.shell_line()], b"", str(tmp_path))
     _, errors = child.communicate(timeout=5)
     assert child.returncode == 127
-    told = bootstrap.no_python("some noise\n" + errors.decode())
+    told = probe_input.no_python("some noise\n" + errors.decode())
     assert str(told) == (
         f"no python3 >= 3.9 on the node: found 3.6.8 at {tmp_path}/python3, "
         f"3.8.1 at {tmp_path}/python3.9, {tmp_path}/python2 that does not run; "
@@ -111,13 +113,13 @@ def test_pythons_that_are_too_old_are_passed_over_and_named(
 
 
 def test_errors_of_another_kind_are_not_taken_for_a_missing_python() -> None:
-    assert bootstrap.no_python("sh: 1: exec: something: not found") is None
+    assert probe_input.no_python("sh: 1: exec: something: not found") is None
 
 
 @pytest.mark.parametrize("python", ["it's", "a\\b", "a!b", "a\nb"])
 def test_a_path_that_no_quotes_can_hold_is_refused(python: str) -> None:
     with pytest.raises(ValueError, match="not the path of an interpreter"):
-        bootstrap.shell_line(python)
+        probe_input.shell_line(python)
 
 
 def test_the_loader_leaves_what_follows_the_archive_in_the_pipe() -> None:
@@ -143,7 +145,7 @@ def test_the_loader_ends_when_the_pipe_does() -> None:
 
 def test_a_python_without_memfd_create_will_do(empty_root: str) -> None:
     program = "import os; del os.memfd_create; exec(__import__('sys').argv[1])"
-    data = bootstrap.payload(Settings(root=empty_root))
+    data = probe_input.payload(ProbeSettings(root=empty_root))
     assert first_words(run([sys.executable, "-c", program, LOADER], data)) == "hello"
 
 
@@ -152,5 +154,5 @@ def test_modules_in_the_current_directory_are_not_imported(
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('mine')")
     monkeypatch.chdir(tmp_path)
-    data = bootstrap.payload(Settings(root=empty_root))
+    data = probe_input.payload(ProbeSettings(root=empty_root))
     assert first_words(run([sys.executable, "-E", "-c", LOADER], data)) == "hello"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.fabric.command import PRESETS, CommandError, fill, split
+from fabmon.fabric.hosts.exec_command import PRESETS, CommandError, fill, split
 
 
 def filled(command: str, **more: object) -> list[str]:

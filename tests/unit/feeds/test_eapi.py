@@ -17,18 +17,18 @@ from aiohttp import web
 from blockbuster import blockbuster_ctx
 
 from collectors.wire import Object
-from fabmon.fabric.build import Rows, build
-from fabmon.fabric.hostsfile import HostsFileError, parse
-from fabmon.fabric.messages import Frame, Hello, Notice
+from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.hosts.hosts_file import HostsFileError, parse
 from fabmon.fabric.model import Host
-from fabmon.feeds.bootstrap import Settings
+from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
-from fabmon.feeds.transports import eapi_answers
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.transports import eapi_show
 from fabmon.feeds.transports.eapi import EapiTransport
-from tests import parts
+from tests import requirements
+from tests.builders import hello, port
 from tests.fixtures.eos import BYTES_A_SECOND, Switch
 from tests.goldens import check_golden
-from tests.making import hello, port
 from tests.unit.feeds.asked import listen, values_of
 from tests.unit.feeds.certificates import self_made
 
@@ -89,7 +89,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 @pytest.fixture
 async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EapiTransport]:
     monkeypatch.setattr("fabmon.feeds.transports.eapi._REST", 0)
-    made = EapiTransport(Settings(interval_s=0.05))
+    made = EapiTransport(ProbeSettings(interval_s=0.05))
     yield made
     await made.close()
 
@@ -264,7 +264,7 @@ async def test_every_trouble_has_its_reason(
 async def test_an_answer_without_end_is_cut_off(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.transports.sites._MAX_BODY", 1000)
+    monkeypatch.setattr("fabmon.feeds.http_client._MAX_BODY", 1000)
     assert isinstance(await said_of(transport, served.host()), Misbehaved)
 
 
@@ -307,7 +307,7 @@ async def test_lldp_tells_the_cables(served: Served, transport: EapiTransport) -
     gpu = hello(port("mlx5_0", mac="b8:ce:f6:00:00:01"))
     spine = hello(Object("Ethernet9/1", "ethernet", "Ethernet9/1", {}, ("netdev_up",)))
     hosts = [Host(name="leaf1", role="switch"), Host(name="gpu001"), Host(name="spine1")]
-    fabric = build(hosts, {"leaf1": said, "gpu001": gpu, "spine1": spine}, Rows(), 1)
+    fabric = build(hosts, {"leaf1": said, "gpu001": gpu, "spine1": spine}, PortRows(), 1)
     ends = {each.name: each.peer for each in fabric.node("leaf1").ports}
     assert ends["Ethernet1/1"] == fabric.node("gpu001").ports[0].row
     assert ends["Ethernet2/1"] == fabric.node("spine1").ports[0].row
@@ -323,9 +323,9 @@ def test_a_switch_is_a_switch_and_needs_a_secret() -> None:
 
 
 def test_captures_of_a_real_switch_are_read() -> None:
-    parts.need_path(str(CAPTURES), "captures of real switches beside the checkout")
+    requirements.need_path(str(CAPTURES), "captures of real switches beside the checkout")
     shown = json.loads((CAPTURES / "arista-show-interfaces.json").read_text())
-    read = eapi_answers.interfaces(shown)
+    read = eapi_show.interfaces(shown)
     assert [item.id for item in read.objects] == ["Ethernet1"]
     assert read.objects[0].info == {
         "netdev": "Ethernet1",
@@ -335,7 +335,7 @@ def test_captures_of_a_real_switch_are_read() -> None:
     assert dict(zip(read.objects[0].metrics, read.values, strict=True))["netdev_speed_bps"] == 10e9
     assert read.refreshed_ns == 1478085320927135000
     shown = json.loads((CAPTURES / "arista-show-lldp-neighbors-detail.json").read_text())
-    infos = {item.info["dev"]: item.info for item in eapi_answers.neighbours(shown).objects}
+    infos = {item.info["dev"]: item.info for item in eapi_show.neighbours(shown).objects}
     assert infos["Ethernet8"] == {
         "dev": "Ethernet8", "peer_node": "78m3", "peer_port": "eth3", "mac": "00:0f:53:2e:ce:d1",
     }  # fmt: skip
@@ -347,7 +347,7 @@ def test_captures_of_a_real_switch_are_read() -> None:
 def test_jericho_counts_virtual_output_queues() -> None:
     counts = {"enqueuedBytes": 1, "enqueuedPackets": 2, "droppedPackets": 3, "droppedBytes": 4}
     shown = {"ingressVoqCounters": {"interfaces": {"Et1": {"trafficClasses": {"TC7": counts}}}}}
-    read = eapi_answers.queues(shown)
+    read = eapi_show.queues(shown)
     assert dict(zip(read.objects[0].metrics, read.values, strict=True)) == {
         "queue7_tx_bytes": 1, "queue7_tx_packets": 2, "queue7_tx_drops": 3,
     }  # fmt: skip

@@ -11,10 +11,9 @@ import pytest
 from aiohttp import web
 
 from fabmon.fabric.tick import NodeState, Tick
-from fabmon.feeds.prometheus.access import Access
-from fabmon.feeds.prometheus.client import Engine
-from fabmon.feeds.prometheus.errors import EngineError, NoAnswer, QueryRefused
+from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
 from fabmon.feeds.prometheus.feed import PrometheusFeed
+from fabmon.feeds.prometheus.responses import NoResponse, PrometheusError, QueryRefused
 
 Reply = tuple[int, dict[str, Any]]
 _PORT = {"instance": "a:9100", "device": "mlx5_0", "port": "1", "job": "ib"}
@@ -74,20 +73,20 @@ async def served(sham: Sham) -> AsyncIterator[str]:
     [
         (failure(400, "bad_data"), QueryRefused),
         (failure(422, "422"), QueryRefused),
-        (failure(422, "execution"), NoAnswer),
-        (failure(422, "timeout"), NoAnswer),
-        (failure(429, "too_many_requests"), NoAnswer),
-        (failure(500, "internal"), NoAnswer),
-        (failure(503, "timeout"), NoAnswer),
-        (failure(504), NoAnswer),
+        (failure(422, "execution"), NoResponse),
+        (failure(422, "timeout"), NoResponse),
+        (failure(429, "too_many_requests"), NoResponse),
+        (failure(500, "internal"), NoResponse),
+        (failure(503, "timeout"), NoResponse),
+        (failure(504), NoResponse),
     ],
 )
 async def test_only_what_is_wrong_with_the_question_is_a_refusal(
-    reply: Reply, error: type[EngineError]
+    reply: Reply, error: type[PrometheusError]
 ) -> None:
     sham = Sham()
     sham.fails = lambda query: reply
-    async with served(sham) as url, Engine(Access(url=url)) as engine:
+    async with served(sham) as url, PrometheusClient(PrometheusAccess(url=url)) as engine:
         with pytest.raises(error, match="of the engine's own") as caught:
             await engine.instant("up", time.time())
         assert type(caught.value) is error
@@ -105,7 +104,7 @@ async def test_a_clock_that_is_not_told_for_a_moment_is_asked_for_again(reply: R
         return None
 
     async with served(sham) as url:
-        feed = PrometheusFeed(Engine(Access(url=url)), interval_s=0.5)
+        feed = PrometheusFeed(PrometheusClient(PrometheusAccess(url=url)), interval_s=0.5)
         async with feed:
             await feed.open()
             assert await _state(feed) is NodeState.UP
@@ -127,7 +126,7 @@ async def test_labels_that_are_no_labels_are_those_of_no_engine(labels: Any) -> 
     sham = Sham()
     async with (
         served(sham) as url,
-        PrometheusFeed(Engine(Access(url=url)), interval_s=0.5) as feed,
+        PrometheusFeed(PrometheusClient(PrometheusAccess(url=url)), interval_s=0.5) as feed,
     ):
         await feed.open()
         assert await _state(feed) is NodeState.UP

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.fabric.messages import Frame, check
-from fabmon.feeds.prometheus import answers, questions
-from fabmon.feeds.prometheus.access import Access, BadAccess, base_url, headers
-from fabmon.feeds.prometheus.errors import NotAnEngine, QueryRefused
-from fabmon.feeds.prometheus.pages import Pages
-from fabmon.feeds.prometheus.selector import Scope, label, matchers
-from fabmon.feeds.prometheus.table import Table, without_port
-from fabmon.feeds.prometheus.vocabulary import exporters, vocabulary
+from fabmon.fabric.wire.messages import Frame, check
+from fabmon.feeds.prometheus import queries, responses
+from fabmon.feeds.prometheus.client import BadAccess, PrometheusAccess, base_url, headers
+from fabmon.feeds.prometheus.metric_names import exporters, vocabulary
+from fabmon.feeds.prometheus.queries import SeriesSelection, label, matchers
+from fabmon.feeds.prometheus.responses import NotPrometheus, QueryRefused
+from fabmon.feeds.prometheus.series_table import SeriesTable, without_port
+from fabmon.feeds.prometheus.target_blocks import PageInterpreter
 
 SENSES = vocabulary()
 TX, RX = "fabmon_ib_tx_bytes_total", "fabmon_ib_rx_bytes_total"
@@ -35,7 +35,7 @@ class Look:
     """A table, and what it says after each look."""
 
     def __init__(self) -> None:
-        self.table = Table("instance", Pages(exporters()))
+        self.table = SeriesTable("instance", PageInterpreter(exporters()))
         self.clock = 0
 
     def at(self, found: dict[str, dict[bytes, float]]) -> dict[str, list[list[int | None] | None]]:
@@ -146,9 +146,9 @@ def test_what_is_no_matcher_is_refused(text: str) -> None:
 
 
 def test_questions_ask_for_no_label_too_many() -> None:
-    scope = Scope(['cluster="a"', 'cluster="b"'], "instance", ["gpu001"])
+    scope = SeriesSelection(['cluster="a"', 'cluster="b"'], "instance", ["gpu001"])
     only = r'instance=~"(gpu001)([.:].*)?"'
-    assert questions.value(SENSES["node_network_mtu_bytes"], scope) == (
+    assert queries.value(SENSES["node_network_mtu_bytes"], scope) == (
         "max by (instance, device) ("
         f'node_network_mtu_bytes{{cluster="a",{only}}} or '
         f'node_network_mtu_bytes{{cluster="b",{only}}})'
@@ -161,16 +161,16 @@ def test_answers_are_read_with_every_spelling_of_a_number() -> None:
         b'"vector","result":[{"metric":{"a":"b"},"value":[1,"1.5e3"]},'
         b'{"metric":{},"value":[1,"+Inf"]},{"metric":{},"value":[1,"NaN"]}]}}'
     )
-    vector, warnings = answers.vector(body)
+    vector, warnings = responses.vector(body)
     assert vector.keys[0] == b'{"a":"b"}'
     assert vector.values.tolist()[:2] == [1500.0, float("inf")]
     assert np.isnan(vector.values[2])
     assert warnings[0] == "a store is away"
     assert "partial" in warnings[1]
-    with pytest.raises(NotAnEngine):
-        answers.vector(b"<html>")
+    with pytest.raises(NotPrometheus):
+        responses.vector(b"<html>")
     with pytest.raises(QueryRefused, match="too many"):
-        answers.vector(b'{"status":"error","error":"too many"}')
+        responses.vector(b'{"status":"error","error":"too many"}')
 
 
 def test_ranges_are_laid_on_their_steps_and_gaps_are_nan() -> None:
@@ -178,7 +178,7 @@ def test_ranges_are_laid_on_their_steps_and_gaps_are_nan() -> None:
         b'{"status":"success","data":{"resultType":"matrix","result":['
         b'{"metric":{},"values":[[10,"1"],[20,"3"]]},{"metric":{},"values":[]}]}}'
     )
-    matrix, _ = answers.matrix(body, 10.0, 5.0, 3)
+    matrix, _ = responses.matrix(body, 10.0, 5.0, 3)
     np.testing.assert_array_equal(matrix.values, [[1, np.nan, 3], [np.nan] * 3])
 
 
@@ -202,8 +202,8 @@ def test_secrets_come_from_files_of_ones_own(tmp_path: Path) -> None:
     Path(path).write_text("abc\n")
     Path(path).chmod(0o644)
     with pytest.raises(BadAccess, match="chmod 600"):
-        headers(Access(url="http://a", token_file=path))
+        headers(PrometheusAccess(url="http://a", token_file=path))
     with pytest.raises(BadAccess, match="not both"):
-        headers(Access(url="http://a", token_file=path, password_file=path))
+        headers(PrometheusAccess(url="http://a", token_file=path, password_file=path))
     with pytest.raises(BadAccess, match="not the name of a label"):
         label("a-b")

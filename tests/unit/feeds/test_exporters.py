@@ -17,20 +17,20 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fabmon.fabric.messages import Frame, Hello, Message, Notice, decode
 from fabmon.fabric.model import Host
-from fabmon.feeds.bootstrap import Settings
+from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, decode
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.live import LiveFeed
-from fabmon.feeds.scrape.reader import Reader
-from fabmon.feeds.scrape.tables import tables
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.scrape.exporter_tables import tables
+from fabmon.feeds.scrape.page_reader import PageReader
 from fabmon.feeds.transports import exporters
-from fabmon.feeds.transports.base import Session
 from fabmon.feeds.transports.exporters import ExportersTransport
+from fabmon.feeds.transports.transport import ProbeSession
 from fabmon.history.history import History
 from tests.fixtures.hosts import NDR_WORDS, ib_host
 from tests.fixtures.tree import Tree
-from tests.parts import need_command
+from tests.requirements import need_command
 
 PAGES = Path(__file__).parent / "scrape" / "pages"
 H100 = Path(__file__).parents[4] / "shared" / "hardware" / "sys-class-infiniband-h100"
@@ -93,7 +93,7 @@ async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[Server]]]:
 
 @pytest.fixture
 async def transport() -> AsyncIterator[ExportersTransport]:
-    made = ExportersTransport(Settings(interval_s=INTERVAL_S))
+    made = ExportersTransport(ProbeSettings(interval_s=INTERVAL_S))
     yield made
     await made.close()
 
@@ -102,7 +102,7 @@ def host(*scrape: str, secret: str | None = None) -> Host:
     return Host(name="gpu001", address="127.0.0.1", via="exporters", scrape=scrape, secret=secret)
 
 
-async def said(session: Session, count: int) -> list[Message]:
+async def said(session: ProbeSession, count: int) -> list[Message]:
     async with asyncio.timeout(10):
         return [decode(await session.readline()) for _ in range(count)]
 
@@ -382,12 +382,12 @@ async def test_the_real_node_exporter_tells_what_the_probe_does(
         LiveFeed(both, interval_s=INTERVAL_S, root=str(tree.root)) as feed,
     ):
         async for tick in feed:
-            moment = history.accept(tick)
+            snapshot = history.accept(tick)
             hellos.update(tick.hellos)
             for name, frame in tick.frames:
                 counted[name].update(values_of(hellos[name], frame, hcas))
-            sent = moment.column("tx_bps")
-            for each in moment.fabric.ports:
+            sent = snapshot.column("tx_bps")
+            for each in snapshot.fabric.ports:
                 if each.name in hcas and sent[each.row] > 0:
                     rates[each.node][each.name] = float(sent[each.row])
             # The probe reads errors at every tenth tick only.
@@ -408,7 +408,7 @@ def test_of_a_captured_h100_host_every_port_is_read(tmp_path: Path) -> None:
     with real_exporter(tmp_path) as port:
         reply = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
         with reply:
-            reading = Reader(tables()).read(reply.read())
+            reading = PageReader(tables()).read(reply.read())
     assert {item.port for item in reading.objects} == {path.name for path in H100.iterdir()}
     values = iter(reading.values or ())
     for item in reading.objects:

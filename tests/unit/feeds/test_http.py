@@ -13,10 +13,9 @@ from aiohttp import web
 from blockbuster import BlockBuster
 
 from collectors import wire
-from fabmon.fabric.messages import Frame, Hello, decode
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
-from fabmon.feeds.bootstrap import Settings
+from fabmon.fabric.wire.messages import Frame, Hello, decode
 from fabmon.feeds.errors import (
     BadSecret,
     BadTrust,
@@ -27,6 +26,7 @@ from fabmon.feeds.errors import (
     Unreachable,
 )
 from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.http import HttpTransport
 from tests.unit.agent.certificates import pair
 from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
@@ -103,7 +103,7 @@ def agent_at(port: int, secret: str | None, tls: str | None = None) -> Host:
 
 async def failure(host: Host, timeout_s: float = 10.0) -> NodeError:
     """Why a host's stream cannot be opened."""
-    transport = HttpTransport(Settings(), timeout_s)
+    transport = HttpTransport(ProbeSettings(), timeout_s)
     try:
         with pytest.raises(NodeError) as caught:
             await transport.open(host)
@@ -115,7 +115,7 @@ async def failure(host: Host, timeout_s: float = 10.0) -> NodeError:
 async def test_lines_come_as_they_are_said_without_blocking_the_loop(secret: str) -> None:
     sham = Sham(hello_line(), frame_line(0), frame_line(1)[:20], frame_line(1)[20:])
     async with served(sham) as port:
-        transport = HttpTransport(Settings())
+        transport = HttpTransport(ProbeSettings())
         guard = BlockBuster()
         guard.activate()
         try:
@@ -135,7 +135,7 @@ async def test_a_stream_that_ends_says_so(secret: str) -> None:
     sham = Sham(hello_line())
     sham.ends.set()
     async with served(sham) as port:
-        transport = HttpTransport(Settings())
+        transport = HttpTransport(ProbeSettings())
         session = await transport.open(agent_at(port, secret))
         await session.readline()
         with pytest.raises(Ended, match=f"127.0.0.1:{port} ended the stream"):
@@ -147,7 +147,7 @@ async def test_a_stream_that_ends_says_so(secret: str) -> None:
 async def test_an_agents_last_words_are_the_reason(secret: str) -> None:
     last = wire.notice("lost", "agent", "dropped for reading too slowly; ask again", reason="late")
     async with served(Sham(hello_line(), last)) as port:
-        transport = HttpTransport(Settings())
+        transport = HttpTransport(ProbeSettings())
         session = await transport.open(agent_at(port, secret))
         await session.readline()
         with pytest.raises(Ended, match="the agent ended the stream: dropped for reading too"):
@@ -247,7 +247,7 @@ async def test_tls_is_checked_unless_it_is_said_not_to_be(secret: str, tmp_path:
     context.load_cert_chain(ours.certificate, ours.key)
     async with served(Sham(hello_line()), context) as port:
         for tls in (str(ours.certificate), "insecure"):
-            transport = HttpTransport(Settings())
+            transport = HttpTransport(ProbeSettings())
             session = await transport.open(agent_at(port, secret, tls))
             assert isinstance(decode(await session.readline()), Hello)
             await session.close()

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from collectors.wire import MAX_LINE
 from fabmon.feeds.errors import Ended, Misbehaved
-from fabmon.feeds.transports.lines import Lines, Tail
+from fabmon.feeds.transports.transport import LineBuffer, StderrTail
 
 
 class Stream:
     def __init__(self) -> None:
         self.paused = 0
         self.resumed = 0
-        self.lines = Lines(self.pause, self.resume)
+        self.lines = LineBuffer(self.pause, self.resume)
 
     def pause(self) -> None:
         self.paused += 1
@@ -98,7 +98,7 @@ async def test_a_long_line_of_the_wire_is_no_noise() -> None:
 
 
 def test_of_standard_error_the_end_is_kept() -> None:
-    tail = Tail()
+    tail = StderrTail()
     assert tail.last_line == ""
     for number in range(1000):
         tail.feed(f"line {number}\n".encode())

@@ -6,13 +6,13 @@ import asyncio
 import subprocess
 import sys
 
-from fabmon.fabric.hostnames import fold
-from fabmon.feeds.bucket import Bucket
-from fabmon.feeds.gate import Gate
+from fabmon.fabric.hosts.nodesets import fold
+from fabmon.feeds.node_watch import ConnectLimiter
+from fabmon.feeds.session_reader import TokenBucket
 
 
 async def test_the_gate_lets_so_many_through_at_a_time() -> None:
-    gate, inside, most = Gate(width=3), 0, 0
+    gate, inside, most = ConnectLimiter(width=3), 0, 0
 
     async def enter() -> None:
         nonlocal inside, most
@@ -27,7 +27,7 @@ async def test_the_gate_lets_so_many_through_at_a_time() -> None:
 
 
 async def test_who_hangs_in_the_gate_does_not_block_it() -> None:
-    gate = Gate(width=2, slow_s=0.05)
+    gate = ConnectLimiter(width=2, slow_s=0.05)
     done = 0
 
     async def hang() -> None:
@@ -51,10 +51,10 @@ async def test_who_hangs_in_the_gate_does_not_block_it() -> None:
 
 
 def test_a_bucket_holds_a_burst_and_a_pace() -> None:
-    bucket = Bucket(10, 2, 0.0)
+    bucket = TokenBucket(10, 2, 0.0)
     assert all(bucket.take(1, 0.0) for _ in range(10))
     assert not bucket.take(1, 0.0)
-    bucket = Bucket(10, 2, 0.0)
+    bucket = TokenBucket(10, 2, 0.0)
     assert all(bucket.take(2, float(second)) for second in range(1, 1000))
 
 

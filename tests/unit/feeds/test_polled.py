@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from collectors.wire import Object
-from fabmon.fabric.messages import Frame, Hello, Message, Notice, check, decode
+from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, check, decode
 from fabmon.feeds.errors import NodeError, Unreachable
-from fabmon.feeds.transports.polled import Answer, Part, PolledSession, Trouble
+from fabmon.feeds.transports.polled import NodeReading, PolledSession, SourceBlock, SourceFailure
 
 ETH = (Object("eth0", "ethernet", "eth0", {}, ("netdev_tx_bytes",)),)
 TWO = (*ETH, Object("eth1", "ethernet", "eth1", {}, ("netdev_tx_bytes",)))
@@ -19,21 +19,23 @@ TWO = (*ETH, Object("eth1", "ethernet", "eth1", {}, ("netdev_tx_bytes",)))
 def answer(
     objects: tuple[Object, ...],
     values: Sequence[int | None] | None,
-    troubles: Mapping[str, Trouble] | None = None,
+    troubles: Mapping[str, SourceFailure] | None = None,
     boot_id: str = "b",
-) -> Answer:
-    return Answer([Part("scrape", objects, values, 1)], {"boot_id": boot_id}, troubles or {})
+) -> NodeReading:
+    return NodeReading(
+        [SourceBlock("scrape", objects, values, 1)], {"boot_id": boot_id}, troubles or {}
+    )
 
 
 class Replies:
     """A node whose answers are listed; the last one is given for ever."""
 
-    def __init__(self, *replies: Answer | NodeError) -> None:
+    def __init__(self, *replies: NodeReading | NodeError) -> None:
         self.replies = list(replies)
         self.asked = 0
         self.closed = False
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> NodeReading:
         self.asked += 1
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, NodeError):
@@ -70,7 +72,7 @@ async def test_a_source_that_was_not_read_this_time_has_no_block() -> None:
 
 
 async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
-    bad = {"dcgm": Trouble("failed", "connection refused")}
+    bad = {"dcgm": SourceFailure("failed", "connection refused")}
     replies = Replies(answer(ETH, [1], bad), answer(ETH, [2], bad), answer(ETH, [3]))
     notices = [each for each in await said(replies, 6) if isinstance(each, Notice)]
     assert [(each.event, each.source, each.reason) for each in notices] == [
@@ -80,7 +82,7 @@ async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
 
 
 async def test_trouble_that_lasts_is_told_again_after_a_new_hello() -> None:
-    bad = {"dcgm": Trouble("failed", "connection refused")}
+    bad = {"dcgm": SourceFailure("failed", "connection refused")}
     lines = await said(Replies(answer(ETH, [1], bad), answer(TWO, [1, 2], bad)), 6)
     assert [type(each) for each in lines] == [Hello, Notice, Frame] * 2
 

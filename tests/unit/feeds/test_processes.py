@@ -14,13 +14,12 @@ from blockbuster import BlockBuster
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.feeds import bootstrap
-from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds import probe_input
 from fabmon.feeds.errors import Ended, NodeError, Unreachable
 from fabmon.feeds.live import LiveFeed
-from fabmon.feeds.transports.base import Session
-from fabmon.feeds.transports.exec import ExecTransport
-from fabmon.feeds.transports.local import LocalTransport
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.transports.process import ExecTransport, LocalTransport
+from fabmon.feeds.transports.transport import ProbeSession
 from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
 
 INTERVAL_S = 0.2
@@ -30,8 +29,8 @@ def exec_host(name: str, command: str, address: str = "", python: str | None = N
     return Host(name=name, address=address, via="exec", command=command, python=python)
 
 
-async def open_exec(host: Host) -> Session:
-    return await ExecTransport(Settings()).open(host)
+async def open_exec(host: Host) -> ProbeSession:
+    return await ExecTransport(ProbeSettings()).open(host)
 
 
 async def end_of(host: Host) -> NodeError:
@@ -82,7 +81,7 @@ async def test_no_shell_sees_a_command_or_what_is_filled_into_it(tmp_path: Path)
     template = f"{record} --on={{node}} {{node}} {shlex.quote(evil)}"
     await end_of(exec_host("gpu1", template, address=evil))
     assert not touched.exists()
-    expected = [f"--on={evil}", evil, evil, "-c", bootstrap.LOADER]
+    expected = [f"--on={evil}", evil, evil, "-c", probe_input.LOADER]
     assert seen.read_text() == repr(expected)
 
 
@@ -199,7 +198,7 @@ async def test_a_flood_is_held_back_while_nobody_reads() -> None:
 
 
 async def test_the_local_probe_says_how_it_ended() -> None:
-    session = await LocalTransport(Settings(sources=("nothing",))).open(
+    session = await LocalTransport(ProbeSettings(sources=("nothing",))).open(
         Host(name="here", via="local")
     )
     with pytest.raises(Ended, match=r"the probe ended with status 2: .*nothing"):

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.model import Host
-from fabmon.fabric.moment import HEAT, Moment
+from fabmon.fabric.snapshot import HEAT, Snapshot
 from fabmon.fabric.tick import NodeState, Tick
-from fabmon.feeds.prometheus.access import Access
-from fabmon.feeds.prometheus.client import Engine as Client
-from fabmon.feeds.prometheus.errors import Denied, NoAnswer, NotAnEngine, QueryRefused
+from fabmon.feeds.prometheus.client import PrometheusAccess
+from fabmon.feeds.prometheus.client import PrometheusClient as Client
 from fabmon.feeds.prometheus.feed import PrometheusFeed
-from fabmon.feeds.prometheus.selector import matchers
+from fabmon.feeds.prometheus.queries import matchers
+from fabmon.feeds.prometheus.responses import AccessDenied, NoResponse, NotPrometheus, QueryRefused
 from fabmon.history.history import History
 from tests.fixtures.hosts import HOSTS
 from tests.unit.feeds.engines import (
@@ -43,29 +43,29 @@ class Watching:
         self.history = History(feed.hosts, feed.interval_s)
         self.ticks: list[Tick] = []
 
-    async def until(self, is_so: Callable[[Moment], bool], within_s: float = 30) -> Moment:
+    async def until(self, is_so: Callable[[Snapshot], bool], within_s: float = 30) -> Snapshot:
         """The first moment for which it is so."""
         async with asyncio.timeout(within_s):
             async for tick in self.feed:
-                moment = self.take(tick)
-                if is_so(moment):
-                    return moment
+                snapshot = self.take(tick)
+                if is_so(snapshot):
+                    return snapshot
         raise AssertionError("the feed ended")
 
-    def take(self, tick: Tick) -> Moment:
+    def take(self, tick: Tick) -> Snapshot:
         self.ticks.append(tick)
         return self.history.accept(tick)
 
 
-def rates(moment: Moment, what: str = "tx_bps") -> dict[str, float]:
+def rates(snapshot: Snapshot, what: str = "tx_bps") -> dict[str, float]:
     """Rates of a HEAT column by port, of those that have one."""
-    column = moment.heat[HEAT.index(what)]
-    ports = [port for port in moment.fabric.ports if port.node]
+    column = snapshot.heat[HEAT.index(what)]
+    ports = [port for port in snapshot.fabric.ports if port.node]
     return {port.id: float(column[port.row]) for port in ports if not np.isnan(column[port.row])}
 
 
-def state(moment: Moment, node: str) -> NodeState | None:
-    status = moment.statuses.get(node)
+def state(snapshot: Snapshot, node: str) -> NodeState | None:
+    status = snapshot.statuses.get(node)
     return None if status is None else status.state
 
 
@@ -119,34 +119,36 @@ async def test_agents_and_exporters_become_nodes_with_their_ports(
     ]
     engine = stack.enter_context(kind(tmp_path / "engine", targets))
     engine.until_scraped(3)
-    async with PrometheusFeed(Client(Access(url=engine.url))) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=engine.url))) as feed:
         await feed.open()
         assert feed.interval_s == pytest.approx(1, abs=0.3)
         watching = Watching(feed)
-        moment = await watching.until(
-            lambda moment: (
-                {"gpu001", "gpu002"} <= {each.partition("/")[0] for each in rates(moment)}
+        snapshot = await watching.until(
+            lambda snapshot: (
+                {"gpu001", "gpu002"} <= {each.partition("/")[0] for each in rates(snapshot)}
             )
         )
-        names = {node.name: [port.name for port in node.ports] for node in moment.fabric.nodes}
+        names = {node.name: [port.name for port in node.ports] for node in snapshot.fabric.nodes}
         assert names["gpu001"] == [f"mlx5_{rail}" for rail in range(8)]
         assert names["gpu002"] == [f"mlx5_{rail}" for rail in range(8)]
         # An agent tells the node's facts, too.
-        assert moment.fabric.node("gpu001").ports[7].info["pcie_width"] == 8
-        assert moment.fabric.node("gpu002").ports[0].kind == "infiniband"
-        assert moment.line_rate_bps[moment.fabric.node("gpu002").ports[0].row] == 400 * GBPS
+        assert snapshot.fabric.node("gpu001").ports[7].info["pcie_width"] == 8
+        assert snapshot.fabric.node("gpu002").ports[0].kind == "infiniband"
+        assert snapshot.line_rate_bps[snapshot.fabric.node("gpu002").ports[0].row] == 400 * GBPS
         # These trees stand still: known to send nothing, which is not the same as unknown.
-        assert set(rates(moment).values()) == {0.0}
-        assert state(moment, "gpu001") is state(moment, "gpu002") is NodeState.UP
-        assert state(moment, "gpu003") is NodeState.FAILED
-        assert moment.statuses["gpu003"].reason == "the engine cannot scrape it (node)"
+        assert set(rates(snapshot).values()) == {0.0}
+        assert state(snapshot, "gpu001") is state(snapshot, "gpu002") is NodeState.UP
+        assert state(snapshot, "gpu003") is NodeState.FAILED
+        assert snapshot.statuses["gpu003"].reason == "the engine cannot scrape it (node)"
 
         exporter.stop()
-        moment = await watching.until(lambda moment: state(moment, "gpu002") is NodeState.LOST)
-        assert moment.statuses["gpu002"].reason == "the engine cannot scrape it (node)"
-        assert state(moment, "gpu001") is NodeState.UP
+        snapshot = await watching.until(
+            lambda snapshot: state(snapshot, "gpu002") is NodeState.LOST
+        )
+        assert snapshot.statuses["gpu002"].reason == "the engine cannot scrape it (node)"
+        assert state(snapshot, "gpu001") is NodeState.UP
         exporter.start()
-        await watching.until(lambda moment: state(moment, "gpu002") is NodeState.UP)
+        await watching.until(lambda snapshot: state(snapshot, "gpu002") is NodeState.UP)
 
 
 async def test_an_engine_that_is_away_for_a_while_is_no_node_that_is_lost(
@@ -158,18 +160,20 @@ async def test_an_engine_that_is_away_for_a_while_is_no_node_that_is_lost(
         kind(tmp_path / "engine", [("fabmon", "gpu001:9838", agent.port, {})])
     )
     engine.until_scraped(1)
-    async with PrometheusFeed(Client(Access(url=engine.url))) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=engine.url))) as feed:
         await feed.open()
         watching = Watching(feed)
-        await watching.until(lambda moment: state(moment, "gpu001") is NodeState.UP)
+        await watching.until(lambda snapshot: state(snapshot, "gpu001") is NodeState.UP)
         engine.stop()
-        moment = await watching.until(lambda moment: state(moment, "gpu001") is not NodeState.UP)
-        status = moment.statuses["gpu001"]
+        snapshot = await watching.until(
+            lambda snapshot: state(snapshot, "gpu001") is not NodeState.UP
+        )
+        status = snapshot.statuses["gpu001"]
         assert (status.state, status.cause) == (NodeState.STALE, "engine")
         assert "refused" in status.reason
         engine.start()
-        moment = await watching.until(lambda moment: bool(rates(moment)))
-        assert state(moment, "gpu001") is NodeState.UP
+        snapshot = await watching.until(lambda snapshot: bool(rates(snapshot)))
+        assert state(snapshot, "gpu001") is NodeState.UP
 
 
 async def test_rates_are_by_the_clock_of_the_read_not_of_the_scrape(
@@ -181,21 +185,21 @@ async def test_rates_are_by_the_clock_of_the_read_not_of_the_scrape(
     for at_s, age_s, sent in ((20, 0.5, 0), (10, 1.0, 95e9), (0, 3.0, 175e9)):
         metrics = {"fabmon_ib_tx_bytes_total": sent, "fabmon_ib_rate_bytes_per_second": 50e9}
         told.tell(sample("gpu001", age_s, metrics, now_s - at_s))
-    async with PrometheusFeed(Client(Access(url=told.url))) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=told.url))) as feed:
         await feed.open()
         watching = Watching(feed)
         assert feed.interval_s == pytest.approx(8.8, abs=0.2)
         past = [watching.take(tick) async for tick in feed.past(0)]
-        assert [state(moment, "gpu001") for moment in past] == [NodeState.STARTING]
-        moment = await watching.until(lambda moment: state(moment, "gpu001") is NodeState.UP)
-        assert rates(moment) == {"gpu001/mlx5_0": pytest.approx(80 * GBPS, rel=1e-3)}
+        assert [state(snapshot, "gpu001") for snapshot in past] == [NodeState.STARTING]
+        snapshot = await watching.until(lambda snapshot: state(snapshot, "gpu001") is NodeState.UP)
+        assert rates(snapshot) == {"gpu001/mlx5_0": pytest.approx(80 * GBPS, rel=1e-3)}
 
 
 async def test_a_look_without_a_new_sample_makes_no_frame(told: VictoriaMetrics) -> None:
     now_s = time.time() - 1
     told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s - 10))
     told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 2}, now_s))
-    async with PrometheusFeed(Client(Access(url=told.url)), interval_s=0.5) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=told.url)), interval_s=0.5) as feed:
         await feed.open()
         watching = Watching(feed)
         for _ in range(3):
@@ -210,14 +214,14 @@ async def test_the_last_minutes_are_there_before_the_first_live_tick(
     for step in range(60, -1, -1):
         sent = {"fabmon_ib_tx_bytes_total": (60 - step) * 1e9}
         told.tell(sample("gpu001", 0, sent, now_s - step * 5))
-    async with PrometheusFeed(Client(Access(url=told.url))) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=told.url))) as feed:
         await feed.open()
         watching = Watching(feed)
         async for tick in feed.past(240):
             watching.take(tick)
-        moment = await watching.until(lambda moment: bool(rates(moment)))
-        row = moment.fabric.node("gpu001").ports[0].row
-        drawn = moment.window("tx_bps", [row], len(watching.ticks))[0]
+        snapshot = await watching.until(lambda snapshot: bool(rates(snapshot)))
+        row = snapshot.fabric.node("gpu001").ports[0].row
+        drawn = snapshot.window("tx_bps", [row], len(watching.ticks))[0]
         assert len(drawn) >= 45
         # Before 1.85.2, VictoriaMetrics keeps the last 30 s out of a range; the rest is told here.
         known = ~np.isnan(drawn)
@@ -234,10 +238,14 @@ async def test_only_what_is_selected_is_watched(told: VictoriaMetrics) -> None:
     for node, cluster in (("a1", "a"), ("b1", "b"), ("c1", "c")):
         told.tell(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s, cluster=cluster))
     selections = [matchers('{cluster="a"}'), matchers("cluster=~'c.*'")]
-    async with PrometheusFeed(Client(Access(url=told.url)), selections=selections) as feed:
+    async with PrometheusFeed(
+        Client(PrometheusAccess(url=told.url)), selections=selections
+    ) as feed:
         await feed.open()
-        moment = await Watching(feed).until(lambda moment: state(moment, "a1") is NodeState.UP)
-        assert [node.name for node in moment.fabric.nodes] == ["a1", "c1"]
+        snapshot = await Watching(feed).until(
+            lambda snapshot: state(snapshot, "a1") is NodeState.UP
+        )
+        assert [node.name for node in snapshot.fabric.nodes] == ["a1", "c1"]
 
 
 async def test_named_hosts_are_found_behind_their_domain_and_others_left_out(
@@ -247,14 +255,16 @@ async def test_named_hosts_are_found_behind_their_domain_and_others_left_out(
     for node in ("gpu001.cluster.example", "gpu002.cluster.example"):
         told.tell(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s))
     hosts = [Host(name="gpu001", group="rack1"), Host(name="gpu009")]
-    async with PrometheusFeed(Client(Access(url=told.url)), hosts=hosts) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=told.url)), hosts=hosts) as feed:
         await feed.open()
-        moment = await Watching(feed).until(lambda moment: state(moment, "gpu001") is NodeState.UP)
-        assert [node.name for node in moment.fabric.nodes] == ["gpu001", "gpu009"]
-        assert moment.fabric.node("gpu001").group == "rack1"
-        assert len(moment.fabric.node("gpu001").ports) == 1
-        assert moment.statuses["gpu009"].state is NodeState.FAILED
-        assert moment.statuses["gpu009"].cause == "no target"
+        snapshot = await Watching(feed).until(
+            lambda snapshot: state(snapshot, "gpu001") is NodeState.UP
+        )
+        assert [node.name for node in snapshot.fabric.nodes] == ["gpu001", "gpu009"]
+        assert snapshot.fabric.node("gpu001").group == "rack1"
+        assert len(snapshot.fabric.node("gpu001").ports) == 1
+        assert snapshot.statuses["gpu009"].state is NodeState.FAILED
+        assert snapshot.statuses["gpu009"].cause == "no target"
 
 
 async def test_an_agents_word_of_another_node_is_told_from_a_label_of_the_target(
@@ -268,11 +278,13 @@ async def test_an_agents_word_of_another_node_is_told_from_a_label_of_the_target
     info = 'instance="gpu002:9838",node="gpu002-x",hostname="gpu002"'
     other = 'instance="gpu001:9838",hostname="gpu001"'
     told.tell([f"fabmon_node_info{{{each}}} 1 {round(now_s * 1000)}" for each in (info, other)])
-    async with PrometheusFeed(Client(Access(url=told.url))) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=told.url))) as feed:
         await feed.open()
-        moment = await Watching(feed).until(lambda moment: state(moment, "gpu002") is NodeState.UP)
-        assert sorted(node.name for node in moment.fabric.nodes) == ["gpu001", "gpu002", "ibsw1"]
-        assert moment.fabric.node("ibsw1").ports[0].name == "mlx5_0"
+        snapshot = await Watching(feed).until(
+            lambda snapshot: state(snapshot, "gpu002") is NodeState.UP
+        )
+        assert sorted(node.name for node in snapshot.fabric.nodes) == ["gpu001", "gpu002", "ibsw1"]
+        assert snapshot.fabric.node("ibsw1").ports[0].name == "mlx5_0"
 
 
 @pytest.mark.parametrize("engine", [Prometheus, VictoriaMetrics])
@@ -283,33 +295,33 @@ async def test_who_has_not_the_password_is_told_so(
     secret = tmp_path / "secret"
     secret.write_text("fabmon:not this\n")
     secret.chmod(0o600)
-    with pytest.raises(Denied, match="does not let us in"):
-        await meet(Access(url=running.url))
-    with pytest.raises(Denied):
-        await meet(Access(url=running.url, password_file=str(secret)))
+    with pytest.raises(AccessDenied, match="does not let us in"):
+        await meet(PrometheusAccess(url=running.url))
+    with pytest.raises(AccessDenied):
+        await meet(PrometheusAccess(url=running.url, password_file=str(secret)))
     secret.write_text(f"fabmon:{PASSWORD}\n")
-    await meet(Access(url=running.url, password_file=str(secret)))
+    await meet(PrometheusAccess(url=running.url, password_file=str(secret)))
 
 
 async def test_what_is_no_engine_is_named(told: VictoriaMetrics) -> None:
-    with pytest.raises(NotAnEngine, match="is a path missing, as in /select/0/prometheus"):
-        await meet(Access(url=f"{told.url}/nowhere"))
-    with pytest.raises(NoAnswer, match="refused"):
-        await meet(Access(url=f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(NotPrometheus, match="is a path missing, as in /select/0/prometheus"):
+        await meet(PrometheusAccess(url=f"{told.url}/nowhere"))
+    with pytest.raises(NoResponse, match="refused"):
+        await meet(PrometheusAccess(url=f"http://127.0.0.1:{free_port()}"))
     # A path before the API is fine: as of a VictoriaMetrics cluster, or with the API's own path.
-    await meet(Access(url=f"{told.url}/prometheus/"))
-    await meet(Access(url=f"{told.url}/api/v1/query"))
+    await meet(PrometheusAccess(url=f"{told.url}/prometheus/"))
+    await meet(PrometheusAccess(url=f"{told.url}/api/v1/query"))
 
 
 async def test_the_engines_own_words_are_passed_on(
     tmp_path: Path, stack: ExitStack, kind: type[Engine]
 ) -> None:
     running = stack.enter_context(kind(tmp_path / "engine"))
-    async with Client(Access(url=running.url)) as client:
+    async with Client(PrometheusAccess(url=running.url)) as client:
         with pytest.raises(QueryRefused, match=r"(?i)pars"):
             await client.instant("max by (", time.time())
 
 
-async def meet(access: Access) -> None:
+async def meet(access: PrometheusAccess) -> None:
     async with Client(access) as client:
         await client.meet()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret
-from fabmon.feeds.secrets import token_from
 
 
 def secret(path: Path, data: bytes, mode: int = 0o600) -> Path:
@@ -19,18 +19,18 @@ def secret(path: Path, data: bytes, mode: int = 0o600) -> Path:
 
 @pytest.mark.parametrize("data", [b"s3cret", b"s3cret\n", b"s3cret\r\n"])
 def test_a_secret_is_the_one_line_of_its_file(tmp_path: Path, data: bytes) -> None:
-    assert token_from(secret(tmp_path / "token", data)) == "s3cret"
-    assert token_from(str(secret(tmp_path / "token", data, 0o400))) == "s3cret"
+    assert read_secret(secret(tmp_path / "token", data)) == "s3cret"
+    assert read_secret(str(secret(tmp_path / "token", data, 0o400))) == "s3cret"
 
 
 def test_spaces_belong_to_a_secret(tmp_path: Path) -> None:
-    assert token_from(secret(tmp_path / "token", b" a b \n")) == " a b "
+    assert read_secret(secret(tmp_path / "token", b" a b \n")) == " a b "
 
 
 def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     secret(tmp_path / "token", b"s3cret\n")
-    assert token_from("~/token") == "s3cret"
+    assert read_secret("~/token") == "s3cret"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
@@ -39,7 +39,7 @@ def test_a_file_that_others_can_reach_is_refused_with_what_mends_it(
 ) -> None:
     path = secret(tmp_path / "token", b"s3cret\n", mode)
     with pytest.raises(BadSecret, match=f"others can read it: chmod 600 {path}"):
-        token_from(path)
+        read_secret(path)
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ def test_what_is_no_secret_is_refused_and_never_quoted(
 ) -> None:
     path = secret(tmp_path / "token", data)
     with pytest.raises(BadSecret) as caught:
-        token_from(path)
+        read_secret(path)
     assert complaint in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadSecret, match="No such file or directory; secret= is the token"):
-        token_from(tmp_path / "nowhere", "secret= is the token")
+        read_secret(tmp_path / "nowhere", "secret= is the token")
 
 
 def test_a_directory_and_a_pipe_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(BadSecret, match="not a file"):
-            token_from(path)
+            read_secret(path)

@@ -18,22 +18,28 @@ from blockbuster import blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.fabric.build import Rows, build
-from fabmon.fabric.hostsfile import parse
-from fabmon.fabric.messages import Hello, Notice
+from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.hosts.hosts_file import parse
 from fabmon.fabric.model import Host
-from fabmon.feeds.bootstrap import Settings
+from fabmon.fabric.wire.messages import Hello, Notice
 from fabmon.feeds.errors import BadSecret, LoginRefused, NodeError, Unreachable
-from fabmon.feeds.transports import snmp_tables as tables
-from fabmon.feeds.transports.sampleclock import SampleClock
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.transports import snmp_mibs as tables
+from fabmon.feeds.transports.polled import SampleClock
 from fabmon.feeds.transports.snmp import SnmpPoller, SnmpTransport
-from fabmon.feeds.transports.snmp_agent import Agent, Asking, Oid, Table
-from fabmon.feeds.transports.snmp_secret import Credentials, credentials
-from fabmon.feeds.transports.snmp_tables import Widener
+from fabmon.feeds.transports.snmp_client import (
+    Oid,
+    SnmpAgent,
+    SnmpCredentials,
+    SnmpTable,
+    SnmpThread,
+    credentials,
+)
+from fabmon.feeds.transports.snmp_mibs import Counter32Extender
+from tests.builders import hello, port
 from tests.fixtures.in_namespace import ROOT, can_have_one
 from tests.goldens import check_golden
-from tests.making import hello, port
-from tests.parts import need
+from tests.requirements import need
 from tests.unit.feeds.asked import listen
 from tests.unit.feeds.snmp_in_namespace import FRAMES, SIZE
 from tests.unit.feeds.snmpd import COMMUNITY, USER, Snmpd
@@ -51,7 +57,7 @@ def agent(tmp_path: Path) -> Iterator[Snmpd]:
 
 @pytest.fixture
 async def transport() -> AsyncIterator[SnmpTransport]:
-    made = SnmpTransport(Settings(interval_s=0.1))
+    made = SnmpTransport(ProbeSettings(interval_s=0.1))
     yield made
     await made.close()
 
@@ -108,7 +114,7 @@ def test_the_counters_are_the_kernels(tmp_path: Path) -> None:
 async def test_a_wrong_secret_is_told_as_what_it_is(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.transports.snmp_agent._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.2)
     error = await trouble_with(transport, host(agent, tmp_path, "guess"))
     assert (type(error), error.cause) == (Unreachable, "timeout")
     assert "a wrong community is not answered either" in str(error)
@@ -134,7 +140,7 @@ async def test_an_account_that_may_see_nothing_is_told_so(
 async def test_an_agent_that_restarts_is_a_new_boot(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.transports.snmp_agent._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.3)
     monkeypatch.setattr("fabmon.feeds.transports.snmp._REBOOT_S", 0.5)
     session = await transport.open(host(agent, tmp_path))
     first = (await listen(session, 3))[0]
@@ -175,7 +181,7 @@ async def test_lldp_tells_the_cables(transport: SnmpTransport, tmp_path: Path) -
     # Two neighbours on one port: which of them is at the end of the cable is not sure.
     hellos = {"switch7": said, "spine1": hello(port("Ethernet49")), "gpu001": hello(port("eth0"))}
     hosts = [Host(name="switch7", role="switch"), Host(name="spine1"), Host(name="gpu001")]
-    fabric = build(hosts, {**hellos}, Rows(), 1)
+    fabric = build(hosts, {**hellos}, PortRows(), 1)
     assert {p.name: p.peer for p in fabric.node("switch7").ports}[names[0]] is not None
 
 
@@ -184,7 +190,7 @@ async def test_nothing_blocks_the_loop(
 ) -> None:
     where = host(agent, tmp_path)
     # The thread that asks has a loop of its own, which may.
-    with blockbuster_ctx("fabmon", excluded_modules=["fabmon.feeds.transports.snmp_agent"]):
+    with blockbuster_ctx("fabmon", excluded_modules=["fabmon.feeds.transports.snmp_client"]):
         await listen(await transport.open(where), 2)
 
 
@@ -196,7 +202,7 @@ async def test_without_pysnmp_the_install_line_is_told(
         await transport.open(host(agent, tmp_path))
 
 
-class Scripted(Agent):
+class Scripted(SnmpAgent):
     """An agent of one port whose tables are given; each asking for traffic takes the next."""
 
     def __init__(self, *steps: tuple[int, int]) -> None:
@@ -206,7 +212,7 @@ class Scripted(Agent):
     async def get(self, oids: Any) -> list[int | bytes | None]:
         return [b"switch7", None]
 
-    async def table(self, columns: Any) -> Table:
+    async def table(self, columns: Any) -> SnmpTable:
         found: dict[Oid, dict[Oid, int | bytes]] = {column: {} for column in columns}
         if tables.IN_OCTETS in found:
             self.asked += 1
@@ -221,10 +227,10 @@ class Scripted(Agent):
         for column, value in rows.items():
             if column in found:
                 found[column][(1,)] = value
-        return Table(uptime_cs, found)
+        return SnmpTable(uptime_cs, found)
 
 
-class Circling(Agent):
+class Circling(SnmpAgent):
     """An agent whose rows never end: after the second comes the first."""
 
     def __init__(self) -> None:
@@ -246,7 +252,7 @@ async def test_a_table_that_goes_in_circles_ends() -> None:
 
 async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
     """The blocks of the counters, poll after poll, with the clock counted from the first."""
-    asking = Asking()
+    asking = SnmpThread()
     poller = SnmpPoller(asking, Scripted(*steps), 1.0)
     blocks: list[list[int | None] | None] = []
     start_ns: int | None = None
@@ -266,7 +272,7 @@ async def test_the_same_counters_again_are_no_sample() -> None:
 
 
 async def test_an_agent_rests_three_times_as_long_as_it_took() -> None:
-    asking = Asking()
+    asking = SnmpThread()
     agent = Scripted((100, 5), (200, 6))
     poller = SnmpPoller(asking, agent, 1.0)
     await poller.poll()
@@ -290,7 +296,7 @@ def test_a_clock_that_jumps_is_not_followed() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=20))
 def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
-    wide, true = Widener(), start
+    wide, true = Counter32Extender(), start
     assert wide.of(("swp1", "x"), start) == start
     for step in steps:
         true += step
@@ -298,7 +304,7 @@ def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
 
 
 def test_a_counter_that_fell_back_is_a_reset_and_an_absent_one_is_none() -> None:
-    wide = Widener()
+    wide = Counter32Extender()
     assert wide.of(("swp1", "x"), 1000) == 1000
     assert wide.of(("swp1", "x"), None) is None
     assert wide.of(("swp1", "x"), 10) == 10
@@ -307,16 +313,16 @@ def test_a_counter_that_fell_back_is_a_reset_and_an_absent_one_is_none() -> None
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
-        ("public", Credentials("public")),
-        ("two words: here", Credentials("two words: here")),
-        ("v3 me SHA-1 12345678", Credentials("", "me", "SHA", "12345678")),
+        ("public", SnmpCredentials("public")),
+        ("two words: here", SnmpCredentials("two words: here")),
+        ("v3 me SHA-1 12345678", SnmpCredentials("", "me", "SHA", "12345678")),
         (
             "v3 me sha-256 'a b c d e' aes-128 12345678",
-            Credentials("", "me", "SHA256", "a b c d e", "AES", "12345678"),
+            SnmpCredentials("", "me", "SHA256", "a b c d e", "AES", "12345678"),
         ),
     ],
 )
-def test_secrets(line: str, meant: Credentials) -> None:
+def test_secrets(line: str, meant: SnmpCredentials) -> None:
     assert credentials(line) == meant
 
 

@@ -13,12 +13,12 @@ from blockbuster import BlockBuster
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.feeds import bootstrap
-from fabmon.feeds.bootstrap import Settings
+from fabmon.feeds import probe_input
 from fabmon.feeds.live import LiveFeed
-from fabmon.feeds.transports.base import Transport
+from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.ssh import SshTransport
-from fabmon.feeds.transports.ssh.dialer import Timeouts
+from fabmon.feeds.transports.ssh_dialer import SshTimeouts
+from fabmon.feeds.transports.transport import Transport
 from tests.unit.feeds.sshnodes import Bastion, Handler, Nodes, Process, ssh_host
 from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
 
@@ -29,8 +29,8 @@ class Quick:
     """SSH with timeouts that a test can wait for."""
 
     def __init__(self, nodes: Nodes, root: str) -> None:
-        settings = Settings(interval_s=INTERVAL_S, root=root)
-        timeouts = Timeouts(connect_s=1.0, silence_s=1.0, login_s=2.0)
+        settings = ProbeSettings(interval_s=INTERVAL_S, root=root)
+        timeouts = SshTimeouts(connect_s=1.0, silence_s=1.0, login_s=2.0)
         self._ssh = SshTransport(settings, str(nodes.config), timeouts)
 
     def of(self, host: Host) -> Transport:
@@ -205,7 +205,7 @@ async def test_a_name_without_an_address(nodes: Nodes, empty_root: str) -> None:
 async def test_a_node_without_python(
     nodes: Nodes, empty_root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bootstrap, "_CANDIDATES", "python3-that-is-not-there")
+    monkeypatch.setattr(probe_input, "_CANDIDATES", "python3-that-is-not-there")
     old = tmp_path / "python3.6"
     old.write_text("#!/bin/sh\necho False 3 6 8\n")
     old.chmod(0o755)

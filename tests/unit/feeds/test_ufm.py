@@ -17,14 +17,14 @@ from blockbuster import blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.fabric.build import Rows, build
-from fabmon.fabric.messages import Frame, Hello, Notice
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Host
-from fabmon.feeds.bootstrap import Settings
+from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.errors import Misbehaved, NodeError, Unreachable
-from fabmon.feeds.transports import ufm_telemetry
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.transports import ufm_formats
 from fabmon.feeds.transports.ufm import UfmTransport
-from fabmon.feeds.transports.ufm_fabric import Name, described
+from fabmon.feeds.transports.ufm_formats import PortName, described
 from tests.fixtures.ufm import BYTES_A_PERIOD, LEAF1, PERIOD_S, SPINE, Manager, rest
 from tests.goldens import check_golden
 from tests.unit.feeds.asked import listen, values_of
@@ -102,7 +102,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[UfmTransport]:
     monkeypatch.setattr("fabmon.feeds.transports.ufm._ASK_EVERY_S", 0.0)
     monkeypatch.setattr("fabmon.feeds.transports.ufm._CLOCK_S", 1e9)
-    made = UfmTransport(Settings(interval_s=0.05))
+    made = UfmTransport(ProbeSettings(interval_s=0.05))
     yield made
     await made.close()
 
@@ -118,7 +118,7 @@ async def first(transport: UfmTransport, host: Host) -> tuple[Hello, Frame, list
 async def test_the_fabric_is_named_and_cabled(served: Served, transport: UfmTransport) -> None:
     hello, _, notices = await first(transport, served.host())
     assert notices == []
-    fabric = build([Host(name="ufm", via="ufm")], {"ufm": hello}, Rows(), 1)
+    fabric = build([Host(name="ufm", via="ufm")], {"ufm": hello}, PortRows(), 1)
     lines = []
     for node in fabric.nodes:
         lines.append(f"{node.name} {node.role} under {node.group or '-'}")
@@ -266,14 +266,14 @@ async def test_nothing_blocks_the_loop(served: Served, transport: UfmTransport) 
 @pytest.mark.parametrize(
     ("description", "name"),
     [
-        ("MF0;ib-leaf1:MQM9700/U1", Name("ib-leaf1", "7", "switch")),
-        ("gpu001 mlx5_3", Name("gpu001", "mlx5_3", "host")),
-        ("gpu001 HCA-1", Name("f00d", "7", "switch")),
-        ("Quantum Mellanox Technologies", Name("f00d", "7", "switch")),
-        ("", Name("f00d", "7", "switch")),
+        ("MF0;ib-leaf1:MQM9700/U1", PortName("ib-leaf1", "7", "switch")),
+        ("gpu001 mlx5_3", PortName("gpu001", "mlx5_3", "host")),
+        ("gpu001 HCA-1", PortName("f00d", "7", "switch")),
+        ("Quantum Mellanox Technologies", PortName("f00d", "7", "switch")),
+        ("", PortName("f00d", "7", "switch")),
     ],
 )
-def test_descriptions_of_nodes(description: str, name: Name) -> None:
+def test_descriptions_of_nodes(description: str, name: PortName) -> None:
     assert described(description, "f00d", "7") == name
 
 
@@ -281,7 +281,7 @@ def test_descriptions_of_nodes(description: str, name: Name) -> None:
 def test_no_answer_of_telemetry_breaks_it(junk: bytes, headed: bool) -> None:
     head = b"timestamp,port_num,node_guid,PortXmitDataExtended\n" if headed else b""
     try:
-        said = ufm_telemetry.read(head + junk, "here")
+        said = ufm_formats.read(head + junk, "here")
     except Misbehaved:
         return
     assert all(len(row.values) == len(said.metrics) for row in said.rows)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fabmon.analysis.fluctuation.compare import Comparison, Difference
+from fabmon.analysis.fluctuation.comparison import Comparison, Difference
 from fabmon.cli.compare import compare
-from fabmon.cli.errors import UsageError
 from fabmon.cli.fluctuate import fluctuate
 from fabmon.feeds.demo.feed import START_NS
 from fabmon.report.comparison import comparison_table
+from fabmon.session.errors import UsageError
 from tests.goldens import check_golden
-from tests.unit.fluctuation.playing import record, shared
+from tests.unit.fluctuation.recorded_runs import record, shared
 
 GOLDENS = Path(__file__).parent / "goldens"
 

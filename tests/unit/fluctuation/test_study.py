@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabmon.analysis.fluctuation.compare import Run, compare
-from fabmon.analysis.fluctuation.records import Fluctuation
+from fabmon.analysis.fluctuation.comparison import StudiedRun, compare
+from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.fluctuation.study import Study
-from fabmon.analysis.fluctuation.zone import hours, weekdays
-from fabmon.fabric.build import Rows, build
+from fabmon.analysis.fluctuation.trends import hours, weekdays
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Fabric
-from fabmon.history.passage import Passage
-from tests.making import START_NS, LeafSpine
+from fabmon.history.chunk_rates import RateChunk
+from tests.builders import START_NS, LeafSpine
 
 TICKS = 300
 
 
 def _fabric(hosts: int = 4) -> Fabric:
     lab = LeafSpine(uplinks=2, hosts=hosts, rate_bps=100e9)
-    return build(lab.hosts, lab.hellos(), Rows(), 1)
+    return build(lab.hosts, lab.hellos(), PortRows(), 1)
 
 
 def _table(fabric: Fabric, bps: dict[str, np.ndarray]) -> np.ndarray:
@@ -41,7 +41,7 @@ def _play(
     sent: dict[str, np.ndarray],
     received: dict[str, np.ndarray] | None = None,
     factor: float = 1.0,
-    passages: int = 1,
+    rate_chunks: int = 1,
     **options: object,
 ) -> Fluctuation:
     """Bits/s by port, tick by tick, over and over; nobody knows of the others."""
@@ -55,9 +55,9 @@ def _play(
                 table[:, port.row] = bps[port.id] * factor
         ways.append(table)
     rate = np.full(len(fabric.ports), 100e9 * factor, np.float32)
-    for number in range(passages):
+    for number in range(rate_chunks):
         start_ns = START_NS // (300 * 10**9) * 300 * 10**9 + number * 300 * 10**9
-        study.accept(Passage(start_ns, 1.0, fabric, ways[0], ways[1], rate))
+        study.accept(RateChunk(start_ns, 1.0, fabric, ways[0], ways[1], rate))
     told: list[float] = []
     found = study.result(told=told.append)
     assert told == sorted(told)
@@ -116,8 +116,8 @@ def test_two_jobs_that_begin_with_the_same_host_stay_two() -> None:
         sent = {f"gpu{host:03}/eth0": _training(level, seed=number) for host in hosts}
         table = _table(fabric, sent)
         start_ns = (START_NS // (300 * 10**9) + number) * 300 * 10**9
-        study.accept(Passage(start_ns, 1.0, fabric, table, np.full_like(table, np.nan), rate))
-    run = Run.of("a", study)
+        study.accept(RateChunk(start_ns, 1.0, fabric, table, np.full_like(table, np.nan), rate))
+    run = StudiedRun.of("a", study)
     assert [job.name for job in run.told.of("job")] == ["gpu001 +3 (1)", "gpu001 +3 (2)"]
     for job in run.told.of("job"):
         assert job.spread is not None
@@ -138,7 +138,7 @@ def test_the_length_of_a_cell_does_not_depend_on_a_gap_after_the_first() -> None
         start_ns = later + number * 300 * 10**9
         if number == 0:
             table[10:] = np.nan
-        study.accept(Passage(start_ns, 1.0, fabric, table, np.full_like(table, np.nan), rate))
+        study.accept(RateChunk(start_ns, 1.0, fabric, table, np.full_like(table, np.nan), rate))
     strip = study.result().of("rail")[0].strip
     assert strip.count(None) > len(strip) // 2
 
@@ -266,8 +266,8 @@ def test_a_comparison_says_that_a_level_changed_within_a_run() -> None:
         slow[150:] *= after
         table = _table(fabric, dict.fromkeys(HOSTS, slow))
         study = Study()
-        study.accept(Passage(START_NS, 1.0, fabric, table, np.full_like(table, np.nan), rate))
-        runs.append(Run.of("a", study))
+        study.accept(RateChunk(START_NS, 1.0, fabric, table, np.full_like(table, np.nan), rate))
+        runs.append(StudiedRun.of("a", study))
     assert "changes within the run" not in " ".join(compare(runs[:1], runs[:1]).notes)
     notes = compare(runs[:1], runs[1:]).notes
     assert any(

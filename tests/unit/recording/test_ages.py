@@ -9,15 +9,15 @@ import pytest
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.messages import Frame, Hello, decode
 from fabmon.fabric.model import Host
-from fabmon.fabric.moment import Moment, stale_ports
+from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.wire.messages import Frame, Hello, decode
 from fabmon.history.history import History
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
-from tests.making import SECOND_NS, START_NS, port, tick, up
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from tests.builders import SECOND_NS, START_NS, port, tick, up
 
 STEADY, SILENT, BACK, SLOW, NEVER = NODES = ("steady", "silent", "back", "slow", "never")
 SILENT_FROM, BACK_AT, TICKS = 240, 265, 300
@@ -77,7 +77,7 @@ def states(seq: int) -> tuple[NodeStatus, ...]:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Moment]]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Snapshot]]:
     """A recording, and what was seen live meanwhile."""
     path = tmp_path_factory.mktemp("ages") / "a.fabrec"
     history = History(HOSTS)
@@ -93,7 +93,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Momen
 
 @pytest.mark.parametrize("seq", [30, 241, 243, 255, 256, 257, 264, 265, 266, 290, 299])
 def test_who_seeks_sees_how_old_everything_was(
-    recorded: tuple[Path, list[Moment]], seq: int
+    recorded: tuple[Path, list[Snapshot]], seq: int
 ) -> None:
     path, seen = recorded
     live = seen[seq]
@@ -110,14 +110,14 @@ def test_who_seeks_sees_how_old_everything_was(
 
 
 def test_who_is_silent_is_stale_and_who_is_back_is_not(
-    recorded: tuple[Path, list[Moment]],
+    recorded: tuple[Path, list[Snapshot]],
 ) -> None:
     path, _ = recorded
     with Timeline([path]) as timeline:
         history = History(timeline.hosts)
         (known,) = timeline.prime(START_NS + (BACK_AT + 5) * SECOND_NS + 1)
-        moment = history.accept(known)
-    age_of = {each.node: float(moment.age_s[each.row]) for each in moment.fabric.ports}
+        snapshot = history.accept(known)
+    age_of = {each.node: float(snapshot.age_s[each.row]) for each in snapshot.fabric.ports}
     assert age_of == {
         STEADY: 0,
         SILENT: BACK_AT + 5 - SILENT_FROM + 1,
@@ -125,5 +125,5 @@ def test_who_is_silent_is_stale_and_who_is_back_is_not(
         SLOW: 0,
         NEVER: np.inf,
     }
-    stale = stale_ports(moment)
-    assert [each.node for each in moment.fabric.ports if stale[each.row]] == [SILENT]
+    stale = stale_ports(snapshot)
+    assert [each.node for each in snapshot.fabric.ports if stale[each.row]] == [SILENT]

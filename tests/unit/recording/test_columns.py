@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fabmon.recording import columns
-from fabmon.recording.columns import Hints
-from fabmon.recording.errors import Damaged
-from fabmon.recording.zstd import decompress
+from fabmon.recording.format import columns
+from fabmon.recording.format.columns import Hints
+from fabmon.recording.format.errors import Damaged
+from fabmon.recording.format.sections import decompress
 
 
 def hints(count: int) -> Hints:
@@ -21,7 +21,9 @@ def hints(count: int) -> Hints:
 
 
 def back(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return columns.decode(columns.encode(values, hints(values.shape[1])), *values.shape).matrix()
+    return columns.decode_columns(
+        columns.encode_columns(values, hints(values.shape[1])), *values.shape
+    ).matrix()
 
 
 @st.composite
@@ -51,18 +53,18 @@ def test_what_moves_alike_takes_little_room() -> None:
     rng = np.random.default_rng(1)
     sent = np.cumsum(rng.integers(40 << 30, 50 << 30, 200)).astype(np.uint64)
     packets = sent // np.uint64(4096)
-    alone = columns.encode(sent[:, None], hints(1))
-    both = columns.encode(np.stack([sent, packets], axis=1), hints(2))
+    alone = columns.encode_columns(sent[:, None], hints(1))
+    both = columns.encode_columns(np.stack([sent, packets], axis=1), hints(2))
     assert sum(map(len, both)) < 1.3 * sum(map(len, alone))
 
 
 def test_stored_sections_are_zstd_of_any_length() -> None:
     for length in (0, 1, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_000):
         data = bytes(length)
-        assert decompress(b"".join(columns.stored(data))) == data
+        assert decompress(b"".join(columns.uncompressed_section(data))) == data
 
 
 @given(st.binary(max_size=200))
 def test_sections_that_are_none_are_damaged_not_a_fault(data: bytes) -> None:
     with pytest.raises(Damaged):
-        columns.decode([data, data, data], 3, 3)
+        columns.decode_columns([data, data, data], 3, 3)

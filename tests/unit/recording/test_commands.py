@@ -13,19 +13,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.cli.amounts import moment, seconds, size
+from fabmon.cli.amounts import parse_seconds, parse_time, size
 from fabmon.cli.replay import span_of, whole_span
-from fabmon.fabric.moment import Moment
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
-from fabmon.recording.cut import copy
-from fabmon.recording.frames import Kind
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import Note
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.when import moment_near
-from fabmon.recording.writer import Writer
-from tests.making import SECOND_NS, START_NS, LeafSpine
-from tests.unit.recording.making import long_ticks, quiet_ticks, session, ticks_in, write
+from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.format.records import Note
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.time_parsing import parse_time_near
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.cut import copy_range
+from fabmon.recording.writing.writer import Writer
+from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
 
 
@@ -110,7 +110,7 @@ def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     write(path, quiet_ticks(300))
     assert fabmon("verify", str(path)).stdout == f"{path}: sound\n"
     with Recording(path) as recording:
-        block = next(e for e in recording.entries() if e.header.kind == Kind.BLOCK)
+        block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
     data = bytearray(path.read_bytes())
     data[block.at + 100] ^= 1
     path.write_bytes(data)
@@ -164,7 +164,7 @@ def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], said
 
 
 def test_amounts() -> None:
-    assert [seconds(each) for each in ("90", "1.5h", "7d", "2x")] == [90, 5400, 604_800, None]
+    assert [parse_seconds(each) for each in ("90", "1.5h", "7d", "2x")] == [90, 5400, 604_800, None]
     assert [size(each) for each in ("64MB", "1GiB", "12", "h")] == [64_000_000, 1 << 30, None, None]
 
 
@@ -172,7 +172,7 @@ def test_moments_of_a_recording() -> None:
     until_ns = START_NS + 7200 * SECOND_NS  # 04:40:00 to 06:40:00
 
     def at(text: str) -> float | None:
-        found = moment(text, START_NS, until_ns, [START_NS + 5 * SECOND_NS])
+        found = parse_time(text, START_NS, until_ns, [START_NS + 5 * SECOND_NS])
         return None if found is None else (found - START_NS) / 1e9
 
     assert at("04:41") == 60
@@ -193,8 +193,8 @@ def test_moments_of_a_recording() -> None:
 )
 def test_what_no_clock_can_tell_is_no_moment(text: str) -> None:
     until_ns = START_NS + SECOND_NS
-    assert moment(text, START_NS, until_ns) is None
-    assert moment_near(text, START_NS, START_NS, until_ns) is None
+    assert parse_time(text, START_NS, until_ns) is None
+    assert parse_time_near(text, START_NS, START_NS, until_ns) is None
 
 
 def test_from_is_held_to_the_start_and_to_to_the_end(tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
     write(path, quiet_ticks(20))
     output = tmp_path / "part.fabrec"
 
-    def no_room(tick: Tick) -> Moment:
+    def no_room(tick: Tick) -> Snapshot:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with Timeline([path]) as timeline, pytest.raises(OSError, match="No space"):
-        list(copy(timeline, output, timeline.start_ns, timeline.until_ns, no_room))
+        list(copy_range(timeline, output, timeline.start_ns, timeline.until_ns, no_room))
     assert not output.exists()
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabmon.cli.past import RecordedPast
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
-from fabmon.recording.cut import copy
-from fabmon.recording.found import Told, runs_of
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import Note, SessionRecord
-from fabmon.recording.resume import resume
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
-from tests.making import SECOND_NS, START_NS, frame, hello, port, tick, up
+from fabmon.recording.format.records import Note, SessionRecord
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.recorded_findings import Told, run_starts
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.cut import copy_range
+from fabmon.recording.writing.writer import Writer, resume
+from fabmon.session.recorded_past import RecordedPast
+from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.tui.recordings import analyst, past_of
 
 
@@ -51,7 +50,7 @@ def record(path: Path, began: int, seqs: range, *notes: Note, run: int = 0) -> P
 
 def open_at(timeline: Timeline, second: int) -> list[str]:
     at_ns = START_NS + second * SECOND_NS
-    return [each.text for each in Told(timeline.notes()).open_at(runs_of(timeline), at_ns)]
+    return [each.text for each in Told(timeline.notes()).open_at(run_starts(timeline), at_ns)]
 
 
 def test_what_a_run_that_was_killed_left_open_is_not_open_in_the_next(tmp_path: Path) -> None:
@@ -76,7 +75,7 @@ def test_a_cut_closes_what_a_run_left_open(tmp_path: Path) -> None:
     output, history = tmp_path / "b.fabrec", History([Host(name="gpu1")])
     with Timeline([path]) as timeline:
         began_ns = START_NS + 10 * SECOND_NS
-        for _ in copy(timeline, output, began_ns, timeline.until_ns, history.accept):
+        for _ in copy_range(timeline, output, began_ns, timeline.until_ns, history.accept):
             pass
     with Recording(output) as cut:
         told = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
@@ -163,5 +162,5 @@ async def test_a_step_goes_over_what_was_not_recorded(tmp_path: Path) -> None:
     await past.seek(START_NS)
     scene = await past.step(START_NS + 19 * SECOND_NS, 1)
     assert scene is not None
-    assert scene.moment.time_ns == START_NS + 1000 * SECOND_NS
+    assert scene.snapshot.time_ns == START_NS + 1000 * SECOND_NS
     await past.close()

@@ -13,19 +13,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.fabric.messages import Notice
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.wire.messages import Notice
 from fabmon.history.history import History
-from fabmon.recording.cut import copy
-from fabmon.recording.errors import InUse, NotARecording
-from fabmon.recording.reader import Recording
-from fabmon.recording.recorder import Recorder
-from fabmon.recording.records import Note
-from fabmon.recording.segments import Rotation, Segments
-from fabmon.recording.timeline import Timeline
-from tests.making import SECOND_NS, START_NS, LeafSpine
-from tests.unit.recording.making import quiet_ticks, session, ticks_in
+from fabmon.recording.format.errors import InUse, NotARecording
+from fabmon.recording.format.records import Note
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.cut import copy_range
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.recording.writing.segments import Rotation, Segments
+from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.unit.recording.builders import quiet_ticks, session, ticks_in
 
 
 def record(path: Path, ticks: list[Tick], rotation: Rotation | None = None) -> Recorder:
@@ -94,7 +94,7 @@ def test_later_files_of_a_rotation_know_what_was_told_in_those_before(tmp_path: 
 def copied(timeline: Timeline, path: Path, from_ns: int) -> int:
     """How many hellos a cut has."""
     history = History(timeline.hosts)
-    list(copy(timeline, path, from_ns, timeline.until_ns, history.accept))
+    list(copy_range(timeline, path, from_ns, timeline.until_ns, history.accept))
     return sum(len(tick.hellos) for tick in ticks_in(path))
 
 

@@ -20,19 +20,18 @@ from hypothesis import strategies as st
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
-from fabmon.recording.block import packed_seats
-from fabmon.recording.columns import joined
-from fabmon.recording.errors import NotARecording, TooNew
-from fabmon.recording.frames import HEADER_BYTES, Kind, frame
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import FORMAT, Note, SessionRecord
-from fabmon.recording.resume import resume
-from fabmon.recording.store import Store
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
-from fabmon.recording.zstd import compress
-from tests.making import SECOND_NS, START_NS, LeafSpine
-from tests.unit.recording.making import (
+from fabmon.recording.format.block import pack_layouts
+from fabmon.recording.format.columns import join_sections
+from fabmon.recording.format.errors import NotARecording, TooNew
+from fabmon.recording.format.frames import HEADER_BYTES, FrameKind, encode_frame
+from fabmon.recording.format.records import FORMAT, Note, SessionRecord
+from fabmon.recording.format.sections import compress
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.frame_writer import FrameWriter
+from fabmon.recording.writing.writer import Writer, resume
+from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.unit.recording.builders import (
     by_node,
     eventful_ticks,
     last_values,
@@ -124,8 +123,8 @@ WRITE_FOR_EVER = """
 import sys
 import tracemalloc
 from pathlib import Path
-from tests.unit.recording.making import *
-from tests.making import *
+from tests.unit.recording.builders import *
+from tests.builders import *
 writer = Writer.create(Path(sys.argv[1]), session(LeafSpine()))
 for tick in quiet_ticks(2000):
     writer.write(tick)
@@ -153,13 +152,13 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("moment", range(12))
+@pytest.mark.parametrize("killed_at_write", range(12))
 def test_killed_while_a_block_is_settled_every_tick_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at_write: int
 ) -> None:
     """Each write of the settling is cut short in turn, and so is the file's."""
     ticks = quiet_ticks(256)
-    killed_while_settling(tmp_path / "a.fabrec", ticks, monkeypatch, moment)
+    killed_while_settling(tmp_path / "a.fabrec", ticks, monkeypatch, killed_at_write)
     with Recording(tmp_path / "a.fabrec") as recording:
         got = list(recording.ticks())
         list(recording.verify())
@@ -169,7 +168,7 @@ def test_killed_while_a_block_is_settled_every_tick_is_there(
 
 
 def killed_while_settling(
-    path: Path, ticks: list[Tick], monkeypatch: pytest.MonkeyPatch, moment: int
+    path: Path, ticks: list[Tick], monkeypatch: pytest.MonkeyPatch, killed_at_write: int
 ) -> None:
     """Writes ticks until the last of them makes a block, and there is killed at a moment."""
     writer = write(path, ticks[:-1], close=False)
@@ -179,8 +178,8 @@ def killed_while_settling(
         def call(*args: object) -> object:
             nonlocal calls
             calls += 1
-            if calls == moment // 2 + 1:
-                if moment % 2 and isinstance(args[1], memoryview):
+            if calls == killed_at_write // 2 + 1:
+                if killed_at_write % 2 and isinstance(args[1], memoryview):
                     real(args[0], args[1][: len(args[1]) // 2], args[2])  # type: ignore[operator]
                 raise Killed
             return real(*args)  # type: ignore[operator]
@@ -203,7 +202,7 @@ def test_truncated_anywhere_it_holds_every_frame_before(tmp_path: Path) -> None:
     whole = path.read_bytes()
     with Recording(path) as recording:
         entries = recording.entries()
-    blocks = [(e.end, e.header.until_ns) for e in entries if e.header.kind == Kind.BLOCK]
+    blocks = [(e.end, e.header.until_ns) for e in entries if e.header.kind == FrameKind.BLOCK]
     everything = by_node(ticks)
     tail = range(max(HEADER_BYTES + 1, len(whole) - (1 << 16)), len(whole))
     chosen = tail if os.environ.get("FABMON_FULL_SWEEP") else _some(tail, [e.at for e in entries])
@@ -248,7 +247,7 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
             list(recording.verify())
             assert recording.losses, place
         spoilt = range(-1)
-        if hit.header.kind == Kind.BLOCK:
+        if hit.header.kind == FrameKind.BLOCK:
             first, last = (
                 (ns - START_NS) // SECOND_NS for ns in (hit.header.time_ns, hit.header.until_ns)
             )
@@ -256,7 +255,7 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
         for tick in ticks:
             if tick.seq not in spoilt:
                 expected = tick
-                if hit.header.kind == Kind.EVENTS and tick.seq == 0:
+                if hit.header.kind == FrameKind.EVENTS and tick.seq == 0:
                     expected = msgspec.structs.replace(tick, hellos=(), statuses=())
                 assert got[tick.seq] == expected, (place, hit.header.kind, tick.seq)
 
@@ -273,7 +272,7 @@ def test_hellos_whose_frame_is_damaged_are_known_from_what_was_told_else(
     ticks[1200] = msgspec.structs.replace(ticks[1200], hellos=ticks[0].hellos[:1])
     write(path, ticks)
     with Recording(path) as recording:
-        hellos = [e for e in recording.entries() if e.header.kind == Kind.HELLOS]
+        hellos = [e for e in recording.entries() if e.header.kind == FrameKind.HELLOS]
         assert len(hellos) == 3
         at = [(e.header.time_ns - START_NS) // SECOND_NS + 2 for e in hellos]
         sound = [recording.state(ticks[seq].time_ns).hellos for seq in at]
@@ -329,8 +328,8 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         record = msgspec.to_builtins(session(LeafSpine()))
         record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
         said = compress(msgspec.json.encode(record))
-        path.write_bytes(b"".join(frame(Kind.SESSION, said, time_ns=START_NS)))
-        store = Store(path, is_new=False)
+        path.write_bytes(b"".join(encode_frame(FrameKind.SESSION, said, time_ns=START_NS)))
+        store = FrameWriter(path, is_new=False)
         store.go_on(path.stat().st_size, 0)
         writer = Writer(store, session(LeafSpine()))
         for tick in ticks:
@@ -348,7 +347,7 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
     ticks = quiet_ticks(3)
     write(path, ticks)
     whole = path.read_bytes()
-    strange = bytearray(b"".join(frame(Kind.END, b"who knows", time_ns=START_NS)))
+    strange = bytearray(b"".join(encode_frame(FrameKind.END, b"who knows", time_ns=START_NS)))
     strange[4:5] = b"q"
     import struct
     import zlib
@@ -368,19 +367,19 @@ def test_what_inflates_without_bounds_is_a_loss_and_takes_no_memory(tmp_path: Pa
     much = compress(bytes(1 << 30))
     seats = compress(msgspec.json.encode([{"node": "gpu001", "widths": [1 << 40]}]))
     tick, nothing = compress(bytes(24)), compress(b"")
-    bombs = [(Kind.NOTE, much)] + [
-        (Kind.BLOCK, joined(sections))
+    bombs = [(FrameKind.NOTE, much)] + [
+        (FrameKind.BLOCK, join_sections(sections))
         for sections in (
             [much, tick, nothing, nothing, nothing],
-            [packed_seats([]), much, nothing, nothing, nothing],
+            [pack_layouts([]), much, nothing, nothing, nothing],
             [seats, tick, compress(b"\xff"), nothing, much],
-            [packed_seats([]), tick, much, nothing, nothing],
+            [pack_layouts([]), tick, much, nothing, nothing],
         )
     ]
     with path.open("ab") as file:
         for number, (kind, payload) in enumerate(bombs):
             at_ns = START_NS + (10 + number) * SECOND_NS
-            file.write(b"".join(bytes(e) for e in frame(kind, payload, time_ns=at_ns)))
+            file.write(b"".join(bytes(e) for e in encode_frame(kind, payload, time_ns=at_ns)))
     tracemalloc.start()
     with Recording(path) as recording:
         assert list(recording.ticks()) == ticks
@@ -436,13 +435,13 @@ def test_a_resume_keeps_what_a_killed_run_wrote_after_the_clock_was_set_back(
         assert not recording.losses
 
 
-@pytest.mark.parametrize("moment", range(12))
+@pytest.mark.parametrize("killed_at_write", range(12))
 def test_a_resume_keeps_what_a_run_wrote_that_was_killed_while_a_block_was_settled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at_write: int
 ) -> None:
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(256)
-    killed_while_settling(path, ticks, monkeypatch, moment)
+    killed_while_settling(path, ticks, monkeypatch, killed_at_write)
     before = ticks_in(path)
     later_ns = 3600 * SECOND_NS
     later = [msgspec.structs.replace(t, time_ns=t.time_ns + later_ns) for t in quiet_ticks(5)]
@@ -483,7 +482,7 @@ def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged:
     one_after_the_other(path, START_NS, START_NS + HOUR_NS, START_NS + 2 * HOUR_NS)
     with Recording(path) as recording:
         ticks = list(recording.numbered())
-        entries = [e for e in recording.entries() if e.header.kind == Kind.SESSION]
+        entries = [e for e in recording.entries() if e.header.kind == FrameKind.SESSION]
     data = bytearray(path.read_bytes())
     data[entries[damaged].at + HEADER_BYTES + 9] ^= 255
     path.write_bytes(data)
@@ -505,8 +504,8 @@ def test_who_seeks_into_a_session_sees_whom_it_does_not_watch_as_lost(tmp_path: 
         sought, played = History(timeline.hosts, 1.0), History(timeline.hosts, 1.0)
         there = [sought.accept(tick) for tick in timeline.prime(at)][-1]
         reached = [played.accept(tick) for tick in timeline.ticks(0, at - 1)][-1]
-        for moment in (there, reached):
-            assert {node: status.state for node, status in moment.statuses.items()} == {
+        for snapshot in (there, reached):
+            assert {node: status.state for node, status in snapshot.statuses.items()} == {
                 "gpu0": NodeState.LOST, "gpu1": NodeState.LOST, "gpu2": NodeState.UP
             }  # fmt: skip
 

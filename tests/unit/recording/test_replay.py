@@ -9,19 +9,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fabmon.analysis.analyst import Analyst, watch
-from fabmon.cli.config import load
+from fabmon.analysis.analyst import Analyst, analyse_ticks
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.timeline import Timeline
-from fabmon.recording.writer import Writer
-from fabmon.report.jsonl import JsonLines
-from tests.making import SECOND_NS, START_NS, LeafSpine
-from tests.unit.recording.making import eventful_ticks, long_ticks, quiet_ticks, session, write
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from fabmon.report.scene_report import JsonLines
+from fabmon.session.config import load
+from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.unit.recording.builders import eventful_ticks, long_ticks, quiet_ticks, session, write
 
 
 async def feed_of(ticks: Sequence[Tick]) -> AsyncIterator[Tick]:
@@ -33,7 +33,7 @@ async def lines_of(ticks: AsyncIterator[Tick], hosts: Sequence[Host]) -> list[by
     lines = JsonLines()
     history, analyst = History(hosts), Analyst(load(None).thresholds)
     said: list[bytes] = []
-    async for scene in watch(ticks, history, analyst):
+    async for scene in analyse_ticks(ticks, history, analyst):
         said += lines.lines(scene)
     return said
 

@@ -6,11 +6,11 @@ import os
 import socket
 from pathlib import Path
 
-from fabmon.cli.config import RecordingConfig
-from fabmon.cli.recording import ring, rings
-from fabmon.recording.recorder import Recorder
-from tests.making import LeafSpine
-from tests.unit.recording.making import quiet_ticks, write
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.session.config import RecordingConfig
+from fabmon.session.recorder_setup import ring_directories, ring_recorder
+from tests.builders import LeafSpine
+from tests.unit.recording.builders import quiet_ticks, write
 
 
 def left(home: Path, name: str, age: int) -> Path:
@@ -29,14 +29,14 @@ def test_only_rings_of_consoles_that_are_gone_from_this_machine_are_removed(tmp_
     gone = left(tmp_path, f"{host}-99999999-77", 2)
     last = left(tmp_path, f"{host}-99999998-77", 1)
     config = RecordingConfig(directory=str(tmp_path))
-    first = ring(config, LeafSpine().hosts, 1.0, "")
+    first = ring_recorder(config, LeafSpine().hosts, 1.0, "")
     assert isinstance(first, Recorder)
     ours = first.status.path.parent
-    assert sorted(rings(tmp_path)) == sorted([elsewhere, last, ours])
+    assert sorted(ring_directories(tmp_path)) == sorted([elsewhere, last, ours])
     assert not reused.exists()
     assert not gone.exists()
     first.close()
-    again = ring(config, LeafSpine().hosts, 1.0, "")
+    again = ring_recorder(config, LeafSpine().hosts, 1.0, "")
     assert isinstance(again, Recorder)
     again.close()
     assert ours.exists()

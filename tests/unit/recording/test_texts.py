@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import Note
-from fabmon.recording.texts import decode
-from fabmon.recording.writer import Writer
-from tests.making import START_NS, LeafSpine
-from tests.unit.recording.making import quiet_ticks, session
+from fabmon.recording.format.records import Note, decode_sanitised
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.writing.writer import Writer
+from tests.builders import START_NS, LeafSpine
+from tests.unit.recording.builders import quiet_ticks, session
 from tests.unit.test_cli import fabmon
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp"
@@ -54,6 +53,6 @@ def test_all_texts_are_cleaned_where_they_are_read(tmp_path: Path) -> None:
 
 def test_what_is_printable_stays_as_it_was() -> None:
     told = {"path": 'a\\nb "c" /d', "\u26a0 key": ["\xe4\u4e2d"]}
-    assert decode(msgspec.json.encode(told), dict[str, object]) == told
-    nested = decode(b'{"a\\u001b": {"b": ["c\\td", 5, null]}}', dict[str, object])
+    assert decode_sanitised(msgspec.json.encode(told), dict[str, object]) == told
+    nested = decode_sanitised(b'{"a\\u001b": {"b": ["c\\td", 5, null]}}', dict[str, object])
     assert nested == {"a?": {"b": ["c?d", 5, None]}}

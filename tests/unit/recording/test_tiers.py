@@ -9,24 +9,23 @@ import msgspec
 import numpy as np
 import pytest
 
-from fabmon.cli.tiers import Tiers
-from fabmon.fabric.moment import HEAT, Floats, Moment
 from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.history.history import History
-from fabmon.recording.frames import HEADER_BYTES, Kind
-from fabmon.recording.minutes import BIN_NS, MINUTE_NS
-from fabmon.recording.reader import Recording
-from fabmon.recording.records import SessionRecord
-from fabmon.recording.resume import resume
-from fabmon.recording.tiers import Tier, Wanted, bins_of
-from fabmon.recording.writer import Writer
-from tests.making import SECOND_NS, START_NS, LeafSpine
+from fabmon.recording.format.frames import HEADER_BYTES, FrameKind
+from fabmon.recording.format.minutes import BIN_NS, MINUTE_NS
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins
+from fabmon.recording.writing.writer import Writer, resume
+from fabmon.session.tier_reader import TierReader
+from tests.builders import SECOND_NS, START_NS, LeafSpine
 
 PORTS = ("leaf1/up1", "leaf1/down2", "gpu001/eth0", "nobody/eth0")
 COLUMNS = ("tx_bps", "rx_bps", "drops")
 
 
-def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False) -> list[Moment]:
+def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False) -> list[Snapshot]:
     """Traffic that varies, perhaps behind what is there; `turned` has the nodes say hello in
     another order."""
     fabric = LeafSpine()
@@ -51,9 +50,9 @@ def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False)
 
 
 def _read(
-    wanted: Wanted, *paths: Path, tiers: Tiers | None = None, until_ns: int | None = None
+    wanted: TierQuery, *paths: Path, tiers: TierReader | None = None, until_ns: int | None = None
 ) -> Tier:
-    reader = tiers or Tiers(lambda: paths, until_ns)
+    reader = tiers or TierReader(lambda: paths, until_ns)
     try:
         return asyncio.run(reader.of(wanted, lambda _: None))
     finally:
@@ -61,12 +60,12 @@ def _read(
             reader.close()
 
 
-def _wanted(from_ns: int, until_ns: int, bin_ns: int, *, share: bool = False) -> Wanted:
+def _wanted(from_ns: int, until_ns: int, bin_ns: int, *, share: bool = False) -> TierQuery:
     first = from_ns // bin_ns
-    return Wanted(PORTS, COLUMNS, share, bin_ns, first, -(-until_ns // bin_ns) - first)
+    return TierQuery(PORTS, COLUMNS, share, bin_ns, first, -(-until_ns // bin_ns) - first)
 
 
-def _by_ticks(moments: list[Moment], wanted: Wanted) -> tuple[Floats, Floats]:
+def _by_ticks(moments: list[Snapshot], wanted: TierQuery) -> tuple[Floats, Floats]:
     """Highest and mean of each bin, tick by tick."""
     shape = (len(COLUMNS), len(PORTS), wanted.bins)
     most, mean = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -74,13 +73,13 @@ def _by_ticks(moments: list[Moment], wanted: Wanted) -> tuple[Floats, Floats]:
         row = next((x.row for x in moments[-1].fabric.ports if x.id == name), None)
         for c, column in enumerate(COLUMNS):
             found: dict[int, list[float]] = {}
-            for moment in moments:
-                if row is None or row >= len(moment.line_rate_bps):
+            for snapshot in moments:
+                if row is None or row >= len(snapshot.line_rate_bps):
                     continue
-                value = float(moment.heat[HEAT.index(column), row])
-                value /= float(moment.line_rate_bps[row]) if wanted.of_line_rate else 1
+                value = float(snapshot.heat[HEAT.index(column), row])
+                value /= float(snapshot.line_rate_bps[row]) if wanted.of_line_rate else 1
                 if np.isfinite(value):
-                    found.setdefault(moment.time_ns // wanted.bin_ns, []).append(value)
+                    found.setdefault(snapshot.time_ns // wanted.bin_ns, []).append(value)
             for number, values in found.items():
                 most[c, p, number - wanted.first] = max(values)
                 mean[c, p, number - wanted.first] = sum(values) / len(values)
@@ -129,7 +128,7 @@ def test_a_minute_that_is_damaged_is_a_gap(tmp_path: Path, bin_ns: int) -> None:
     wanted = _wanted(START_NS, moments[-1].time_ns + 1, bin_ns)
     whole = _read(wanted, path)
     with Recording(path) as recording:
-        minutes = [each for each in recording.entries() if each.header.kind == Kind.MINUTE]
+        minutes = [each for each in recording.entries() if each.header.kind == FrameKind.MINUTE]
     hurt = minutes[2]
     _flip(path, hurt.at + HEADER_BYTES + 30)
     tier = _read(wanted, path)
@@ -150,8 +149,8 @@ def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None
     wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
     assert np.isfinite(_read(wanted, both).most[0, 0, -2])
     with Recording(both) as recording:
-        records = [each for each in recording.entries() if each.header.kind == Kind.TOPOLOGY]
-        sessions = [each for each in recording.entries() if each.header.kind == Kind.SESSION]
+        records = [each for each in recording.entries() if each.header.kind == FrameKind.TOPOLOGY]
+        sessions = [each for each in recording.entries() if each.header.kind == FrameKind.SESSION]
     for record in records:
         if record.at > sessions[1].at:
             _flip(both, record.at + HEADER_BYTES + 5)
@@ -162,7 +161,7 @@ def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None
 
 def test_of_what_grows_only_what_is_new_is_read_and_none_twice(tmp_path: Path) -> None:
     _record(tmp_path / "a.fabrec", 400)
-    tiers = Tiers(lambda: [tmp_path])
+    tiers = TierReader(lambda: [tmp_path])
     for seconds in (150, 250, 420):
         wanted = _wanted(START_NS + (seconds - 150) * SECOND_NS, START_NS + 460 * SECOND_NS, BIN_NS)
         if seconds == 420:
@@ -193,7 +192,7 @@ def test_with_a_redactor_ports_are_asked_for_by_the_names_it_gave(tmp_path: Path
     wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
     hidden = wanted._replace(ports=tuple(redactor.port(port) for port in PORTS))
     assert "leaf1/up1" not in hidden.ports
-    tiers = Tiers(lambda: [tmp_path], redactor=redactor)
+    tiers = TierReader(lambda: [tmp_path], redactor=redactor)
     found = _read(hidden, tiers=tiers)
     tiers.close()
     assert np.array_equal(found.most, _read(wanted, tmp_path).most, equal_nan=True)
@@ -219,7 +218,7 @@ def test_a_tier_moves_with_its_time(tmp_path: Path) -> None:
 def test_bins_are_of_round_lengths_that_minutes_fill(span_s: int, most: int, width_s: int) -> None:
     for off_s in (0, 7, 1234):
         from_ns = START_NS + off_s * SECOND_NS
-        width_ns, first, bins = bins_of(from_ns, from_ns + span_s * SECOND_NS, most)
+        width_ns, first, bins = choose_bins(from_ns, from_ns + span_s * SECOND_NS, most)
         assert width_ns == width_s * SECOND_NS
         assert first * width_ns <= from_ns < (first + 1) * width_ns
         assert bins <= most

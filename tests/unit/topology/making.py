@@ -7,12 +7,12 @@ from typing import Any
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.fabric.build import Rows, build
-from fabmon.fabric.messages import Hello, decode
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import HOST, SWITCH, Fabric, Host
-from fabmon.fabric.topology.given import Topology
-from fabmon.fabric.topology.read import parse
-from tests.making import ecmp, port
+from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.topology.plan_files import parse
+from fabmon.fabric.wire.messages import Hello, decode
+from tests.builders import ecmp, port
 
 Cable = tuple[str, str]
 
@@ -88,7 +88,7 @@ class Plant:
         """What is built of it; `topology` may be the text of a file called `name`."""
         if isinstance(topology, str):
             topology = parse(topology, name)
-        return build(self.hosts, self.hellos(), Rows(), 1, topology=topology)
+        return build(self.hosts, self.hellos(), PortRows(), 1, topology=topology)
 
 
 def leaf_spine(leaves: int = 2, spines: int = 2, hosts: int = 1, rails: int = 1) -> list[Cable]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fabmon.fabric.crossings import UNKNOWN, Crossing, Table, tables
+from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, tables
 from tests.unit.topology.making import Plant, leaf_spine
 
 
-def ends(plant: Plant, table: Table, low: str, high: str) -> list[tuple[str, str]]:
-    ports = plant.fabric().ports
+def ends(hardware: Plant, table: TierMatrix, low: str, high: str) -> list[tuple[str, str]]:
+    ports = hardware.fabric().ports
 
     def name(row: int | None) -> str:
         return "-" if row is None else ports[row].id
@@ -16,15 +16,15 @@ def ends(plant: Plant, table: Table, low: str, high: str) -> list[tuple[str, str
 
 
 def test_leaves_stand_beside_spines_and_each_cable_is_there_once() -> None:
-    plant = Plant(leaf_spine(leaves=2, spines=2))
-    plant.lldp("leaf1/swp60", "spine1/swp9")
-    (table,) = tables(plant.fabric())
+    hardware = Plant(leaf_spine(leaves=2, spines=2))
+    hardware.lldp("leaf1/swp60", "spine1/swp9")
+    (table,) = tables(hardware.fabric())
     assert (table.title, table.lows, table.highs) == (
         "leaf by spine",
         ("leaf1", "leaf2"),
         ("spine1", "spine2"),
     )
-    assert ends(plant, table, "leaf1", "spine1") == [
+    assert ends(hardware, table, "leaf1", "spine1") == [
         ("leaf1/swp50", "spine1/swp1"),
         ("leaf1/swp60", "spine1/swp9"),
     ]
@@ -32,17 +32,17 @@ def test_leaves_stand_beside_spines_and_each_cable_is_there_once() -> None:
 
 
 def test_a_spine_that_is_not_watched_has_its_column() -> None:
-    plant = Plant(leaf_spine(), unwatched=["spine2"])
-    plant.routes("leaf1", "swp50", "swp51")
-    (table,) = tables(plant.fabric())
+    hardware = Plant(leaf_spine(), unwatched=["spine2"])
+    hardware.routes("leaf1", "swp50", "swp51")
+    (table,) = tables(hardware.fabric())
     assert table.highs == ("spine1", "spine2")
-    assert ends(plant, table, "leaf1", "spine2") == [("leaf1/swp51", "-")]
+    assert ends(hardware, table, "leaf1", "spine2") == [("leaf1/swp51", "-")]
 
 
 def test_a_leaf_that_is_not_watched_has_its_row() -> None:
-    plant = Plant(leaf_spine(), unwatched=["leaf2"])
-    plant.hears("spine1/swp2", "leaf2/swp50", peer_role="switch")
-    fabric = plant.fabric('[topology.tiers]\nleaf = "leaf[1-2]"\n', "pod7.toml")
+    hardware = Plant(leaf_spine(), unwatched=["leaf2"])
+    hardware.hears("spine1/swp2", "leaf2/swp50", peer_role="switch")
+    fabric = hardware.fabric('[topology.tiers]\nleaf = "leaf[1-2]"\n', "pod7.toml")
     (table,) = tables(fabric)
     assert table.lows == ("leaf1", "leaf2")
     (crossing,) = table.cells["leaf2", "spine2"]
@@ -50,12 +50,12 @@ def test_a_leaf_that_is_not_watched_has_its_row() -> None:
 
 
 def test_uplinks_that_lead_nowhere_known_are_drawn_as_unknown() -> None:
-    plant = Plant(leaf_spine(spines=1))
-    plant.port("leaf1/swp60")
-    plant.routes("leaf1", "swp50", "swp60")
-    (table,) = tables(plant.fabric())
+    hardware = Plant(leaf_spine(spines=1))
+    hardware.port("leaf1/swp60")
+    hardware.routes("leaf1", "swp50", "swp60")
+    (table,) = tables(hardware.fabric())
     assert table.highs == ("spine1", UNKNOWN)
-    assert ends(plant, table, "leaf1", UNKNOWN) == [("leaf1/swp60", "-")]
+    assert ends(hardware, table, "leaf1", UNKNOWN) == [("leaf1/swp60", "-")]
 
 
 def test_three_tiers_are_two_tables_and_each_pod_one() -> None:
@@ -72,4 +72,4 @@ def test_three_tiers_are_two_tables_and_each_pod_one() -> None:
 
 def test_hosts_alone_have_no_matrix() -> None:
     assert tables(Plant([("gpu1/eth0", "gpu2/eth0")]).fabric()) == ()
-    assert Crossing(1, None).low == 1
+    assert TierLink(1, None).low == 1

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.cli.config import load as load_config
-from fabmon.cli.errors import UsageError
-from fabmon.cli.topology import given as given_topology
-from fabmon.fabric.topology.given import Topology, TopologyError
-from fabmon.fabric.topology.read import parse, read
+from fabmon.cli.topology import load_topology as given_topology
+from fabmon.fabric.topology.plan import Topology, TopologyError
+from fabmon.fabric.topology.plan_files import parse, read
+from fabmon.session.config import load as load_config
+from fabmon.session.errors import UsageError
 from tests.goldens import check_golden
-from tests.parts import need_command
+from tests.requirements import need_command
 
 GOLDENS = Path(__file__).parent / "goldens"
 BAD = Path(__file__).parent / "bad"

@@ -6,19 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.fabric.facts import Facts
-from fabmon.fabric.model import Fabric, Said
-from fabmon.fabric.topology.claims import TRUST, Claim
-from fabmon.fabric.topology.given import End
-from fabmon.fabric.topology.merge import merge
-from fabmon.fabric.topology.places import Places
+from fabmon.fabric.model import CableReport, Fabric
+from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.topology.claims import TRUST, Claim, merge
+from fabmon.fabric.topology.plan import End
+from fabmon.fabric.topology.port_lookup import PortLookup
 from tests.unit.topology.making import Plant, cabled, leaf_spine
 
 
 def words(fabric: Fabric) -> list[tuple[str, str, str]]:
     """(port, believed, doubted) of every contradiction."""
 
-    def said(each: Said) -> str:
+    def said(each: CableReport) -> str:
         return f"{each.source} {each.by}: {each.node}/{each.port}"
 
     return [
@@ -37,7 +36,7 @@ def test_lldp_alone_tells_the_cables_with_no_mac_known() -> None:
 
 
 def test_a_node_that_copies_addresses_takes_no_cable_from_others() -> None:
-    def plant() -> Plant:
+    def hardware() -> Plant:
         made = Plant()
         for one, other in leaf_spine():
             made.sees(one, other)
@@ -45,27 +44,27 @@ def test_a_node_that_copies_addresses_takes_no_cable_from_others() -> None:
         made.said["leaf1"]["lldp"][-1].info["peer_port"] = "Ethernet1"
         return made
 
-    honest = cabled(plant().fabric())
+    honest = cabled(hardware().fabric())
     assert honest["leaf1/swp50"].startswith("spine1/swp1 (LLDP")
     assert honest["gpu1/mlx5_0"] == "leaf1/swp0 (neighbour MAC)"
-    lied_to = plant()
+    lied_to = hardware()
     for number, copied in enumerate(("leaf1/swp0", "leaf1/swp50", "leaf1/swp51", "spine1/swp1")):
         lied_to.port(f"evil/e{number}", mac=copied)
     assert cabled(lied_to.fabric()) == honest
 
 
 def test_every_source_that_says_the_same_is_kept() -> None:
-    plant = Plant(leaf_spine())
-    plant.sees("leaf1/swp50", "spine1/swp1")
-    fabric = plant.fabric("leaf1,swp50,spine1,swp1\n")
+    hardware = Plant(leaf_spine())
+    hardware.sees("leaf1/swp50", "spine1/swp1")
+    fabric = hardware.fabric("leaf1,swp50,spine1,swp1\n")
     assert cabled(fabric)["leaf1/swp50"] == "spine1/swp1 (config, LLDP, neighbour MAC)"
     assert cabled(fabric)["spine1/swp1"] == "leaf1/swp50 (config, LLDP, neighbour MAC)"
     assert fabric.contradictions == ()
 
 
 def test_the_plan_holds_against_lldp_and_the_contradiction_is_kept() -> None:
-    plant = Plant(leaf_spine(leaves=1, spines=4, hosts=1))
-    fabric = plant.fabric("leaf1,swp50,spine3,swp1\n")
+    hardware = Plant(leaf_spine(leaves=1, spines=4, hosts=1))
+    fabric = hardware.fabric("leaf1,swp50,spine3,swp1\n")
     assert cabled(fabric)["leaf1/swp50"] == "spine3/swp1 (config)"
     assert "spine1/swp1" not in cabled(fabric)
     assert words(fabric)[0] == (
@@ -89,77 +88,77 @@ def test_what_is_not_watched_is_still_named() -> None:
 
 
 def test_a_switch_that_is_not_watched_may_have_two_names() -> None:
-    plant = Plant(leaf_spine(), unwatched=["spine1", "spine2"])
+    hardware = Plant(leaf_spine(), unwatched=["spine1", "spine2"])
     plan = "leaf1,swp50,rack9-spine-a,swp1\nleaf1,swp51,rack9-spine-b,swp1\n"
-    assert plant.fabric(plan).contradictions == ()
+    assert hardware.fabric(plan).contradictions == ()
     swapped = "leaf1,swp50,spine2,swp1\nleaf1,swp51,spine1,swp1\n"
-    assert len(plant.fabric(swapped).contradictions) == 2
+    assert len(hardware.fabric(swapped).contradictions) == 2
 
 
 def test_nodes_are_known_by_hostname_and_with_their_domain_and_ports_by_their_other_names() -> None:
-    plant = Plant()
-    plant.port("10.0.0.7/mlx5_0", netdev="ens1np0", mac="b8:59:9f:00:00:01")
-    plant.hostnames["10.0.0.7"] = "gpu7.pod7.example"
-    plant.unwatched = {"GPU7.pod7.example", "gpu7"}
+    hardware = Plant()
+    hardware.port("10.0.0.7/mlx5_0", netdev="ens1np0", mac="b8:59:9f:00:00:01")
+    hardware.hostnames["10.0.0.7"] = "gpu7.pod7.example"
+    hardware.unwatched = {"GPU7.pod7.example", "gpu7"}
     for called in ("GPU7.pod7.example/ENS1NP0", "gpu7/mlx5_0", "gpu7/b8:59:9f:00:00:01"):
-        plant.said["leaf1"] = {}
-        plant.hears("leaf1/swp1", called)
-        assert cabled(plant.fabric())["leaf1/swp1"] == "10.0.0.7/mlx5_0 (LLDP)"
+        hardware.said["leaf1"] = {}
+        hardware.hears("leaf1/swp1", called)
+        assert cabled(hardware.fabric())["leaf1/swp1"] == "10.0.0.7/mlx5_0 (LLDP)"
 
 
 def test_addresses_are_not_cut_at_their_dots() -> None:
-    plant = Plant([("leaf1/swp1", "10.0.0.7/eth0"), ("leaf1/swp2", "10.0.0.8/eth0")])
-    assert cabled(plant.fabric())["10.0.0.8/eth0"] == "leaf1/swp2 (LLDP)"
+    hardware = Plant([("leaf1/swp1", "10.0.0.7/eth0"), ("leaf1/swp2", "10.0.0.8/eth0")])
+    assert cabled(hardware.fabric())["10.0.0.8/eth0"] == "leaf1/swp2 (LLDP)"
 
 
 def test_a_port_with_several_neighbours_is_cabled_to_none_of_them() -> None:
-    plant = Plant([("gpu1/eth0", "leaf1/swp1"), ("gpu2/eth0", "leaf1/swp1")])
-    told = cabled(plant.fabric())
+    hardware = Plant([("gpu1/eth0", "leaf1/swp1"), ("gpu2/eth0", "leaf1/swp1")])
+    told = cabled(hardware.fabric())
     assert "leaf1/swp1" not in told
     assert "gpu1/eth0" not in told
 
 
 def test_the_firmware_of_a_nic_that_speaks_for_itself_disturbs_nobody() -> None:
-    plant = Plant([("gpu1/eth0", "leaf1/swp1")], unwatched=["ConnectX-7"])
-    plant.hears("leaf1/swp1", "ConnectX-7/b8:59:9f:00:00:02")
-    assert cabled(plant.fabric())["leaf1/swp1"] == "gpu1/eth0 (LLDP)"
+    hardware = Plant([("gpu1/eth0", "leaf1/swp1")], unwatched=["ConnectX-7"])
+    hardware.hears("leaf1/swp1", "ConnectX-7/b8:59:9f:00:00:02")
+    assert cabled(hardware.fabric())["leaf1/swp1"] == "gpu1/eth0 (LLDP)"
 
 
 def test_two_hosts_behind_a_switch_that_is_not_watched_contradict_no_plan() -> None:
-    plant = Plant()
-    plant.sees("gpu1/eth0", "gpu2/eth0")
-    fabric = plant.fabric("gpu1,eth0,leaf1,swp1\ngpu2,eth0,leaf1,swp2\n")
+    hardware = Plant()
+    hardware.sees("gpu1/eth0", "gpu2/eth0")
+    fabric = hardware.fabric("gpu1,eth0,leaf1,swp1\ngpu2,eth0,leaf1,swp2\n")
     assert cabled(fabric)["gpu1/eth0"] == "leaf1/swp1 (config)"
     assert fabric.contradictions == ()
 
 
 def test_two_switches_that_see_only_each_other_contradict_a_plan() -> None:
-    plant = Plant()
-    plant.sees("leaf1/swp50", "spine2/swp1")
-    plant.port("spine1/swp1")
-    fabric = plant.fabric("leaf1,swp50,spine1,swp1\n")
+    hardware = Plant()
+    hardware.sees("leaf1/swp50", "spine2/swp1")
+    hardware.port("spine1/swp1")
+    fabric = hardware.fabric("leaf1,swp50,spine1,swp1\n")
     assert words(fabric) == [
         ("leaf1/swp50", "config pod7.csv:1: spine1/swp1", "neighbour MAC leaf1: spine2/swp1")
     ]
 
 
 def test_a_port_tells_its_peer_itself_where_the_fabric_names_it() -> None:
-    plant = Plant()
+    hardware = Plant()
     peer = {"node": "leaf1", "port": "Ethernet8", "port_name": "etp3", "guid": None}
-    plant.port("gpu1/mlx5_0", peer=peer)
-    plant.port("leaf1/Ethernet9", alias="etp3")
-    assert cabled(plant.fabric())["gpu1/mlx5_0"] == "leaf1/Ethernet9 (LLDP)"
+    hardware.port("gpu1/mlx5_0", peer=peer)
+    hardware.port("leaf1/Ethernet9", alias="etp3")
+    assert cabled(hardware.fabric())["gpu1/mlx5_0"] == "leaf1/Ethernet9 (LLDP)"
 
 
 def test_a_guid_finds_a_port_whatever_it_is_called() -> None:
-    plant = Plant()
-    plant.port("gpu7/mlx5_3", guid="ec0d:9a03:007d:7d0b")
-    plant.port("ib1/p24")
+    hardware = Plant()
+    hardware.port("gpu7/mlx5_3", guid="ec0d:9a03:007d:7d0b")
+    hardware.port("ib1/p24")
     text = """
 Switch	41 "S-b8599f0300fc6de4"		# "ib1" enhanced port 0 lid 13 lmc 0
 [24]	"H-ec0d9a03007d7d0b"[1](ec0d9a03007d7d0b) 		# "nobody HCA-2" lid 28 4xEDR
 """
-    told = cabled(plant.fabric(text, "net.txt"))
+    told = cabled(hardware.fabric(text, "net.txt"))
     assert told["gpu7/mlx5_3"] == "ib1/p24 (InfiniBand discovery)"
 
 
@@ -172,11 +171,11 @@ ENDS = st.tuples(st.sampled_from("abcx"), st.sampled_from(["p1", "p2", ""])).map
 def test_every_peer_has_this_end_as_its_peer_whatever_is_claimed(
     told: list[tuple[End, End, str]],
 ) -> None:
-    facts = {node: Facts() for node in "abc"}
+    facts = {node: NodeFacts() for node in "abc"}
     for fact in facts.values():
         fact.ports = {"p1": {}, "p2": {}}
     claims = [Claim(one, other, source, "x:1") for one, other, source in told]
-    wiring = merge(claims, {}, Places(facts), set())
+    wiring = merge(claims, {}, PortLookup(facts), set())
     assert all(wiring.peers[other] == end for end, other in wiring.peers.items())
     assert all(end in wiring.cables for end in wiring.peers)
     assert all(end != other for end, other in wiring.peers.items())
@@ -184,11 +183,11 @@ def test_every_peer_has_this_end_as_its_peer_whatever_is_claimed(
 
 @pytest.mark.parametrize("source", TRUST[:-1])
 def test_one_source_alone_contradicts_nobody(source: str) -> None:
-    facts = {"a": Facts(), "b": Facts()}
+    facts = {"a": NodeFacts(), "b": NodeFacts()}
     for fact in facts.values():
         fact.ports = {"p1": {}}
     claims = [
         Claim(End("a", "p1"), End("b", "p1"), source, "x:1"),
         Claim(End("a", "p1"), End("c", "p1"), source, "x:2"),
     ]
-    assert merge(claims, {}, Places(facts), set()).disputes == []
+    assert merge(claims, {}, PortLookup(facts), set()).disputes == []

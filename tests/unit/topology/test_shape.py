@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric
-from fabmon.fabric.topology.read import parse
+from fabmon.fabric.topology.plan_files import parse
 from tests.unit.topology.making import Plant, leaf_spine
 
 
@@ -34,11 +34,11 @@ def test_without_routes_a_leaf_balances_over_its_uplinks() -> None:
 
 
 def test_parallel_links_down_are_a_group_and_no_uplinks() -> None:
-    plant = Plant(leaf_spine(leaves=1, spines=1))
-    plant.lldp("leaf1/swp60", "spine1/swp9")
-    plant.routes("spine1", "swp1", "swp9")
-    plant.routes("leaf1", "swp50", "swp60")
-    fabric = plant.fabric()
+    hardware = Plant(leaf_spine(leaves=1, spines=1))
+    hardware.lldp("leaf1/swp60", "spine1/swp9")
+    hardware.routes("spine1", "swp1", "swp9")
+    hardware.routes("leaf1", "swp50", "swp60")
+    fabric = hardware.fabric()
     assert set(roles(fabric, "spine1").values()) == {DOWNLINK}
     assert groups(fabric) == {
         "leaf1 uplinks": ["swp50", "swp60"],
@@ -47,29 +47,29 @@ def test_parallel_links_down_are_a_group_and_no_uplinks() -> None:
 
 
 def test_what_no_path_leads_to_has_no_place() -> None:
-    plant = Plant(leaf_spine())
-    plant.lldp("other1/swp1", "other2/swp1")
-    shape = plant.fabric().shape
+    hardware = Plant(leaf_spine())
+    hardware.lldp("other1/swp1", "other2/swp1")
+    shape = hardware.fabric().shape
     assert "other1" not in shape.tiers
     assert "leaf1" in shape.tiers
 
 
 def test_spines_that_are_not_watched_are_known_by_the_routes() -> None:
-    plant = Plant(leaf_spine(), unwatched=["spine1", "spine2"])
-    plant.lldp("leaf1/swp60", "backup9/eth0")
-    plant.unwatched.add("backup9")
-    plant.ports.pop("backup9", None)
-    assert "spine1" not in plant.fabric().shape.tiers
-    plant.routes("leaf1", "swp50", "swp51")
-    fabric = plant.fabric()
+    hardware = Plant(leaf_spine(), unwatched=["spine1", "spine2"])
+    hardware.lldp("leaf1/swp60", "backup9/eth0")
+    hardware.unwatched.add("backup9")
+    hardware.ports.pop("backup9", None)
+    assert "spine1" not in hardware.fabric().shape.tiers
+    hardware.routes("leaf1", "swp50", "swp51")
+    fabric = hardware.fabric()
     assert fabric.shape.tiers["spine1"] == 2
     assert "backup9" not in fabric.shape.tiers
     assert roles(fabric, "leaf1")["swp60"] == DOWNLINK
 
 
 def test_tiers_that_are_given_come_first() -> None:
-    plant = Plant(leaf_spine(), unwatched=["spine1", "spine2"])
-    fabric = plant.fabric('[topology.tiers]\nspine = "spine[1-2]"\n', "pod7.toml")
+    hardware = Plant(leaf_spine(), unwatched=["spine1", "spine2"])
+    fabric = hardware.fabric('[topology.tiers]\nspine = "spine[1-2]"\n', "pod7.toml")
     assert fabric.shape.tiers["spine2"] == 2
     assert roles(fabric, "leaf1")["swp50"] == UPLINK
 
@@ -87,9 +87,9 @@ def test_two_planes_share_hosts_and_no_switch() -> None:
 
 
 def test_a_leaf_in_two_planes_has_a_group_in_each() -> None:
-    plant = Plant(leaf_spine(spines=4))
+    hardware = Plant(leaf_spine(spines=4))
     planes = '[topology.planes]\na = "spine[1-2]"\nb = "spine[3-4]"\n'
-    fabric = plant.fabric(planes, "pod7.toml")
+    fabric = hardware.fabric(planes, "pod7.toml")
     members = [group.rows for group in fabric.groups if group.node == "leaf1"]
     assert [[fabric.ports[row].name for row in rows] for rows in members] == [
         ["swp50", "swp51"],
@@ -113,21 +113,21 @@ def test_pods_are_what_the_highest_of_three_tiers_joins() -> None:
 
 
 def test_slurm_knows_the_tiers_and_under_which_leaf_a_host_is() -> None:
-    plant = Plant()
+    hardware = Plant()
     for end in ("gpu1/eth0", "gpu2/eth0", "leaf1/swp1", "spine1/swp1"):
-        plant.port(end)
+        hardware.port(end)
     text = "SwitchName=leaf1 Nodes=gpu[1-2]\nSwitchName=spine1 Switches=leaf1 # the one\n"
-    fabric = plant.fabric(text, "topology.conf")
+    fabric = hardware.fabric(text, "topology.conf")
     assert fabric.shape.tiers == {"leaf1": 1, "spine1": 2}
     assert fabric.node("gpu2").group == "leaf1"
 
 
 def test_rails_that_are_given_keep_their_place_when_a_nic_is_missing() -> None:
-    plant = Plant()
+    hardware = Plant()
     for name, pci in (("mlx5_3", "0000:3a:00.0"), ("mlx5_0", "0000:9a:00.0")):
-        plant.port(f"gpu1/{name}", pci=pci)
-    plant.port("gpu1/eth9", pci="0000:01:00.0")
-    fabric = plant.fabric('rails = ["mlx5_0", "mlx5_1", "mlx5_3"]\n', "pod7.toml")
+        hardware.port(f"gpu1/{name}", pci=pci)
+    hardware.port("gpu1/eth9", pci="0000:01:00.0")
+    fabric = hardware.fabric('rails = ["mlx5_0", "mlx5_1", "mlx5_3"]\n', "pod7.toml")
     assert {port.name: port.label for port in fabric.node("gpu1").ports} == {
         "mlx5_0": "r0",
         "mlx5_3": "r2",
@@ -156,14 +156,14 @@ NCCL = """
 def test_nccl_knows_a_gpus_own_nic_where_a_virtual_machine_hides_it() -> None:
     given = parse(NCCL, "topo.xml")
     assert given.rails == ("mlx5_2", "mlx5_5", "0103:00:00.0")
-    plant = Plant()
-    plant.port("gpu1/mlx5_5", pci="0101:00:00.0")
-    plant.port("gpu1/mlx5_2", pci="0102:00:00.0")
-    plant.port("gpu1/eth0", pci="0103:00:00.0")
-    fabric = plant.fabric(given)
+    hardware = Plant()
+    hardware.port("gpu1/mlx5_5", pci="0101:00:00.0")
+    hardware.port("gpu1/mlx5_2", pci="0102:00:00.0")
+    hardware.port("gpu1/eth0", pci="0103:00:00.0")
+    fabric = hardware.fabric(given)
     assert [port.label for port in fabric.node("gpu1").ports] == ["r1", "r0", "r2"]
-    ports = {name: {"kind": "ethernet", **info} for name, info in plant.ports["gpu1"].items()}
-    from fabmon.fabric.topology.rails import Rails
+    ports = {name: {"kind": "ethernet", **info} for name, info in hardware.ports["gpu1"].items()}
+    from fabmon.fabric.topology.cabling import Rails
 
     gpu = {"kind": GPU, "pci": "0001:00:00.0", "affinity": {"mlx5_5": "SYS"}}
     near = Rails(given).nearest(gpu, ports)["affinity"]

@@ -14,13 +14,12 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from fabmon.feeds.scrape.decoder import Decoder, Page
-from fabmon.feeds.scrape.exposition import BadPage, Family
+from fabmon.feeds.scrape.text_format import BadPage, DecodedPage, MetricFamily, PageDecoder
 
 Sample = tuple[str, dict[str, str], float, float | None]
 
 
-def read(page: Page) -> list[Sample]:
+def read(page: DecodedPage) -> list[Sample]:
     values, stamps = page.read()
     at = [None] * len(values) if stamps is None else stamps.tolist()
     return [
@@ -29,7 +28,7 @@ def read(page: Page) -> list[Sample]:
     ]
 
 
-def attempt(decoder: Decoder, page: bytes) -> list[Sample] | BadPage:
+def attempt(decoder: PageDecoder, page: bytes) -> list[Sample] | BadPage:
     try:
         return read(decoder.decode(page))
     except BadPage as error:
@@ -111,7 +110,7 @@ def pages(draw: st.DrawFn) -> tuple[str, str]:
 @given(pages())
 def test_both_read_the_same_at_first_sight_and_by_the_layout(texts: tuple[str, str]) -> None:
     first, second = texts
-    decoder = Decoder()
+    decoder = PageDecoder()
     before = decoder.decode(first.encode())
     assert same(read(before), oracle(first))
     after = decoder.decode(second.encode())
@@ -126,7 +125,7 @@ def test_of_a_damaged_page_nothing_is_read_that_the_other_does_not_read(
     good, other = (text.encode() for text in texts)
     at = min(at, len(other))
     damaged = other[:at] + put + other[at + take :]
-    decoder = Decoder()
+    decoder = PageDecoder()
     decoder.decode(good)
     ours = attempt(decoder, damaged)
     if isinstance(ours, BadPage):
@@ -135,7 +134,7 @@ def test_of_a_damaged_page_nothing_is_read_that_the_other_does_not_read(
         return
     assert same(ours, oracle(damaged.decode(errors="replace")))
     # By the layout or anew, it is the same.
-    assert same(ours, read(Decoder().decode(damaged)))
+    assert same(ours, read(PageDecoder().decode(damaged)))
 
 
 @given(pages(), st.integers(1, 400))
@@ -146,14 +145,14 @@ def test_a_page_that_breaks_off_is_refused_or_ends_with_a_whole_line(
     short = page[: max(0, len(page) - cut)]
     if short and not short.endswith(b"\n"):
         with pytest.raises(BadPage, match="breaks off"):
-            Decoder().decode(short)
+            PageDecoder().decode(short)
     else:
-        assert same(read(Decoder().decode(short)), oracle(short.decode()))
+        assert same(read(PageDecoder().decode(short)), oracle(short.decode()))
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_with_its_line(garbage: bytes) -> None:
-    found = attempt(Decoder(), garbage + b"\n")
+    found = attempt(PageDecoder(), garbage + b"\n")
     assert not isinstance(found, BadPage) or str(found).startswith("line ")
 
 
@@ -165,12 +164,12 @@ node_up{device="eth1"} 0
 
 
 def test_the_page_says_what_its_metrics_are() -> None:
-    page = Decoder().decode(b"# UNIT node_up bits\n" + NODE.replace(b"Whether", b"A\\nB\\\\"))
-    assert page.layout.families() == {"node_up": Family("gauge", "A\nB\\ it is.", "bits")}
+    page = PageDecoder().decode(b"# UNIT node_up bits\n" + NODE.replace(b"Whether", b"A\\nB\\\\"))
+    assert page.layout.families() == {"node_up": MetricFamily("gauge", "A\nB\\ it is.", "bits")}
 
 
 def test_a_series_more_or_in_another_order_makes_a_new_layout() -> None:
-    decoder = Decoder()
+    decoder = PageDecoder()
     first = decoder.decode(NODE)
     turned = decoder.decode(b"\n".join([*NODE.splitlines()[:2], *NODE.splitlines()[:1:-1], b""]))
     assert turned.layout is not first.layout
@@ -181,7 +180,7 @@ def test_a_series_more_or_in_another_order_makes_a_new_layout() -> None:
 
 
 def test_only_wanted_values_are_looked_at() -> None:
-    page = Decoder().decode(NODE)
+    page = PageDecoder().decode(NODE)
     assert page.values([1]).tolist() == [0]
     assert page.values([]).tolist() == []
 
@@ -207,11 +206,11 @@ def test_only_wanted_values_are_looked_at() -> None:
 )
 def test_an_error_names_its_line(page: bytes, said: str) -> None:
     with pytest.raises(BadPage, match=said.replace("(", r"\(")):
-        Decoder().decode(page)
+        PageDecoder().decode(page)
 
 
 def test_a_value_that_turns_into_garbage_is_told_with_its_line_too() -> None:
-    decoder = Decoder()
+    decoder = PageDecoder()
     decoder.decode(NODE)
     with pytest.raises(BadPage, match="line 4: no number"):
         decoder.decode(NODE.replace(b"} 0", b"} no")).values()
@@ -233,7 +232,7 @@ wait_seconds_sum 1.5
 
 
 def test_openmetrics_with_timestamps_and_exemplars() -> None:
-    decoder = Decoder()
+    decoder = PageDecoder()
     page = decoder.decode(OPENMETRICS.encode(), openmetrics=True)
     theirs = [
         (sample.name, dict(sample.labels), float(sample.value))
@@ -251,12 +250,12 @@ def test_openmetrics_with_timestamps_and_exemplars() -> None:
 
 def test_openmetrics_ends_with_its_end() -> None:
     with pytest.raises(BadPage, match="breaks off: it does not end with # EOF"):
-        Decoder().decode(OPENMETRICS[:-7].encode(), openmetrics=True)
-    assert Decoder().decode(OPENMETRICS[:-1].encode(), openmetrics=True).layout
+        PageDecoder().decode(OPENMETRICS[:-7].encode(), openmetrics=True)
+    assert PageDecoder().decode(OPENMETRICS[:-1].encode(), openmetrics=True).layout
 
 
 def test_timestamps_of_the_older_format_are_in_milliseconds() -> None:
-    stamps = Decoder().decode(b"a 1 1700000000250\nb 2\n").read()[1]
+    stamps = PageDecoder().decode(b"a 1 1700000000250\nb 2\n").read()[1]
     assert stamps is not None
     assert stamps[0] == 1_700_000_000.25
     assert np.isnan(stamps[1])

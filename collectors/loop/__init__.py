@@ -1,0 +1,1 @@
+"""The probe: its loop, its threads, and requests from the console."""

@@ -1,0 +1,1 @@
+"""Readers of kernel interfaces and tool output; the sources use them."""

@@ -1,0 +1,276 @@
+"""The tools of infiniband-diags that are run, and how: `iblinkinfo` and `perfquery`.
+
+They read and never clear: no `-r`, `-R` or reset mask is given to perfquery, ever. A tree at
+another root carries what they print in `<root>/ib_fabric/`: `iblinkinfo.txt`,
+`perfquery-x-<lid>.txt` and `perfquery-<lid>.txt`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from abc import ABC, abstractmethod
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from collectors.hostfs import HostFS, readable_by
+from collectors.source import Denied, Failed, Faults, NoData, SourceError, Unsupported
+
+_DEVICES = "dev/infiniband"
+_PATH = "/usr/sbin:/sbin:/usr/local/sbin:/opt/ufm/opensm/sbin"
+"""Where the tools lie that a login's PATH leaves out."""
+
+_SWEEP_S = 120.0
+_QUERY_S = 10.0
+_TIMEOUT_MS = "300"
+"""Of one try; perfquery makes three."""
+_HEADER = re.compile(r"# Port (?:extended )?counters: Lid (\d+) port (\d+)")
+
+Counters = Dict[str, int]
+
+
+class PortQuery(ABC):
+    """Counters of ports of one LID, asked for and maybe not answered yet."""
+
+    @abstractmethod
+    def answer(self) -> Dict[int, Counters]:
+        """By port number the counters by perfquery's names, those that came. Waits for them."""
+
+
+class DiagTools(ABC):
+    """The two questions. Both may raise SourceError."""
+
+    @abstractmethod
+    def links(self) -> str:
+        """What iblinkinfo prints of the whole fabric, a port a line."""
+
+    @abstractmethod
+    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> PortQuery:
+        """Ask for the 64-bit counters of some ports, or for the classic ones."""
+
+    def stop(self) -> None:
+        """End what is running."""
+        return
+
+
+def find_tools(fs: HostFS) -> DiagTools:
+    """The tools of this machine. Raises NoData without an InfiniBand, Denied, Unsupported."""
+    if not fs.is_live:
+        if not fs.exists("ib_fabric"):
+            raise NoData("no ib_fabric in this tree")
+        return _Texts(fs)
+    found = {}
+    for command in ("iblinkinfo", "perfquery"):
+        path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_PATH}")
+        if path is None:
+            raise NoData(f"no {command} on this node: it comes with infiniband-diags")
+        found[command] = path
+    check_permission(fs)
+    return _Commands(found["iblinkinfo"], found["perfquery"])
+
+
+def check_permission(fs: HostFS) -> None:
+    """Raise Denied when there are devices for management datagrams, and none is for us."""
+    devices = [fs.path(_DEVICES, name) for name in fs.names(_DEVICES) if name.startswith("umad")]
+    if devices and not any(os.access(path, os.R_OK | os.W_OK) for path in devices):
+        raise Denied(readable_by(devices[0]) or f"{devices[0]} may not be opened for writing")
+
+
+class _Commands(DiagTools):
+    def __init__(self, iblinkinfo: str, perfquery: str) -> None:
+        self._iblinkinfo = iblinkinfo
+        self._perfquery = perfquery
+        self._running: "List[subprocess.Popen[str]]" = []
+
+    def links(self) -> str:
+        process = self._start([self._iblinkinfo, "--line"])
+        try:
+            text, trouble = process.communicate(timeout=_SWEEP_S)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise Failed(f"iblinkinfo took longer than {_SWEEP_S:g} s") from None
+        finally:
+            self._running.remove(process)
+        if process.returncode:
+            raise trouble_of("iblinkinfo", trouble)
+        return text
+
+    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> PortQuery:
+        which = ["--extended"] if extended else []
+        ports = ",".join(str(number) for number in numbers)
+        argv = [self._perfquery, *which, "--loop_ports", "--timeout", _TIMEOUT_MS, str(lid), ports]
+        return _Running(self._start(argv), self._running)
+
+    def stop(self) -> None:
+        for process in list(self._running):
+            process.kill()
+
+    def _start(self, argv: List[str]) -> "subprocess.Popen[str]":
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            raise Failed(f"{argv[0]}: {error.strerror}") from error
+        self._running.append(process)
+        return process
+
+
+class _Running(PortQuery):
+    def __init__(
+        self, process: "subprocess.Popen[str]", running: "List[subprocess.Popen[str]]"
+    ) -> None:
+        self._process = process
+        self._among = running
+
+    def answer(self) -> Dict[int, Counters]:
+        try:
+            # What came before an error is good: a port that does not answer ends the program.
+            return parse_counters(self._process.communicate(timeout=_QUERY_S)[0])
+        except subprocess.TimeoutExpired:
+            _kill(self._process)
+            return {}
+        finally:
+            self._among.remove(self._process)
+
+
+class _Texts(DiagTools):
+    def __init__(self, fs: HostFS) -> None:
+        self._fs = fs
+
+    def links(self) -> str:
+        return self._fs.text("ib_fabric", "iblinkinfo.txt") or ""
+
+    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> PortQuery:
+        text = self._fs.text("ib_fabric", f"perfquery-{'x-' if extended else ''}{lid}.txt")
+        return _Answered(parse_counters(text or ""))
+
+
+class _Answered(PortQuery):
+    def __init__(self, found: Dict[int, Counters]) -> None:
+        self._found = found
+
+    def answer(self) -> Dict[int, Counters]:
+        return self._found
+
+
+def parse_counters(text: str) -> Dict[int, Counters]:
+    """What perfquery printed, by port number: `PortXmitData:....................15840`."""
+    found: Dict[int, Counters] = {}
+    current: Optional[Counters] = None
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header is not None:
+            current = found.setdefault(int(header[2]), {})
+            continue
+        name, colon, rest = line.partition(":")
+        value = rest.lstrip(".")
+        if colon and current is not None and value.isdigit():
+            current[name] = int(value)
+    return found
+
+
+def trouble_of(command: str, said: str) -> SourceError:
+    """Why a tool ended with an error: the first line of what it said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    text = f"{command}: {lines[0][:200] if lines else 'it failed'}"
+    if "ermission denied" in said:
+        return Denied(text)
+    if "open UMAD port" in said:
+        return Unsupported("no InfiniBand port with /dev/infiniband/umad*: is ib_umad loaded?")
+    return Failed(text)
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.communicate()
+
+
+# What perfquery calls the counters of an InfiniBand port, and what the catalog does.
+#
+# The extended set has 64 bits; devices of the last years have the errors and the waiting in it too.
+# Where they are not, the classic set has them, narrow and sticking at their maximum.
+
+
+_OCTETS_A_WORD = 4
+_MASK64 = 2**64 - 1
+_STUCK32 = 2**32 - 1
+
+_DATA: Dict[str, Tuple[str, int]] = {
+    "ib_tx_bytes": ("PortXmitData", _OCTETS_A_WORD),
+    "ib_rx_bytes": ("PortRcvData", _OCTETS_A_WORD),
+    "ib_tx_packets": ("PortXmitPkts", 1),
+    "ib_rx_packets": ("PortRcvPkts", 1),
+    "ib_tx_unicast_packets": ("PortUnicastXmitPkts", 1),
+    "ib_rx_unicast_packets": ("PortUnicastRcvPkts", 1),
+    "ib_tx_multicast_packets": ("PortMulticastXmitPkts", 1),
+    "ib_rx_multicast_packets": ("PortMulticastRcvPkts", 1),
+}
+_ERRORS: Dict[str, str] = {
+    "tx_wait": "PortXmitWait",
+    "symbol_errors": "SymbolErrorCounter",
+    "link_error_recovery": "LinkErrorRecoveryCounter",
+    "link_downed": "LinkDownedCounter",
+    "rx_errors": "PortRcvErrors",
+    "rx_remote_physical_errors": "PortRcvRemotePhysicalErrors",
+    "rx_switch_relay_errors": "PortRcvSwitchRelayErrors",
+    "tx_discards": "PortXmitDiscards",
+    "tx_constraint_errors": "PortXmitConstraintErrors",
+    "rx_constraint_errors": "PortRcvConstraintErrors",
+    "local_link_integrity_errors": "LocalLinkIntegrityErrors",
+    "excessive_buffer_overruns": "ExcessiveBufferOverrunErrors",
+    "vl15_dropped": "VL15Dropped",
+}
+
+
+class PortCounters:
+    """What a port answered in one round: its extended and its classic counters."""
+
+    def __init__(self, extended: Counters, classic: Counters) -> None:
+        self.extended = extended
+        self.classic = classic
+
+    def metrics(self) -> Tuple[str, ...]:
+        """The metrics that this port has."""
+        found: List[str] = [
+            metric
+            for metric, (name, _) in _DATA.items()
+            if name in self.extended or name in self.classic
+        ]
+        for stem, name in _ERRORS.items():
+            if name in self.extended:
+                found.append(f"ib_ext_{stem}")
+            elif name in self.classic:
+                found.append(f"ib_{stem}")
+        return tuple(found)
+
+    def value(self, metric: str, faults: Faults, place: int) -> Optional[int]:
+        """A metric's value in the catalog's unit; None with its reason at `place` in `faults`."""
+        if metric in _DATA:
+            name, factor = _DATA[metric]
+            value = self.extended.get(name)
+            if value is None:
+                value = self.classic.get(name)
+                if value == _STUCK32:
+                    faults[place] = "saturated"
+                    return None
+            if value is not None:
+                return value * factor & _MASK64
+        elif metric.startswith("ib_ext_"):
+            value = self.extended.get(_ERRORS[metric[len("ib_ext_") :]])
+        else:
+            value = self.classic.get(_ERRORS[metric[len("ib_") :]])
+        if value is None:
+            faults[place] = "failed"
+        return value
+
+
+def needs_classic(extended: Counters) -> bool:
+    """Whether a port's errors, or all of its counters, are in the classic set only."""
+    return any(name not in extended for name in _ERRORS.values())

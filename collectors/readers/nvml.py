@@ -1,0 +1,207 @@
+"""NVIDIA's management library, through NVIDIA's own `pynvml`: GPUs, their fields, their links.
+
+`pynvml` travels with the probe and is imported only where the driver's library is there. Functions
+are looked up at run time: what an old driver has not is `Unsupported`, not an import error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from collectors.hostfs import HostFS
+from collectors.readers import device_facts, pci_topology
+from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
+
+LIBRARY = "libnvidia-ml.so.1"
+DRIVER = "proc/driver/nvidia/gpus"
+"""One entry a GPU that the kernel's driver knows of."""
+
+WHOLE_GPU = 0
+"""The scope of a field that is not of one link."""
+
+_MASK32 = 2**32 - 1
+_RECORD = struct.Struct("=IIqqIiQ")
+"""nvmlFieldValue_t: field, scope, timestamp, latency, value's type, return code, value."""
+
+_UNSIGNED_INT = 1
+"""NVML_VALUE_TYPE_UNSIGNED_INT: the upper half of the value is not defined."""
+
+_ABSENT = (9, 12)
+"""NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND."""
+_UNSUPPORTED = (2, 3, 13, 21, 25, 26)
+"""_INVALID_ARGUMENT (an older driver does not know the field), _NOT_SUPPORTED,
+_FUNCTION_NOT_FOUND, _NO_DATA, _ARGUMENT_VERSION_MISMATCH, _DEPRECATED."""
+_NO_PERMISSION = 4
+NOT_SUPPORTED = 3
+_REMOTE = {0: "gpu", 1: "npu", 2: "nvswitch"}
+"""nvmlIntNvLinkDeviceType_t."""
+
+FieldQuery = Tuple[int, int]
+"""A field's number and its scope: the link, or WHOLE_GPU."""
+
+
+class FieldValue(NamedTuple):
+    """The answer to one Ask: `value` when `code` is 0, else NVML's return code."""
+
+    code: int
+    value: int
+
+
+def error_of(code: int, text: str) -> SourceError:
+    """The member of the sources' tree that an NVML return code stands for."""
+    if code in _ABSENT:
+        return NoData(text)
+    if code in _UNSUPPORTED:
+        return Unsupported(text)
+    if code == _NO_PERMISSION:
+        return Denied(f"{text}; ask for access to /dev/nvidiactl and /dev/nvidia*")
+    return Failed(text)
+
+
+class Gpu:
+    """One GPU. Every call may raise SourceError; one that fell off the bus raises Failed."""
+
+    def __init__(self, library: "Nvml", index: int) -> None:
+        self.index = index
+        self.name = f"gpu{index}"
+        self.library = library
+        self.handle = library.call("nvmlDeviceGetHandleByIndex", index)
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """What a function of pynvml says of this GPU."""
+        return self.library.call(function, self.handle, *arguments)
+
+    def fields(self, asks: Sequence[FieldQuery]) -> List[FieldValue]:
+        """The answers, in order, in one call of the library."""
+        records = self.library.call("nvmlDeviceGetFieldValues", self.handle, asks)
+        return [
+            FieldValue(code, value & _MASK32 if kind == _UNSIGNED_INT else value)
+            for _, _, _, _, kind, code, value in _RECORD.iter_unpack(memoryview(records).cast("B"))
+        ]
+
+    def links(self) -> List[int]:
+        """The NVLinks that this GPU has, up, down or failing, by number."""
+        found: List[int] = []
+        most = self.library.constant("NVML_NVLINK_MAX_LINKS", 18)
+        for link in range(most):
+            try:
+                self.ask("nvmlDeviceGetNvLinkState", link)
+            except Unsupported:
+                break
+            except Failed:
+                pass  # it is there, and cannot be asked now
+            found.append(link)
+        return found
+
+    def facts(self, fs: HostFS) -> Dict[str, Any]:
+        """What does not tick: `gpu_name`, `uuid`, `pci`, PCIe and NUMA as for a port."""
+        address = pci_address(self.ask("nvmlDeviceGetPciInfo").busId)
+        facts = {
+            "gpu_name": self._text("nvmlDeviceGetName"),
+            "uuid": self._text("nvmlDeviceGetUUID"),
+            "driver": "nvidia",
+            "driver_version": self.library.driver_version,
+            "pci": address,
+        }
+        place = pci_topology.pci_path(fs, address)
+        return device_facts.known({**facts, **(device_facts.pci_facts(fs, place) if place else {})})
+
+    def link_facts(self, link: int) -> Dict[str, Any]:
+        """`version` of the link, and what is at its other end: `remote`, `remote_pci`."""
+        facts: Dict[str, Any] = {"gpu": self.name, "link": link}
+        try:
+            facts["version"] = self.ask("nvmlDeviceGetNvLinkVersion", link)
+            facts["remote_pci"] = pci_address(
+                self.ask("nvmlDeviceGetNvLinkRemotePciInfo", link).busId
+            )
+            facts["remote"] = _REMOTE.get(self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", link))
+        except SourceError:
+            pass  # a link that is down has no other end, and older drivers do not say
+        return device_facts.known(facts)
+
+    def _text(self, function: str) -> Optional[str]:
+        try:
+            said = self.ask(function)
+        except SourceError:
+            return None
+        return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+
+
+class Nvml:
+    """The library, open. Raises NoData without a driver, SourceError when it cannot be used."""
+
+    def __init__(self, fs: HostFS) -> None:
+        _load(fs)
+        import pynvml
+
+        self._pynvml: Any = pynvml
+        self.call("nvmlInit")
+        said = self.call("nvmlSystemGetDriverVersion")
+        self.driver_version = said.decode() if isinstance(said, bytes) else str(said)
+
+    def gpus(self) -> List[Gpu]:
+        """The GPUs, in the library's order. Raises NoData when there are none.
+
+        One that cannot be had (it fell off the bus before we came) is left out.
+        """
+        found = []
+        for index in range(self.call("nvmlDeviceGetCount")):
+            try:
+                found.append(Gpu(self, index))
+            except Failed:
+                continue
+        if not found:
+            raise NoData("no NVIDIA GPU")
+        return found
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call a function of pynvml. Raises SourceError for each of its errors."""
+        found = getattr(self._pynvml, function, None)
+        if found is None:
+            raise Unsupported(f"this pynvml has no {function}")
+        try:
+            return found(*arguments)
+        except self._pynvml.NVMLError as error:
+            raise error_of(error.value, f"{function}: {error}") from error
+
+    def constant(self, name: str, default: int) -> int:
+        """A number of the library's header, where this pynvml knows it."""
+        return int(getattr(self._pynvml, name, default))
+
+    def structure(self, name: str) -> Any:
+        """A new, empty structure of the library's header. Raises Unsupported."""
+        found = getattr(self._pynvml, name, None)
+        if found is None:
+            raise Unsupported(f"this pynvml has no {name}")
+        return found()
+
+
+def signature(fs: HostFS) -> object:
+    """What changes when the driver is loaded or a GPU comes or goes."""
+    try:
+        return tuple(fs.names(DRIVER))
+    except OSError:
+        return None
+
+
+def pci_address(said: Any) -> str:
+    """`00000000:1B:00.0`, as NVML writes it -> `0000:1b:00.0`, as the kernel does."""
+    text = said.decode("ascii", "replace") if isinstance(said, bytes) else str(said)
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain[-4:].rjust(4, '0')}:{rest}"
+
+
+def _load(fs: HostFS) -> None:
+    """Make sure that the library is there before pynvml, which is slow to import, is asked for.
+
+    Below another root its library is the one that is taken; pynvml then finds it by its name.
+    """
+    path = LIBRARY if fs.is_live else fs.path("usr/lib", LIBRARY)
+    try:
+        ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        if fs.exists(DRIVER):
+            raise Unsupported(f"the NVIDIA driver is loaded, its library is not: {error}") from None
+        raise NoData("no NVIDIA driver") from None

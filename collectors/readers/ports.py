@@ -1,0 +1,223 @@
+"""The physical ports of this machine, and what each one is called.
+
+Every source asks here, so that all of them call a port by the same name. An RDMA device's port and
+the network interface of the same physical port share one name: that of the RDMA device where it has
+one port (`mlx5_0`), else device and number (`mlx5_0/2`). An interface without RDMA is its own name.
+
+What counts as a port: hardware, once. Not the loopback, bridges, bonds (their members are ports),
+VLANs, tunnels, switchdev representors, nor a virtual function whose physical function is seen too.
+Virtual interfaces that lead elsewhere (veth, macvlan) count only on a machine without any hardware
+port, which is how a container or a network namespace looks. The front panel of a Linux switch
+(`swp1`, `Ethernet0`) counts as hardware: some switch drivers show none behind it. One end of a veth
+does not, whatever it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from collectors.hostfs import HostFS
+from collectors.readers import device_facts
+
+NET = "sys/class/net"
+INFINIBAND = "sys/class/infiniband"
+
+ETHERNET_TYPE = 1
+IPOIB_TYPE = 32
+"""ARPHRD values of `/sys/class/net/<name>/type`."""
+
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
+_HOLLOW = re.compile(r"(dummy|ifb|team|teql|nlmon)\d*")
+"""Interfaces without another end. A veth whose end in another namespace happens to have the same
+index looks the same in sysfs, so that these can only be told by their names."""
+
+_LEADS_ELSEWHERE = (None, "macvlan")
+
+_FRONT_PANEL = re.compile(r"swp\d+(s\d+)?|Ethernet\d+")
+"""Cumulus and other switchdev systems; SONiC."""
+
+
+class Port(NamedTuple):
+    """One physical port.
+
+    `kind` is `ethernet` or `infiniband` (the link layer). `netdev` is its interface, `rdma` its
+    RDMA device with `rdma_port` the number there; None where there is none. `info` has the facts of
+    `portfacts`; a fact that is not known is not in it.
+    """
+
+    name: str
+    kind: str
+    netdev: Optional[str]
+    rdma: Optional[str]
+    rdma_port: int
+    info: Dict[str, Any]
+
+    @property
+    def rdma_path(self) -> str:
+        """The port's directory in sysfs, below the root; only for a port with `rdma`."""
+        return f"{INFINIBAND}/{self.rdma}/ports/{self.rdma_port}"
+
+
+def find_ports(fs: HostFS) -> List[Port]:
+    """The ports, by name. Raises OSError when the class directories refuse to be listed."""
+    netdevs = _hardware_netdevs(fs)
+    hardware = {name: fs.exists(INFINIBAND, name, "device") for name in fs.names(INFINIBAND)}
+    if not netdevs and not any(hardware.values()):
+        netdevs = dict.fromkeys(_virtual_netdevs(fs), ETHERNET_TYPE)
+    ports: List[Port] = []
+    taken: Set[str] = set()
+    # An interface belongs to one port: to that of the hardware, where software is set on top of it.
+    for device in sorted(hardware, key=lambda name: (not hardware[name], name)):
+        if _is_spare_function(fs, f"{INFINIBAND}/{device}", "infiniband"):
+            continue
+        numbers = [int(name) for name in fs.names(INFINIBAND, device, "ports") if name.isdigit()]
+        for number in sorted(numbers):
+            name = device if numbers == [1] else f"{device}/{number}"
+            free = {name: kind for name, kind in netdevs.items() if name not in taken}
+            netdev, bond = _netdev_of(fs, device, number, len(numbers), free)
+            info = device_facts.rdma_facts(fs, device, number)
+            kind = "infiniband" if info.get("link_layer") == "InfiniBand" else "ethernet"
+            if bond is not None:
+                info["bond"] = bond
+            if netdev is not None:
+                taken.add(netdev)
+                facts = device_facts.netdev_facts(fs, netdev)
+                virtual = facts["virtual"] and info["virtual"]
+                info = {**facts, **info, "virtual": virtual}
+            ports.append(Port(name, kind, netdev, device, number, info))
+    for name in netdevs.keys() - taken:
+        kind = "infiniband" if netdevs[name] == IPOIB_TYPE else "ethernet"
+        ports.append(Port(name, kind, name, None, 0, device_facts.netdev_facts(fs, name)))
+    return sorted(ports, key=lambda port: natural(port.name))
+
+
+def is_front_panel(name: str) -> bool:
+    """Whether an interface is called as the ports of a Linux switch are."""
+    return _FRONT_PANEL.fullmatch(name) is not None
+
+
+def signature(fs: HostFS) -> object:
+    """A cheap value that changes when an interface or an RDMA device comes, goes or is replaced."""
+    seen: List[Tuple[str, int]] = []
+    for path in (NET, INFINIBAND):
+        try:
+            with os.scandir(fs.path(path)) as entries:
+                # The inode tells a new device from the old one of the same name.
+                seen.extend((entry.name, entry.inode()) for entry in entries)
+        except OSError:
+            continue
+    return frozenset(seen)
+
+
+def natural(name: str) -> List[Tuple[int, str]]:
+    """A sorting key in which `eth10` comes after `eth9`."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _hardware_netdevs(fs: HostFS) -> Dict[str, int]:
+    """Interfaces that are ports of hardware, with their ARPHRD type."""
+    found: Dict[str, int] = {}
+    for name in fs.names(NET):
+        path = f"{NET}/{name}"
+        kind = fs.number(path, "type")
+        if kind not in (ETHERNET_TYPE, IPOIB_TYPE):
+            continue
+        leads_elsewhere = fs.number(path, "iflink") != fs.number(path, "ifindex")
+        if not fs.exists(path, "device") and (leads_elsewhere or not is_front_panel(name)):
+            continue
+        if kind == IPOIB_TYPE and leads_elsewhere:
+            continue  # a child of another partition key on the same port
+        if _REPRESENTOR.fullmatch(fs.text(path, "phys_port_name") or ""):
+            continue
+        if not _is_spare_function(fs, path, "net"):
+            found[name] = kind
+    return found
+
+
+def _is_spare_function(fs: HostFS, path: str, kind: str) -> bool:
+    """Whether this is a virtual function whose physical function is a port of this machine too."""
+    return bool(fs.names(path, "device", "physfn", kind))
+
+
+def _virtual_netdevs(fs: HostFS) -> List[str]:
+    found = []
+    for name in fs.names(NET):
+        path = f"{NET}/{name}"
+        if fs.number(path, "type") != ETHERNET_TYPE:
+            continue
+        leads_to_itself = fs.number(path, "iflink") == fs.number(path, "ifindex")
+        if leads_to_itself and (_HOLLOW.fullmatch(name) or fs.exists(path, "tun_flags")):
+            continue
+        if device_facts.uevent(fs, path).get("DEVTYPE") not in _LEADS_ELSEWHERE:
+            continue
+        if not fs.exists(path, "master") and not fs.exists(path, "brport"):
+            found.append(name)
+    return found
+
+
+def _netdev_of(
+    fs: HostFS, device: str, number: int, ports: int, netdevs: Dict[str, int]
+) -> Tuple[Optional[str], Optional[str]]:
+    """The interface of an RDMA port, and the bond it speaks for when it stands for several."""
+    path = f"{INFINIBAND}/{device}"
+    pci = device_facts.pci_address(fs, path)
+    bond = None
+    ndevs = f"{path}/ports/{number}/gid_attrs/ndevs"
+    names = {fs.text(ndevs, index) for index in fs.names(ndevs)} - {None, ""}
+    for name in sorted(filter(None, names), key=natural):
+        if name in netdevs:
+            # A name of another network namespace may mean a different interface here. One that is
+            # made of software (rxe, siw) has no place of its own to compare.
+            if pci is None or device_facts.pci_address(fs, f"{NET}/{name}") == pci:
+                return name, None
+        elif fs.exists(NET, name, "bonding"):
+            bond = name
+    if bond is not None:
+        return None, bond
+    for name in _with_mac(fs, netdevs, _iwarp_mac(fs, f"{path}/ports/{number}")):
+        return name, None
+    wanted = IPOIB_TYPE if _link_layer(fs, path, number) == "InfiniBand" else ETHERNET_TYPE
+    same = [
+        name
+        for name in sorted(fs.names(path, "device", "net"), key=natural)
+        if netdevs.get(name) == wanted
+    ]
+    if ports > 1:
+        same = [name for name in same if _port_index(fs, name) == number - 1]
+    return (same[0] if same else None), None
+
+
+def _iwarp_mac(fs: HostFS, port: str) -> Optional[str]:
+    """The MAC that an iWARP port has in place of a GID: six octets, then zeros.
+
+    The way to the interface of devices that are a PCI function of their own (erdma).
+    """
+    octets = (fs.text(port, "gids/0") or "").replace(":", "")
+    if len(octets) != 32 or octets[12:].strip("0") or not octets[:12].strip("0"):
+        return None
+    return ":".join(octets[place : place + 2] for place in range(0, 12, 2))
+
+
+def _with_mac(fs: HostFS, netdevs: Dict[str, int], mac: Optional[str]) -> List[str]:
+    """The interfaces of that MAC."""
+    if mac is None:
+        return []
+    return [name for name in sorted(netdevs, key=natural) if fs.text(NET, name, "address") == mac]
+
+
+def _link_layer(fs: HostFS, path: str, number: int) -> Optional[str]:
+    return fs.text(path, "ports", str(number), "link_layer")
+
+
+def _port_index(fs: HostFS, netdev: str) -> int:
+    """The interface's port on its function, from 0; drivers before 3.15 said so in `dev_id`."""
+    port = fs.number(NET, netdev, "dev_port")
+    if port:
+        return port
+    try:
+        return int(fs.text(NET, netdev, "dev_id") or "0", 16)
+    except ValueError:
+        return 0

@@ -1,0 +1,193 @@
+"""Redis' protocol, as much of it as reading takes: commands in one go, replies in order.
+
+https://redis.io/docs/latest/develop/reference/protocol-spec/ (RESP2). A command is sent as an array
+of bulk strings; replies are `bytes`, `int`, `None`, lists of these, or a `Refused` in the place of
+the reply that a command would have had.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from typing import Any, List, Sequence, Tuple, Union
+
+from collectors.source import Denied
+
+_CHUNK = 262144
+_MOST_REPLY = 64 * 1024 * 1024
+
+REFUSALS = ("NOAUTH", "NOPERM", "WRONGPASS")
+"""First words of what Redis says to whom it does not let in."""
+
+Address = Union[str, Tuple[str, int]]
+"""The path of a unix socket, or a host and a port."""
+
+Command = Sequence[str]
+
+
+class RedisError(Exception):
+    """What Redis said instead of a reply, as in `NOAUTH Authentication required.`"""
+
+
+class BadReply(OSError):
+    """What came is not Redis' protocol, or the connection ended in the middle of it."""
+
+
+class Redis:
+    """One connection. Raises OSError when it cannot be made; none of it waits beyond `timeout_s`
+    for the next bytes."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self.name = f"Redis at {address if isinstance(address, str) else '%s:%d' % address}"
+        self._buffer = b""
+        self._at = 0
+        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.connect(address)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def ask(self, commands: Sequence[Command]) -> List[Any]:
+        """The replies of all commands, sent together. Raises OSError when the connection fails."""
+        if not commands:
+            return []
+        self._buffer, self._at = b"", 0
+        self._socket.sendall(b"".join([encode_command(command) for command in commands]))
+        return [self._reply() for _ in commands]
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _reply(self) -> Any:
+        end = self._line()
+        kind, text = self._buffer[self._at : self._at + 1], self._buffer[self._at + 1 : end]
+        self._at = end + 2
+        try:
+            if kind == b"$":
+                return self._bulk(int(text))
+            if kind == b"*":
+                count = int(text)
+                return None if count < 0 else [self._reply() for _ in range(count)]
+            if kind == b":":
+                return int(text)
+        except ValueError:
+            raise BadReply(f"not a reply of Redis: {text[:40]!r}") from None
+        if kind == b"+":
+            return text
+        if kind == b"-":
+            return RedisError(text.decode("utf-8", "replace"))
+        raise BadReply(f"not a reply of Redis: {kind + text[:40]!r}")
+
+    def _bulk(self, length: int) -> Any:
+        if length < 0:
+            return None
+        if length > _MOST_REPLY:
+            raise BadReply(f"a reply of {length} bytes")
+        end = self._at + length
+        while len(self._buffer) < end + 2:
+            self._more()
+            end = self._at + length
+        found = self._buffer[self._at : end]
+        self._at = end + 2
+        return found
+
+    def _line(self) -> int:
+        """Where the line ends that begins at the place reached."""
+        while True:
+            end = self._buffer.find(b"\r\n", self._at)
+            if end >= 0:
+                return end
+            self._more()
+
+    def _more(self) -> None:
+        data = self._socket.recv(_CHUNK)
+        if not data:
+            raise BadReply("Redis hung up")
+        self._buffer = self._buffer[self._at :] + data
+        self._at = 0
+        if len(self._buffer) > _MOST_REPLY:
+            raise BadReply("a reply without an end")
+
+
+def encode_command(command: Command) -> bytes:
+    """A command as it is sent."""
+    parts = [b"*%d\r\n" % len(command)]
+    for word in command:
+        data = word.encode()
+        parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+# Redis through `redis-cli`, which may be let in where we are not.
+#
+# On older SONiC it is a wrapper around `docker exec`, which the group docker may use.
+
+
+class RedisCli:
+    """One process for all commands. `denied` says why we are not let in ourselves.
+
+    Its output has a line a value; a hash of unknown size is told from the next reply by an ECHO.
+    """
+
+    name = "redis-cli"
+    _END = "fabmon-end-of-reply"
+
+    def __init__(self, denied: str, timeout_s: float) -> None:
+        found = shutil.which(self.name)
+        if found is None:
+            raise Denied(denied)
+        self._path = found
+        self._denied = denied
+        self._timeout_s = timeout_s
+
+    def ask(self, commands: Sequence[Sequence[str]]) -> List[Any]:
+        """The replies as `Redis.ask` has them. Raises Denied when it is not let in either."""
+        try:
+            return self._run(commands)
+        except OSError as error:
+            raise Denied(f"{self._denied} (and redis-cli: {error})") from error
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _run(self, commands: Sequence[Sequence[str]]) -> List[Any]:
+        import subprocess
+
+        script = "".join(
+            f"{' '.join(_quoted(command))}\nECHO {self._END}\n" for command in commands
+        )
+        try:
+            done = subprocess.run(
+                [self._path, "--raw"],
+                input=script.encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                timeout=self._timeout_s,
+                check=False,
+            )
+        except subprocess.SubprocessError as error:
+            raise OSError(f"no answer: {error}") from error
+        replies = done.stdout.decode("utf-8", "replace").split(f"{self._END}\n")[:-1]
+        if done.returncode or len(replies) != len(commands):
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            raise OSError(said.split("\n")[0][:200] or "it did not answer")
+        return [_cli_reply(command, reply) for command, reply in zip(commands, replies)]
+
+
+def _cli_reply(command: Sequence[str], text: str) -> Any:
+    """An absent value is an empty line, and a hash that is not there one empty line alone."""
+    lines = text.split("\n")[:-1]
+    if lines and lines[0].split(" ")[0] in REFUSALS:
+        return RedisError(lines[0])
+    if command[0] == "HGETALL" and lines == [""]:
+        return []
+    return [line.encode() or None for line in lines]
+
+
+def _quoted(words: Sequence[str]) -> List[str]:
+    return [json.dumps(word) for word in words]

@@ -1,0 +1,138 @@
+"""Who gets in: so many connections at once, and none for long that asks nothing.
+
+The limit is at `accept`, so that it holds for those that are still busy with TLS, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from aiohttp import web
+
+MOST_CONNECTIONS = 256
+"""Open at once; one more is closed as it comes."""
+FIRST_REQUEST_S = 10.0
+
+_LOG = logging.getLogger("fabmon.agent")
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_BACKLOG = 128
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class LimitedListener:
+    """The places that an agent listens on; `server` answers who comes in.
+
+    `asked` are the connections that have sent a request.
+    """
+
+    def __init__(
+        self,
+        server: Callable[[], web.RequestHandler],
+        asked: WeakSet[asyncio.BaseTransport],
+        most: int | None = None,
+        first_request_s: float = FIRST_REQUEST_S,
+    ) -> None:
+        self._server = server
+        self._asked = asked
+        self._most = min(MOST_CONNECTIONS, _files() // 2) if most is None else most
+        self._first_request_s = first_request_s
+        self._inside: WeakSet[socket.socket] = WeakSet()
+        self._listening: list[asyncio.Server] = []
+
+    async def open(self, address: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen; the port, of the first address where a name has several. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listening = []
+        for family, *_, where in dict.fromkeys(found):
+            if family in _FAMILIES:
+                listening.append(self._listen(family, where))
+        for each in listening:
+            self._listening.append(
+                await loop.create_server(
+                    self._admit,
+                    sock=each,
+                    ssl=tls,
+                    backlog=_BACKLOG,
+                    ssl_handshake_timeout=None if tls is None else self._first_request_s,
+                )
+            )
+        bound: int = listening[0].getsockname()[1]
+        return bound
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        for server in self._listening:
+            server.close()
+
+    def _listen(self, family: int, where: Any) -> _CountingSocket:
+        listening = _CountingSocket(family, self._inside, self._most)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(where)
+            listening.listen(_BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        return listening
+
+    def _admit(self) -> web.RequestHandler:
+        handler = self._server()
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._first_request_s, self._hang_up_unless_asked, handler)
+        return handler
+
+    def _hang_up_unless_asked(self, handler: web.RequestHandler) -> None:
+        transport = handler.transport
+        if transport is not None and transport not in self._asked:
+            transport.abort()
+
+
+class _CountingSocket(socket.socket):
+    """Closes whoever comes when there are enough `inside`."""
+
+    def __init__(self, family: int, inside: WeakSet[socket.socket], most: int) -> None:
+        super().__init__(family, socket.SOCK_STREAM)
+        self._inside = inside
+        self._most = most
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, where = super().accept()
+        if sum(each.fileno() != -1 for each in self._inside) >= self._most:
+            connection.close()
+            raise ConnectionAbortedError(errno.ECONNABORTED, "there are enough connections")
+        self._inside.add(connection)
+        return connection, where
+
+
+def log_file_exhaustion_once(loop: asyncio.AbstractEventLoop) -> None:
+    """Have the loop say once, not at every try, that there are no files left for connections."""
+    said: set[int] = set()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _OUT_OF_FILES:
+            loop.default_exception_handler(context)
+        elif error.errno not in said:
+            said.add(error.errno)
+            _LOG.warning("no more connections for now: %s", error.strerror)
+
+    loop.set_exception_handler(handle)
+
+
+def _files() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 2 * MOST_CONNECTIONS

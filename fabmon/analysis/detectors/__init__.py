@@ -1,0 +1,1 @@
+"""The detectors: one module for each cause of a finding."""

@@ -1,0 +1,1 @@
+"""Measurements that several detectors share."""

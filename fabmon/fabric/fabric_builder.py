@@ -1,0 +1,254 @@
+"""From the hosts file and what the nodes say to the fabric: ports, roles, cables, ECMP groups."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fabmon.fabric import model
+from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
+from fabmon.fabric.names import matches, natural
+from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
+from fabmon.fabric.object_owner import reported_hosts
+from fabmon.fabric.topology.cabling import Cabling, Rails, cabling, groups_of, uplinks_of
+from fabmon.fabric.topology.mac_cables import PortName
+from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.wire.messages import Hello
+
+MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
+"""Ports that carry no training traffic, by name, unless the configuration says otherwise."""
+
+_FRONT_PANEL = ("swp[0-9]*", "Ethernet[0-9]*")
+"""Ports of Linux switches; what is called eth0 beside these leads to the management network."""
+
+_ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
+
+
+class PortRows:
+    """Gives every (node, port) a row, once and for good; histories in several threads may share it,
+    so that a row is the same port now and in the past."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], int] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def of(self, node: str, port: str) -> int:
+        """The row of a port, a new one at first sight."""
+        with self._lock:
+            return self._rows.setdefault((node, port), len(self._rows))
+
+
+def build(
+    hosts: Sequence[Host],
+    hellos: Mapping[str, Hello],
+    rows: PortRows,
+    version: int,
+    management: Sequence[str] = MANAGEMENT_PORTS,
+    topology: Topology | None = None,
+    heard: ReportedFacts | None = None,
+) -> Fabric:
+    """The fabric as far as the nodes have described it, and as far as `topology` was given.
+
+    Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
+    no node. Nodes that others tell of come after those of the hosts file. `heard` is what an
+    earlier fabric of theirs was built of.
+    """
+    with _uncollected():
+        topology, heard = topology or Topology(), heard or ReportedFacts()
+        return _build(hosts, hellos, rows, version, management, topology, heard)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: there are none here, and with the thousands of tuples
+    that are made it would take as long as all the rest."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _build(
+    hosts: Sequence[Host],
+    hellos: Mapping[str, Hello],
+    rows: PortRows,
+    version: int,
+    management: Sequence[str],
+    topology: Topology,
+    heard: ReportedFacts,
+) -> Fabric:
+    given = {host.name: host for host in hosts}
+    hosts = [*hosts, *reported_hosts(given, hellos).values()]
+    facts = heard.gather(given, hellos)
+    cabled = cabling(hosts, facts, topology)
+    rails = Rails(topology)
+    nodes = []
+    groups: list[EcmpGroup] = []
+    for host in hosts:
+        fact = facts.get(host.name) or NodeFacts()
+        ports = _ports(host, fact, rows, cabled, rails, tuple(management))
+        nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
+        groups += groups_of(host, fact, ports, cabled.shape)
+    nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
+    return Fabric(
+        version,
+        tuple(nodes),
+        _by_row(nodes, len(rows)),
+        tuple(groups),
+        cabled.shape,
+        tuple(
+            Contradiction(rows.of(*end), believed, doubted)
+            for end, believed, doubted in cabled.wiring.disputes
+        ),
+    )
+
+
+def _ports(
+    host: Host,
+    fact: NodeFacts,
+    rows: PortRows,
+    cabled: Cabling,
+    rails: Rails,
+    management: tuple[str, ...],
+) -> tuple[Port, ...]:
+    """A node's ports in physical order: by PCI address, then by name."""
+    if host.role == model.SWITCH and any(matches(name, _FRONT_PANEL) for name in fact.ports):
+        management = (*management, "eth[0-9]")
+    order = sorted(
+        fact.ports,
+        key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name)),
+    )
+    uplinks = uplinks_of(host, fact, cabled)
+    rail_of = rails.of(fact.ports) if host.role != model.SWITCH else {}
+    counts: dict[str, int] = {model.RAIL: rails.count if rail_of else 0}
+    peers, known = cabled.wiring.peers, cabled.wiring.cables
+    ports = []
+    for name in order:
+        info = fact.ports[name]
+        role = _role(host, name, info, uplinks, management)
+        rail = rail_of.get(name) if role == model.RAIL else None
+        index = counts.get(role, 0) if rail is None else rail
+        if rail is None:
+            counts[role] = index + 1
+        end = (host.name, name)
+        peer = peers.get(end)
+        ports.append(
+            Port(
+                row=rows.of(host.name, name),
+                node=host.name,
+                name=name,
+                kind=str(info.get("kind", "ethernet")),
+                role=role,
+                index=index,
+                label=_label(role, index),
+                peer=None if peer is None else rows.of(*peer),
+                info=rails.nearest(info, fact.ports),
+                cable=known.get(end),
+            )
+        )
+    return tuple(ports)
+
+
+def _role(
+    host: Host,
+    name: str,
+    info: Mapping[str, Any],
+    uplinks: set[str],
+    management: tuple[str, ...],
+) -> str:
+    kind = info.get("kind")
+    if kind in _ROLE_OF_KIND:
+        return _ROLE_OF_KIND[str(kind)]
+    netdev = str(info.get("netdev", name))
+    if matches(name, management) or (netdev != name and matches(netdev, management)):
+        return model.MANAGEMENT
+    if host.role != model.SWITCH:
+        return model.RAIL
+    return model.UPLINK if name in uplinks else model.DOWNLINK
+
+
+def _label(role: str, index: int) -> str:
+    """Rails and GPUs count from 0 as their makers do, switch ports from 1 as faceplates do."""
+    from_zero = {model.RAIL: "r", model.GPU: "g", model.NVLINK: "nv"}
+    if role in from_zero:
+        return f"{from_zero[role]}{index}"
+    prefix = {model.UPLINK: "up", model.DOWNLINK: "dn"}.get(role, "m")
+    return f"{prefix}{index + 1}"
+
+
+def _grouped(
+    hosts: Sequence[Host],
+    nodes: Sequence[Node],
+    peers: Mapping[PortName, PortName],
+    topology: Topology,
+) -> list[Node]:
+    """Nodes with the group they are shown under, in the order to show.
+
+    The hosts file decides, then the topology that was given; else a host goes under the switch that
+    its first rail is cabled to, a switch with uplinks leads a group of its own, and switches
+    without come last.
+    """
+    given = {host.name: host.group for host in hosts}
+    roles = {host.name: host.role for host in hosts}
+    placed = []
+    for node in nodes:
+        group = given[node.name] or topology.groups.get(node.name)
+        group = group or _derived_group(node, roles, peers)
+        placed.append(Node(node.name, node.role, group, node.ports, node.about))
+    first_seen: dict[str, int] = {}
+    for node in sorted(placed, key=lambda node: _is_spine(node)):
+        first_seen.setdefault(node.group, len(first_seen))
+    return sorted(
+        placed,
+        key=lambda node: (
+            first_seen[node.group] if node.group != SPINES else len(first_seen),
+            node.role != model.SWITCH,
+        ),
+    )
+
+
+SPINES = "spines"
+
+
+def _is_spine(node: Node) -> bool:
+    return node.role == model.SWITCH and all(port.role != model.UPLINK for port in node.ports)
+
+
+def _derived_group(node: Node, roles: Mapping[str, str], peers: Mapping[PortName, PortName]) -> str:
+    if node.role == model.SWITCH:
+        return SPINES if _is_spine(node) else node.name
+    for port in node.ports:
+        peer = peers.get((node.name, port.name))
+        if peer is not None and roles.get(peer[0]) == model.SWITCH:
+            return peer[0]
+    return ""
+
+
+def _by_row(nodes: Sequence[Node], count: int) -> tuple[Port, ...]:
+    """All ports at their rows; a row whose port is gone holds a placeholder of no node."""
+    gone = Port(-1, "", "", "", model.MANAGEMENT, 0, "", None, {})
+    ports = [gone] * count
+    for node in nodes:
+        for port in node.ports:
+            ports[port.row] = port
+    return tuple(ports)
+
+
+def _about(hello: Hello | None) -> dict[str, str]:
+    if hello is None:
+        return {}
+    return {
+        "hostname": hello.hostname,
+        "kernel": hello.kernel,
+        "python": hello.python,
+        "probe": hello.probe,
+    }

@@ -1,0 +1,1 @@
+"""Queue pairs, and the flows between hosts that they form."""

@@ -1,0 +1,99 @@
+"""Whose IP address is whose, as far as the nodes tell of themselves."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
+
+from fabmon.fabric.model import Fabric, Port
+from fabmon.fabric.wire.messages import Hello, ObjectInfo
+
+IP = IPv4Address | IPv6Address
+
+
+class OwnedAddress(NamedTuple):
+    """An address of a node: on which interface, and which port that is; None for one that is made
+    of several or of none."""
+
+    address: IP
+    dev: str
+    port: Port | None
+
+
+class Addresses:
+    """The addresses of the nodes that have said hello, and the next hops that they know."""
+
+    def __init__(self, fabric: Fabric, hellos: Mapping[str, Hello]) -> None:
+        self._of: dict[str, list[OwnedAddress]] = {}
+        self._owners: dict[IP, set[str]] = {}
+        self._next: dict[tuple[str, IP], Port] = {}
+        for node in fabric.nodes:
+            if node.name not in hellos:
+                continue
+            by_dev = {
+                str(port.info[key]): port
+                for port in node.ports
+                for key in ("bond", "netdev")
+                if key in port.info
+            }
+            own = self._of[node.name] = []
+            for item in _said_of_itself(hellos[node.name]):
+                if item.kind == "addresses":
+                    dev = str(item.info.get("dev"))
+                    over = item.info.get("over") or ()
+                    port = next((by_dev[d] for d in (dev, *over) if d in by_dev), None)
+                    for text in item.info.get("addresses") or ():
+                        address = parsed(str(text).partition("/")[0])
+                        if address is not None and is_routed(address):
+                            own.append(OwnedAddress(address, dev, port))
+                            self._owners.setdefault(address, set()).add(node.name)
+                for dev, via in _next_hops(item):
+                    address = parsed(via)
+                    if address is not None and dev in by_dev:
+                        self._next.setdefault((node.name, address), by_dev[dev])
+
+    def of(self, node: str) -> list[OwnedAddress]:
+        """A node's addresses that can be reached from elsewhere."""
+        return self._of.get(node, [])
+
+    def owner(self, address: IP) -> str | None:
+        """The node that has an address; None when nobody is known to, or several are."""
+        owners = self._owners.get(address, set())
+        return next(iter(owners)) if len(owners) == 1 else None
+
+    def port_towards(self, node: str, address: IP) -> Port | None:
+        """The port of a node that leads to a next hop with this address; None when not known."""
+        return self._next.get((node, address))
+
+    def has(self, port: Port, address: IP) -> bool:
+        """Whether a port has this address."""
+        own = self._of.get(port.node, ())
+        return any(each.address == address and each.port == port for each in own)
+
+
+def parsed(text: str) -> IP | None:
+    """An address; None for what is none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def is_routed(address: IP) -> bool:
+    """Whether it is one that routers carry."""
+    return not (address.is_link_local or address.is_loopback or address.is_multicast)
+
+
+def _said_of_itself(hello: Hello) -> Iterable[ObjectInfo]:
+    return (item for block in hello.blocks for item in block.objects if item.node is None)
+
+
+def _next_hops(item: ObjectInfo) -> Iterable[tuple[str, str]]:
+    """(interface, address) of the next hops that an object tells of."""
+    if item.kind == "neighbour":
+        yield str(item.info.get("dev")), str(item.info.get("ip"))
+    elif item.kind == "ecmp":
+        for member in item.info.get("members") or ():
+            yield str(member.get("dev")), str(member.get("via"))

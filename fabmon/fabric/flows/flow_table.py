@@ -1,0 +1,234 @@
+"""Flows: the queue pairs of all hosts, each joined with the one at its other end.
+
+A queue pair knows its own number and that of its peer, not who the peer is. A's (l, r) and B's
+(r, l) are the two ends of a connection, if nobody else has such a pair: hosts that start alike
+number alike. Where several could be the other end, the Slurm job decides, then packet sequence
+numbers that agree both ways, then what the others leave over; what is still open stays open. A
+connection to a host that is not watched has no other end here, unless a watched one has its numbers
+by chance and both are in the same job or in none that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.flows.queue_pairs import Process, QueuePairs
+from fabmon.fabric.flows.udp_source_port import is_derived, roce_source_port
+from fabmon.fabric.model import Fabric
+from fabmon.fabric.topology.leaves import NONE, Leaves, Rows, leaves
+
+Numbers = NDArray[np.int64]
+
+_ROUNDS = 4
+_AT_ONCE = 16_384
+"""So many queue pairs are joined in about 10 ms."""
+
+
+class LeafPair(NamedTuple):
+    """Flows from NICs at one leaf to NICs at another, and over how many UDP source ports."""
+
+    src: str
+    dst: str
+    flows: int
+    sports: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTable:
+    """One element a queue pair: what its port may send. Ports are rows of the fabric.
+
+    `dst` is the port at the other end, NONE when it is not known; `candidates` how many queue pairs
+    of watched hosts could be it: 0 where it is not watched, 1 where it is known, more where it
+    cannot be told. `sport` is the UDP source port, 0 when it cannot be worked out. `process` is a
+    place in `processes`. `told` are the nodes that tell their queue pairs, if only that there are
+    none; `left_out` how many they did not tell one by one.
+    """
+
+    src: Rows
+    dst: Rows
+    candidates: Rows
+    lqpn: Numbers
+    rqpn: Numbers
+    sport: Numbers
+    process: Rows
+    processes: tuple[Process, ...]
+    told: frozenset[str]
+    left_out: int
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def owner(self, flow: int) -> Process:
+        """Whose queue pair it is."""
+        return self.processes[int(self.process[flow])]
+
+    def distinct_sports(self, which: Rows) -> int:
+        """How many UDP source ports some flows have; 0 when none can be worked out."""
+        known = self.sport[which]
+        return len(np.unique(known[known > 0]))
+
+
+class Connections:
+    """The queue pairs that the nodes told last. They are joined when that is first asked for.
+
+    `before` are those that they told until now.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        told: Mapping[str, QueuePairs],
+        before: Connections | None = None,
+    ) -> None:
+        self._fabric = fabric
+        self._told = dict(told)
+        if before is not None and before._fabric is fabric and "leaves" in before.__dict__:
+            self.leaves = before.leaves
+
+    @property
+    def at_hand(self) -> FlowTable | None:
+        """Who talks to whom, where that can be worked out within a tick; None where that takes too
+        long. It is the same for whoever sees the same ticks, live or replayed.
+        """
+        few = sum(len(each.lqpn) for each in self._told.values()) <= _AT_ONCE
+        return self.flows if few else None
+
+    @cached_property
+    def flows(self) -> FlowTable:
+        """Who talks to whom."""
+        return join(self._fabric, self._told)
+
+    @cached_property
+    def leaves(self) -> Leaves:
+        """Where the NICs are."""
+        return leaves(self._fabric)
+
+    def between_leaves(self) -> list[LeafPair]:
+        """The flows between every two leaves that have any, the most first."""
+        flows, found = self.flows, self.leaves
+        known = np.flatnonzero(flows.dst != NONE)
+        src, dst = found.of[flows.src[known]], found.of[flows.dst[known]]
+        at_leaves = (src != NONE) & (dst != NONE)
+        known, cells = known[at_leaves], (src * len(found.names) + dst)[at_leaves]
+        order = np.argsort(cells, kind="stable")
+        known, cells = known[order], cells[order]
+        starts = np.flatnonzero(np.diff(cells, prepend=-1))
+        pairs = []
+        for cell, which in zip(cells[starts].tolist(), np.split(known, starts[1:]), strict=False):
+            src_leaf, dst_leaf = (found.names[place] for place in divmod(cell, len(found.names)))
+            pairs.append(LeafPair(src_leaf, dst_leaf, len(which), flows.distinct_sports(which)))
+        return sorted(pairs, key=lambda pair: -pair.flows)
+
+
+def join(fabric: Fabric, told: Mapping[str, QueuePairs]) -> FlowTable:
+    """All queue pairs of all nodes, joined. Those of ports that are not there are left out."""
+    rows = {(port.node, port.name): port.row for port in fabric.ports if port.node}
+    parts: list[tuple[Rows, ...]] = []
+    processes: list[Process] = []
+    left_out = 0
+    for node, own in told.items():
+        row_of = np.array([rows.get((node, name), NONE) for name in own.ports], np.intp)
+        src = row_of[own.port] if len(own.ports) else np.empty(0, np.intp)
+        there = src != NONE
+        columns = (src, own.lqpn, own.rqpn, own.sq_psn, own.rq_psn, own.process + len(processes))
+        parts.append(tuple(column[there] for column in columns))
+        processes += own.processes
+        left_out += own.count - len(own.lqpn)
+    src, lqpn, rqpn, sq_psn, rq_psn, process = _columns(parts)
+    names: dict[str, int] = {"": 0}
+    job_of = np.array([names.setdefault(each.job, len(names)) for each in processes], np.int64)
+    jobs = job_of[process] if len(process) else np.empty(0, np.int64)
+    ends = _Ends(lqpn, rqpn, sq_psn, rq_psn, jobs)
+    other, candidates = ends.match()
+    derived = np.array([is_derived(port.info, port.kind) for port in fabric.ports], np.bool_)
+    has_sport = derived[src] if len(src) else np.empty(0, np.bool_)
+    return FlowTable(
+        src=src,
+        dst=np.where(other == NONE, NONE, np.append(src, NONE)[other]),
+        candidates=candidates,
+        lqpn=lqpn,
+        rqpn=rqpn,
+        sport=np.where(has_sport, roce_source_port(lqpn, rqpn), 0),
+        process=process,
+        processes=tuple(processes),
+        told=frozenset(told),
+        left_out=left_out,
+    )
+
+
+def _columns(parts: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
+    if not parts:
+        return tuple(np.empty(0, np.int64) for _ in range(6))
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+class _Ends:
+    """Ends of connections, an element each; `jobs` are numbers, 0 when not known."""
+
+    def __init__(
+        self, lqpn: Numbers, rqpn: Numbers, sq_psn: Numbers, rq_psn: Numbers, jobs: Numbers
+    ) -> None:
+        low, high = np.minimum(lqpn, rqpn), np.maximum(lqpn, rqpn)
+        numbers = _dense(low << 24 | high)
+        # A job decides where it is known of all: one that is not known could be any of them.
+        unknown = np.bincount(numbers, jobs == 0, minlength=1) > 0
+        kept = np.where(unknown[numbers], 0, jobs) if len(jobs) else jobs
+        self._key = _dense(numbers * (int(jobs.max(initial=0)) + 1) + kept)
+        self._side = (lqpn > rqpn).astype(np.int64)
+        self._alike = lqpn == rqpn
+        # What one end sends next is what the other expects, while nothing is on its way.
+        ours = np.where(self._side == 0, sq_psn << 24 | rq_psn, rq_psn << 24 | sq_psn)
+        self._psn = _dense(ours)
+        self._has_psn = (ours != 0) & ~self._alike
+        self._other = np.full(len(lqpn), NONE, np.intp)
+
+    def match(self) -> tuple[Rows, Rows]:
+        """(the other end of each, NONE where it is not known; how many could be it)."""
+        everybody = np.arange(len(self._key))
+        candidates = self._pair(everybody, self._key[everybody])
+        for _ in range(_ROUNDS):
+            left = np.flatnonzero((self._other == NONE) & (candidates > 0))
+            if not len(left):
+                break
+            with_psn = left[self._has_psn[left]]
+            most = int(self._psn.max(initial=0)) + 1
+            self._pair(with_psn, self._key[with_psn] * most + self._psn[with_psn])
+            open_ = left[self._other[left] == NONE]
+            found = self._pair(open_, self._key[open_])
+            # Those whose last candidate is taken had another end that is not watched.
+            candidates[open_] = found
+            if len(np.flatnonzero(self._other[left] == NONE)) == len(left):
+                break
+        candidates[self._other != NONE] = 1
+        return self._other, candidates
+
+    def _pair(self, which: Rows, key: Numbers) -> Rows:
+        """Join those who are each other's only candidate; how many candidates each has."""
+        if not len(which):
+            return np.empty(0, np.intp)
+        order = np.argsort(key * 2 + self._side[which], kind="stable")
+        ordered = key[order]
+        first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+        size = np.diff(first, append=len(order))
+        ones = np.add.reduceat(self._side[which][order], first)
+        alike = self._alike[which][order][first]
+        sole = (size == 2) & ((ones == 1) | alike)
+        a, b = which[order[first[sole]]], which[order[first[sole] + 1]]
+        self._other[a], self._other[b] = b, a
+        group = np.empty(len(order), np.intp)
+        group[order] = np.repeat(np.arange(len(first)), size)
+        opposite = np.where(self._side[which] == 1, (size - ones)[group], ones[group])
+        found: Rows = np.where(alike[group], size[group] - 1, opposite).astype(np.intp)
+        return found
+
+
+def _dense(values: Numbers) -> Numbers:
+    """Each value's place among the distinct ones: small numbers that can be combined."""
+    dense: Numbers = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return dense

@@ -1,0 +1,1 @@
+"""The hosts file: node sets, keys and how to reach each node."""

@@ -1,0 +1,270 @@
+"""One line of a hosts file: words with their columns, and the values of its keys."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fabmon.fabric.hosts import exec_command
+from fabmon.fabric.model import HOST, SWITCH, VIAS
+from fabmon.fabric.wire.messages import clean
+
+KEYS = (
+    "address",
+    "user",
+    "port",
+    "via",
+    "command",
+    "python",
+    "role",
+    "group",
+    "speed",
+    "sources",
+    "scrape",
+    "secret",
+    "tls",
+)
+IGNORED = ("slots", "max_slots", "max-slots")
+"""Keys of MPI and DeepSpeed hostfiles that say nothing to us."""
+
+_ROLES = (HOST, SWITCH)
+_SPEED = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)(?:bit/s|b/s|bps|bit)?")
+_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,63}\$?")
+_PYTHON = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@,:= -]*")
+_PATTERN = re.compile(r"[A-Za-z0-9_.:@*?\[\]/-]+")
+_SOURCE = re.compile(r"[+-]?[a-z][a-z0-9_]*")
+_SCRAPE = re.compile(r"(?:(?P<kind>[a-z_][a-z0-9_]*):)?(?P<port>[0-9]{1,5})(?:/[!-~]*)?")
+_UFM_TLS = "https"
+"""Stands for a KIND where `scrape` names the telemetry of a UFM."""
+_SLOWEST_BPS = 1e6
+"""Below it a line rate is rather a number whose unit was left out."""
+
+
+SOURCES = (
+    "netdev", "netdev_link", "ib", "ib_errors", "rdma", "rdma_errors", "ethtool", "cxi",
+    "cxi_errors", "nvlink", "nvlink_errors", "pcie", "xgmi", "dcb", "lldp", "qps", "sonic",
+    "sonic_queues", "ib_fabric", "routes",
+)  # fmt: skip
+"""What a probe can read; a test compares them with the probe's own."""
+
+EXPORTERS = (
+    "amd_gpu_exporter", "amd_nic_exporter", "dcgm_exporter", "fabmon", "gaudi_exporter",
+    "guilbaults_exporter", "infiniband_exporter", "moneo", "node_exporter", "omnistat",
+)  # fmt: skip
+"""Kinds that `scrape` knows; a test compares them with the tables there are."""
+
+
+class Word(NamedTuple):
+    """A word and the column it begins at, from 1."""
+
+    text: str
+    column: int
+
+
+class Problem(NamedTuple):
+    """What is wrong at a place, and what to write instead. Lines and columns count from 1."""
+
+    line: int
+    column: int
+    text: str
+    fix: str
+
+
+class Bad(Exception):
+    """A word that cannot be used."""
+
+    def __init__(self, column: int, text: str, fix: str) -> None:
+        super().__init__(text)
+        self.column = column
+        self.text = text
+        self.fix = fix
+
+
+class Speed(NamedTuple):
+    """A line rate in bits/s for the ports that a pattern names."""
+
+    pattern: str
+    bps: float
+
+
+def words(line: str) -> list[Word]:
+    """The words of a line up to its comment; quotes keep spaces and vanish.
+
+    A quote opens at the start of a word or after its `=`. Raises Bad for one that never closes.
+    """
+    found: list[Word] = []
+    at = 0
+    while at < len(line):
+        if line[at].isspace():
+            at += 1
+            continue
+        if line[at] == "#":
+            break
+        start, text = at, ""
+        while at < len(line) and not line[at].isspace():
+            if line[at] in "'\"" and (at == start or line[at - 1] == "="):
+                end = line.find(line[at], at + 1)
+                if end < 0:
+                    raise Bad(at + 1, "a quote that is never closed", f"add a {line[at]}")
+                text += line[at + 1 : end]
+                at = end + 1
+            else:
+                text += line[at]
+                at += 1
+        found.append(Word(text, start + 1))
+    return found
+
+
+def pair(word: Word) -> tuple[str, Word]:
+    """`key=value` as a key and a value with its own column. Raises Bad."""
+    key, equals, value = word.text.partition("=")
+    if not equals:
+        raise Bad(
+            word.column,
+            f"{_show(word.text)} is not key=value",
+            "write a node set first, then key=value pairs; a node set holds no space",
+        )
+    base = key.partition(".")[0] if key.startswith("speed.") else key
+    if base not in KEYS and base not in IGNORED:
+        close = difflib.get_close_matches(base, KEYS, 1, 0.5)
+        fix = f"did you mean {close[0]}=?" if close else f"keys are {', '.join(KEYS)}"
+        raise Bad(word.column, f"unknown key {_show(key)}", fix)
+    if not value and base not in IGNORED:
+        raise Bad(word.column, f"{key}= has no value", f"write one, or leave {key}= out")
+    return key, Word(value, word.column + len(key) + 1)
+
+
+def value_of(key: str, word: Word) -> object:
+    """A key's value as `Host` has it. Raises Bad. Not for `address`, which needs its nodes."""
+    if key.startswith("speed"):
+        return _speed(key, word)
+    return _READERS[key](word)
+
+
+def _speed(key: str, word: Word) -> Speed:
+    pattern = key.partition(".")[2] if key != "speed" else "*"
+    match = _SPEED.fullmatch(word.text)
+    if match is None or not float(match[1]):
+        raise Bad(
+            word.column,
+            f"{_show(word.text)} is not a line rate",
+            "write bits/s in one direction, as in 100M, 2.5G or 400G",
+        )
+    if not _PATTERN.fullmatch(pattern):
+        raise Bad(word.column, f"{_show(key)} names no ports", "write speed.up*=400G")
+    bps = float(match[1]) * _FACTORS[match[2]]
+    if bps < _SLOWEST_BPS:
+        said = f"{_show(word.text)} is {bps:g} bits/s, which is no line rate"
+        raise Bad(word.column, said, f"did you mean {match[1]}G?")
+    return Speed(pattern, bps)
+
+
+def _choice(what: str, *choices: str) -> Callable[[Word], str]:
+    def read(word: Word) -> str:
+        if word.text in choices:
+            return word.text
+        close = difflib.get_close_matches(word.text, choices, 1, 0.5)
+        fix = f"did you mean {what}={close[0]}?" if close else f"use {' or '.join(choices)}"
+        raise Bad(word.column, f"{what} cannot be {_show(word.text)}", fix)
+
+    return read
+
+
+def _matching(what: str, pattern: re.Pattern[str], fix: str) -> Callable[[Word], str]:
+    def read(word: Word) -> str:
+        if pattern.fullmatch(word.text):
+            return word.text
+        raise Bad(word.column, f"{_show(word.text)} is not {what}", fix)
+
+    return read
+
+
+def _port(word: Word) -> int:
+    if word.text.isascii() and word.text.isdigit() and 0 < int(word.text[:6]) < 65536:
+        return int(word.text)
+    raise Bad(word.column, f"{_show(word.text)} is not a TCP port", "write 1 to 65535, as in 22")
+
+
+def _command(word: Word) -> str:
+    try:
+        exec_command.split(word.text)
+    except exec_command.CommandError as error:
+        raise Bad(word.column, error.what, error.fix) from None
+    return word.text
+
+
+def _group(word: Word) -> str:
+    if word.text.isprintable() and len(word.text) <= 64:
+        return word.text
+    raise Bad(word.column, "that is not the name of a group", "at most 64 printable characters")
+
+
+def _list(what: str, pattern: re.Pattern[str], fix: str) -> Callable[[Word], tuple[str, ...]]:
+    def read(word: Word) -> tuple[str, ...]:
+        parts = word.text.split(",")
+        bad = [part for part in parts if not pattern.fullmatch(part)]
+        if bad:
+            raise Bad(word.column, f"{_show(bad[0])} is not {what}", fix)
+        return tuple(parts)
+
+    return read
+
+
+def _sources(word: Word) -> tuple[str, ...]:
+    found = _source_words(word)
+    for place, part in enumerate(found):
+        name = part.lstrip("+-")
+        if name not in SOURCES:
+            close = difflib.get_close_matches(name, SOURCES, 1, 0.5)
+            fix = f"did you mean {close[0]}?" if close else f"they are {', '.join(SOURCES)}"
+            raise Bad(_column(word, found, place), f"there is no source {_show(name)}", fix)
+    return found
+
+
+def _scrape(word: Word) -> tuple[str, ...]:
+    found = tuple(word.text.split(","))
+    for place, part in enumerate(found):
+        match = _SCRAPE.fullmatch(part)
+        column = _column(word, found, place)
+        if match is None or not 0 < int(match["port"]) < 65536:
+            fix = "write [KIND:]PORT[/PATH], with commas between, as in 9100 or 9400/metrics"
+            raise Bad(column, f"{_show(part)} is not something to scrape", fix)
+        if match["kind"] not in (None, _UFM_TLS, *EXPORTERS):
+            close = difflib.get_close_matches(match["kind"], EXPORTERS, 1, 0.5)
+            fix = f"did you mean {close[0]}?" if close else f"they are {', '.join(EXPORTERS)}"
+            raise Bad(column, f"no exporter {_show(match['kind'])} is known", fix)
+    return found
+
+
+def _column(word: Word, parts: tuple[str, ...], place: int) -> int:
+    """Where a part of a list begins."""
+    return word.column + sum(len(part) + 1 for part in parts[:place])
+
+
+def _file(word: Word) -> str:
+    if word.text.isprintable() and len(word.text) <= 4096:
+        return word.text
+    raise Bad(word.column, "that is not the name of a file", "write its whole path")
+
+
+def _show(text: str) -> str:
+    return repr(clean(text[:60]))
+
+
+_source_words = _list("a source", _SOURCE, "write +name, -name or name, with commas between")
+_READERS: dict[str, Callable[[Word], object]] = {
+    "user": _matching("a user name", _USER, "letters, digits and _ . - @ only"),
+    "port": _port,
+    "via": _choice("via", *VIAS),
+    "command": _command,
+    "python": _matching("a path", _PYTHON, "write the interpreter's whole path, without quotes"),
+    "role": _choice("role", *_ROLES),
+    "group": _group,
+    "sources": _sources,
+    "scrape": _scrape,
+    "secret": _file,
+    "tls": _file,
+}

@@ -1,0 +1,225 @@
+"""The hosts file: which nodes to watch, and how to reach them.
+
+    NODESET [key=value ...]     # comment
+    gpu[001-128]                group=rack7 user=monitor
+    leaf[1-4]                   role=switch address=10.0.0.[1-4] speed.up*=400G
+    node01 slots=8              # MPI and DeepSpeed hostfiles are hosts files
+
+Keys: address user port via command python role group speed speed.PATTERN. See
+config/hosts.example.txt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fabmon.fabric.hosts import host_line, nodesets
+from fabmon.fabric.hosts.host_line import Bad, Problem, Speed, Word
+from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.names import is_loopback
+from fabmon.fabric.wire.messages import clean
+
+_MAX_BYTES = 16 * 1024 * 1024
+
+_WITH_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<place>[^:]+)):(?P<port>\d{1,5})")
+
+_SWITCHES = {
+    "eapi": "a file that holds user:password",
+    "snmp": "a file that holds the community, or a v3 user",
+}
+"""Ways to ask switches, and what their secrets hold."""
+
+
+class HostsFileError(Exception):
+    """All that is wrong with a hosts file, in order; as text, `file:line:column: what: fix`."""
+
+    def __init__(self, filename: str, problems: Sequence[Problem]) -> None:
+        self.filename = filename
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(map(self._render, self.problems)))
+
+    def _render(self, problem: Problem) -> str:
+        where = f"{self.filename}:{problem.line}:{problem.column}"
+        return f"{where}: {clean(problem.text)}: {clean(problem.fix)}"
+
+
+def read(path: Path) -> list[Host]:
+    """The hosts of a file. Raises HostsFileError, also for a file that cannot be read."""
+    filename = clean(str(path))
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        problem = Problem(1, 1, f"cannot be read: {error.strerror}", "check the path")
+        raise HostsFileError(filename, [problem]) from None
+    if len(data) > _MAX_BYTES:
+        problem = Problem(1, 1, "more than 16 MiB", "this is not a hosts file")
+        raise HostsFileError(filename, [problem])
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        problem = Problem(1, 1, "the file is UTF-16", "save it as UTF-8")
+        raise HostsFileError(filename, [problem])
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        problem = Problem(line, column, "a byte that is not UTF-8", "save the file as UTF-8")
+        raise HostsFileError(filename, [problem]) from None
+    return parse(text, filename)
+
+
+def parse(text: str, filename: str) -> list[Host]:
+    """The hosts of a file's text, in its order. Raises HostsFileError with all its problems."""
+    # Not splitlines(): a form feed or a NEL is no line end to the editor that shows the number.
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return _parse(lines, filename)
+
+
+def from_nodesets(entries: Iterable[str]) -> list[Host]:
+    """The hosts of `--host ENTRY` options, each an entry as a hosts file has it.
+
+    Raises HostsFileError, whose line numbers count the entries.
+    """
+    return _parse(list(entries), "--host")
+
+
+def _parse(lines: Sequence[str], filename: str) -> list[Host]:
+    hosts: list[Host] = []
+    problems: list[Problem] = []
+    first_seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        for host, column in _entry(line, number, problems):
+            if host.name in first_seen:
+                what = f"{host.name} is listed on line {first_seen[host.name]} already"
+                problems.append(Problem(number, column, what, "remove one of them"))
+            else:
+                first_seen[host.name] = number
+                hosts.append(host)
+    if not hosts and not problems:
+        problems = [Problem(1, 1, "no nodes", "write one node set a line, as in gpu[001-128]")]
+    if len(hosts) > nodesets.MAX_NODES:
+        what = f"{len(hosts)} nodes, more than {nodesets.MAX_NODES}"
+        problems.append(Problem(len(lines), 1, what, "watch a part of them"))
+    if problems:
+        raise HostsFileError(filename, problems)
+    return hosts
+
+
+def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, int]]:
+    """The hosts of one line, each with the column of its node set; problems are added."""
+
+    def note(bad: Bad) -> None:
+        problems.append(Problem(number, bad.column, bad.text, bad.fix))
+
+    try:
+        found = host_line.words(line)
+    except Bad as bad:
+        note(bad)
+        return []
+    if not found:
+        return []
+    before = len(problems)
+    names: list[str] = []
+    try:
+        names = nodesets.expand(found[0])
+    except Bad as bad:
+        note(bad)
+    values, address = _values(found[1:], note)
+    places = [""] * len(names)
+    if address is not None and names:
+        try:
+            places = nodesets.addresses(address, names)
+        except Bad as bad:
+            note(bad)
+    if len(problems) > before:
+        return []
+    column = found[0].column
+    hosts = [
+        (Host(name=name, address=place or name, **values), column)
+        for name, place in zip(names, places, strict=True)
+    ]
+    if any(tells_its_secret_aloud(host) for host, _ in hosts):
+        note(
+            Bad(
+                column,
+                "the secret would go to other machines as clear text",
+                "add tls=yes, a file with certificates, or tls=no where nobody listens in",
+            )
+        )
+        return []
+    return hosts
+
+
+def tells_its_secret_aloud(host: Host) -> bool:
+    """Whether a token would go over the network without TLS, and nobody said that it may."""
+    is_open = host.via == "exporters" and host.secret is not None and host.tls is None
+    return is_open and not is_loopback(host.address or host.name)
+
+
+def _values(found: Iterable[Word], note: Any) -> tuple[dict[str, Any], Word | None]:
+    """A line's keys as `Host` has them, and the word that holds its addresses."""
+    values: dict[str, Any] = {}
+    columns: dict[str, int] = {}
+    speeds: list[Speed] = []
+    address: Word | None = None
+    for word in found:
+        try:
+            key, value = host_line.pair(word)
+            if key in columns:
+                raise Bad(word.column, f"{key}= is given twice", "remove one of them")
+            columns[key] = word.column
+            if key in host_line.IGNORED:
+                continue
+            if key == "address":
+                address = value
+                continue
+            item = host_line.value_of(key, value)
+            if isinstance(item, Speed):
+                speeds.append(item)
+            else:
+                values[key] = item
+        except Bad as bad:
+            note(bad)
+    _check_together(values, columns, note)
+    if address is not None:
+        _check_address(address, values, note)
+    # The most specific last: it is the one with the most letters that are not wildcards.
+    speeds.sort(key=lambda speed: len(speed.pattern) - sum(map(speed.pattern.count, "*?[]")))
+    values["speeds"] = tuple((speed.pattern, speed.bps) for speed in speeds)
+    return values, address
+
+
+def _check_address(address: Word, values: dict[str, Any], note: Any) -> None:
+    """A port behind an address is a common slip; the other mistakes are found with the nodes."""
+    match = _WITH_PORT.fullmatch(address.text)
+    if match is None:
+        return
+    key = "scrape" if values.get("via") == "exporters" else "port"
+    place = match["v6"] or match["place"]
+    what = f"address={address.text} holds a port"
+    note(Bad(address.column, what, f"write address={place} {key}={match['port']}"))
+
+
+def _check_together(values: dict[str, Any], columns: dict[str, int], note: Any) -> None:
+    if "command" in columns and "via" not in columns:
+        values["via"] = "exec"
+    via = values.get("via", "ssh")
+    if "command" in columns and via != "exec":
+        fix = "write via=exec, or leave command= out"
+        note(Bad(columns["command"], f"command= means nothing to via={via}", fix))
+    if "via" in columns and via == "exec" and "command" not in columns:
+        fix = "add command=openssh, kubectl, srun or a command of your own with {node}"
+        note(Bad(columns["via"], "via=exec needs a command", fix))
+    if via in _SWITCHES:
+        values.setdefault("role", SWITCH)
+        if "secret" not in columns:
+            note(
+                Bad(
+                    columns["via"],
+                    f"via={via} needs a secret",
+                    f"add secret=FILE, {_SWITCHES[via]}",
+                )
+            )

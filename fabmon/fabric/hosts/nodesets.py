@@ -1,0 +1,142 @@
+"""Node sets to names: `gpu[001-128]`, `rack[1-2]node[1-3]`, and the addresses that go with them.
+
+A name is checked before anything is done with it: it can be neither an option nor shell text nor a
+terminal's escape sequence, whatever it is put into later.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+from fabmon.fabric.hosts.host_line import Bad, Word
+
+MAX_NODES = 65536
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}")
+_SET = re.compile(r"[A-Za-z0-9_.:,!&^/\[\]-]+")
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_SLOTS = re.compile(r"([^:]+):\d+")
+_EXAMPLE = "as in gpu[001-128] or rack[1-2]node[1-3]"
+
+
+def expand(word: Word) -> list[str]:
+    """The names of a node set, sorted. Raises Bad."""
+    text = word.text
+    slots = _SLOTS.fullmatch(text)
+    if slots is not None:
+        # `node01:8` of an MPI machine file: the number of slots says nothing to us.
+        text = slots[1]
+    if text.startswith("@"):
+        raise Bad(word.column, "groups such as @compute are not looked up", f"write {_EXAMPLE}")
+    names = _fold_out(Word(text, word.column))
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise Bad(
+                word.column,
+                f"{name[:60]!r} cannot be the name of a node",
+                "letters, digits and _ . : - only, not beginning with - or .",
+            )
+    return names
+
+
+def addresses(word: Word, names: list[str]) -> list[str]:
+    """Where each of `names` is reached, in their order. Raises Bad.
+
+    One address, with `{node}` in it when there are several names; or a node set of as many
+    addresses as there are names.
+    """
+    text = word.text
+    bare = text.removeprefix("[").removesuffix("]")
+    if _is_ip(bare):
+        text = bare
+    elif "[" in text or "," in text:
+        folded = Word(text.replace("{node}", "0node0"), word.column)
+        found = _fold_out(folded)
+        if len(found) != len(names):
+            raise Bad(
+                word.column,
+                f"{len(found)} addresses for {len(names)} nodes",
+                "write as many of one as of the other",
+            )
+        pairs = zip(found, names, strict=True)
+        return [_address(item.replace("0node0", name), word) for item, name in pairs]
+    if len(names) > 1 and "{node}" not in text:
+        raise Bad(
+            word.column,
+            f"one address for {len(names)} nodes",
+            "write a range such as 10.0.0.[1-4], or {node} in it",
+        )
+    return [_address(text.replace("{node}", name), word) for name in names]
+
+
+def fold(names: Iterable[str]) -> str:
+    """Names as one node set, the way they are written: `gpu[001-128]`. Behind it stand those that
+    can be in none (`sw[1`): what others tell of nodes may name them in any way.
+    """
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    every = set(names)
+    odd = {name for name in every if not _NAME.fullmatch(name)}
+    plain = str(NodeSet.fromlist(sorted(every - odd), resolver=RESOLVER_NOGROUP))
+    return ",".join([*filter(None, [plain]), *sorted(odd)])
+
+
+def _address(text: str, word: Word) -> str:
+    if _NAME.fullmatch(text) or _is_ip(text):
+        return text
+    raise Bad(
+        word.column, f"{text[:60]!r} is not an address", "write a name or an IP address, no port"
+    )
+
+
+def _fold_out(word: Word) -> list[str]:
+    """Names of a node set in ClusterShell's order. Raises Bad."""
+    # Imported here: 40 ms that `fabmon --help` does not have.
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    text = word.text
+    wrong = next((at for at, char in enumerate(text) if not _SET.fullmatch(char)), None)
+    if wrong is not None:
+        raise Bad(
+            word.column + wrong, f"{text[wrong]!r} cannot be in a node set", f"write {_EXAMPLE}"
+        )
+    size = _size(text)
+    if size > MAX_NODES:
+        raise Bad(word.column, f"a set of more than {MAX_NODES} nodes", "write a smaller range")
+    try:
+        names = [str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP)]
+    except (NodeSetException, ValueError, IndexError, KeyError) as error:
+        raise Bad(word.column, f"not a node set: {error}", f"write {_EXAMPLE}") from None
+    if not names:
+        raise Bad(word.column, "a node set without nodes", f"write {_EXAMPLE}")
+    return names
+
+
+def _size(text: str) -> int:
+    """At most how many names a set folds out to, counted before any of them is made."""
+    total = 0
+    for part in re.split(r"[,!&^](?![^\[]*\])", text):
+        product = 1
+        for inside in _BRACKETS.findall(part):
+            product *= max(1, sum(_range_size(item) for item in inside.split(",")))
+        total += product
+    return total
+
+
+def _range_size(item: str) -> int:
+    low, dash, high = item.partition("/")[0].partition("-")
+    if not dash or not low.isdigit() or not high.isdigit():
+        return 1
+    if len(low) > 9 or len(high) > 9:
+        return MAX_NODES + 1
+    return max(1, int(high) - int(low) + 1)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,161 @@
+"""What the fabric looked like at one tick: arrays by port row, ready to draw or to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.flows.flow_table import Connections
+from fabmon.fabric.model import Fabric
+from fabmon.fabric.tick import NodeStatus
+from fabmon.fabric.wire.messages import Notice
+
+# A burst of one port: bytes counted many times a second for some seconds.
+
+
+WAYS = ("tx", "rx")
+
+
+@dataclass(frozen=True, slots=True)
+class BurstSamples:
+    """What came of a burst so far. `time_ns` is the console's wall clock when it began to arrive.
+
+    `source` counts the bytes (`ib`: on RoCE those of RDMA alone; `netdev`: the kernel's stack).
+    `at_s` [samples] is the node's monotonic clock, 0 at the first; `counts` [2, samples] are tx and
+    rx bytes, each 0 at its first sample, NaN where it could not be read. `error` says why there is
+    less than was asked for.
+    """
+
+    time_ns: int
+    asked_hz: float
+    asked_s: float
+    source: str
+    at_s: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    done: bool
+    error: str = ""
+
+
+Floats = NDArray[np.float32]
+
+HEAT = (
+    "tx_bps",
+    "rx_bps",
+    "pause_rx",
+    "pause_tx",
+    "xoff",
+    "stall",
+    "ecn",
+    "cnp_sent",
+    "cnp",
+    "errors",
+    "drops",
+    "damage",
+    "flaps",
+    "bus",
+)
+"""Columns kept for every port over the last minutes; all but bits/s are per second.
+
+`pause_rx` is the share of time (0 to 1) that this port was told to hold, `pause_tx` the share that
+it told its neighbour to; the worst priority counts. `xoff` is pauses begun or ended, both ways, all
+priorities. `stall` is the share of time in which data waited and nothing could be sent
+(InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (a sender was told to slow
+down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
+catalog's topics; `damage` are the errors of the link itself, without what congestion causes.
+`flaps` are changes of carrier. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled.
+"""
+
+
+STALE_TICKS = 3
+"""Samples older than this many ticks are stale, whatever the node's state."""
+
+
+class RateHistory(Protocol):
+    """The last minutes, as the history keeps them."""
+
+    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+        """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none.
+
+        Traffic is kept for the whole of what can be looked back at; the others, and all of single
+        NVLinks, for two minutes.
+        """
+
+    def worst(self, ticks: int, end_seq: int) -> Floats:
+        """Utilisation [ticks] of the busiest direction of any fabric link, 0 to 1; NaN if none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One tick, immutable. NaN is absent everywhere: not supported, not permitted, not yet known.
+
+    `values` is float32 [ports, columns]: per second for counters, the level for gauges; `columns`
+    names those that some port has, as the catalog does. `heat` is float32 [len(HEAT), ports].
+    `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction.
+    `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
+    NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
+    since the port's last sample. `saturated` is True where some counter of the port sticks at its
+    maximum; `stuck` are the places of those counters in `values`, counted through its rows.
+    `bursts` are the last fast samples of a port, by node and port. `connections` is who talks to
+    whom, as far as hosts tell.
+    """
+
+    seq: int
+    time_ns: int
+    interval_s: float
+    fabric: Fabric
+    statuses: dict[str, NodeStatus]
+    notices: dict[str, tuple[Notice, ...]]
+    probe_cpu: dict[str, float]
+    columns: dict[str, int]
+    values: Floats
+    heat: Floats
+    last_heat: Floats
+    line_rate_bps: Floats
+    tx_util: Floats
+    rx_util: Floats
+    up: Floats
+    was_up: NDArray[np.bool_]
+    age_s: Floats
+    saturated: NDArray[np.bool_]
+    past: RateHistory
+    connections: Connections
+    stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
+
+    def is_stuck(self, name: str) -> NDArray[np.bool_]:
+        """[ports]: whether a catalog metric sticks at its maximum: nobody knows its rate."""
+        found = np.zeros(len(self.up), np.bool_)
+        position = self.columns.get(name)
+        if position is not None and len(self.stuck):
+            width = self.values.shape[1]
+            found[self.stuck[self.stuck % width == position] // width] = True
+        return found
+
+    def column(self, name: str) -> Floats:
+        """[ports] of a HEAT column or of a catalog metric; all NaN when nobody has it."""
+        if name in HEAT:
+            heat: Floats = self.heat[HEAT.index(name)]
+            return heat
+        position = self.columns.get(name)
+        if position is None:
+            return np.full(len(self.up), np.nan, dtype=np.float32)
+        column: Floats = self.values[:, position]
+        return column
+
+    def window(self, column: str, rows: Sequence[int], ticks: int) -> Floats:
+        """[len(rows), ticks] of a HEAT column up to and including this moment, oldest first."""
+        return self.past.window(column, rows, ticks, self.seq)
+
+    def worst(self, ticks: int) -> Floats:
+        """[ticks] utilisation of the busiest link, oldest first."""
+        return self.past.worst(ticks, self.seq)
+
+
+def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
+    """[ports]: whether the last sample is too old to be called now."""
+    late: NDArray[np.bool_] = snapshot.age_s > STALE_TICKS * snapshot.interval_s
+    return late & np.isfinite(snapshot.age_s)

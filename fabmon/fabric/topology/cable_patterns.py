@@ -1,0 +1,82 @@
+"""`gpu[001-016]/mlx5_0  leaf1/swp[1-16]`: cables as a person writes them, folded out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from fabmon.fabric.hosts.host_line import Bad, Word
+from fabmon.fabric.hosts.nodesets import expand
+from fabmon.fabric.topology.plan import End
+
+MOST_CABLES = 262_144
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+_PORT = re.compile(r"[A-Za-z0-9_.:/\[\],@+ -]{1,200}")
+EXAMPLE = "as in `leaf1/swp49 spine1/swp1` or `gpu[001-016]/mlx5_0 leaf1/swp[1-16]`"
+
+
+def cables(text: str) -> list[tuple[End, End]]:
+    """The cables of one line: as many ends at the left as at the right, in order. Raises Bad."""
+    words = [word for word in text.split() if word != "--"]
+    if len(words) != 2:
+        raise Bad(1, f"{len(words)} ends, where a cable has two", f"write {EXAMPLE}")
+    left, right = (ends(word) for word in words)
+    if len(left) != len(right):
+        raise Bad(
+            1, f"{len(left)} ends at the left, {len(right)} at the right", "write as many of each"
+        )
+    return list(zip(left, right, strict=True))
+
+
+def ends(text: str) -> list[End]:
+    """`leaf[1-2]/swp[1-4]`: the ports of the first node, then those of the second. Raises Bad."""
+    node, slash, port = text.partition("/")
+    while node.count("[") > node.count("]") and slash:
+        # A step in a range: `gpu[1-9/2]/eth0`.
+        more, slash, port = port.partition("/")
+        node = f"{node}/{more}"
+    names = nodes(node)
+    ports = port_names(port) if slash else [""]
+    if len(names) * len(ports) > MOST_CABLES:
+        raise Bad(1, f"more than {MOST_CABLES} ends", "write smaller ranges")
+    return [End(name, each) for name in names for each in ports]
+
+
+def nodes(text: str) -> list[str]:
+    """The names of a node set, sorted as people count. Raises Bad."""
+    return expand(Word(text, 1))
+
+
+def port_names(text: str) -> list[str]:
+    """`swp[1-4,7]` or `Ethernet1/[1-2]/1`, folded out in the order written. Raises Bad."""
+    if not _PORT.fullmatch(text):
+        raise Bad(1, f"{text[:60]!r} cannot be the name of a port", f"write {EXAMPLE}")
+    pieces = _BRACKETS.split(text)
+    choices = [
+        _numbers(piece, text) if place % 2 else [piece] for place, piece in enumerate(pieces)
+    ]
+    count = 1
+    for each in choices:
+        count *= len(each)
+    if count > MOST_CABLES:
+        raise Bad(1, f"more than {MOST_CABLES} ports", "write smaller ranges")
+    names = ["".join(parts) for parts in itertools.product(*choices)]
+    if any("[" in name or "]" in name for name in names):
+        raise Bad(1, f"a bracket without its other one in {text[:60]!r}", f"write {EXAMPLE}")
+    return names
+
+
+def _numbers(text: str, whole: str) -> list[str]:
+    """`1-3,07` -> 1 2 3 07; a leading zero gives the width."""
+    found: list[str] = []
+    for item in text.split(","):
+        match = _RANGE.fullmatch(item.strip())
+        if match is None:
+            raise Bad(1, f"{item!r} in {whole[:60]!r} is no range", "write numbers, as in [1-4,7]")
+        low, high = match[1], match[2] or match[1]
+        if int(high) < int(low):
+            raise Bad(1, f"{item!r} goes down", "write the smaller number first")
+        width = len(low) if low.startswith("0") else 0
+        found += [str(number).zfill(width) for number in range(int(low), int(high) + 1)]
+    return found

@@ -1,0 +1,107 @@
+"""A topology that a person gave, in the configuration or as files: what all formats come down to.
+
+TopologyError    a file cannot be read, or lines of it cannot be used; the message has the places
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from fabmon.fabric.wire.messages import clean
+
+CONFIG = "config"
+INFINIBAND = "InfiniBand discovery"
+
+
+class Problem(NamedTuple):
+    """What is wrong on a line (from 1; 0 for the whole file), and what to write instead."""
+
+    line: int
+    text: str
+    fix: str
+
+
+class TopologyError(Exception):
+    """All that is wrong with a topology, in order; as text, `file:line: what: fix`."""
+
+    def __init__(self, filename: str, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(self._render(clean(filename), each) for each in self.problems))
+
+    @staticmethod
+    def _render(filename: str, problem: Problem) -> str:
+        where = f"{filename}:{problem.line}" if problem.line else filename
+        return f"{where}: {clean(problem.text)}: {clean(problem.fix)}"
+
+
+class End(NamedTuple):
+    """One end of a cable as somebody calls it.
+
+    `port` is empty where only the node is known. `also` are other names that the port may have,
+    `ids` its addresses (MAC, GUID), which are the same whoever tells of it.
+    """
+
+    node: str
+    port: str = ""
+    also: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+
+class PlannedCable(NamedTuple):
+    """A cable from a source of topology; `by` is the place, as `file:line`."""
+
+    one: End
+    other: End
+    source: str
+    by: str
+
+
+class Nearness(msgspec.Struct, frozen=True):
+    """What NCCL's topology says of a machine: `nics` by PCI address in its order, their device
+    names where it has them, and `between` (GPU, NIC) as nvidia-smi words it (PIX, PXB, NODE, SYS).
+    """
+
+    nics: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    between: dict[tuple[str, str], str] = {}
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """Everything that was given; empty where nothing was.
+
+    `tiers`, `planes`, `pods` and `groups` are by node; `groups` is the leaf that a host is under.
+    `hosts` and `switches` are nodes whose role is known from it. `rails` are the hosts' ports in
+    the order of the rails, by name, interface, RDMA device or PCI address.
+    """
+
+    cables: tuple[PlannedCable, ...] = ()
+    tiers: dict[str, int] = {}
+    planes: dict[str, str] = {}
+    pods: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    hosts: frozenset[str] = frozenset()
+    switches: frozenset[str] = frozenset()
+    rails: tuple[str, ...] = ()
+    nearness: Nearness = Nearness()
+
+
+def joined(parts: Iterable[Topology]) -> Topology:
+    """Several as one; where two say different things, the first is kept."""
+    whole = Topology()
+    for part in parts:
+        near = part.nearness
+        whole = Topology(
+            cables=whole.cables + part.cables,
+            tiers={**part.tiers, **whole.tiers},
+            planes={**part.planes, **whole.planes},
+            pods={**part.pods, **whole.pods},
+            groups={**part.groups, **whole.groups},
+            hosts=whole.hosts | part.hosts,
+            switches=whole.switches | part.switches,
+            rails=whole.rails or part.rails,
+            nearness=whole.nearness if whole.nearness.nics else near,
+        )
+    return whole

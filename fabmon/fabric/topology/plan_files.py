@@ -1,0 +1,79 @@
+"""Topology files of any kind: what a file is, is seen from its name and its first lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from fabmon.fabric.topology import csv_cables, ibnetdiscover, nccl, slurm, toml_plan
+from fabmon.fabric.topology.plan import Problem, Topology, TopologyError, joined
+
+_MAX_BYTES = 64 * 1024 * 1024
+_SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
+_IB = re.compile(
+    r"^(# Topology file: generated|switchguid=|caguid="
+    r'|Switch\s+\d+\s+"S-|(CA|SW)\s+\d+\s+\d+\s+0x)',
+    re.MULTILINE,
+)
+_CSV = re.compile(r"^[^,#=\[\n]+,[^,\n]*,[^,\n]+,", re.MULTILINE)
+_TOML = re.compile(r"^\s*(\[topology[\].]|(\w+)\s*=|\[\w+\])", re.MULTILINE)
+KINDS = "TOML, CSV, Slurm's topology.conf, ibnetdiscover's output, NCCL's topology XML"
+
+
+def read(path: Path) -> Topology:
+    """The topology of a file. Raises TopologyError, also for a file that cannot be read."""
+    name = str(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        problem = Problem(0, f"cannot be read: {error.strerror}", "check the path")
+        raise TopologyError(name, [problem]) from None
+    if len(data) > _MAX_BYTES:
+        raise TopologyError(name, [Problem(0, "more than 64 MiB", "this is no topology")])
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problem = Problem(line, "a byte that is not UTF-8", "save the file as UTF-8")
+        raise TopologyError(name, [problem]) from None
+    return parse(text, name)
+
+
+def parse(text: str, filename: str) -> Topology:
+    """The topology of a file's text. Raises TopologyError."""
+    return _parser(text, filename)(text, filename)
+
+
+def load(table: toml_plan.Table, config: Path, paths: Iterable[Path]) -> Topology:
+    """All that was given, the most trusted first: the files `paths`, the table, the table's files.
+
+    The table is that of the configuration `config`, and its files are beside that. Raises
+    TopologyError.
+    """
+    beside = [config.parent / Path(each).expanduser() for each in table.files]
+    own = Topology()
+    if table != toml_plan.Table():
+        text = config.read_text(encoding="utf-8") if config.is_file() else ""
+        own = toml_plan.of_table(table, str(config), text)
+    return joined([*map(read, paths), own, *map(read, beside)])
+
+
+def _parser(text: str, filename: str) -> Callable[[str, str], Topology]:
+    suffix = Path(filename).suffix.lower()
+    if suffix == ".toml":
+        return toml_plan.parse
+    if suffix == ".csv":
+        return csv_cables.parse
+    if suffix == ".xml" or text.lstrip().startswith("<"):
+        return nccl.parse
+    for pattern, parser in (
+        (_SLURM, slurm.parse),
+        (_IB, ibnetdiscover.parse),
+        (_CSV, csv_cables.parse),
+        (_TOML, toml_plan.parse),
+    ):
+        if pattern.search(text):
+            return parser
+    raise TopologyError(filename, [Problem(0, "no topology that fabmon knows", f"give {KINDS}")])

@@ -1,0 +1,99 @@
+"""The cables between neighbouring tiers, as tables: leaves by spines, spines by cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fabmon.fabric.model import SWITCH, UPLINK, Fabric, Port, Shape
+from fabmon.fabric.names import natural
+
+UNKNOWN = ""
+"""The upper switch of an uplink that nobody knows the end of."""
+
+_TIERS = {1: "leaf", 2: "spine", 3: "core"}
+
+
+class TierLink(NamedTuple):
+    """One cable: the rows of its ends at the lower and at the upper switch, None if not watched."""
+
+    low: int | None
+    high: int | None
+
+
+class TierMatrix(NamedTuple):
+    """Switches that are joined, and those above them; the last of `highs` may be UNKNOWN.
+
+    `cells` has the cables of every pair that has any.
+    """
+
+    title: str
+    lows: tuple[str, ...]
+    highs: tuple[str, ...]
+    cells: dict[tuple[str, str], tuple[TierLink, ...]]
+
+
+def tables(fabric: Fabric) -> tuple[TierMatrix, ...]:
+    """One table for each tier and part of the fabric, from the leaves up."""
+    found: dict[tuple[int, str], dict[tuple[str, str], list[TierLink]]] = {}
+    for low, high, crossing in _crossings(fabric):
+        place = (fabric.shape.tiers.get(low, 1), _part(fabric.shape, low, high))
+        found.setdefault(place, {}).setdefault((low, high), []).append(crossing)
+    return tuple(
+        _table(tier, part, found[tier, part])
+        for tier, part in sorted(found, key=lambda place: (place[0], natural(place[1])))
+    )
+
+
+def _crossings(fabric: Fabric) -> Iterator[tuple[str, str, TierLink]]:
+    """(lower switch, upper switch, cable), each cable once."""
+    for node in fabric.nodes:
+        if node.role != SWITCH:
+            continue
+        for port in node.ports:
+            way = _way(port, fabric.shape)
+            if way is None:
+                continue
+            low, high = way
+            if low == port.node:
+                yield low, high, TierLink(port.row, port.peer)
+            elif port.peer is None:
+                # The switch below is not watched; this end tells as much.
+                yield low, high, TierLink(None, port.row)
+
+
+def _way(port: Port, shape: Shape) -> tuple[str, str] | None:
+    """(lower, upper) of a port's cable; None where it does not lead from one tier to another."""
+    if port.cable is None:
+        return (port.node, UNKNOWN) if port.role == UPLINK else None
+    here, there = shape.tiers.get(port.node), shape.tiers.get(port.cable.node)
+    if port.role == UPLINK:
+        return port.node, port.cable.node
+    if here and there and there < here:
+        return port.cable.node, port.node
+    return None
+
+
+def _part(shape: Shape, low: str, high: str) -> str:
+    """The plane and the pod that a cable is in, for those that have any."""
+    plane = shape.planes.get(high) or shape.planes.get(low) or ""
+    pod = shape.pods.get(low, "")
+    return " ".join(part for part in (plane, pod) if part)
+
+
+def _table(tier: int, part: str, cells: dict[tuple[str, str], list[TierLink]]) -> TierMatrix:
+    lows = sorted({low for low, _ in cells}, key=natural)
+    highs = sorted({high for _, high in cells if high != UNKNOWN}, key=natural)
+    if any(high == UNKNOWN for _, high in cells):
+        highs.append(UNKNOWN)
+    title = f"{_tier(tier)} by {_tier(tier + 1)}"
+    return TierMatrix(
+        f"{title}, {part}" if part else title,
+        tuple(lows),
+        tuple(highs),
+        {pair: tuple(crossings) for pair, crossings in cells.items()},
+    )
+
+
+def _tier(tier: int) -> str:
+    return _TIERS.get(tier, f"tier {tier}")

@@ -1,0 +1,1 @@
+"""What nodes send: decoding and checking the wire format."""

@@ -1,0 +1,160 @@
+"""What a hello must be before the fabric is built from it, and how much one node may announce.
+
+Whatever is refused here costs the node that said it, and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from collectors.catalog import CATALOG
+from fabmon.fabric.flows.queue_pairs import KIND, MOST_PAIRS, PortPairs
+from fabmon.fabric.model import Host
+from fabmon.fabric.wire.messages import Hello, ObjectInfo, WireError
+
+_LONGEST_INTERVAL_S = 86_400.0
+_MOST_EVERY = 86_400
+_MOST_HOPS = 4096
+
+_MOST_PORTS = 2048
+"""Of one node: a host of 8 HCAs and 144 NVLinks has 170, a director switch 800."""
+
+_MOST_PORTS_TOLD = 16_384
+"""Of all the nodes that one was asked to tell of: a fabric manager."""
+
+_MOST_VALUES = 65_536
+"""As many as the longest line can announce."""
+
+_MOST_SETS = 1024
+"""ECMP sets of one node: what a switch's hardware has. Each is worked through at every change."""
+
+_MOST_NEIGHBOURS = 16_384
+"""Neighbours of one node: as large as a segment's ARP table gets."""
+
+_MOST_UNKNOWN = 256
+"""Metrics of a newer probe; they are kept by name, and each costs every port of the fabric."""
+
+_OF_KIND = (
+    ("ecmp", "ECMP sets", _MOST_SETS),
+    ("neighbour", "neighbours", _MOST_NEIGHBOURS),
+)
+
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Speed = Annotated[float, Meta(ge=0, le=1e6)]
+_Priorities = Annotated[list[Annotated[int, Meta(ge=0, le=63)]], Meta(max_length=64)]
+
+
+class _Member(msgspec.Struct):
+    dev: str | None = None
+
+
+class _Peer(msgspec.Struct):
+    node: str | None = None
+    port: str | None = None
+    port_name: str | None = None
+    guid: str | None = None
+    mac: str | None = None
+    role: str | None = None
+
+
+class _Facts(msgspec.Struct):
+    """The keys of an object's `info` that something is worked out from; the rest is only shown."""
+
+    netdev: str | None = None
+    bond: str | None = None
+    mac: str | None = None
+    pci: str | None = None
+    rdma: str | None = None
+    dev: str | None = None
+    alias: str | None = None
+    guid: str | None = None
+    peer: _Peer | None = None
+    peer_node: str | None = None
+    peer_port: str | None = None
+    peer_port_name: str | None = None
+    peer_role: str | None = None
+    node_role: str | None = None
+    node_group: str | None = None
+    members: Annotated[list[_Member], Meta(max_length=_MOST_HOPS)] | None = None
+    destinations_count: _Count | None = None
+    addresses: list[str] | None = None
+    over: list[str] | None = None
+    default_route: bool | None = None
+    pfc: str | None = None
+    pfc_priorities: _Priorities | None = None
+    roce_ecn_np: _Priorities | None = None
+    roce_ecn_rp: _Priorities | None = None
+    pcie_speed_gtps: _Speed | None = None
+    pcie_width: _Count | None = None
+    pcie_max_speed_gtps: _Speed | None = None
+    pcie_max_width: _Count | None = None
+    affinity: dict[str, str] | None = None
+
+
+class HelloLimits:
+    """What one node may announce, all its sessions taken together.
+
+    Every port that was ever named keeps its row and some 30 kB of history, and every metric a
+    column over all ports. `speaker` may name more ports when it was asked to tell of other nodes.
+    """
+
+    def __init__(self, speaker: Host) -> None:
+        self._most_ports = _MOST_PORTS_TOLD if speaker.tells_of_others else _MOST_PORTS
+        self._ports: set[tuple[str, str]] = set()
+        self._unknown: set[str] = set()
+
+    def admit(self, hello: Hello) -> None:
+        """Raise WireError, with what is wrong and where, unless the hello can be used."""
+        if not 0 < hello.interval_s <= _LONGEST_INTERVAL_S:
+            raise WireError("hello: interval_s must be more than 0 and at most a day")
+        for block in hello.blocks:
+            if not 1 <= block.every <= _MOST_EVERY:
+                raise WireError(f"hello: {block.source}: every must be 1 to {_MOST_EVERY} ticks")
+        objects = [item for block in hello.blocks for item in block.objects]
+        _bound("objects", len(objects), _MOST_VALUES)
+        _bound("values", hello.width(), _MOST_VALUES)
+        ports = {(item.node or "", item.port) for item in objects if item.port is not None}
+        _bound("ports", len(ports), self._most_ports)
+        for kind, what, most in _OF_KIND:
+            about = Counter(item.node for item in objects if item.kind == kind)
+            _bound(what, max(about.values(), default=0), most)
+        ever = self._ports | ports
+        _bound("ports, those gone by now included,", len(ever), 2 * self._most_ports)
+        names = {name for item in objects for name in item.metrics if name not in CATALOG}
+        unknown = self._unknown | names
+        _bound(
+            "metrics that this console does not know (is it older?)", len(unknown), _MOST_UNKNOWN
+        )
+        pairs = 0
+        for block in hello.blocks:
+            for item in block.objects:
+                if item.kind == KIND:
+                    pairs += _admit_queue_pairs(block.source, item)
+                else:
+                    _admit_facts(block.source, item)
+        _bound("queue pairs", pairs, MOST_PAIRS)
+        self._ports, self._unknown = ever, unknown
+
+
+def _bound(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise WireError(f"hello: {count} {what} of one node, {most} at most")
+
+
+def _admit_queue_pairs(source: str, item: ObjectInfo) -> int:
+    """How many an object tells one by one."""
+    try:
+        return len(msgspec.convert(item.info, PortPairs).lqpn)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise WireError(f"hello: {source}: {item.id}: info: {error}") from None
+
+
+def _admit_facts(source: str, item: ObjectInfo) -> None:
+    try:
+        msgspec.convert(item.info, _Facts)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise WireError(f"hello: {source}: {item.id}: info: {error}") from None

@@ -1,0 +1,196 @@
+"""How the nodes of a simulated fabric introduce themselves: hosts, hellos, neighbours, routes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectors import wire
+from collectors.catalog import CATALOG
+from fabmon import __version__
+from fabmon.fabric.model import HOST, SWITCH, Host
+from fabmon.fabric.wire.messages import BlockInfo, Hello, MetricInfo, ObjectInfo
+from fabmon.feeds.demo.counter_table import CounterTable, kind_of
+from fabmon.feeds.demo.counters import PRIORITY, Counters
+from fabmon.feeds.demo.fabric_state import FabricState
+from fabmon.feeds.demo.hardware import Hardware
+from fabmon.feeds.demo.queue_pairs import QueuePairReports
+
+PROBE = ("probe_cpu_us", "probe_rss_bytes", "probe_late_us")
+_PCIE = {"pcie_speed_gtps": 32.0, "pcie_max_speed_gtps": 32.0, "pcie_max_width": 16}
+
+
+class Hellos:
+    """Makes the hello of any node, as its probe would."""
+
+    def __init__(self, hardware: Hardware, counters: Counters, interval_s: float) -> None:
+        self._plant = hardware
+        self._counters = counters
+        self._interval_s = interval_s
+        visible = hardware.topology.visible == "all"
+        self.names = [
+            *hardware.host_names,
+            *(hardware.leaf_names + hardware.spine_names if visible else ()),
+        ]
+        """The nodes that are watched, hosts first."""
+
+    def hosts(self) -> list[Host]:
+        """As a hosts file would name them."""
+        count = self._plant.hosts
+        return [
+            Host(name=name, role=HOST if number < count else SWITCH)
+            for number, name in enumerate(self.names)
+        ]
+
+    def hello(self, name: str, conditions: FabricState, boot: int, talk: QueuePairReports) -> Hello:
+        """What a node says; `boot` counts how often it has started."""
+        hardware = self._plant
+        kind, number = hardware.find_node(name)
+        first, count, banks = {
+            "host": (number * hardware.rails, hardware.rails, self._counters.hosts),
+            "leaf": (
+                int(hardware.leaf_port(number, 0)),
+                hardware.leaf_ports,
+                self._counters.leaves,
+            ),
+            "spine": (
+                hardware.first_spine_port + number * hardware.spine_ports,
+                hardware.spine_ports,
+                self._counters.spines,
+            ),
+        }[kind]
+        ports = range(first, first + count)
+        blocks = [self._block(bank, ports, conditions) for bank in banks]
+        if kind == "host":
+            blocks.append(talk.block(number))
+        routes = [
+            *self._groups(kind, number),
+            *self._neighbours(ports, conditions.rules.peer),
+            *self._addresses(ports),
+        ]
+        blocks.append(BlockInfo("routes", 10, tuple(routes)))
+        if hardware.topology.lldp:
+            heard = tuple(self._lldp(ports, conditions.rules.peer))
+            blocks.append(BlockInfo("lldp", 10, heard))
+        blocks.append(BlockInfo("probe", 1, (ObjectInfo("probe", "node", None, {}, PROBE),)))
+        used = sorted({metric for bank in banks for metric in bank.metrics} | set(PROBE))
+        return Hello(
+            wire=wire.VERSION,
+            layout=_layout(banks, count),
+            blocks=tuple(blocks),
+            metrics={metric: MetricInfo(CATALOG[metric].unit, kind_of(metric)) for metric in used},
+            interval_s=self._interval_s,
+            probe=__version__,
+            hostname=name,
+            boot_id=f"{name}-{boot}",
+            python="3.11.2",
+            kernel="6.8.0-45-generic" if kind == "host" else "5.10.0-18",
+        )
+
+    def _block(
+        self, bank: CounterTable, ports: Sequence[int], conditions: FabricState
+    ) -> BlockInfo:
+        if bank.source == "nvlink":
+            names = [f"gpu{n}" for n in range(self._plant.topology.gpus)]
+            objects = [ObjectInfo(n, "gpu", n, _gpu(k), bank.metrics) for k, n in enumerate(names)]
+            return BlockInfo(bank.source, bank.every, tuple(objects))
+        kind = "infiniband" if self._plant.is_ib else "ethernet"
+        told = bank.source in ("netdev", "ib")
+        items = []
+        for port in ports:
+            name = self._plant.port_name(port)
+            info = self._info(port, conditions) if told else {}
+            items.append(ObjectInfo(name, kind, name, info, bank.metrics))
+        return BlockInfo(bank.source, bank.every, tuple(items))
+
+    def _info(self, port: int, conditions: FabricState) -> dict[str, Any]:
+        hardware = self._plant
+        info: dict[str, Any] = {"netdev": self._netdev(port), "mac": _mac(port), "virtual": False}
+        if port >= hardware.nics:
+            return {**info, "driver": "mlxsw_spectrum"} if not hardware.is_ib else info
+        rail = port % hardware.rails
+        narrow = bool(conditions.pcie[port])
+        info |= {
+            "driver": "mlx5_core",
+            "pci": f"0000:{0x18 + 8 * rail:02x}:00.0",
+            **_PCIE,
+            "pcie_width": 8 if narrow else 16,
+            "numa_node": rail * 2 // hardware.rails,
+            "rdma": hardware.port_name(port),
+            "rdma_port": 1,
+            "link_layer": "InfiniBand" if hardware.is_ib else "Ethernet",
+            "fw_ver": "28.41.1000",
+            "hca_type": "MT4129",
+            "guid": f"fc6a:1c03:{port >> 16:04x}:{port & 0xFFFF:04x}",
+        }
+        if not hardware.is_ib:
+            both = [PRIORITY]
+            info |= {"pfc": "on", "pfc_priorities": both, "roce_ecn_np": both, "roce_ecn_rp": both}
+        return info
+
+    def _netdev(self, port: int) -> str:
+        if port >= self._plant.nics:
+            return self._plant.port_name(port)
+        rail = port % self._plant.rails
+        return f"ib{rail}" if self._plant.is_ib else f"ens{rail + 1}np0"
+
+    def _groups(self, kind: str, number: int) -> Iterator[ObjectInfo]:
+        """A leaf's way to everywhere else, and a spine's to each leaf it has many cables to."""
+        hardware = self._plant
+        if kind == "leaf":
+            yield self._group(1, hardware.uplinks(number), hardware.leaves - 1)
+        elif kind == "spine" and hardware.parallel > 1:
+            first = hardware.first_spine_port + number * hardware.spine_ports
+            for leaf in range(hardware.leaves):
+                lanes = first + leaf * hardware.parallel + np.arange(hardware.parallel)
+                yield self._group(leaf + 1, lanes, 1)
+
+    def _group(self, number: int, ports: NDArray[np.intp], destinations: int) -> ObjectInfo:
+        members = [
+            {"dev": self._netdev(port), "via": _ip(int(self._plant.cabling[port])), "weight": 1}
+            for port in ports.tolist()
+        ]
+        info = {"family": "inet", "members": members, "destinations_count": max(1, destinations)}
+        return ObjectInfo(f"ecmp/{number}", "ecmp", None, info, ())
+
+    def _neighbours(self, ports: Sequence[int], peer: NDArray[np.intp]) -> Iterator[ObjectInfo]:
+        for port in ports:
+            other, dev = int(peer[port]), self._netdev(port)
+            info = {"dev": dev, "ip": _ip(other), "mac": _mac(other)}
+            yield ObjectInfo(f"neighbour/{dev}/{_ip(other)}", "neighbour", None, info, ())
+
+    def _lldp(self, ports: Sequence[int], peer: NDArray[np.intp]) -> Iterator[ObjectInfo]:
+        for port in ports:
+            dev, other = self._netdev(port), int(peer[port])
+            far = {
+                "peer_node": self._plant.node_of(other),
+                "peer_port": self._plant.port_name(other),
+            }
+            yield ObjectInfo(f"lldp/{dev}/1", "neighbour", None, {"dev": dev, **far}, ())
+
+    def _addresses(self, ports: Sequence[int]) -> Iterator[ObjectInfo]:
+        for port in ports:
+            dev = self._netdev(port)
+            info = {"dev": dev, "addresses": [f"{_ip(port)}/31"], "default_route": False}
+            yield ObjectInfo(f"addresses/{dev}", "addresses", None, info, ())
+
+
+def _gpu(number: int) -> dict[str, Any]:
+    return {"gpu_name": "NVIDIA H100 80GB HBM3", "pci": f"0000:{0x1B + 8 * number:02x}:00.0"}
+
+
+def _mac(port: int) -> str:
+    return ":".join(f"{byte:02x}" for byte in (0x02, 0xFA, *port.to_bytes(4, "big")))
+
+
+def _ip(port: int) -> str:
+    return f"10.{port >> 16 & 0xFF}.{port >> 8 & 0xFF}.{port & 0xFF}"
+
+
+def _layout(banks: Sequence[CounterTable], ports: int) -> str:
+    shape = repr([(bank.source, bank.every, bank.metrics) for bank in banks] + [ports])
+    return hashlib.sha256(shape.encode()).hexdigest()[:16]

@@ -1,0 +1,202 @@
+"""What a transport offers: bytes to and from a probe on a node, and a true reason when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from collectors.wire import MAX_LINE
+from fabmon.fabric.model import VIAS, Host
+from fabmon.feeds import probe_input
+from fabmon.feeds.errors import Misbehaved, NodeError
+
+
+class ProbeSession(Protocol):
+    """One running probe."""
+
+    async def readline(self) -> bytes:
+        """The next line, with its newline. Raises NodeError when the session ends or misbehaves."""
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes for the probe's standard input; never blocks."""
+
+    async def close(self) -> None:
+        """End the session and, with it, the probe."""
+
+
+class Transport(Protocol):
+    """A way to start probes. One for all its hosts: it may share connections between them."""
+
+    async def open(self, host: Host) -> ProbeSession:
+        """Start the probe on a host. Raises NodeError."""
+
+    async def close(self) -> None:
+        """Give back what the transport holds, all sessions included."""
+
+
+# The transports that a set of hosts needs, and no others: asyncssh takes 0.2 s to import.
+
+
+_TRANSPORTS = {
+    "ssh": "fabmon.feeds.transports.ssh:SshTransport",
+    "exec": "fabmon.feeds.transports.process:ExecTransport",
+    "local": "fabmon.feeds.transports.process:LocalTransport",
+    "http": "fabmon.feeds.transports.http:HttpTransport",
+    "exporters": "fabmon.feeds.transports.exporters:ExportersTransport",
+    "eapi": "fabmon.feeds.transports.eapi:EapiTransport",
+    "snmp": "fabmon.feeds.transports.snmp:SnmpTransport",
+    "ufm": "fabmon.feeds.transports.ufm:UfmTransport",
+}
+"""`via` -> its class."""
+
+_TAKE_SSH_CONFIG = ("ssh", "exec")
+
+
+class Transports:
+    """One transport for each `via` among `hosts`. Raises ValueError for one that there is not."""
+
+    def __init__(
+        self,
+        hosts: Iterable[Host],
+        settings: probe_input.ProbeSettings,
+        ssh_config: str | None = None,
+    ) -> None:
+        self._by_via = {
+            via: _make(via, settings, ssh_config) for via in sorted({host.via for host in hosts})
+        }
+
+    def of(self, host: Host) -> Transport:
+        """The transport that reaches a host."""
+        return self._by_via[host.via]
+
+    async def close(self) -> None:
+        """Close them all."""
+        await asyncio.gather(*(transport.close() for transport in self._by_via.values()))
+
+
+def _make(via: str, settings: probe_input.ProbeSettings, ssh_config: str | None) -> Transport:
+    if via not in VIAS:
+        raise ValueError(f"no transport {via!r}: one of {', '.join(VIAS)}")
+    module, _, name = _TRANSPORTS[via].partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    made: Transport = kind(settings, ssh_config) if via in _TAKE_SSH_CONFIG else kind(settings)
+    return made
+
+
+# Lines out of a byte stream that may be hostile: bounded, with flow control, without copies.
+
+
+_HIGH_WATER = 512 * 1024
+_LOW_WATER = 64 * 1024
+_MAX_NOISE_LINE = 64 * 1024
+_TAIL = 2048
+
+
+class LineBuffer:
+    """Collects bytes and hands out lines.
+
+    `pause` and `resume` stop and start the stream: when more than half a MiB of whole lines waits
+    to be read, the node has to wait. A line over wire.MAX_LINE, or over 64 KiB and not of the wire,
+    ends the stream with Misbehaved.
+    """
+
+    def __init__(self, pause: Callable[[], object], resume: Callable[[], object]) -> None:
+        self._pause = pause
+        self._resume = resume
+        self._partial = bytearray()
+        self._ready: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._paused = False
+        self._end: NodeError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream has an end; lines before it may still wait to be read."""
+        return self._end is not None
+
+    def feed(self, data: bytes) -> None:
+        """Take what the node sent."""
+        if self._end is not None:
+            return
+        if b"\n" not in data:
+            self._partial += data
+            self._check_partial()
+            return
+        # Only the first piece continues an earlier line, only the last waits for its newline.
+        pieces = data.split(b"\n")
+        self._partial += pieces[0]
+        self._add(bytes(self._partial))
+        for piece in pieces[1:-1]:
+            self._add(piece)
+        self._partial = bytearray(pieces[-1])
+        self._check_partial()
+        if self._waiting_bytes > _HIGH_WATER and not self._paused:
+            self._paused = True
+            self._pause()
+        self._wake()
+
+    def end(self, reason: NodeError) -> None:
+        """No more will come, for this reason. The first reason given is the one told."""
+        if self._end is None:
+            self._end = reason
+            self._partial.clear()
+            self._wake()
+
+    async def readline(self) -> bytes:
+        """The next line with its newline; the NodeError given to `end` when there is none."""
+        while not self._ready:
+            if self._end is not None:
+                raise self._end
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        line = self._ready.popleft()
+        self._waiting_bytes -= len(line)
+        if self._paused and self._waiting_bytes < _LOW_WATER:
+            self._paused = False
+            self._resume()
+        return line
+
+    def _add(self, line: bytes) -> None:
+        if len(line) > MAX_LINE:
+            self._too_long(len(line))
+            return
+        self._ready.append(line + b"\n")
+        self._waiting_bytes += len(line) + 1
+
+    def _check_partial(self) -> None:
+        size = len(self._partial)
+        if size > MAX_LINE or (size > _MAX_NOISE_LINE and not self._partial.startswith(b"[")):
+            self._too_long(size)
+
+    def _too_long(self, size: int) -> None:
+        self.end(Misbehaved(f"sent a line of more than {size // 1024} KiB, which is not the wire"))
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class StderrTail:
+    """The last 2 KiB of what a probe wrote on standard error."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take what came; only the end of it is kept."""
+        self._data = (self._data + data)[-_TAIL:]
+
+    @property
+    def text(self) -> str:
+        """All that is kept, decoded; not yet safe to show."""
+        return self._data.decode(errors="replace")
+
+    @property
+    def last_line(self) -> str:
+        """The last line that says something, or nothing."""
+        lines = [line.strip() for line in self.text.splitlines() if line.strip()]
+        return lines[-1] if lines else ""

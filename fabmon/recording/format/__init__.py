@@ -1,0 +1,1 @@
+"""The bytes of a recording: frames, blocks, columns and records."""

@@ -1,0 +1,1 @@
+"""Opens and reads recordings."""

@@ -1,0 +1,111 @@
+"""What a recording holds, in a few lines."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+
+import msgspec
+
+from fabmon.recording.reading.reader import Recording
+
+_EVENTS_SHOWN = 30
+
+
+class SummaryEvent(msgspec.Struct, frozen=True):
+    """A bookmark, or a finding that opened; `event N` where a time is asked for is the Nth."""
+
+    number: int
+    time: datetime.datetime
+    text: str
+
+
+class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one file. `frames` counts them by kind, `lost_bytes` are not readable."""
+
+    path: str
+    bytes: int
+    format: tuple[int, int]
+    tool: str
+    recorder: str
+    title: str
+    start: datetime.datetime | None
+    end: datetime.datetime | None
+    sessions: int
+    interval_s: float
+    ticks: int
+    nodes: int
+    bookmarks: int
+    findings: int
+    events: tuple[SummaryEvent, ...]
+    closed: bool
+    lost_bytes: int
+    frames: dict[str, int]
+
+    def text(self) -> str:
+        """For a person."""
+        span = "no ticks"
+        if self.start is not None and self.end is not None:
+            lasts = datetime.timedelta(seconds=round((self.end - self.start).total_seconds()))
+            span = f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts})"
+        state = "closed" if self.closed else "still written, or not closed"
+        rows = [
+            ("when", f"{span}, {self.ticks} ticks, one every {self.interval_s:g} s"),
+            ("nodes", str(self.nodes)),
+            ("size", f"{_size(self.bytes)}, {state}"),
+            ("noted", f"findings: {self.findings}, bookmarks: {self.bookmarks}"),
+            ("by", f"{self.tool or '?'} on {self.recorder or '?'}, sessions: {self.sessions}"),
+        ]
+        if self.title:
+            rows.insert(0, ("title", self.title))
+        if self.lost_bytes:
+            rows.append(("lost", f"{self.lost_bytes} bytes cannot be read; see fabmon verify"))
+        shown, more = self.events[:_EVENTS_SHOWN], len(self.events) - _EVENTS_SHOWN
+        rows += [
+            (f"event {each.number}", f"{each.time:%m-%d %H:%M:%SZ}  {each.text}") for each in shown
+        ]
+        if more > 0:
+            rows.append(("", f"and {more} more: --format json has them all"))
+        return "\n".join([self.path, *(f"  {name:<6} {text}" for name, text in rows)])
+
+
+def summarise(recording: Recording) -> RecordingSummary:
+    """Of a recording, without reading its counters."""
+    notes = recording.notes()
+    events = [note for note in notes if note.change in ("", "open")]
+    session = recording.sessions[-1]
+    return RecordingSummary(
+        path=str(recording.path),
+        bytes=recording.size,
+        format=session.format,
+        tool=session.tool,
+        recorder=session.recorder,
+        title=session.title,
+        start=_date(recording.start_ns),
+        end=_date(recording.until_ns),
+        sessions=len(recording.sessions),
+        interval_s=recording.interval_s,
+        ticks=sum(1 for _ in recording.times()),
+        nodes=len(recording.hosts),
+        bookmarks=sum(note.kind == "bookmark" for note in notes),
+        findings=sum(note.change == "open" for note in notes),
+        events=tuple(
+            SummaryEvent(number, _at(note.time_ns), note.text)
+            for number, note in enumerate(events, 1)
+        ),
+        closed=recording.is_closed,
+        lost_bytes=sum(loss.end - loss.at for loss in recording.losses),
+        frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def _at(time_ns: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.UTC)
+
+
+def _date(time_ns: int) -> datetime.datetime | None:
+    return _at(time_ns) if time_ns else None

@@ -1,0 +1,1 @@
+"""Puts a run together: hosts, topology, feed, history, analysis, recording and output."""

@@ -1,0 +1,142 @@
+"""Configuration: the defaults, then the file, then the command line. Unknown keys are refused."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+
+from fabmon.analysis.thresholds import Thresholds
+from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS
+from fabmon.fabric.topology.toml_plan import Table
+from fabmon.session.errors import UsageError
+from fabmon.session.prometheus_run import PrometheusConfig
+
+
+class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [recording] of fabmon.toml."""
+
+    ring: str = "128MB"
+    directory: str | None = None
+
+
+Interval = Annotated[float, msgspec.Meta(ge=0.1, le=3600, description="0.1 to 3600 seconds")]
+Color = Annotated[
+    Literal["auto", "truecolor", "256", "16", "none"],
+    msgspec.Meta(description="auto, truecolor, 256, 16 or none, in quotes"),
+]
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every key of fabmon.toml; config/fabmon.example.toml explains them."""
+
+    thresholds: Thresholds
+    interval_s: Interval = 1.0
+    color: Color = "auto"
+    management_ports: tuple[str, ...] = MANAGEMENT_PORTS
+    ssh_config: str | None = None
+    topology: Table = Table()
+    prometheus: PrometheusConfig = PrometheusConfig()
+    recording: RecordingConfig = RecordingConfig()
+
+
+def load(path: Path | None) -> Config:
+    """The configuration from `path`, else from the user's file, if there is one.
+
+    Raises UsageError with the file, the key and the nearest right one.
+    """
+    given = path if path is not None else user_file()
+    defaults = {"thresholds": _toml(_thresholds_file())}
+    if path is None and not given.is_file():
+        return _convert(defaults, given)
+    return _convert(_merged(defaults, _toml(given)), given)
+
+
+def user_file() -> Path:
+    """Where a user's configuration lies: `$XDG_CONFIG_HOME/fabmon/fabmon.toml`."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "fabmon" / "fabmon.toml"
+
+
+def _thresholds_file() -> Path:
+    """config/thresholds.toml: beside this module when installed, else in the checkout."""
+    installed = Path(__file__).with_name("thresholds.toml")
+    checkout = Path(__file__).parents[2] / "config" / "thresholds.toml"
+    return installed if installed.is_file() else checkout
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        merged[key] = _merged(below or {}, value) if both else value
+    return merged
+
+
+def _convert(values: dict[str, Any], path: Path) -> Config:
+    try:
+        found = msgspec.convert(values, Config)
+        # A range holds no nan: every comparison with it is false.
+        for place, value in _numbers(values):
+            if math.isnan(value):
+                raise msgspec.ValidationError(f"nan is no amount - at `$.{place}`")
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {error}{_hint(str(error))}") from None
+    return found
+
+
+def _numbers(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{before}{key}.")
+        elif isinstance(value, float):
+            yield f"{before}{key}", value
+
+
+def _hint(message: str) -> str:
+    """Did you mean: the nearest known key to the one that was refused; or what a value may be."""
+    _, _, rest = message.partition("unknown field `")
+    unknown = rest.partition("`")[0]
+    if not unknown:
+        return _range(message)
+    near = difflib.get_close_matches(unknown, sorted(_keys(Config)), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _range(message: str) -> str:
+    """What may stand at the place that the message is about."""
+    place = re.search(r"at `\$\.([a-z0-9_.]+)`", message)
+    kind: Any = Config
+    for key in place[1].split(".") if place else ():
+        kind = msgspec.structs.fields(kind) if isinstance(kind, type) else ()
+        kind = next((field.type for field in kind if field.name == key), None)
+    said = [meta.description for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta)]
+    return f": write {said[0]}" if said else ""
+
+
+def _keys(struct: type[msgspec.Struct]) -> set[str]:
+    keys: set[str] = set()
+    for field in msgspec.structs.fields(struct):
+        keys.add(field.name)
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            keys |= _keys(field.type)
+    return keys

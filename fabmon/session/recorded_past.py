@@ -1,0 +1,335 @@
+"""A recording for the screen: it goes through the house again, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import gc
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.fluctuation.results import Fluctuation
+from fabmon.analysis.scene import Event, Scene
+from fabmon.analysis.scene_cache import Kept
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.tick import Tick
+from fabmon.feeds.replay import ReplayFeed
+from fabmon.history.chunk_rates import RateChunkBuilder
+from fabmon.history.history import RING_TICKS, History
+from fabmon.recording.format.errors import RecordingError
+from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.reading.recorded_findings import Told, redacted_note, run_starts
+from fabmon.recording.reading.tiers import Tier, TierQuery
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.session.study_reader import StudyReader
+from fabmon.session.tier_reader import TierReader
+from fabmon.tui.time.findings_at_the_time import findings_open_at, note_events, with_recorded_starts
+from fabmon.tui.time.past_reader import Curve, PastError, RecordingContents
+
+_SETTLE_S = 1.5
+"""How long it may take to work through the minutes before a tick."""
+
+_LEAST_TICKS = 60
+_LATEST = (1 << 63) - 1
+_FIRST_GUESS_S = 1e-4
+"""What a tick of one node takes, until it is known."""
+
+T = TypeVar("T")
+
+
+class RecordedPast:
+    """Past of some recordings; `recordings` tells their paths when they are first wanted, or is
+    what somebody else has opened and closes.
+
+    `history` and `analyst` make what ticks go through, `passages` what is studied. Nothing after
+    `until_ns` is shown, and with a `redactor` no name.
+    """
+
+    def __init__(
+        self,
+        recordings: Callable[[], Sequence[Path]] | Timeline,
+        history: Callable[[Timeline], History],
+        analyst: Callable[[], Analyst],
+        until_ns: int | None = None,
+        redactor: Redactor | None = None,
+        rate_chunks: Callable[[], RateChunkBuilder] = RateChunkBuilder,
+    ) -> None:
+        self._redactor = redactor
+        self._studies = StudyReader(self._paths, rate_chunks, redactor)
+        self._tiers = TierReader(self._paths, until_ns, redactor)
+        self._recordings = recordings
+        self._make_history = history
+        self._make_analyst = analyst
+        self._until_ns = until_ns
+        self._thread = ThreadPoolExecutor(1, "fabmon-past")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timeline = recordings if isinstance(recordings, Timeline) else None
+        self._history: History | None = None
+        self._analyst = analyst()
+        self._feed: ReplayFeed | None = None
+        self._kept = Kept()
+        self._begun_ns = self._position_ns = self._at_ns = 0
+        self._wanted = 0
+        self._tick_s: float | None = None
+        self._read_to = -1
+        self._told = Told()
+        self._events: list[Event] = []
+
+    async def look(self) -> RecordingContents:
+        """What there is by now."""
+        return await self._read(self._look)
+
+    async def seek(self, at_ns: int) -> Scene | None:
+        """The last tick up to a time; see Past."""
+        self._wanted += 1
+        return await self._read(lambda: self._seek(at_ns))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last scene that was given knows what the minutes before it tell."""
+        return self._at_ns > self._begun_ns
+
+    async def settle(self, at_ns: int) -> Scene | None:
+        """The same with all that led there; see Past."""
+        self._wanted += 1
+        wanted = self._wanted
+        return await self._read(lambda: self._settle(at_ns, lambda: self._wanted == wanted))
+
+    async def step(self, at_ns: int, by: int) -> Scene | None:
+        """Another tick; see Past."""
+        self._wanted += 1
+        return await self._read(lambda: self._step(at_ns, by))
+
+    def give_up(self) -> None:
+        """Whatever is being worked through is not wanted any more."""
+        self._wanted += 1
+
+    async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
+        """The busiest link in so many parts of a time."""
+        return await self._read(lambda: self._curve(from_ns, until_ns, parts))
+
+    async def study(
+        self,
+        from_ns: int,
+        until_ns: int,
+        ports: Collection[str] | None,
+        told: Callable[[float], None],
+    ) -> Fluctuation:
+        """How steady bandwidth was; see Past."""
+        last_ns = min(until_ns, self._until_ns or until_ns)
+        try:
+            return await self._studies.of(from_ns, last_ns, ports, told)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
+    async def tier(self, wanted: TierQuery, told: Callable[[float], None]) -> Tier:
+        """The highest and the mean over a long time; see Past."""
+        try:
+            return await self._tiers.of(wanted, told)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
+    async def close(self) -> None:
+        """Let it go."""
+        self._studies.close()
+        self._tiers.close()
+        self._wanted += 1
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    # In the thread.
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except (RecordingError, OSError) as error:
+            raise PastError(str(error)) from None
+
+    def _run(self, doing: Awaitable[T]) -> T:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(doing)
+
+    def _close(self) -> None:
+        if self._timeline is not None and self._timeline is not self._recordings:
+            self._timeline.close()
+        if self._loop is not None:
+            self._loop.close()
+
+    def _paths(self) -> Sequence[Path]:
+        if isinstance(self._recordings, Timeline):
+            return [file.path for file in self._recordings.files]
+        return self._recordings()
+
+    def _open(self) -> Timeline:
+        """The recordings, as they are by now."""
+        if self._timeline is None:
+            assert not isinstance(self._recordings, Timeline)
+            self._timeline = Timeline(self._recordings())
+            self._timeline.warm()
+        elif self._feed is not None:
+            self._feed.refresh()
+        else:
+            self._timeline.refresh()
+        return self._timeline
+
+    def _look(self) -> RecordingContents:
+        timeline = self._open()
+        until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
+        told = self._all_told(timeline)
+        notes = tuple(told.notes[: told.up_to(until_ns)])
+        return RecordingContents(timeline.start_ns, until_ns, notes, run_starts(timeline))
+
+    def _all_told(self, timeline: Timeline) -> Told:
+        if self._read_to != timeline.size:
+            told = self._told
+            from_ns = told.notes[-1].time_ns if told.notes else 0
+            known = told.up_to(from_ns - 1)
+            notes = timeline.notes(from_ns)
+            if known + len(notes) == _count(timeline):
+                notes = notes[len(told.notes) - known :]
+            else:
+                # A bookmark was set in what was, or a file has been removed.
+                notes, self._told, self._events = timeline.notes(), Told(), []
+            if self._redactor is not None:
+                for tick in timeline.prime(timeline.until_ns + 1):
+                    self._redactor.learn(tick)
+                notes = [redacted_note(note, self._redactor) for note in notes]
+            for note in notes:
+                self._told.add(note)
+            self._events += note_events(notes)
+            self._read_to = timeline.size
+        return self._told
+
+    def _curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
+        timeline = self._open()
+        end = min(until_ns, self._until_ns or until_ns)
+        values = timeline.strip(from_ns, until_ns, parts)
+        if end < until_ns:
+            values[round((end - from_ns) / (until_ns - from_ns) * parts) :] = float("nan")
+        return Curve(from_ns, until_ns, values)
+
+    def _begin(self, timeline: Timeline, from_ns: int) -> tuple[ReplayFeed, History]:
+        """Everything anew, at a time."""
+        self._feed = ReplayFeed(timeline, from_ns=from_ns, until_ns=self._until_ns, speed=None)
+        if self._history is None:
+            self._history = self._make_history(timeline)
+        self._history.restart()
+        self._analyst = self._make_analyst()
+        self._kept.clear()
+        self._begun_ns = from_ns
+        return self._feed, self._history
+
+    def _seek(self, at_ns: int) -> Scene | None:
+        timeline, is_first = self._open(), self._history is None
+        last_ns = min(at_ns, self._until_ns or at_ns)
+        feed, history = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
+        if not feed.known:
+            return None
+        *before, last = (self._tick(feed) for _ in range(feed.known))
+        for tick in before:
+            if tick is not None:
+                history.take(tick)
+        if last is None:
+            return None
+        snapshot = history.accept(last)
+        if is_first:
+            # What a thousand nodes say of themselves stays. Every full collection would go through
+            # all of it, a tenth of a second in the midst of some seek.
+            gc.freeze()
+        self._begun_ns = self._position_ns = snapshot.time_ns
+        return self._show(Scene(snapshot, (), (), ()), timeline)
+
+    def _seek_beyond(self, timeline: Timeline, at_ns: int, by_ns: int) -> Scene | None:
+        """The tick so much later than another, or after a gap the first; that one at the end."""
+        scene = self._seek(at_ns + by_ns)
+        if scene is not None and scene.snapshot.time_ns > at_ns:
+            return scene
+        following = next(timeline.ticks(at_ns + 1, self._until_ns or _LATEST), None)
+        return scene if following is None else self._seek(following.time_ns)
+
+    def _settle(self, at_ns: int, is_wanted: Callable[[], bool]) -> Scene | None:
+        if not is_wanted():
+            return None
+        timeline = self._open()
+        tick_s = self._tick_s or _FIRST_GUESS_S * max(len(timeline.hosts), 1)
+        ticks = min(max(int(_SETTLE_S / tick_s), _LEAST_TICKS), RING_TICKS)
+        began_s = time.perf_counter()
+        from_ns = at_ns - int(ticks * timeline.interval_s * 1e9)
+        self._begin(timeline, max(from_ns, timeline.start_ns))
+        count, scene = 0, None
+        while scene is None or scene.snapshot.time_ns < at_ns:
+            if not is_wanted():
+                return None
+            following = self._next()
+            if following is None:
+                break
+            count, scene = count + 1, following
+        self._tick_s = (time.perf_counter() - began_s) / max(count, 1)
+        return None if scene is None else self._show(scene, timeline)
+
+    def _step(self, at_ns: int, by: int) -> Scene | None:
+        timeline = self._open()
+        kept = self._kept.step(at_ns, by)
+        if kept is not None:
+            return self._show(kept, timeline)
+        interval_ns = int(timeline.interval_s * 1e9)
+        if by < 0:
+            return self._seek(at_ns - 1 + (by + 1) * interval_ns)
+        if at_ns > self._position_ns or not (
+            at_ns == self._position_ns or self._kept.covers(at_ns)
+        ):
+            return self._seek_beyond(timeline, at_ns, by * interval_ns)
+        last = self._kept.at(_LATEST)
+        ahead = self._kept.after(at_ns)
+        for _ in range(by - ahead):
+            following = self._next()
+            if following is None:
+                break
+            last = following
+        return None if last is None else self._show(last, timeline)
+
+    def _show(self, scene: Scene, timeline: Timeline) -> Scene:
+        """A scene with what was found at the time, and before the minutes that were gone through.
+
+        Where nothing was gone through yet, those are its findings.
+        """
+        snapshot = scene.snapshot
+        self._at_ns = snapshot.time_ns
+        then = findings_open_at(self._all_told(timeline), run_starts(timeline), snapshot)
+        if snapshot.time_ns <= self._begun_ns:
+            scene = replace(scene, findings=then)
+        count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)
+        return with_recorded_starts(scene, then, tuple(self._events[:count]))
+
+    def _tick(self, feed: ReplayFeed) -> Tick | None:
+        """What comes next of a feed, without names where none are to be told; None at the end."""
+        tick = self._run(_following(feed))
+        return tick if tick is None or self._redactor is None else self._redactor.tick(tick)
+
+    def _next(self) -> Scene | None:
+        """The next tick through the house; None at the end."""
+        assert self._feed is not None
+        assert self._history is not None
+        tick = self._tick(self._feed)
+        if tick is None:
+            return None
+        scene = self._analyst.accept(self._history.accept(tick))
+        self._position_ns = scene.snapshot.time_ns
+        self._kept.add(scene)
+        return scene
+
+
+def _count(timeline: Timeline) -> int:
+    """How many notes there are."""
+    entries = (entry for file in timeline.files for entry in file.entries())
+    return sum(entry.header.kind == FrameKind.NOTE for entry in entries)
+
+
+async def _following(feed: ReplayFeed) -> Tick | None:
+    return await anext(feed, None)

@@ -1,0 +1,85 @@
+"""The last line: the keys that matter where you are. Clicking one is pressing it."""
+
+from __future__ import annotations
+
+from rich.style import Style
+
+from fabmon.tui import keys
+from fabmon.tui.glossary import GLOSSARY
+from fabmon.tui.line import Line, Span, fit, line, width_of, wrap
+from fabmon.tui.palette import Palette
+
+
+def footer(view: str, width: int, palette: Palette, is_away: bool = False) -> Line:
+    """As many keys as `width` holds, help and the way out at the right as the last to go."""
+    chosen = keys.footer(view, is_away)
+    between: Span = ("  ", palette.text)
+    help_, out = (_part(key, palette) for key in chosen[-2:])
+    last = [*help_, between, *out]
+    if width_of(last) + 2 > width:
+        last = out
+    spans: list[Span] = [(" ", palette.text)]
+    for key in chosen[:-2]:
+        part = _part(key, palette)
+        if width_of(spans) + width_of(part) + width_of(last) + 3 > width:
+            break
+        spans += [*part, between]
+    gap = width - width_of(spans) - width_of(last) - 1
+    return Line((*spans, (" " * max(0, gap), palette.text), *last))
+
+
+def _part(key: keys.Key, palette: Palette) -> list[Span]:
+    scope = {keys.CURSOR: "focused", keys.EVERYWHERE: "app"}.get(key.where, "screen")
+    action = key.action if "." in key.action else f"{scope}.{key.action}"
+    meta = Style.from_meta({"@click": action if "(" in action else f"{action}()"})
+    return [
+        (key.shown.split()[0], palette.key + meta),
+        (f" {key.label}", palette.dim + meta),
+    ]
+
+
+# Help for where you are: its keys, then every word on the screen.
+
+
+_ABOUT = {
+    "overview": "Every link of the fabric. A row is a node, a column is a rail; at the right of a "
+    "leaf's hosts stand its uplinks. Light is busy, blank is idle. What is marked is wrong.",
+    "switches": "What each switch sends and gets on each of its uplinks, side by side. Bars of one "
+    "height are an even spread; one tall bar among short ones is a collision.",
+    "nodes": "Who is connected. Nodes that failed alike are one line: enter unfolds it.",
+    "findings": "What is wrong now, the costliest first, then what happened, the latest first.",
+    "matrix": "The switches of one tier by those of the tier above. A cell is a pair: its left "
+    "half is the traffic up, its right half the traffic down, on the busiest link between the two.",
+    "pair": "The links between two switches: what each carries in each direction, its errors.",
+    "fluctuation": "How steady the bandwidth was, by job, rail, pair of switches and link: over "
+    "the last minutes, the marked range, or the whole recording (r cycles through them).",
+    "node": "The ports of one node: what they carry, what they suffer, what they are.",
+    "port": "One port: its traffic, every counter with its meaning, and what it is.",
+    "finding": "Why this is a finding: a picture of it, what to do, the numbers, who suffers.",
+    "waterfall": "The links of a finding over time: a row is a link, a column a stretch of the "
+    "last minutes, or of hours and days of what is recorded, each as busy as its busiest second. "
+    "◉ is where the finding began.",
+}
+
+
+def help_page(view: str, width: int, palette: Palette) -> list[Line]:
+    """The whole of help."""
+    lines = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
+    for title, chosen in keys.scopes(view):
+        lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
+        for key in chosen:
+            lines += _entry(key.shown, key.help, 12, width, palette)
+    lines += [line(("", palette.text)), line((" Mouse", palette.strong))]
+    for what, text in keys.MOUSE:
+        lines += _entry(what, text, 12, width, palette)
+    lines += [line(("", palette.text)), line((" Words", palette.strong))]
+    for word, text in GLOSSARY.items():
+        lines += _entry(word, text, 12, width, palette)
+    return lines
+
+
+def _entry(word: str, text: str, column: int, width: int, palette: Palette) -> list[Line]:
+    parts = wrap(text, width - column - 5) or [""]
+    first = line((f"   {fit(word, column)} ", palette.key), (parts[0], palette.text))
+    rest = [line((" " * (column + 4) + part, palette.text)) for part in parts[1:]]
+    return [first, *rest]

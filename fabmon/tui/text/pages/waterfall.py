@@ -1,0 +1,300 @@
+"""The links of a finding over the last minutes: a row a link, a column a stretch of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.measures import measure
+from fabmon.fabric.model import Port
+from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.wording import per_second, percent
+from fabmon.recording.reading.tiers import Tier
+from fabmon.tui.cells import ABSENT, Codes, Look, scale
+from fabmon.tui.heatmap_layout import Block
+from fabmon.tui.line import Line, Span, fit, line, right
+from fabmon.tui.metrics import HeatMetric, heat
+from fabmon.tui.palette import Depth
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text import labels
+from fabmon.tui.text.picture.canvas import Canvas
+from fabmon.tui.text.picture.pictures import OF_GROUPS, members
+from fabmon.tui.time import clock
+from fabmon.tui.time.clock import SECOND_NS
+from fabmon.tui.time.trend import Trend
+from fabmon.tui.widgets.row_painter import CellRow
+
+KEPT_MIN = 2
+"""Minutes that other columns than traffic are kept for."""
+_WIDEST = 4
+_MARK = 3
+_VALUE = 9
+_HEAD = "▼"
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """A finding's links in a scene, for so many minutes, in so many cells across."""
+
+    screen_state: ScreenState
+    scene: Scene
+    finding: Finding
+    minutes: int
+    width: int
+
+    @cached_property
+    def ports(self) -> list[Port]:
+        """The links of the group, in physical order; else the finding's ports, guilty first."""
+        canvas = Canvas(self.screen_state, self.scene, self.finding, self.width, 0)
+        return members(canvas) if self.finding.cause in OF_GROUPS else canvas.ports
+
+    @property
+    def guilty(self) -> int:
+        """The place of the finding's first port among the links."""
+        first = self.finding.rows[:1]
+        return next((n for n, port in enumerate(self.ports) if (port.row,) == first), 0)
+
+    @cached_property
+    def metric(self) -> HeatMetric:
+        """The metric in use as far as it is kept; of a group's traffic what it sends."""
+        chosen = self.screen_state.heat
+        if any(column not in HEAT for column in chosen.columns):
+            chosen = heat("pause")
+        return heat("tx") if chosen.name == "util" and self.finding.cause in OF_GROUPS else chosen
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether memory does not reach back as far."""
+        return not self.metric.traffic and self.minutes > KEPT_MIN
+
+    @cached_property
+    def look(self) -> Look:
+        """How the cells look."""
+        screen_state = self.screen_state
+        return Look(
+            screen_state.palette,
+            scale(self.metric, screen_state.depth, screen_state.choices.digits),
+        )
+
+    # Time: columns of `_each` ticks that begin at the same ticks however often they are drawn, so
+    # that they move on only when one is full.
+
+    @cached_property
+    def _ticks(self) -> int:
+        return max(1, round(self.minutes * 60 / self.scene.snapshot.interval_s))
+
+    @cached_property
+    def _each(self) -> int:
+        return -(-self._ticks // self._room)
+
+    @cached_property
+    def columns(self) -> int:
+        """How many stretches of time there are."""
+        return -(-self._ticks // self._each)
+
+    @property
+    def each(self) -> str:
+        """The length of a column, in words."""
+        return clock.span(self._each * self.scene.snapshot.interval_s)
+
+    @property
+    def is_tick(self) -> bool:
+        """Whether a column is a single tick."""
+        return self._each == 1
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """What stands at the two ends of its time."""
+        return f"{clock.MINUS}{self.minutes} min", "now"
+
+    @property
+    def here(self) -> int | None:
+        """The column of the cursor of time; None where that is at the end."""
+        return None
+
+    @property
+    def _missing(self) -> int:
+        """Ticks of the last column that are still to come."""
+        return self._each - 1 - self.scene.snapshot.seq % self._each
+
+    def began_ns(self, column: int) -> int:
+        """When a column's first tick was."""
+        ticks = (self.columns - column) * self._each - self._missing - 1
+        snapshot = self.scene.snapshot
+        return snapshot.time_ns - int(ticks * snapshot.interval_s * clock.SECOND_NS)
+
+    def column(self, time_ns: int) -> int:
+        """The column of a time; below 0 where it is further back."""
+        snapshot = self.scene.snapshot
+        ago = (snapshot.time_ns - time_ns) / clock.SECOND_NS / snapshot.interval_s
+        return self.columns - 1 - int(ago + self._missing) // self._each
+
+    # Room.
+
+    @cached_property
+    def _before(self) -> int:
+        """Cells before the first column: for a mark and the longest name."""
+        names = (labels.link_name(port, self.scene.snapshot.fabric) for port in self.ports)
+        longest = max(map(len, names), default=0)
+        return _MARK + min(longest, max(8, self.width // 4)) + 1
+
+    @cached_property
+    def _room(self) -> int:
+        return max(4, self.width - self._before - _VALUE - 1)
+
+    @cached_property
+    def cell(self) -> int:
+        """The width of a cell."""
+        return max(1, min(_WIDEST, self._room // self.columns))
+
+    # What is drawn.
+
+    @cached_property
+    def values(self) -> Floats:
+        """[ports, columns]: the greatest value of each stretch; NaN where nothing is known."""
+        snapshot, rows = self.scene.snapshot, [port.row for port in self.ports]
+        known = self.columns * self._each - self._missing
+        seen = np.full((len(rows), self.columns * self._each), np.nan, np.float32)
+        for column in self.metric.columns:
+            window = snapshot.window(column, rows, known)
+            rates = snapshot.line_rate_bps[rows][:, None] if self.metric.traffic else np.float32(1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                seen[:, :known] = np.fmax(seen[:, :known], window / rates)
+        starts = np.arange(self.columns) * self._each
+        parts = np.fmax.reduceat(seen, starts, axis=1) / measure(self.metric.name).per
+        return parts.astype(np.float32)
+
+    @property
+    def codes(self) -> Codes:
+        """[ports, columns]: what each cell says."""
+        absent = np.isnan(self.values)
+        known = np.where(absent, 0, self.values)
+        codes = np.searchsorted(self.look.levels.edges, known, "right").astype(np.uint16)
+        codes[absent] = ABSENT
+        return codes
+
+    @property
+    def rows(self) -> tuple[CellRow, ...]:
+        """What stands beside the cells: mark and name before them, the last value after."""
+        palette, fabric = self.screen_state.palette, self.scene.snapshot.fabric
+        block = Block(self._before, self.cell, self.cell, 0, self.columns)
+        end = self._before + self.columns * self.cell
+        made = []
+        for port, last in zip(self.ports, self.values[:, -1].tolist(), strict=True):
+            guilty = port.row == self.finding.rows[0] or port.id == self.finding.subject
+            name = fit(labels.link_name(port, fabric), self._before - _MARK - 1)
+            texts = (
+                (1, "▲" if guilty else " ", palette.hot),
+                (_MARK, name, palette.strong if guilty else palette.text),
+                (end, right(self.say(last), _VALUE), palette.text),
+            )
+            made.append(CellRow(texts, (block,)))
+        return tuple(made)
+
+    def say(self, value: float) -> str:
+        """A value in words, with its unit."""
+        return percent(value) if self.metric.high == 1 else per_second(value)
+
+    @property
+    def axis(self) -> Line:
+        """From when to when; where the finding began, and how long it lasts."""
+        palette, finding = self.screen_state.palette, self.finding
+        plain, heavy = ("-", "=") if palette.depth is Depth.NONE else ("─", "━")
+        first = self.column(finding.since_ns)
+        last = self.columns - 1 if finding.until_ns is None else self.column(finding.until_ns)
+        strokes = [
+            heavy if first <= place <= last else plain
+            for place in range(self.columns)
+            for _ in range(self.cell)
+        ]
+        if first >= 0:
+            strokes[first * self.cell] = palette.selection_mark
+        if self.here is not None:
+            strokes[self.here * self.cell] = _HEAD
+        start, end = self.ends
+        spans: list[Span] = [(right(start, self._before - 1) + " ", palette.dim)]
+        for stroke in strokes:
+            spans.append((stroke, palette.dim if stroke == plain else palette.strong))
+        return line(*spans, (right(end, _VALUE), palette.dim))
+
+    def inspect(self, cell: tuple[int, int] | None) -> Line:
+        """The cell under the cursor, in words."""
+        palette = self.screen_state.palette
+        if cell is None or cell[0] >= len(self.ports) or cell[1] >= self.columns:
+            return line((" ", palette.text))
+        port, value = self.ports[cell[0]], float(self.values[cell])
+        when = clock.hms(self.began_ns(cell[1]))
+        most = "" if self.is_tick else " at most"
+        known = f"{self.metric.name} {self.say(value)}{most}"
+        return line(
+            (f" {labels.both_ends(port, self.scene.snapshot.fabric)}  ", palette.strong),
+            (f"{when}, {self.each}: ", palette.dim),
+            ("nothing is known" if np.isnan(value) else known, palette.text),
+        )
+
+
+# The links of a finding over hours and days: the waterfall of what is recorded.
+
+
+@dataclass(frozen=True)
+class LongWaterfall(Waterfall):
+    """A finding's links in the time of a trend; columns are bins that begin at round times."""
+
+    trend: Trend
+
+    @cached_property
+    def _tier(self) -> Tier:
+        metric = self.metric
+        return self.trend.of(self.ports, metric.columns, metric.traffic, self._room)
+
+    @property
+    def resolution(self) -> str:
+        """How long it is, and how finely it is told."""
+        return self.trend.said(self._tier.wanted.bin_ns)
+
+    @cached_property
+    def columns(self) -> int:
+        """How many bins there are."""
+        return self._tier.wanted.bins
+
+    @property
+    def each(self) -> str:
+        """The length of a bin, in words."""
+        return clock.short(self._tier.wanted.bin_ns // SECOND_NS)
+
+    @property
+    def is_tick(self) -> bool:
+        """Whether a column is a single tick: no bin is."""
+        return False
+
+    @property
+    def here(self) -> int | None:
+        """The bin of the cursor of time; None where that is at the end."""
+        if self.trend.ends_now:
+            return None
+        return min(max(self.column(self.scene.snapshot.time_ns), 0), self.columns - 1)
+
+    def began_ns(self, column: int) -> int:
+        """When a bin began."""
+        wanted = self._tier.wanted
+        return wanted.from_ns + column * wanted.bin_ns
+
+    def column(self, time_ns: int) -> int:
+        """The bin of a time; below 0 where it is further back."""
+        wanted = self._tier.wanted
+        return time_ns // wanted.bin_ns - wanted.first
+
+    @cached_property
+    def values(self) -> Floats:
+        """[ports, bins]: the greatest value of each; NaN where nothing is known."""
+        parts: Floats = np.fmax.reduce(self._tier.most, axis=0)
+        return (parts / measure(self.metric.name).per).astype(np.float32)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """What stands at its two ends."""
+        return self.trend.ends

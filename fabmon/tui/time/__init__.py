@@ -1,0 +1,1 @@
+"""Time travel: the cursor, playback, and navigation between events."""

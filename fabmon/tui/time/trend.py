@@ -1,0 +1,185 @@
+"""Ports over hours and days: from what is recorded, and of the last minutes from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fabmon.fabric.model import Port
+from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.recording.format.minutes import MINUTE_NS
+from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins, empty_bins
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.time import clock
+from fabmon.tui.time.clock import SECOND_NS
+from fabmon.tui.time.past_reader import PastError, PastReader
+
+_MEMORY_TICKS = 900
+_EVERY_NS = 10 * SECOND_NS
+_WRITTEN_NS = 3 * SECOND_NS
+"""A minute that is over is in the recording by then."""
+_HEARD = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A time to be shown, ns; `ends_now` is where it goes on. `newest` is what came last, and
+    `known` tells what is known of what is recorded.
+    """
+
+    from_ns: int
+    until_ns: int
+    ends_now: bool
+    newest: Snapshot
+    known: Callable[[TierQuery, int], Tier | None]
+
+    def of(
+        self, ports: Sequence[Port], columns: Sequence[str], of_line_rate: bool, most_bins: int
+    ) -> Tier:
+        """Some columns of HEAT in at most so many bins, as far as they are known by now."""
+        names = tuple(port.id for port in ports)
+        bins = choose_bins(self.from_ns, self.until_ns, most_bins)
+        wanted = TierQuery(names, tuple(columns), of_line_rate, *bins)
+        known = self.known(wanted, self.newest.time_ns)
+        if known is None:
+            known = Tier(wanted, 0, empty_bins(wanted), empty_bins(wanted))
+        return with_memory(known, self.newest, [port.row for port in ports])
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Its start and its end, as short as they can be told apart."""
+        span_s = (self.until_ns - self.from_ns) / SECOND_NS
+        if self.ends_now:
+            return f"{clock.MINUS}{clock.short(round(span_s))}", "now"
+        return clock.label(self.from_ns, span_s), clock.label(self.until_ns, 3600)
+
+    def said(self, bin_ns: int) -> str:
+        """How long it is, and how finely it is told: `1 d, highest of each 15 min`."""
+        return f"{self.length}, highest of each {clock.short(bin_ns // SECOND_NS)}"
+
+    @property
+    def length(self) -> str:
+        """How long it is."""
+        return clock.short(round((self.until_ns - self.from_ns) / SECOND_NS))
+
+
+def trend(
+    screen_state: ScreenState, newest: Snapshot, reading: TrendLoader, minutes: int | None
+) -> Trend | None:
+    """What the strip shows, or so many minutes up to the cursor; None where there is no cursor."""
+    scene, window = screen_state.scene, screen_state.strip_window()
+    if scene is None or window is None:
+        return None
+    if minutes is not None:
+        at_ns = scene.snapshot.time_ns
+        window = at_ns - minutes * MINUTE_NS, at_ns
+    live = screen_state.live
+    ends_now = (
+        live is not None and screen_state.shown is None and window[1] == live.snapshot.time_ns
+    )
+    return Trend(*window, ends_now, newest, reading.known)
+
+
+def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
+    """A tier with those of the last ticks that are in no minute of it yet; ports are by row.
+
+    The mean of a bin that has minutes is left as they tell it.
+    """
+    wanted = known.wanted
+    since_ns = max(wanted.from_ns, known.known_ns)
+    tick_ns = max(1, int(newest.interval_s * SECOND_NS))
+    ticks = min((newest.time_ns - since_ns) // tick_ns + 1, _MEMORY_TICKS)
+    is_there = np.array(rows, np.intp) < len(newest.line_rate_bps)
+    if ticks <= 0 or not is_there.any():
+        return known
+    at_ns = newest.time_ns - np.arange(ticks - 1, -1, -1) * tick_ns
+    places = at_ns // wanted.bin_ns - wanted.first
+    kept = [row for row, there in zip(rows, is_there.tolist(), strict=True) if there]
+    per = newest.line_rate_bps[kept][:, None] if wanted.of_line_rate else np.float32(1)
+    most, mean = known.most.copy(), known.mean.copy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seen = np.stack([newest.window(each, kept, ticks) / per for each in wanted.columns])
+    for place in np.unique(places[(places >= 0) & (places < wanted.bins)]).tolist():
+        part = seen[..., places == place]
+        at = (slice(None), is_there, place)
+        most[at] = np.fmax(most[at], np.fmax.reduce(part, axis=-1))
+        mean[at] = np.where(np.isnan(mean[at]), _mean(part), mean[at])
+    return Tier(wanted, known.known_ns, most, mean)
+
+
+def _mean(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: Floats = np.where(known, values, 0).sum(axis=-1) / known.sum(axis=-1)
+    return mean
+
+
+class TrendLoader:
+    """Reads tiers for one screen, one at a time; what was read last is known until then.
+
+    `run` runs what reads, in place of what ran before; `repaint` is called when more is known.
+    """
+
+    def __init__(
+        self,
+        past: PastReader,
+        run: Callable[[Coroutine[Any, Any, None]], object],
+        repaint: Callable[[], None],
+    ) -> None:
+        self._past = past
+        self._run = run
+        self._repaint = repaint
+        self._had: Tier | None = None
+        self._asked: tuple[TierQuery, int] | None = None
+        self._doing: TierQuery | None = None
+        self._share = 0.0
+        self._is_wrong = False
+
+    @property
+    def said(self) -> str:
+        """That something is read, or why not; empty where all is known."""
+        if self._is_wrong:
+            return "the recording cannot be read"
+        return "" if self._doing is None else f"reading, {self._share * 100:.0f} %"
+
+    def known(self, wanted: TierQuery, now_ns: int) -> Tier | None:
+        """What was read of some bins; what is missing is begun to be read."""
+        if self._is_due(wanted, now_ns):
+            self._asked, self._doing, self._share = (wanted, now_ns), wanted, 0.0
+            self._run(self._read(wanted))
+        had = self._had
+        return had.over(wanted) if had is not None and had.wanted.is_like(wanted) else None
+
+    def _is_due(self, wanted: TierQuery, now_ns: int) -> bool:
+        if self._asked is None:
+            return True
+        asked, asked_ns = self._asked
+        if not asked.is_like(wanted):
+            return True
+        if self._doing is not None:
+            return abs(asked.first - wanted.first) > 1
+        if (asked.first, asked.bins) != (wanted.first, wanted.bins):
+            return True
+        known_ns = 0 if self._had is None else self._had.known_ns
+        there_ns = min(wanted.until_ns, now_ns) - MINUTE_NS - _WRITTEN_NS
+        return known_ns <= there_ns and now_ns - asked_ns >= _EVERY_NS
+
+    async def _read(self, wanted: TierQuery) -> None:
+        try:
+            self._had = await self._past.tier(wanted, self._hear)
+            self._is_wrong = False
+        except PastError:
+            self._is_wrong = True
+        finally:
+            if self._doing is wanted:
+                self._doing = None
+        self._repaint()
+
+    def _hear(self, share: float) -> None:
+        """How far it is, drawn when it can be seen to have moved."""
+        if self._doing is not None and share - self._share >= _HEARD:
+            self._share = share
+            self._repaint()

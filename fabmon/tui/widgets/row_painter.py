@@ -1,0 +1,210 @@
+"""A strip that already knows what it is on the terminal.
+
+Textual makes the escape sequences of a strip from its segments each time that the strip is new,
+which for ten thousand cells of random data is half of a frame. Here they are joined from pieces
+made once for each code. The segments are kept: cropping and screenshots go by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from fabmon.tui.cells import Look
+from fabmon.tui.heatmap_layout import Block
+from fabmon.tui.palette import Depth
+
+_SYSTEMS = {Depth.TRUECOLOR: ColorSystem.TRUECOLOR, Depth.EIGHT_BIT: ColorSystem.EIGHT_BIT}
+_END = "\x1b[0m"
+
+
+class AnsiStrip(Strip):
+    """Segments, and the same as one text with escape sequences that set all they need."""
+
+    def __init__(self, segments: Iterable[Segment], cell_length: int, ansi: str) -> None:
+        """`ansi` draws the segments; it need not reset the style at its end."""
+        super().__init__(segments, cell_length)
+        self._ansi = ansi
+
+    def render(self, console: Console) -> str:
+        """What to send to the terminal."""
+        return self._ansi + _END
+
+    def padded(self, cell_length: int, style: Style, depth: Depth) -> AnsiStrip:
+        """The same with blanks up to a length."""
+        missing = cell_length - self.cell_length
+        if missing <= 0:
+            return self
+        blank = Segment(" " * missing, style)
+        return AnsiStrip([*self, blank], cell_length, self._ansi + escape_sequence(blank, depth))
+
+
+def escape_sequence(segment: Segment, depth: Depth) -> str:
+    """A segment with the escape sequence before it, whatever the style was before that."""
+    system = _SYSTEMS.get(depth, ColorSystem.STANDARD)
+    ansi = "" if segment.style is None else Strip.render_ansi(segment.style, system)
+    return f"\x1b[0;{ansi}m{segment.text}" if ansi else f"{_END}{segment.text}"
+
+
+def as_background(segment: Segment, depth: Depth) -> str:
+    """Full blocks, sent as blanks on a background of their colour.
+
+    They look the same and fill the cell in every font, in half of the bytes and all of them ASCII.
+    """
+    colour = segment.style.color if segment.style is not None else None
+    style = Style(bgcolor=colour)
+    ansi = Strip.render_ansi(style, _SYSTEMS.get(depth, ColorSystem.STANDARD))
+    return f"\x1b[{ansi}m{' ' * len(segment.text)}"
+
+
+# From the codes of a row to its strip: texts and runs of equal cells, a segment each.
+
+
+_FULL = "█"
+_LONGEST = 1 << 20
+"""More cells than any row has."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """What a row shows beside its cells: `texts` are (x, text, style), left to right.
+
+    `heading` is the index of the row that names this one's columns: it stays in sight while its
+    rows scroll by.
+    """
+
+    texts: tuple[tuple[int, str, Style], ...]
+    blocks: tuple[Block, ...]
+    heading: int = -1
+
+    def block(self, column: int) -> Block | None:
+        """The block that a column is in."""
+        for block in self.blocks:
+            if block.first <= column < block.first + block.count:
+                return block
+        return None
+
+    @property
+    def width(self) -> int:
+        """Cells up to the end of the last block."""
+        last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, 0)
+        return last.x + last.count * last.pitch
+
+
+def plain_rows(count: int, columns: int, width: int = 1, gap: int = 0) -> tuple[CellRow, ...]:
+    """Rows of cells and nothing else."""
+    return (CellRow((), (Block(0, width + gap, width, 0, columns),)),) * count
+
+
+class _Runs(dict[int, tuple[tuple[Segment, ...], str]]):
+    """A run of equal cells -> its segments and their escape sequences, made at first sight.
+
+    The key is the code and the length of the run in one number, so that a whole row is looked up
+    at the speed of a list comprehension: with random data this is most of a frame.
+    """
+
+    def __init__(self, look: Look, width: int, pitch: int) -> None:
+        """Of cells so wide, so far apart."""
+        super().__init__()
+        self._look, self._width, self._pitch = look, width, pitch
+
+    def __missing__(self, key: int) -> tuple[tuple[Segment, ...], str]:
+        code, run = divmod(key, _LONGEST)
+        palette = self._look.palette
+        text, style = self._look.picture(code, self._width)
+        gap = self._pitch - self._width
+        made: tuple[Segment, ...]
+        if gap and (style.bgcolor != palette.text.bgcolor or style.reverse):
+            made = (Segment(text, style), Segment(" " * gap, palette.text)) * run
+        else:
+            made = (Segment(text.ljust(self._pitch) * run, style),)
+        if not gap and set(text) == {_FULL}:
+            ansi = as_background(made[0], palette.depth)
+        else:
+            ansi = "".join(escape_sequence(segment, palette.depth) for segment in made)
+        self[key] = made, ansi
+        return made, ansi
+
+
+class RowPainter:
+    """Makes strips in one look."""
+
+    def __init__(self, look: Look) -> None:
+        """Of a look."""
+        self.look = look
+        self._runs: dict[tuple[int, int], _Runs] = {}
+
+    def paint(self, row: CellRow, codes: NDArray[np.uint16], width: int) -> Strip:
+        """The strip of a row, at least `width` cells long."""
+        palette = self.look.palette
+        segments: list[Segment] = []
+        ansi: list[str] = []
+
+        def add(text: str, style: Style) -> None:
+            segments.append(Segment(text, style))
+            ansi.append(escape_sequence(segments[-1], palette.depth))
+
+        pieces: list[tuple[int, Block | tuple[str, Style]]] = [
+            (x, (text, style)) for x, text, style in row.texts
+        ]
+        pieces += [(block.x, block) for block in row.blocks if block.count]
+        pieces.sort(key=lambda piece: piece[0])
+        x = 0
+        for start, piece in pieces:
+            if start > x:
+                add(" " * (start - x), palette.text)
+            if isinstance(piece, Block):
+                runs = self._cells(piece, codes)
+                made, texts = zip(*runs, strict=True)
+                segments.extend(chain.from_iterable(made))
+                ansi.extend(texts)
+                x = start + piece.count * piece.pitch
+            else:
+                add(*piece)
+                x = start + cell_len(piece[0])
+        strip = AnsiStrip(segments, x, "".join(ansi))
+        return strip.padded(width, palette.text, palette.depth)
+
+    def _cells(
+        self, block: Block, line: NDArray[np.uint16]
+    ) -> list[tuple[tuple[Segment, ...], str]]:
+        """A block of cells, in runs of equal codes."""
+        runs = self._runs.get((block.width, block.pitch))
+        if runs is None:
+            runs = self._runs[block.width, block.pitch] = _Runs(self.look, block.width, block.pitch)
+        codes = line[block.first : block.first + block.count].astype(np.int64)
+        last = np.empty(len(codes), dtype=np.bool_)
+        last[-1] = True
+        np.not_equal(codes[1:], codes[:-1], out=last[:-1])
+        ends = np.flatnonzero(last)
+        keys = codes[ends] * _LONGEST + ends
+        keys[1:] -= ends[:-1]
+        keys[0] += 1
+        return list(map(runs.__getitem__, keys.tolist()))
+
+    def mark(self, strip: Strip, row: CellRow, column: int, focused: bool) -> Strip:
+        """Put the cursor's brackets around a cell, or reverse it where there is no gap."""
+        block = row.block(column)
+        if block is None:
+            return strip
+        palette = self.look.palette
+        style = palette.strong if focused else palette.dim
+        x = block.x + (column - block.first) * block.pitch
+        if block.pitch == block.width or x == 0:
+            before, cell, after = strip.divide([x, x + block.width, strip.cell_length])
+            turned = [Segment(s.text, (s.style or style) + Style(reverse=True)) for s in cell]
+            return Strip.join([before, Strip(turned), after])
+        end = x + block.width + 1
+        before, _, cell, _, after = strip.divide([x - 1, x, end - 1, end, strip.cell_length])
+        left, right = Strip([Segment("[", style)]), Strip([Segment("]", style)])
+        return Strip.join([before, left, cell, right, after])

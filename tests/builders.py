@@ -1,0 +1,142 @@
+"""Small fabrics for tests: hellos, frames and ticks made by hand, read like hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from collectors import wire
+from collectors.wire import Object
+from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.wire.messages import Frame, Hello, decode
+
+SECOND_NS = 1_000_000_000
+START_NS = 1_763_700_000 * SECOND_NS
+GBPS = 1_000_000_000
+
+METRICS = ("netdev_up", "netdev_tx_bytes", "netdev_rx_bytes", "netdev_tx_drops")
+
+
+def port(name: str, mac: str = "", metrics: Sequence[str] = METRICS, **info: Any) -> Object:
+    """One Ethernet port with the counters of `metrics`."""
+    return Object(name, "ethernet", name, {"netdev": name, "mac": mac, **info}, tuple(metrics))
+
+
+def ecmp(*members: str) -> Object:
+    """An ECMP group over some ports of the node."""
+    info = {"members": [{"dev": dev} for dev in members], "destinations_count": 1}
+    return Object("ecmp/1", "ecmp", None, info, ())
+
+
+def neighbour(dev: str, mac: str) -> Object:
+    """The MAC address that a node sees on one of its ports."""
+    return Object(f"{dev}/{mac}", "neighbour", None, {"dev": dev, "mac": mac}, ())
+
+
+def hello(*objects: Object, interval_s: float = 1.0, **about: Any) -> Hello:
+    """A hello of one block, as a node would send it: through the wire and back."""
+    layout = [wire.BlockLayout("netdev", 1, objects)]
+    message = decode(wire.hello(layout, {"interval_s": interval_s, **about}))
+    assert isinstance(message, Hello)
+    return message
+
+
+def frame(seq: int, *values: int | None, mono_ns: int | None = None) -> Frame:
+    """A frame of one block; the node's clock runs with `seq` unless told otherwise."""
+    clock = (seq + 1) * SECOND_NS if mono_ns is None else mono_ns
+    return Frame(seq, START_NS + clock, clock, [[clock, *values]])
+
+
+def tick(
+    seq: int,
+    frames: Mapping[str, Frame] | None = None,
+    hellos: Mapping[str, Hello] | None = None,
+    statuses: Sequence[NodeStatus] = (),
+) -> Tick:
+    """Tick `seq`, one second after the one before."""
+    return Tick(
+        seq,
+        START_NS + seq * SECOND_NS,
+        hellos=tuple((hellos or {}).items()),
+        frames=tuple((frames or {}).items()),
+        statuses=tuple(statuses),
+    )
+
+
+def up(*names: str) -> tuple[NodeStatus, ...]:
+    """Statuses of nodes whose counters come in."""
+    return tuple(NodeStatus(name, NodeState.UP, START_NS) for name in names)
+
+
+class LeafSpine:
+    """One leaf with uplinks to as many spines, and hosts below; counters that a test moves.
+
+    `sent` and `received` map `node/port` to bits/s; `step` lets one second pass. The leaf has
+    `management` ports that lead out of the fabric. `clock_off_ns` sets the console's clock.
+    """
+
+    def __init__(
+        self, uplinks: int = 4, hosts: int = 2, rate_bps: float = 100e6, management: int = 0
+    ) -> None:
+        self.spines = [f"spine{i + 1}" for i in range(uplinks)]
+        self.servers = [f"gpu{i + 1:03}" for i in range(hosts)]
+        self.rate_bps = rate_bps
+        self.management = [f"mgmt{i}" for i in range(management)]
+        self.sent: dict[str, float] = {}
+        self.received: dict[str, float] = {}
+        self.down: set[str] = set()
+        self._bytes: dict[tuple[str, str], float] = {}
+        self.seq = 0
+        self.clock_off_ns = 0
+
+    @property
+    def hosts(self) -> list[Host]:
+        speeds = (("*", self.rate_bps),)
+        switches = [Host(name=n, role=SWITCH, speeds=speeds) for n in ["leaf1", *self.spines]]
+        return [*(Host(name=name, speeds=speeds) for name in self.servers), *switches]
+
+    def hellos(self) -> dict[str, Hello]:
+        uplinks = [f"up{i + 1}" for i in range(len(self.spines))]
+        downs = [f"down{i + 1}" for i in range(len(self.servers))]
+        leaf = [port(name, f"leaf1-{name}") for name in (*uplinks, *downs, *self.management)]
+        leaf.append(ecmp(*uplinks))
+        leaf += [neighbour(u, f"{s}-swp1") for u, s in zip(uplinks, self.spines, strict=True)]
+        leaf += [neighbour(d, f"{h}-eth0") for d, h in zip(downs, self.servers, strict=True)]
+        said = {"leaf1": hello(*leaf)}
+        for uplink, spine in zip(uplinks, self.spines, strict=True):
+            seen = neighbour("swp1", f"leaf1-{uplink}")
+            said[spine] = hello(port("swp1", f"{spine}-swp1"), seen)
+        for down, server in zip(downs, self.servers, strict=True):
+            seen = neighbour("eth0", f"leaf1-{down}")
+            said[server] = hello(port("eth0", f"{server}-eth0"), seen)
+        return said
+
+    def step(self) -> Tick:
+        """One second of traffic."""
+        hellos = self.hellos()
+        frames = {}
+        for node, said in hellos.items():
+            values: list[int | None] = []
+            for item in said.blocks[0].objects:
+                if item.port is not None:
+                    values += self._port_values(f"{node}/{item.port}")
+            frames[node] = frame(self.seq, *values)
+        first = self.seq == 0
+        self.seq += 1
+        made = tick(self.seq - 1, frames, hellos if first else {}, up(*hellos) if first else ())
+        return msgspec.structs.replace(made, time_ns=made.time_ns + self.clock_off_ns)
+
+    def _port_values(self, name: str) -> list[int]:
+        for direction, rates in (("tx", self.sent), ("rx", self.received)):
+            key = (name, direction)
+            self._bytes[key] = self._bytes.get(key, 0.0) + rates.get(name, 0.0) / 8
+        tx, rx = (int(self._bytes[name, direction]) for direction in ("tx", "rx"))
+        return [int(name not in self.down), tx, rx, 0]
+
+
+def builtins(value: Any) -> Any:
+    """A struct as plain values, for goldens."""
+    return msgspec.to_builtins(value)

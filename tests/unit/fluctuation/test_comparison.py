@@ -1,0 +1,122 @@
+"""The question of a person who tunes on a shared machine: is my 8 % real?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fabmon.analysis.fluctuation.comparison import (
+    BANDWIDTH,
+    ITERATION,
+    Comparison,
+    StudiedRun,
+    compare,
+)
+from fabmon.analysis.fluctuation.study import Study
+from fabmon.fabric.model import RAIL
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.history.chunk_rates import RateChunk
+from fabmon.history.history import History
+from tests.unit.fluctuation.recorded_runs import shared
+
+SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def runs() -> Callable[[int, float], StudiedRun]:
+    """Runs of the simulated fabric by seed and demand, each played once."""
+    known: dict[tuple[int, float], StudiedRun] = {}
+
+    def run(seed: int, demand: float = 0.8) -> StudiedRun:
+        if (seed, demand) not in known:
+            known[seed, demand] = _played(seed, demand)
+        return known[seed, demand]
+
+    return run
+
+
+def _played(seed: int, demand: float) -> StudiedRun:
+    """Five minutes as a passage, without a file between."""
+    feed = DemoFeed(shared(seed, demand))
+    history = History(feed.hosts)
+    tx, rx = [], []
+    for _ in range(SECONDS):
+        snapshot = history.accept(feed.step())
+        tx.append(snapshot.column("tx_bps"))
+        rx.append(snapshot.column("rx_bps"))
+    study = Study()
+    for begin in range(0, SECONDS, 300):
+        part = slice(begin, begin + 300)
+        study.accept(
+            RateChunk(
+                begin * 10**9, 1.0, snapshot.fabric, np.stack(tx[part]), np.stack(rx[part]),
+                snapshot.line_rate_bps,
+            )
+        )  # fmt: skip
+    assert any(port.role == RAIL for port in snapshot.fabric.ports)
+    return StudiedRun.of(f"seed {seed}", study)
+
+
+def _answers(found: Comparison, what: str) -> list[bool]:
+    return [each.real for each in found.headlines if each.what == what]
+
+
+def test_healthy_runs_of_other_seeds_are_told_apart_no_oftener_than_the_level_says(
+    runs: Callable[[int, float], StudiedRun],
+) -> None:
+    """15 pairs of 6 runs: 5 % is 0.75 a question; more than 3 comes once in 200 times."""
+    seeds = range(1, 7)
+    alarms = {BANDWIDTH: 0, ITERATION: 0}
+    for a in seeds:
+        for b in range(a + 1, 7):
+            found = compare([runs(a, 0.8)], [runs(b, 0.8)])
+            for what in alarms:
+                answers = _answers(found, what)
+                assert answers
+                alarms[what] += answers[0]
+    assert alarms[BANDWIDTH] <= 3
+    assert alarms[ITERATION] <= 3
+
+
+def test_eight_percent_less_is_real(runs: Callable[[int, float], StudiedRun]) -> None:
+    for seed in (1, 2):
+        found = compare([runs(seed, 0.8)], [runs(seed + 10, 0.736)])
+        bandwidth, iteration = found.headlines[:2]
+        assert (bandwidth.what, iteration.what) == (BANDWIDTH, ITERATION)
+        assert iteration.real
+        assert iteration.low is not None
+        assert iteration.low > 0
+        assert bandwidth.change is not None
+        assert bandwidth.change < 0
+
+
+def test_three_runs_of_each_are_compared_as_runs(runs: Callable[[int, float], StudiedRun]) -> None:
+    a = [runs(seed, 0.8) for seed in (1, 2, 3)]
+    b = [runs(seed, 0.736) for seed in (11, 12, 13)]
+    found = compare(a, b)
+    assert found.by_runs
+    assert _answers(found, ITERATION)[0]
+    assert found.headlines[0].batches == (3, 3)
+
+
+def test_a_comparison_is_json(runs: Callable[[int, float], StudiedRun]) -> None:
+    import msgspec
+
+    found = compare([runs(1, 0.8)], [runs(2, 0.8)])
+    told = json.loads(msgspec.json.encode(found))
+    assert told["headlines"][0]["what"] == BANDWIDTH
+    assert {each["kind"] for each in told["links"]} == {"all", "rail", "pair", "link"}
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
+
+
+def test_runs_with_nothing_in_common(
+    tmp_path: Path, runs: Callable[[int, float], StudiedRun]
+) -> None:
+    nothing = StudiedRun.of("empty", Study())
+    found = compare([runs(1, 0.8)], [nothing])
+    assert found.headlines == ()
+    assert len(found.unmatched) > 8

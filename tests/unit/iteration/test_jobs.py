@@ -1,0 +1,189 @@
+"""Jobs told apart by which hosts move together, measured and followed on the simulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import numpy as np
+import pytest
+
+from fabmon.analysis.iteration.host_groups import group_hosts
+from fabmon.analysis.iteration.iteration_tracker import IterationTracker
+from fabmon.analysis.iteration.results import (
+    COMPUTE,
+    MIXED,
+    NETWORK,
+    IterationReport,
+    JobHints,
+    all_reduce_share,
+    best_step_s,
+    bound_by,
+    expected_traffic,
+)
+from fabmon.feeds.demo.scenario import parse
+from fabmon.history.history import History
+from fabmon.report.scene_report import JsonLines
+from tests.builders import LeafSpine
+from tests.goldens import check_golden
+from tests.unit.iteration.recorded_jobs import JOBS, Play
+from tests.unit.iteration.waves import Wave
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+SCHEMA = Path(__file__).parents[3] / "docs" / "jsonl.schema.json"
+
+
+def test_three_jobs_are_told_apart_and_measured() -> None:
+    play = Play()
+    iteration_report = play.scenes(110)[-1].iteration_report
+    assert iteration_report.shortest_s == 3
+    assert [set(rhythm.hosts) for rhythm in iteration_report.rhythms] == [
+        play.hosts_of(0),
+        play.hosts_of(1),
+        play.hosts_of(2),
+    ]
+    llama, moe, small = iteration_report.rhythms
+    for number, rhythm in enumerate(iteration_report.rhythms):
+        assert rhythm.step_s == pytest.approx(play.step_s(number, 10), rel=0.02)
+        assert rhythm.hosts_sure
+        assert rhythm.resolved
+    # An all-reduce among n moves 2(n-1)/n of the payload, an all-to-all (n-1)/n.
+    for rhythm, payload in ((llama, 80e9 * 1.75), (moe, 40e9 * 0.75), (small, 12e9 * 1.5)):
+        for count in rhythm.rail_bytes:
+            assert count == pytest.approx(payload, rel=0.02)
+    assert llama.bound == NETWORK
+    assert llama.line_share == pytest.approx(0.8, rel=0.02)
+    assert small.bound == COMPUTE
+
+
+def test_a_step_that_grew_is_an_event_once_and_the_screen_knows_what_it_was() -> None:
+    play = Play()
+    scenes = play.scenes(200)
+    llama = scenes[-1].iteration_report.rhythms[0]
+    assert llama.step_was is not None
+    assert llama.step_was.was == pytest.approx(5.5, rel=0.02)
+    at_s = (llama.step_was.at_ns - scenes[0].snapshot.time_ns) / 1e9
+    assert at_s == pytest.approx(120, abs=11)
+    assert llama.step_s == pytest.approx(10, rel=0.1)
+    assert llama.line_share == pytest.approx(0.35, abs=0.05)
+    assert llama.best_step_s == pytest.approx(5.5, rel=0.1)
+    told = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
+    assert len([text for text in told if text.startswith("step 5.5")]) == 1
+    assert all("gpu001 +7" in text for text in told)
+    assert len(told) <= 2
+
+
+def test_a_job_that_stops_is_told_after_ten_steps() -> None:
+    scenario = parse(JOBS)
+    llama, moe, small = scenario.job
+    stopping = msgspec.structs.replace(moe, stop=60.0)
+    play = Play(msgspec.structs.replace(scenario, job=(llama, stopping, small)))
+    scenes = play.scenes(110)
+    said = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
+    assert said == ["no step any more, was 3.5 s: gpu005 +3"]
+    assert len(scenes[-1].iteration_report.rhythms) == 2
+
+
+def test_jobs_that_become_one_are_no_longer_shown_beside_it() -> None:
+    fabric = LeafSpine(uplinks=2, hosts=9)
+    history, iteration_tracker = History(fabric.hosts), IterationTracker()
+
+    def seconds(count: int, steps_s: tuple[int, int, int]) -> IterationReport:
+        for _ in range(count):
+            for number, server in enumerate(fabric.servers):
+                step_s = steps_s[number // 3]
+                sends = fabric.seq % step_s < step_s / 2
+                fabric.sent[f"{server}/eth0"] = 60e6 * sends
+            iteration_report, _ = iteration_tracker.accept(history.accept(fabric.step()))
+        return iteration_report
+
+    before = seconds(120, (8, 11, 14))
+    assert [rhythm.hosts[0] for rhythm in before.rhythms] == ["gpu001", "gpu004", "gpu007"]
+    (after,) = seconds(150, (10, 10, 10)).rhythms
+    assert after.hosts == tuple(fabric.servers)
+
+
+def test_acknowledgements_that_beat_are_no_training() -> None:
+    fabric = LeafSpine(uplinks=2, hosts=4, rate_bps=100e6)
+    history, iteration_tracker = History(fabric.hosts), IterationTracker()
+    said: list[str] = []
+
+    def seconds(count: int, bps: float) -> IterationReport:
+        for _ in range(count):
+            for server in fabric.servers:
+                fabric.sent[f"{server}/eth0"] = bps * (fabric.seq % 8 < 3)
+            iteration_report, news = iteration_tracker.accept(history.accept(fabric.step()))
+            said.extend(news)
+        return iteration_report
+
+    assert seconds(120, 0.5e6).rhythms == ()
+    assert seconds(120, 0.0).rhythms == ()
+    assert said == []
+    assert len(seconds(120, 60e6).rhythms) == 1
+
+
+def test_rhythms_as_jsonl() -> None:
+    play = Play(hints=JobHints(70e9, "bf16", dp=8, tp=8))
+    lines = JsonLines()
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    told = []
+    for scene in play.scenes(220):
+        for line in lines.lines(scene):
+            record = json.loads(line)
+            if record["type"] == "rhythm":
+                validator.validate(record)
+                told.append(record)
+    assert len(told) < 20
+    check_golden(GOLDENS / "rhythm.jsonl", "".join(json.dumps(each) + "\n" for each in told))
+
+
+def test_hosts_that_move_together_are_grouped_whatever_their_level() -> None:
+    rng = np.random.default_rng(0)
+    jobs = [Wave(4.4, 0.6), Wave(6.2, 0.4), Wave(9.1, 0.5)]
+    curves = [job.samples(90, rng)[0] for job in jobs]
+    owner = rng.integers(0, 3, 60)
+    level = rng.uniform(0.2, 2, 60)
+    activity = np.stack([curves[who] for who in owner]) * level[:, None]
+    activity *= 1 + 0.05 * rng.standard_normal(activity.shape)
+    activity[3, 20:30] = np.nan
+    groups = group_hosts(activity)
+    assert all(group.is_sure for group in groups)
+    seen = {frozenset(group.members) for group in groups}
+    assert seen == {frozenset(np.flatnonzero(owner == who).tolist()) for who in range(3)}
+
+
+def test_hosts_that_are_idle_or_steady_or_unheard_of_are_in_no_group() -> None:
+    wave = Wave(4.4).samples(90, np.random.default_rng(0))[0]
+    quiet = np.stack([wave, wave, np.zeros(90), np.full(90, 0.5), np.full(90, np.nan)])
+    (group,) = group_hosts(quiet)
+    assert group.members == (0, 1)
+    assert group_hosts(quiet[2:]) == []
+    assert group_hosts(np.empty((0, 90))) == []
+
+
+def test_jobs_that_move_nearly_alike_are_not_sure() -> None:
+    rng = np.random.default_rng(0)
+    one = Wave(6.0, 0.5).samples(90, rng)[0]
+    other = Wave(6.0, 0.5, phase=0.06).samples(90, rng)[0]
+    groups = group_hosts(np.stack([one] * 4 + [other] * 4) + 0.3 * rng.standard_normal((8, 90)))
+    assert not any(group.is_sure for group in groups)
+
+
+def test_the_arithmetic_of_an_all_reduce() -> None:
+    assert all_reduce_share(1) == 0
+    assert all_reduce_share(64) == pytest.approx(2 * 63 / 64)
+    due = expected_traffic(JobHints(70e9, "bf16", dp=64, tp=8), 400e9)
+    assert due.bytes == pytest.approx(70e9 * 2 / 8 * 2 * 63 / 64)
+    assert due.comm_s == pytest.approx(due.bytes * 8 / 320e9)
+    assert expected_traffic(JobHints(70e9, "bf16", dp=64, tp=8), 0).comm_s is None
+
+
+def test_what_a_job_waits_for_is_only_said_when_it_is_known() -> None:
+    assert bound_by(0.05, 0.15) == COMPUTE
+    assert bound_by(0.3, 0.4) == MIXED
+    assert bound_by(0.61, 0.61) == NETWORK
+    assert bound_by(0.1, 0.6) == ""
+    assert best_step_s(10, 0.8, 140e9, 400e9) == pytest.approx(2 + 3.5)
+    assert best_step_s(5, 0.6, 140e9, 400e9) == 5
