@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.console import RenderableType
 from textual import events
@@ -18,7 +18,6 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.strip import Strip
-from textual.widget import Widget
 
 from fabmon.error_log import log_error, log_path, summary
 
@@ -107,9 +106,11 @@ class ContainingApp(App[None]):
 
 
 class Contained(MessagePump):
-    """Mixed into screens and widgets: an error in a handler does not end their message loop."""
+    """Mixed into screens and widgets, before their Textual class.
 
-    VIEW: ClassVar[str]
+    An error in a handler does not end their message loop; lines that cannot be drawn are blank.
+    It is no widget itself: Textual inherits style sheets from the first base that is one.
+    """
 
     async def _dispatch_message(self, message: Message) -> None:
         try:
@@ -120,23 +121,19 @@ class Contained(MessagePump):
                 raise
             app.contain_handler(error, view_of(self))
 
-
-class ContainedWidget(Contained, Widget):
-    """Mixed into widgets that draw: a line that cannot be drawn is blank."""
-
     def strips(self, crop: Region) -> list[Strip]:
         """The lines within `crop`."""
-        return super().render_lines(crop)
+        strips: list[Strip] = super().render_lines(crop)  # type: ignore[misc]
+        return strips
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The same; an error is contained."""
+        """The same for Textual, whatever happens."""
         try:
             return self.strips(crop)
         except Exception as error:
-            app = self.app
+            app, where = self.app, view_of(self)
             if not isinstance(app, ContainingApp):
                 raise
-            where = view_of(self)
             if not app.is_known(error, where):
                 app.contain_handler(error, where)
             return [Strip.blank(crop.width)] * crop.height

@@ -13,10 +13,11 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from fabmon.fabric.model import Port
 from fabmon.tui import keys
-from fabmon.tui.containment import ContainedWidget
+from fabmon.tui.containment import Contained
 from fabmon.tui.line import FindingTarget, Hit, Line, Target
 
 
@@ -59,7 +60,7 @@ class SeekRequested(Message):
 # Lines that fill a widget from its top: the header, the footer, a rule, the strip of time.
 
 
-class Painted(ContainedWidget):
+class Painted(Contained, Widget):
     """Shows the lines it is given, cut to its size."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -78,7 +79,7 @@ class Painted(ContainedWidget):
     def render_line(self, y: int) -> Strip:
         """One of them."""
         if y < len(self._lines):
-            return self._lines[y].strip(self.size.width, self._base)
+            return strip_of(self._lines[y], self.size.width, self._base)
         return Strip.blank(self.size.width, self._base)
 
 
@@ -117,7 +118,7 @@ class TimeStrip(Painted, can_focus=True):
 # A list of lines that scrolls and can be walked through. Only the lines in sight are made.
 
 
-class LineView(ContainedWidget, ScrollView, can_focus=True):
+class LineView(Contained, ScrollView, can_focus=True):
     """Shows lines; those that open something, or whose parts do, can be selected.
 
     Until the person moves, that is the first finding, or else the first of the others; then the
@@ -156,7 +157,7 @@ class LineView(ContainedWidget, ScrollView, can_focus=True):
         if y >= len(self._lines):
             return Strip.blank(width, self._base)
         line = self._lines[y]
-        strip = line.strip(width, self._base)
+        strip = strip_of(line, width, self._base)
         if not self.has_focus or self.selected is None:
             return strip
         if line.target == self.selected:
@@ -272,6 +273,12 @@ class LineView(ContainedWidget, ScrollView, can_focus=True):
     def on_blur(self) -> None:
         """Show that the keys are another's."""
         self.refresh()
+
+
+def strip_of(line: Line, width: int, base: Style) -> Strip:
+    """A line as Textual draws it, cut or padded to `width` cells."""
+    strip = Strip([Segment(text, style) for text, style in line.spans if text])
+    return strip.adjust_cell_length(width, base)
 
 
 def _over(strip: Strip, style: Style) -> Strip:
