@@ -146,7 +146,8 @@ class Meter:
         ]
 
     def _resident_bytes(self) -> Optional[int]:
+        statm = self._statm
         try:
-            return self._statm and int(self._statm.read().split()[1]) * _PAGE_BYTES
+            return None if statm is None else int(statm.read().split()[1]) * _PAGE_BYTES
         except (OSError, ValueError, IndexError):
             return None
