@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from collectors import registry
 from collectors.hostfs import HostFS
 from collectors.loop.probe import Probe
+from collectors.loop.source_loader import load_source
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.detectors.gpu_nic_numa import GpuNicNuma
@@ -42,7 +42,7 @@ class Node:
         self.snapshot: Snapshot | None = None
         self._seq = 0
         self._hello: Hello | None = None
-        sources = [registry.load_source(name)(HostFS(str(tree.root))) for name in SOURCES]
+        sources = [load_source(name)(HostFS(str(tree.root))) for name in SOURCES]
         for source in sources:
             source.deadline_s = 30.0  # a busy machine is not what is looked at here
         self._probe = Probe(
