@@ -19,11 +19,6 @@ RATE = 9
 """Cells of a formatted rate: `47.3 Mb/s`."""
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
-_ACRONYMS = {
-    **{name: name.upper() for name in ("ecmp", "gpu", "nic", "numa", "pfc", "ecn", "cnp", "fec")},
-    "pcie": "PCIe",
-    "nvlink": "NVLink",
-}
 _UNIT = r"[kMGTPE]?(?:[bB](?:/s)?|Hz)|GT/s|%|[num]?s|us|min|[hdkMGT]"
 _ATTACHED = re.compile(rf"(?<=\d) (?=(?:{_UNIT})(?![\w/]))")
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
@@ -200,13 +195,6 @@ def plural(count: int, noun: str, several: str = "") -> str:
 
 def _plural_of(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("ch", "sh", "s", "x")) else f"{noun}s"
-
-
-def title_of(identifier: str) -> str:
-    """`Host PCIe limit` for `host_pcie_limit`: an identifier as a title in sentence case."""
-    words = [_ACRONYMS.get(word, word) for word in identifier.split("_")]
-    text = " ".join(words)
-    return text[:1].upper() + text[1:]
 
 
 def name_list(names: Sequence[str], most: int) -> str:

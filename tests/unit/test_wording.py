@@ -191,11 +191,6 @@ def test_names_and_plurals() -> None:
     assert wording.label_runs(labels) == "dn1-dn2, up2"
 
 
-def test_titles_of_identifiers() -> None:
-    assert wording.title_of("host_pcie_limit") == "Host PCIe limit"
-    assert wording.title_of("ecmp_collision") == "ECMP collision"
-
-
 @pytest.mark.parametrize(
     ("text", "attached"),
     [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from fabmon.analysis import causes
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
-from fabmon.fabric.wording import bit_rate, evidence_value, percent, title_of
+from fabmon.fabric.wording import bit_rate, evidence_value, percent
 from fabmon.report.page.digest import Bar, Digest, ReportedFinding
 from fabmon.report.page.markup import Markup, joined, table, tag
 
@@ -54,7 +55,7 @@ def _finding(number: int, told: ReportedFinding, digest: Digest) -> Markup:
         tag(
             "h3",
             tag("span", str(number), class_=f"mark {finding.severity}"),
-            f" {title_of(finding.cause)} ",
+            f" {causes.title(finding.cause)} ",
             tag("span", finding.subject, class_="subject"),
         ),
         tag("p", finding.text, class_="said"),

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fabmon import __version__
+from fabmon.analysis import causes
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, event_time
-from fabmon.fabric.wording import bit_rate, byte_count, percent, title_of
+from fabmon.fabric.wording import bit_rate, byte_count, percent
 from fabmon.report.page.digest import Digest
 from fabmon.report.page.findings import findings
 from fabmon.report.page.fluctuation import fluctuation
@@ -59,7 +60,7 @@ def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
         (
             "costliest",
             percent(worst.lost) if worst is not None and worst.lost else "-",
-            f"{title_of(worst.cause)} {worst.subject}" if worst is not None else "no finding",
+            f"{causes.title(worst.cause)} {worst.subject}" if worst is not None else "no finding",
         ),
         ("nodes", str(nodes), f"{up} up at the end"),
         (

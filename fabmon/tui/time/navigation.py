@@ -14,7 +14,7 @@ from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.analysis.scene_cache import Kept
 from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
 
@@ -29,7 +29,7 @@ class Navigation:
 
     def __init__(
         self,
-        screen_state: Stage,
+        screen_state: ScreenState,
         past: PastReader | None,
         why_not: Callable[[], str],
         shown: Callable[[Scene], Awaitable[None]],
@@ -199,7 +199,7 @@ class Playback:
 
     def __init__(
         self,
-        screen_state: Stage,
+        screen_state: ScreenState,
         past: PastReader | None,
         moves: Navigation,
         repaint: Callable[[], None],
