@@ -12,13 +12,14 @@ from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import Grid, build_grid
 from fabmon.tui.line import Line, NodeTarget, Span
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import iteration
 from fabmon.tui.text.header import colour_legend, mark_legend
@@ -26,7 +27,6 @@ from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
 from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline, with_finding_span
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimeStrip
 
@@ -44,7 +44,7 @@ class OverviewScreen(ViewScreen):
     VIEW = "overview"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
 
-    def __init__(self, screen_state: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; nothing is drawn yet."""
         super().__init__(screen_state)
         self._grid: Grid | None = None
@@ -241,7 +241,7 @@ class OverviewScreen(ViewScreen):
 
     def on_screen_resume(self) -> None:
         """The cursor of the findings is where it was left, in whichever view."""
-        self.query_one("#findings", LineView).selected = self.selected_target()
+        self.query_one("#findings", LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def reveal_selected(self) -> None:

@@ -12,12 +12,12 @@ from rich.style import Style
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import MANAGEMENT
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
 from fabmon.tui.cells import FULL
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage, hot_rows
-from fabmon.tui.time import clock
+from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.time.cursor import speed_text
 
 _COUNTED = re.compile(r" (nodes|hot|down)$|(?<=● REC) .*")
@@ -30,7 +30,7 @@ _LEAST_TITLE = 6
 _HALF_A_DAY_S = 43_200
 
 
-def header(screen_state: Stage, width: int) -> Line:
+def header(screen_state: ScreenState, width: int) -> Line:
     """The header in `width` cells; when it is narrow, the least important parts go first,
     and the title is cut before it goes."""
     palette = screen_state.palette
@@ -63,7 +63,7 @@ def header(screen_state: Stage, width: int) -> Line:
         parts = [part for part in parts if part[0] != least]
 
 
-def _mark(screen_state: Stage) -> Span:
+def _mark(screen_state: ScreenState) -> Span:
     return f" {screen_state.mark} ", screen_state.palette.paused
 
 
@@ -98,7 +98,7 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
     return Line(tuple(spans))
 
 
-def time_state(screen_state: Stage) -> list[Span]:
+def time_state(screen_state: ScreenState) -> list[Span]:
     """Live, paused or over: a word, a glyph and a time."""
     palette, scene = screen_state.palette, screen_state.scene
     if scene is None:
@@ -107,18 +107,18 @@ def time_state(screen_state: Stage) -> list[Span]:
         if screen_state.reads:
             return [("○ READING the recording", palette.dim)]
         return [("○ WAITING for the first tick", palette.dim)]
-    time = clock.hms(scene.snapshot.time_ns)
+    time = time_of_day(scene.snapshot.time_ns)
     if screen_state.shown is not None:
         return [_cursor(screen_state, screen_state.shown)]
     if screen_state.ended:
         return [(f"■ ENDED {time}", palette.strong)]
     live: list[Span] = [("● LIVE ", palette.key), (time, palette.strong)]
     if screen_state.silent_s:
-        live.append((f" no tick for {clock.span(screen_state.silent_s)}", palette.hot))
+        live.append((f" no tick for {duration(screen_state.silent_s)}", palette.hot))
     return live
 
 
-def _cursor(screen_state: Stage, shown: Scene) -> Span:
+def _cursor(screen_state: ScreenState, shown: Scene) -> Span:
     """Where in time the screen is, and whether it moves."""
     cursor, palette = screen_state.cursor, screen_state.palette
     time_ns = shown.snapshot.time_ns
@@ -126,10 +126,10 @@ def _cursor(screen_state: Stage, shown: Scene) -> Span:
     pace = f"▶ {speed_text(cursor.speed)}"
     if screen_state.live is not None:
         is_today = screen_state.lag_s < _HALF_A_DAY_S
-        time = clock.hms(time_ns) if is_today else clock.stamp(time_ns)
+        time = time_of_day(time_ns) if is_today else date_time(time_ns)
         sign = pace if cursor.playing else "❚❚ PAUSED"
-        return f" {sign} {time} ({clock.lag(screen_state.lag_s)}){more} ", palette.paused
-    time, share = clock.stamp(time_ns), _share(screen_state, time_ns)
+        return f" {sign} {time} ({lag(screen_state.lag_s)}){more} ", palette.paused
+    time, share = date_time(time_ns), _share(screen_state, time_ns)
     if cursor.at_end:
         waits = " waits for more" if cursor.playing else ""
         return f"■ END of replay{waits} {time}", palette.strong
@@ -139,7 +139,7 @@ def _cursor(screen_state: Stage, shown: Scene) -> Span:
     return f" ❚❚ REPLAY {time} {share}{more} ", palette.paused
 
 
-def _share(screen_state: Stage, time_ns: int) -> str:
+def _share(screen_state: ScreenState, time_ns: int) -> str:
     recorded = screen_state.cursor.recorded
     if recorded is None or recorded.until_ns <= recorded.start_ns:
         return ""
@@ -147,7 +147,7 @@ def _share(screen_state: Stage, time_ns: int) -> str:
     return f"{min(max(time_ns - recorded.start_ns, 0) * 100 // length, 100)} %"
 
 
-def _recording(screen_state: Stage) -> list[_Part]:
+def _recording(screen_state: ScreenState) -> list[_Part]:
     """Whether all of this is kept, and how far back that goes."""
     status, palette = screen_state.recording(), screen_state.palette
     if status is None:
@@ -156,7 +156,7 @@ def _recording(screen_state: Stage) -> list[_Part]:
         why = status.trouble.rpartition(": ")[2]
         why = "disk full" if why == os.strerror(errno.ENOSPC) else why
         return [(0, [(f"✖ REC {fit(why, min(len(why), 24))}", palette.gone)])]
-    return [(0, [(f"● REC {clock.whole(status.kept_s)}", palette.dim)])]
+    return [(0, [(f"● REC {full_units(status.kept_s)}", palette.dim)])]
 
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:

@@ -11,14 +11,13 @@ from rich.style import Style
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.time_wording import SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
 from fabmon.tui.text.header import panel_title
-from fabmon.tui.time import clock
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import Curve
 
 _GONE = ("lost", "down", "failed")
@@ -29,7 +28,9 @@ _LABEL_EVERY = 18
 """Columns from one time label to the next, at least."""
 
 
-def timeline(screen_state: Stage, width: int, height: int, is_focused: bool = False) -> list[Line]:
+def timeline(
+    screen_state: ScreenState, width: int, height: int, is_focused: bool = False
+) -> list[Line]:
     """A rule with its times, and `height - 1` rows of blocks with the marks in the lowest; in one
     row, that alone. Nothing before the first scene.
     """
@@ -40,7 +41,7 @@ def timeline(screen_state: Stage, width: int, height: int, is_focused: bool = Fa
     named = palette.cursor if is_focused else palette.strong
     here = _here(screen_state, scene)
     if height <= 1:
-        label, now = f" {clock.short(span_s)} ", f" {percent(here):>6} "
+        label, now = f" {interval(span_s)} ", f" {percent(here):>6} "
         columns = max(1, width - len(label) - len(now))
         row = _rows(screen_state, window, columns, 1, is_alone=True)[0]
         first = (label, named if is_focused else palette.dim)
@@ -52,7 +53,7 @@ def timeline(screen_state: Stage, width: int, height: int, is_focused: bool = Fa
         else ""
     )
     title: list[list[Span]] = [
-        [(f"{last}{clock.short(span_s)}", named)],
+        [(f"{last}{interval(span_s)}", named)],
         [("busiest link, % of line rate" if width >= 100 else "busiest link", palette.dim)],
         [(f"{'now' if follows else 'here'} {percent(here)}", palette.text)],
     ]
@@ -64,7 +65,7 @@ def timeline(screen_state: Stage, width: int, height: int, is_focused: bool = Fa
     return [top, *_rows(screen_state, window, width, height - 1)]
 
 
-def _here(screen_state: Stage, scene: Scene) -> float:
+def _here(screen_state: ScreenState, scene: Scene) -> float:
     """The busiest link at the cursor; NaN where that is not known."""
     known = float(scene.snapshot.worst(1)[0])
     if np.isnan(known) and screen_state.shown is not None:
@@ -88,7 +89,7 @@ def time_columns(width: int, height: int, span_s: int) -> tuple[int, int]:
     """(first, count): the columns of the strip that stand for time."""
     if height > 1:
         return 0, width
-    label = len(f" {clock.short(span_s)} ")
+    label = len(f" {interval(span_s)} ")
     return label, max(1, width - label - 8)
 
 
@@ -104,7 +105,11 @@ def event_mark(event: Event) -> str:
 
 
 def _rows(
-    screen_state: Stage, window: tuple[int, int], columns: int, rows: int, is_alone: bool = False
+    screen_state: ScreenState,
+    window: tuple[int, int],
+    columns: int,
+    rows: int,
+    is_alone: bool = False,
 ) -> list[Line]:
     """Blocks; the lowest row with marks, and the cursor's column in its own colour; where the row
     `is_alone`, without a rule above it, with a sign of its own."""
@@ -151,7 +156,7 @@ def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats
     return values
 
 
-def _head(screen_state: Stage, window: tuple[int, int], columns: int) -> int | None:
+def _head(screen_state: ScreenState, window: tuple[int, int], columns: int) -> int | None:
     """The cursor's column; None where it is now, at the right."""
     if screen_state.shown is None:
         return None
@@ -174,7 +179,7 @@ def _style(mark: str, palette: Palette) -> Style:
 
 
 def _with_times(
-    line: Line, screen_state: Stage, window: tuple[int, int], width: int, head: int | None
+    line: Line, screen_state: ScreenState, window: tuple[int, int], width: int, head: int | None
 ) -> Line:
     """Set times, but where the cursor is, and what is marked into the plain stroke of a rule."""
     palette, cursor = screen_state.palette, screen_state.cursor
@@ -183,7 +188,7 @@ def _with_times(
     cells: list[Span] = [(char, style) for char in stroke]
     span_s = (window[1] - window[0]) / SECOND_NS
     for time_ns in _label_times(window, width):
-        text = f" {clock.label(time_ns, span_s)} "
+        text = f" {axis_label(time_ns, span_s)} "
         place = column_of(time_ns, window, width) - start - len(text) // 2
         is_free = head is None or not place <= head - start < place + len(text)
         if is_free and place >= 2 and place + len(text) < len(cells) - 1:

@@ -9,8 +9,10 @@ import numpy as np
 
 from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
+from fabmon.fabric import time_wording
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import per_second, percent
 from fabmon.recording.reading.recorded_findings import Told
 from fabmon.tui.line import (
@@ -25,17 +27,16 @@ from fabmon.tui.line import (
     wrap,
 )
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import iteration, labels
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
-from fabmon.tui.time import clock
 from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 
 _MOST_EVENTS = 500
 
 
-def panel(screen_state: Stage, scene: Scene, width: int, height: int) -> list[Line]:
+def panel(screen_state: ScreenState, scene: Scene, width: int, height: int) -> list[Line]:
     """The findings, then the busiest links as far as there is room."""
     lines: list[Line] = []
     chosen = shown(screen_state, scene)
@@ -53,7 +54,7 @@ def panel(screen_state: Stage, scene: Scene, width: int, height: int) -> list[Li
     return lines
 
 
-def shown(screen_state: Stage, scene: Scene) -> list[Finding]:
+def shown(screen_state: ScreenState, scene: Scene) -> list[Finding]:
     """The findings that the filter leaves."""
     matched = screen_state.matched(scene)
     if matched is None:
@@ -91,7 +92,7 @@ def _waits(victim: Finding, root: Finding) -> bool:
 
 def entry(
     finding: Finding,
-    screen_state: Stage,
+    screen_state: ScreenState,
     scene: Scene,
     width: int,
     *,
@@ -104,7 +105,7 @@ def entry(
     """
     target, palette = FindingTarget(finding.key), screen_state.palette
     sign, accent = labels.finding_sign(finding, scene.snapshot, palette)
-    age = clock.age((scene.snapshot.time_ns - finding.since_ns) / clock.SECOND_NS)
+    age = time_wording.age((scene.snapshot.time_ns - finding.since_ns) / SECOND_NS)
     indent = "  └ " if inside else ""
     title = f"{indent}{sign} {labels.cause_title(finding)}"
     room = width - len(title) - 9
@@ -132,7 +133,7 @@ def entry(
     return lines
 
 
-def _nothing(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def _nothing(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """Say that nothing is wrong, and only as far as that is known."""
     palette = screen_state.palette
     if scene.findings:
@@ -166,7 +167,7 @@ def _down_already(down: list[int], scene: Scene) -> str:
     return f"{count} down already when watching began: {', '.join(names)}{more}."
 
 
-def busiest(screen_state: Stage, scene: Scene, width: int, count: int) -> list[Line]:
+def busiest(screen_state: ScreenState, scene: Scene, width: int, count: int) -> list[Line]:
     """The ports with the most of the metric in use, as a table."""
     palette, heat, snapshot = screen_state.palette, screen_state.heat, scene.snapshot
     values = heat.values(snapshot)
@@ -208,7 +209,7 @@ def _one_end(order: list[int], scene: Scene, count: int, without: Sequence[str])
     return list(islice(chosen, count))
 
 
-def page(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """The whole view: open findings in full, then what happened, the latest first."""
     palette = screen_state.palette
     lines: list[Line] = []
@@ -230,7 +231,7 @@ def page(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
         sign = event_mark(event)
         accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
         text = fit(labels.event_text(event), max(0, width - 15))
-        time = clock.hms(event.time_ns)
+        time = time_of_day(event.time_ns)
         lines.append(
             line(
                 (f" {time} ", palette.dim),
@@ -244,7 +245,7 @@ def page(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _closed(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def _closed(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """What was wrong until a moment ago, a line each, which opens it as it was at last."""
     palette, found = screen_state.palette, screen_state.closed(scene)
     if not found:
@@ -252,8 +253,8 @@ def _closed(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
     lines = [line(("", palette.text)), line((" Closed, the latest first", palette.strong))]
     for finding in found:
         until_ns = finding.until_ns or scene.snapshot.time_ns
-        lasted = clock.span((until_ns - finding.since_ns) / clock.SECOND_NS)
-        when = f" {clock.hms(finding.since_ns)} to {clock.hms(until_ns)}, {lasted}"
+        lasted = duration((until_ns - finding.since_ns) / SECOND_NS)
+        when = f" {time_of_day(finding.since_ns)} to {time_of_day(until_ns)}, {lasted}"
         said = (
             f"{labels.cause_title(finding)}  {labels.subject_name(finding, scene.snapshot.fabric)}"
         )
@@ -268,7 +269,7 @@ def _closed(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _otherwise(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def _otherwise(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """Where what was recorded is shown: what was found then and is not today, and the reverse."""
     palette, recorded = screen_state.palette, screen_state.cursor.recorded
     if screen_state.shown is None or recorded is None or screen_state.is_frozen_now:
@@ -283,7 +284,7 @@ def _otherwise(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
         if found:
             lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for finding in found:
-            since = f"{labels.finding_mark(finding)} {clock.hms(finding.since_ns)}"
+            since = f"{labels.finding_mark(finding)} {time_of_day(finding.since_ns)}"
             subject = labels.subject_name(finding, scene.snapshot.fabric)
             named = f"{labels.cause_title(finding)} {subject}"
             lines.append(

@@ -20,13 +20,13 @@ from fabmon.analysis.fluctuation.results import (
 )
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.time_wording import date_time, day_time, duration, time_of_day
 from fabmon.fabric.wording import RATE, Unit, number, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, SubjectTarget, Target, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.chart import BLOCKS
-from fabmon.tui.time import clock
 
 _TITLES = {
     JOB: "Jobs: hosts that move together",
@@ -42,10 +42,10 @@ def over(found: Fluctuation) -> list[str]:
     """`14:06:41Z to 14:21:39Z`, `15 min watched`; `11-20 22:30Z` where it is not one day."""
     if not found.until_ns:
         return ["nothing is known yet"]
-    is_day = clock.stamp(found.from_ns)[:10] == clock.stamp(found.until_ns)[:10]
-    say = clock.hms if is_day else clock.date
+    is_day = date_time(found.from_ns)[:10] == date_time(found.until_ns)[:10]
+    say = time_of_day if is_day else day_time
     between = f"{say(found.from_ns)} to {say(found.until_ns)}"
-    return [between, f"{clock.span(found.watched_s)} watched"]
+    return [between, f"{duration(found.watched_s)} watched"]
 
 
 def targets(scene: Scene, found: Fluctuation) -> list[tuple[Subject, Target]]:
@@ -64,7 +64,7 @@ def names(scene: Scene) -> dict[str, str]:
     return {port.id: labels.port_name(port) for port in scene.snapshot.fabric.ports if port.node}
 
 
-def page(screen_state: Stage, scene: Scene, found: Fluctuation, width: int) -> list[Line]:
+def page(screen_state: ScreenState, scene: Scene, found: Fluctuation, width: int) -> list[Line]:
     """A line for each subject: median, spread, variation, share of communication, and when."""
     palette = screen_state.palette
     rows = {port.id: port.row for port in scene.snapshot.fabric.ports if port.node}
@@ -102,7 +102,7 @@ def _row(
     subject: Subject,
     name: int,
     width: int,
-    screen_state: Stage,
+    screen_state: ScreenState,
     rows: dict[str, int],
     named: Mapping[str, str],
 ) -> Line:
@@ -164,7 +164,7 @@ def _name(subject: Subject, named: Mapping[str, str]) -> str:
     return name if its is None else f"{name}, step {number(its.median_s)} s"
 
 
-def _steps(found: Fluctuation, palette: Palette, screen_state: Stage) -> list[Line]:
+def _steps(found: Fluctuation, palette: Palette, screen_state: ScreenState) -> list[Line]:
     """The largest steps of jobs, else of rails and pairs."""
     told = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
     told = told or [(s, each) for each in found.subjects for s in each.steps]
@@ -173,13 +173,13 @@ def _steps(found: Fluctuation, palette: Palette, screen_state: Stage) -> list[Li
     return [line((f" {_step(*each, screen_state)}", palette.hot)) for each in told]
 
 
-def _step(step: Step, subject: Subject, screen_state: Stage) -> str:
+def _step(step: Step, subject: Subject, screen_state: ScreenState) -> str:
     line_bps = subject.line_rate_bps or float("nan")
     before, after = (
         rate(value, line_bps, screen_state.choices.unit)
         for value in (step.before_bps, step.after_bps)
     )
-    at = clock.hms(step.at_ns)
+    at = time_of_day(step.at_ns)
     return f"{at} {subject.name}: {before} → {after}, {step.change * 100:+.1f} %"
 
 
@@ -260,7 +260,7 @@ def _moved(subject: Subject, line_bps: float, unit: Unit) -> str:
         return f"{said}; no step of the level"
     largest = sorted(steps, key=lambda step: -abs(step.change))[:_MOST_STEPS_hours]
     told = [
-        f"{clock.hms(step.at_ns)} {rate(step.before_bps, line_bps, unit).strip()} → "
+        f"{time_of_day(step.at_ns)} {rate(step.before_bps, line_bps, unit).strip()} → "
         f"{rate(step.after_bps, line_bps, unit).strip()} ({step.change * 100:+.0f} %)"
         for step in sorted(largest, key=lambda step: step.at_ns)
     ]

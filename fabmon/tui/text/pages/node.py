@@ -7,21 +7,21 @@ from typing import Any
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import GPU, NVLINK, Node, Port
+from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, Unit, compact, per_second, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, width_of, wrap
 from fabmon.tui.metrics import both_words, unit_of
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage, hot_rows
+from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.labels import port_state
-from fabmon.tui.time import clock
 
 _MINUTES = 5
 _SPARK = 16
 _INDENT = 5
 
 
-def page(screen_state: Stage, scene: Scene, node: Node, width: int) -> list[Line]:
+def page(screen_state: ScreenState, scene: Scene, node: Node, width: int) -> list[Line]:
     """What is known of a node, then a few lines for each of its ports."""
     palette = screen_state.palette
     lines = _about(node, scene, width, palette)
@@ -68,7 +68,7 @@ def _about(node: Node, scene: Scene, width: int, palette: Palette) -> list[Line]
         facts.append(f"probe {percent(cpu)} of a core")
     lines = []
     if status is not None:
-        since = clock.span((scene.snapshot.time_ns - status.since_ns) / clock.SECOND_NS)
+        since = duration((scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
         said = f" {status.state}" + (f" for {since}" if status.since_ns else "")
         reason = f"  {status.reason}" if status.reason else ""
         lines.append(line((said, palette.strong), (fit(reason, width), palette.text)))
@@ -82,7 +82,12 @@ def _about(node: Node, scene: Scene, width: int, palette: Palette) -> list[Line]
 
 
 def _port(
-    port: Port, screen_state: Stage, scene: Scene, sparks: Sequence[str], hot: bool, width: int
+    port: Port,
+    screen_state: ScreenState,
+    scene: Scene,
+    sparks: Sequence[str],
+    hot: bool,
+    width: int,
 ) -> list[Line]:
     """The lines of one port; all of them open it."""
     palette, snapshot, row = screen_state.palette, scene.snapshot, port.row
@@ -118,7 +123,7 @@ def _port(
     return lines
 
 
-def _traffic(name: str, port: Port, screen_state: Stage, scene: Scene) -> list[Span]:
+def _traffic(name: str, port: Port, screen_state: ScreenState, scene: Scene) -> list[Span]:
     """`tx  188 Gb/s 47.0 %`."""
     palette, snapshot = screen_state.palette, scene.snapshot
     chosen = Unit.GBIT if screen_state.choices.unit is Unit.PERCENT else screen_state.choices.unit

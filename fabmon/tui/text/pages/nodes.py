@@ -8,11 +8,11 @@ from rich.style import Style
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
-from fabmon.tui.time import clock
+from fabmon.tui.screen_state import ScreenState
 
 _BAD = (NodeState.LOST, NodeState.FAILED)
 _FOLDED = (*_BAD, NodeState.STALE)
@@ -41,7 +41,7 @@ _FOR = 11
 
 
 def page(
-    screen_state: Stage, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
+    screen_state: ScreenState, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
 ) -> list[Line]:
     """A bar of how far it has come, the states in numbers, then a line a node, the worst first."""
     palette = screen_state.palette
@@ -69,7 +69,7 @@ def page(
     return lines
 
 
-def _chosen(screen_state: Stage, scene: Scene) -> list[NodeStatus]:
+def _chosen(screen_state: ScreenState, scene: Scene) -> list[NodeStatus]:
     """The nodes that the filter leaves, in the order of the fabric."""
     statuses = scene.snapshot.statuses
     names = [node.name for node in scene.snapshot.fabric.nodes]
@@ -149,7 +149,7 @@ def _noticed(count: int) -> str:
 def _node(
     status: NodeStatus, scene: Scene, name: int, width: int, palette: Palette, chosen: bool
 ) -> Line:
-    since = clock.span((scene.snapshot.time_ns - status.since_ns) / clock.SECOND_NS)
+    since = duration((scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
     cpu = scene.snapshot.probe_cpu.get(status.node)
     said = percent(cpu) if cpu is not None else "·"
     notices = scene.snapshot.notices.get(status.node, ())
