@@ -41,7 +41,7 @@ MARK = "SIMULATED"
     "  [default: leaf-spine]",
 )
 @click.option(
-    "--hosts", type=click.IntRange(4, 4096), metavar="N", help="Simulated hosts.  [default: 16]"
+    "--hosts", type=click.IntRange(4, 1024), metavar="N", help="Simulated hosts.  [default: 16]"
 )
 @click.option("--scenario", type=FILE, help="What to simulate: a TOML file instead of the tour.")
 @click.option("--seed", type=int, help="Another seed: other hashes, other flows.")
