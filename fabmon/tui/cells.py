@@ -164,3 +164,45 @@ class Look:
         last = len(self.palette.levels) - 1
         levels = len(self.levels.edges)
         return last if levels <= 1 else round((level - 1) / (levels - 1) * last)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Cells side by side: the first at `x`, then every `pitch`; columns from `first`."""
+
+    x: int
+    pitch: int
+    width: int
+    first: int
+    count: int
+
+    def at(self, x: int) -> int | None:
+        """The column whose cell is at `x`; None between cells and outside."""
+        place, inside = divmod(x - self.x, self.pitch)
+        return self.first + place if 0 <= place < self.count and inside < self.width else None
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """What a row shows beside its cells: `texts` are (x, text, style), left to right.
+
+    `heading` is the index of the row that names this one's columns: it stays in sight while its
+    rows scroll by.
+    """
+
+    texts: tuple[tuple[int, str, Style], ...]
+    blocks: tuple[Block, ...]
+    heading: int = -1
+
+    def block(self, column: int) -> Block | None:
+        """The block that a column is in."""
+        for block in self.blocks:
+            if block.first <= column < block.first + block.count:
+                return block
+        return None
+
+    @property
+    def width(self) -> int:
+        """Cells up to the end of the last block."""
+        last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, 0)
+        return last.x + last.count * last.pitch

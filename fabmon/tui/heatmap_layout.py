@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from fabmon.fabric.model import DOWNLINK, GPU, MANAGEMENT, RAIL, SWITCH, UPLINK, Fabric, Node, Port
+from fabmon.tui.cells import Block
 
 Shape = tuple[int, int]
 """Width of a cell, and of the gap after it."""
@@ -22,22 +23,6 @@ _BETWEEN = 3
 """Cells between the ports of the hosts and the uplinks beside them."""
 
 _Side = tuple[tuple[Node, tuple[Port, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Cells side by side: the first at `x`, then every `pitch`; columns from `first`."""
-
-    x: int
-    pitch: int
-    width: int
-    first: int
-    count: int
-
-    def at(self, x: int) -> int | None:
-        """The column whose cell is at `x`; None between cells and outside."""
-        place, inside = divmod(x - self.x, self.pitch)
-        return self.first + place if 0 <= place < self.count and inside < self.width else None
 
 
 @dataclass(frozen=True, slots=True)

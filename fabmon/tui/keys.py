@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from textual.binding import Binding
-
 EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
@@ -305,13 +303,9 @@ _TITLES = {
 }
 
 
-def bindings(where: str) -> list[Binding]:
-    """Textual bindings of a scope."""
-    return [
-        Binding(key.keys, key.action, key.help, show=False, id=f"{where}.{key.action}")
-        for key in KEYS
-        if key.where == where
-    ]
+def bindings(where: str) -> list[tuple[str, str, str]]:
+    """The bindings of a scope as Textual takes them: keys, action, description."""
+    return [(key.keys, key.action, key.help) for key in KEYS if key.where == where]
 
 
 def footer(view: str, is_away: bool = False) -> list[Key]:

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
-from rich.segment import Segment
 from rich.style import Style
-from textual.strip import Strip
 
 from fabmon.fabric.model import Fabric, Port
 
@@ -107,11 +105,6 @@ class Line:
     def text(self) -> str:
         """The characters alone."""
         return "".join(text for text, _ in self.spans)
-
-    def strip(self, width: int, base: Style) -> Strip:
-        """The line cut or padded to `width` cells."""
-        strip = Strip([Segment(text, style) for text, style in self.spans if text])
-        return strip.adjust_cell_length(width, base)
 
 
 def line(*spans: Span, target: Target | None = None, hits: tuple[Hit, ...] = ()) -> Line:

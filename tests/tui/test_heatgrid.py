@@ -12,8 +12,8 @@ from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, UNRATED,
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.row_painter import plain_rows
 from tests.tui import golden
+from tests.tui.plain_rows import plain_rows
 
 
 def look(depth: Depth = Depth.TRUECOLOR, digits: bool = False) -> Look:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 
-from fabmon.analysis.condition import Evidence
+from fabmon.analysis.finding import Evidence
 from fabmon.report.records import utc
 from fabmon.report.units import bits, percent
 

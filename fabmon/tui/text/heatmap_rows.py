@@ -10,12 +10,11 @@ from rich.style import Style
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import STALE_TICKS
 from fabmon.fabric.tick import NodeState
-from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, Codes
-from fabmon.tui.heatmap_layout import AGE, MARK, Block, Grid, GridPart
+from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, Block, CellRow, Codes
+from fabmon.tui.heatmap_layout import AGE, MARK, Grid, GridPart
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
 from fabmon.tui.time import clock
-from fabmon.tui.widgets.row_painter import CellRow
 
 _LEFT = 2
 """Blocks that belong to the node at the left: its ports, and its GPUs."""

@@ -8,7 +8,6 @@ made once for each code. The segments are kept: cropping and screenshots go by t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -20,8 +19,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from fabmon.tui.cells import Look
-from fabmon.tui.heatmap_layout import Block
+from fabmon.tui.cells import Block, CellRow, Look
 from fabmon.tui.palette import Depth
 
 _SYSTEMS = {Depth.TRUECOLOR: ColorSystem.TRUECOLOR, Depth.EIGHT_BIT: ColorSystem.EIGHT_BIT}
@@ -73,37 +71,6 @@ def as_background(segment: Segment, depth: Depth) -> str:
 _FULL = "█"
 _LONGEST = 1 << 20
 """More cells than any row has."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """What a row shows beside its cells: `texts` are (x, text, style), left to right.
-
-    `heading` is the index of the row that names this one's columns: it stays in sight while its
-    rows scroll by.
-    """
-
-    texts: tuple[tuple[int, str, Style], ...]
-    blocks: tuple[Block, ...]
-    heading: int = -1
-
-    def block(self, column: int) -> Block | None:
-        """The block that a column is in."""
-        for block in self.blocks:
-            if block.first <= column < block.first + block.count:
-                return block
-        return None
-
-    @property
-    def width(self) -> int:
-        """Cells up to the end of the last block."""
-        last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, 0)
-        return last.x + last.count * last.pitch
-
-
-def plain_rows(count: int, columns: int, width: int = 1, gap: int = 0) -> tuple[CellRow, ...]:
-    """Rows of cells and nothing else."""
-    return (CellRow((), (Block(0, width + gap, width, 0, columns),)),) * count
 
 
 class _Runs(dict[int, tuple[tuple[Segment, ...], str]]):

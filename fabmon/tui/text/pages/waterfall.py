@@ -14,19 +14,17 @@ from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.wording import per_second, percent
 from fabmon.recording.reading.tiers import Tier
-from fabmon.tui.cells import ABSENT, Codes, Look, scale
-from fabmon.tui.heatmap_layout import Block
+from fabmon.tui.cells import ABSENT, Block, CellRow, Codes, Look, scale
 from fabmon.tui.line import Line, Span, fit, line, right
 from fabmon.tui.metrics import HeatMetric, heat
 from fabmon.tui.palette import Depth
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import OF_GROUPS, members
 from fabmon.tui.time import clock
 from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.trend import Trend
-from fabmon.tui.widgets.row_painter import CellRow
 
 KEPT_MIN = 2
 """Minutes that other columns than traffic are kept for."""
@@ -40,7 +38,7 @@ _HEAD = "▼"
 class Waterfall:
     """A finding's links in a scene, for so many minutes, in so many cells across."""
 
-    screen_state: Stage
+    screen_state: ScreenState
     scene: Scene
     finding: Finding
     minutes: int
