@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.catalog import CATALOG
+from collectors.catalog import CATALOG, require
+from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.model import Host, Port
 from fabmon.fabric.names import matches
 from fabmon.fabric.snapshot import HEAT, Floats
@@ -71,6 +72,22 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "phy_tx_discards": tuple(f"phy_tx_discards_prio{prio}" for prio in range(8)),
 }
 """What counts the same packets again, by kind or priority. Some ports have the parts only."""
+_CNP_SENT, _CNP_HANDLED = "rdma_cnp_sent", "rdma_cnp_handled"
+_IB_STATE = "ib_state"
+_LINKS_BPS = "nvlink_speed_bps"
+_CARRIER_CHANGES = "netdev_carrier_changes"
+require(
+    *RATES, *_STATES, *_ECN, *_WAIT, *DAMAGE, *_BUS, *_PARTS,
+    *(part for parts in _PARTS.values() for part in parts),
+    *(name.format(way) for name, _ in WIRE for way in ("tx", "rx")),
+    *(
+        name.format(way, prio)
+        for name in (*_PAUSE, *_XOFF)
+        for way in ("tx", "rx")
+        for prio in PRIORITIES
+    ),
+    *(_FALLS, _CNP_SENT, _CNP_HANDLED, _IB_STATE, _LINKS_BPS, _CARRIER_CHANGES),
+)  # fmt: skip
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
@@ -108,8 +125,8 @@ class MetricDeriver:
             "xoff": self._xoff(values),
             "stall": self._stall(values, line_rate_bps),
             "ecn": self._first(values, _ECN, ""),
-            "cnp_sent": self._one(values, "rdma_cnp_sent"),
-            "cnp": self._one(values, "rdma_cnp_handled"),
+            "cnp_sent": self._one(values, _CNP_SENT),
+            "cnp": self._one(values, _CNP_HANDLED),
             "damage": self._worst_of(values, DAMAGE),
             "flaps": self._flaps(values),
             "bus": self._worst_of(values, _BUS) / np.float32(100),
@@ -126,10 +143,10 @@ class MetricDeriver:
 
     def up(self, values: Floats) -> Floats:
         """[ports] 1 up, 0 down, NaN unknown. An InfiniBand port is up when it is ACTIVE."""
-        ib_state = self._one(values, "ib_state")
+        ib_state = self._one(values, _IB_STATE)
         ib_up = np.where(np.isnan(ib_state), np.nan, ib_state == _IB_ACTIVE)
         up = self._first(values, _STATES, "")
-        links_bps = self._one(values, "nvlink_speed_bps")
+        links_bps = self._one(values, _LINKS_BPS)
         up = np.where(np.isnan(up) & ~np.isnan(links_bps), links_bps > 0, up)
         return np.where(np.isnan(ib_up), up, ib_up).astype(np.float32)
 
@@ -185,7 +202,7 @@ class MetricDeriver:
         return worst
 
     def _flaps(self, values: Floats) -> Floats:
-        changes = self._one(values, "netdev_carrier_changes")
+        changes = self._one(values, _CARRIER_CHANGES)
         falls = 2 * self._one(values, _FALLS)
         flaps: Floats = np.where(np.isnan(changes), falls, changes)
         return flaps
