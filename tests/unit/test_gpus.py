@@ -15,7 +15,7 @@ from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.detectors.gpu_nic_numa import GpuNicNuma
 from fabmon.analysis.detectors.link_down import links_down
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.fabric.model import GPU, NVLINK, Host, Port
 from fabmon.fabric.snapshot import Snapshot
@@ -78,8 +78,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return hgx_host(tmp_path, hcas=8)
 
 
-def seen(snapshot: Snapshot) -> Sight:
-    return Sight(snapshot, build_structure(snapshot.fabric))
+def seen(snapshot: Snapshot) -> DetectorInput:
+    return DetectorInput(snapshot, build_structure(snapshot.fabric))
 
 
 def port(snapshot: Snapshot, name: str) -> Port:
