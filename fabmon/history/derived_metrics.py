@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from collectors.catalog import CATALOG
+from collectors.catalog import CATALOG, require
+from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.model import Host, Port
 from fabmon.fabric.names import matches
 from fabmon.fabric.snapshot import HEAT, Floats
@@ -56,6 +57,20 @@ _PARTS: dict[str, tuple[str, ...]] = {
 }
 """Metrics that count the same packets again, by kind or priority. Some ports have parts only."""
 
+_CNP_SENT, _CNP_HANDLED = "rdma_cnp_sent", "rdma_cnp_handled"
+_IB_STATE, _NVLINK_BPS = "ib_state", "nvlink_speed_bps"
+_CARRIER_CHANGES = "netdev_carrier_changes"
+require(*_STATES, *_ECN, *_WAIT, *DAMAGE, *_PCIE_STALLS, *_PARTS, *sum(_PARTS.values(), ()))
+require(_LINK_DOWN, _CNP_SENT, _CNP_HANDLED, _IB_STATE, _NVLINK_BPS, _CARRIER_CHANGES)
+require(
+    *(
+        name.format(direction, priority)
+        for name in (*_PAUSE, *_XOFF)
+        for direction in ("tx", "rx")
+        for priority in PRIORITIES
+    )
+)
+
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
@@ -97,8 +112,8 @@ class MetricDeriver:
             "xoff": self._xoff(values),
             "stall": self._stall(values, line_rate_bps),
             "ecn": self._first(values, _ECN),
-            "cnp_sent": self._one(values, "rdma_cnp_sent"),
-            "cnp": self._one(values, "rdma_cnp_handled"),
+            "cnp_sent": self._one(values, _CNP_SENT),
+            "cnp": self._one(values, _CNP_HANDLED),
             "damage": self._max(values, DAMAGE),
             "flaps": self._flaps(values),
             "bus": self._max(values, _PCIE_STALLS) / np.float32(100),
@@ -113,10 +128,10 @@ class MetricDeriver:
 
     def up(self, values: Floats) -> Floats:
         """[ports] 1 up, 0 down, NaN unknown. An InfiniBand port is up when it is ACTIVE."""
-        ib_state = self._one(values, "ib_state")
+        ib_state = self._one(values, _IB_STATE)
         ib_up = np.where(np.isnan(ib_state), np.nan, ib_state == _IB_ACTIVE)
         up = self._first(values, _STATES)
-        nvlink_bps = self._one(values, "nvlink_speed_bps")
+        nvlink_bps = self._one(values, _NVLINK_BPS)
         up = np.where(np.isnan(up) & ~np.isnan(nvlink_bps), nvlink_bps > 0, up)
         return np.where(np.isnan(ib_up), up, ib_up).astype(np.float32)
 
@@ -183,7 +198,7 @@ class MetricDeriver:
 
     def _flaps(self, values: Floats) -> Floats:
         """[ports] changes of carrier per second."""
-        changes = self._one(values, "netdev_carrier_changes")
+        changes = self._one(values, _CARRIER_CHANGES)
         downs = 2 * self._one(values, _LINK_DOWN)
         flaps: Floats = np.where(np.isnan(changes), downs, changes)
         return flaps

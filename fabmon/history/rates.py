@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.catalog import WRAP32, WRAP64
+from collectors.catalog import WRAP32, WRAP64, require
 from fabmon.fabric.wire.messages import Hello
 
 CLOCK, _WRAP64, _WRAP32, _SATURATING, GAUGE = range(5)
@@ -167,6 +167,7 @@ _SOURCES = [
     *((name, LINE_RATE, rank, 1) for rank, name in enumerate(LINE_RATES)),
 ]
 SOURCE_NUMBERS = {name: number for number, (name, *_) in enumerate(_SOURCES)}
+require(*SOURCE_NUMBERS)
 """By name, the number of each metric among those that measure a quantity of a port."""
 
 _QUANTITY, _RANK, _BITS = np.array([numbers for _, *numbers in _SOURCES], np.intp).T

@@ -87,7 +87,7 @@ _TOPICS = (
     ("congestion", "Congestion"),
     ("error", "Errors"),
     ("drop", "Drops"),
-    ("mended", "Mended by error correction; a good link has them too"),
+    ("corrected", "Corrected errors; a good link has them too"),
     ("state", "State"),
     ("probe", "Probe"),
 )
@@ -275,27 +275,27 @@ def counters(ctx: DrawContext, port: Port, terms: tuple[Term, ...]) -> list[Line
             lines.append(line((f" {title}", ctx.palette.strong)))
         for name in sorted(topics[topic]):
             lines.extend(_counter(ctx, name, float(snapshot.column(name)[port.row])))
-    return lines + _absent(ctx, missing, {name for names in topics.values() for name in names})
+    families = {_family(name) for names in topics.values() for name in names}
+    similar = [each.row for each in snapshot.fabric.ports if each.kind == port.kind]
+    expected = [
+        name
+        for name in missing
+        if _family(name) in families
+        or (name in snapshot.columns and not np.isnan(snapshot.column(name)[similar]).all())
+    ]
+    return lines + _absent(ctx, expected)
 
 
-def _absent(ctx: DrawContext, missing: list[str], there: set[str]) -> list[Line]:
-    """What the port lacks: single counters of families that it has, whole families else."""
-    families = {_family(name) for name in there}
-    single = sorted(_PRIORITY.sub(r"\1*", name) for name in missing if _family(name) in families)
-    whole = sorted({_family(name) for name in missing} - families)
-    lines: list[Line] = []
-    for title, names in (
-        (
-            "Absent here: not supported, not permitted, or not yet known",
-            list(dict.fromkeys(single)),
-        ),
-        ("Nothing here of", whole),
-    ):
-        if names:
-            lines.append(line((f" {title}", ctx.palette.strong)))
-            text = "  ".join(names)
-            lines += [line((f"   {part}", ctx.palette.dim)) for part in wrap(text, ctx.width - 4)]
-    return lines
+def _absent(ctx: DrawContext, names: list[str]) -> list[Line]:
+    """Counters that the port lacks, of families that it or another port of its kind has."""
+    if not names:
+        return []
+    text = "  ".join(dict.fromkeys(sorted(_PRIORITY.sub(r"\1*", name) for name in names)))
+    title = "Absent here: not supported, not permitted, or not yet known"
+    return [
+        line((f" {title}", ctx.palette.strong)),
+        *(line((f"   {part}", ctx.palette.dim)) for part in wrap(text, ctx.width - 4)),
+    ]
 
 
 def _family(name: str) -> str:
