@@ -71,6 +71,8 @@ failed
     the node was never reached; the reason says why. It is tried again.
 finding
     a condition with a subject, a cause, numbers, a start and advice. One cause, one finding.
+flagged ▲
+    a port with an open finding, where it is up and sends data.
 gap
     no sample of that time: `·` in the strips and charts, never joined over.
 GB/s
@@ -83,8 +85,6 @@ holds
     tells its neighbour to stop sending: what waits for it is listed hop by hop below it.
 host
     a machine with GPUs; its ports are rails.
-hot ▲
-    a port that a finding holds guilty, and that is up and heard of now.
 idle
     less than half a percent of the scale: a blank cell.
 last seen △

@@ -21,7 +21,7 @@ from fabmon.tui.screens.base import LineScreen, ViewScreen
 from fabmon.tui.text import labels
 from fabmon.tui.text.header import colour_legend
 from fabmon.tui.text.pages import finding
-from fabmon.tui.text.pages.port import SPANS
+from fabmon.tui.text.pages.port_charts import SPANS
 from fabmon.tui.text.pages.waterfall import KEPT_MIN, LongWaterfall, Waterfall
 from fabmon.tui.time.cursor import Zoom
 from fabmon.tui.time.past_reader import PastReader
@@ -75,7 +75,7 @@ class WaterfallScreen(ViewScreen):
         view.show(codes, now.rows, now.look)
         if len(codes):
             end = now.columns - 1 if now.here is None else now.here
-            row, column = view.cursor or (now.guilty, end)
+            row, column = view.cursor or (now.subject_row, end)
             view.put((min(row, len(codes) - 1), min(column, now.columns - 1)), scroll=False)
         title = self.title_rule(self._title(now), width)
         self.query_one("#title", Painted).show([title], tone.text)
@@ -119,7 +119,7 @@ class WaterfallScreen(ViewScreen):
     def _inspect(self) -> None:
         if self._drawn is not None:
             cell = self.query_one("#heat", HeatGrid).cursor
-            said = self._drawn.inspect(cell)
+            said = self._drawn.cell_text(cell)
             self.query_one("#inspect", Painted).show([said], self.screen_state.palette.text)
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:

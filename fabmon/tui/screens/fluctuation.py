@@ -219,9 +219,8 @@ class FluctuationScreen(LineScreen):
         view.display = subject is not None
         if subject is not None and found is not None:
             name = fluctuation.name_of(subject, fluctuation.names(scene))
-            unit = self.screen_state.choices.unit
-            width = self.size.width
-            view.show(hours(subject, name, found.zone, unit, width, palette), palette.text)
+            ctx = self.screen_state.draw_context(scene, self.size.width)
+            view.show(hours(ctx, subject, name, found.zone), palette.text)
 
 
 def _is_new(wanted: StudyRequest, had: StudyRequest) -> bool:

@@ -7,7 +7,7 @@ from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text import key_help as text
-from fabmon.tui.text.pages import findings, node, nodes, switches
+from fabmon.tui.text.pages import findings, nodes, switches
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted
 
 
@@ -36,7 +36,7 @@ class NodesScreen(LineScreen):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The table."""
-        return nodes.page(self.screen_state.draw_context(scene, width), self._unfolded)
+        return nodes.nodes_page(self.screen_state.draw_context(scene, width), self._unfolded)
 
     def on_open_requested(self, event: OpenRequested) -> None:
         """Unfold or fold; nodes are the app's business."""
@@ -88,7 +88,7 @@ class NodeScreen(LineScreen):
             found = scene.snapshot.fabric.node(self._node)
         except KeyError:
             return self.gone(f"{self._node} is not watched")
-        return node.page(self.screen_state.draw_context(scene, width), found)
+        return nodes.node_page(self.screen_state.draw_context(scene, width), found)
 
     def draw(self, scene: Scene) -> None:
         """Draw it; the first time, at the port that was asked for."""

@@ -14,8 +14,8 @@ from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
-from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port
+from fabmon.tui.text.pages.port_charts import SPANS
 from fabmon.tui.time.cursor import Zoom
 from fabmon.tui.time.past_reader import PastReader
 from fabmon.tui.time.trend import TrendLoader, trend
@@ -34,18 +34,18 @@ class PortScreen(LineScreen):
         """Of a port; a row is one port's for good. `past` is what is recorded."""
         super().__init__(screen_state)
         self._port = shown
-        self._zoom = Zoom(screen_state.cursor, port.SPANS, 5, past is not None)
+        self._zoom = Zoom(screen_state.cursor, SPANS, 5, past is not None)
         self._reading = None if past is None else TrendLoader(past, self._read, self.paint)
 
     def crumb(self) -> str:
         """The port, with its node."""
-        return labels.port_name(self._port)
+        return self._port.display_name
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Its page."""
         ports = scene.snapshot.fabric.ports
         if self._port.row >= len(ports) or not ports[self._port.row].node:
-            return self.gone(f"{labels.port_name(self._port)} is not there")
+            return self.gone(f"{self._port.display_name} is not there")
         found = ports[self._port.row]
         shown = self._zoom.minutes
         long = None
