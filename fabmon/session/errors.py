@@ -1,16 +1,17 @@
-"""What a person can do wrong, and what fabmon exits with.
+"""Exit statuses, and the errors that a command reports in one line.
 
-UsageError      a file or an option is wrong; the message says where and what to do
-OutputError     what was asked for cannot be written
+UsageError      a file or an option is wrong
+OutputError     a file or standard output cannot be written
 """
 
 from __future__ import annotations
 
 import enum
+import errno
 
 
 class Exit(enum.IntEnum):
-    """Exit statuses; the README has the same table."""
+    """Exit statuses; the help of `fabmon` has the same table. From 129 on: ended by a signal."""
 
     OK = 0
     FAILED = 1
@@ -25,8 +26,13 @@ class Exit(enum.IntEnum):
 
 
 class UsageError(Exception):
-    """A file or an option is wrong."""
+    """A file or an option is wrong; the message says where and what to do."""
 
 
 class OutputError(Exception):
-    """Standard output, or a file, does not take what is written; the message says which and why."""
+    """A file or standard output cannot be written; the message says which and why."""
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be used: `no such file`, else the text of the operating system."""
+    return "no such file" if error.errno == errno.ENOENT else error.strerror or str(error)

@@ -13,7 +13,6 @@ from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
 from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.snapshot import Floats, stale_ports
 from fabmon.fabric.wording import Unit
-from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import CHOSEN, Codes, Scale, encode
 from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
@@ -22,7 +21,7 @@ from fabmon.tui.selection import Selection, selection_of
 from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
-from fabmon.tui.time.past_reader import Curve, RecordingContents
+from fabmon.tui.time.past_reader import Curve, NoRecording, RecordingAccess, RecordingContents
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class ScreenState:
     """The scene on the screen, and what is needed to draw it.
 
     `live` is the last scene that came, None where what is shown is over; `shown` is that at the
-    cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
+    cursor, None while it follows what comes. `recording` is that of what is shown. `silent_s` is
     how long no scene has come, where that is worth saying; `ended` that none will; `reads` that the
     first is being read from a recording. `mark` is a word
     that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
@@ -101,7 +100,7 @@ class ScreenState:
     live: Scene | None = None
     shown: Scene | None = None
     cursor: TimeCursor = field(default_factory=TimeCursor)
-    recording: Callable[[], RecorderStatus | None] = lambda: None
+    recording: RecordingAccess = field(default_factory=NoRecording)
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False

@@ -149,7 +149,7 @@ def _share(screen_state: ScreenState, time_ns: int) -> str:
 
 def _recording(screen_state: ScreenState) -> list[_Part]:
     """Whether all of this is kept, and how far back that goes."""
-    status, palette = screen_state.recording(), screen_state.palette
+    status, palette = screen_state.recording.status, screen_state.palette
     if status is None:
         return []
     if status.trouble:

@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.cli.amounts import parse_seconds, parse_time, size
-from fabmon.cli.replay import span_of, whole_span
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.time_parsing import parse_time_near
+from fabmon.recording.reading.time_parsing import parse_seconds, parse_time, parse_time_near
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer
+from fabmon.session.recorder_setup import parse_size
+from fabmon.session.replay_run import time_range, whole_range
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
@@ -165,7 +165,12 @@ def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], said
 
 def test_amounts() -> None:
     assert [parse_seconds(each) for each in ("90", "1.5h", "7d", "2x")] == [90, 5400, 604_800, None]
-    assert [size(each) for each in ("64MB", "1GiB", "12", "h")] == [64_000_000, 1 << 30, None, None]
+    assert [parse_size(each) for each in ("64MB", "1GiB", "12", "h")] == [
+        64_000_000,
+        1 << 30,
+        None,
+        None,
+    ]
 
 
 def test_moments_of_a_recording() -> None:
@@ -201,9 +206,9 @@ def test_from_is_held_to_the_start_and_to_to_the_end(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(40))
     with Timeline([tmp_path / "a.fabrec"]) as timeline:
         whole = (timeline.start_ns, timeline.until_ns)
-        assert whole_span(timeline, "-10h", "+10h") == whole
-        assert whole_span(timeline, "2020-01-01", None) == whole
-        assert span_of(timeline, "-10h", None) == (timeline.start_ns, None)
+        assert whole_range(timeline, "-10h", "+10h") == whole
+        assert whole_range(timeline, "2020-01-01", None) == whole
+        assert time_range(timeline, "-10h", None) == (timeline.start_ns, None)
 
 
 def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
