@@ -12,10 +12,11 @@ from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import START_NS, DemoFeed
 from fabmon.feeds.demo.scenario import parse
 from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
 from fabmon.session.recorded_past import RecordedPast
-from fabmon.session.recording_access import RunRecording
+from fabmon.session.recording_access import ReplayedRecording, RunRecording
 from fabmon.session.session import Session, finding_notes
 from fabmon.tui.time.past_reader import ReplayStart
 from tests.tui.running import Running, running
@@ -112,6 +113,7 @@ async def replaying(
 ) -> AsyncIterator[Running]:
     """The screen of `fabmon replay`, playing."""
     start = ReplayStart(None if from_s is None else at(from_s), speed, follow)
-    recording = recording_of(*paths)
-    async with running(size=size, recording=recording, start=start, live=False) as run:
-        yield run
+    with Timeline(paths) as timeline:
+        recording = ReplayedRecording(session(), timeline)
+        async with running(size=size, recording=recording, start=start, live=False) as run:
+            yield run

@@ -134,8 +134,8 @@ class Reads(Timeline):
 async def test_notes_that_were_read_are_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     notes = [note(second, second, "update", "gpu1/eth0") for second in range(300)]
-    session = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu1"),))
-    writer = Writer.create(path, session)
+    record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu1"),))
+    writer = Writer.create(path, record)
     writer.write(tick(0, {}, {}), None, notes[:1])
     timeline = Reads([path])
     with timeline:
