@@ -284,8 +284,8 @@ class FabmonApp(TimeKeys):
     def action_next_view(self) -> None:
         """The view after the one that is shown, or that lies below its pages."""
         views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, ViewScreen)]
-        shown = keys.ROOT.index(views[0])
-        self.action_view(keys.ROOT[(shown + 1) % len(keys.ROOT)])
+        shown = keys.ROOT_VIEWS.index(views[0])
+        self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
 
     async def action_back(self) -> None:
         """Up one level; at the top, let go of the finding, then of the filter and the captions."""

@@ -22,10 +22,10 @@ def test_the_page_about_keys_is_made_from_the_keys() -> None:
 
 
 def test_no_key_means_two_things_in_one_place() -> None:
-    for where in (keys.OVERVIEW, keys.CHART, keys.FINDING, keys.WATERFALL):
-        scopes = {where, keys.CURSOR, keys.EVERYWHERE}
+    for scope in (keys.OVERVIEW, keys.PORT, keys.FINDING, keys.WATERFALL):
+        scopes = {scope, keys.CURSOR, keys.EVERYWHERE}
         used = Counter(
-            part for key in keys.KEYS if key.where in scopes for part in key.keys.split(",")
+            part for key in keys.KEYS if key.scope in scopes for part in key.keys.split(",")
         )
         assert [part for part, count in used.items() if count > 1] == []
 
@@ -72,6 +72,6 @@ def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
     heads = {word.rpartition(" ")[0] if word[-1] in "▲△✖·▒?❚◆■●▶◉" else word for word in GLOSSARY}
     wanted = """queued connecting starting stale lost failed hot down rail uplink PFC ECN CNP ECMP
         absent tick probe peer busiest spine leaf PAUSED LIVE GB/s Gb/s max/mean unrated gap
-        downlink engine scale sure bookmark REC REPLAY END then"""
+        downlink Prometheus scale sure bookmark REC REPLAY END then timeline selected"""
     assert set(wanted.split()) <= heads
     assert list(GLOSSARY) == sorted(GLOSSARY, key=str.lower)

@@ -26,7 +26,7 @@ class PortScreen(LineScreen):
     """Its charts and every counter it has."""
 
     VIEW = "port"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CHART)]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.PORT)]
 
     def __init__(
         self, screen_state: ScreenState, shown: Port, past: PastReader | None = None

@@ -195,7 +195,7 @@ class SaveMenu(ModalScreen[str | None]):
 
     def _draw(self) -> None:
         palette, view = self._palette, self.query_one("#save", Painted)
-        choices = [key for key in keys.KEYS if key.where == keys.SAVE]
+        choices = [key for key in keys.KEYS if key.scope == keys.SAVE]
         width = min(_WIDTH, self.size.width)
         head = " Save into "
         where = str(Path.cwd())
