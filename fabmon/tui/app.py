@@ -39,13 +39,13 @@ from fabmon.tui.screens.line_screens import (
 )
 from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
 from fabmon.tui.screens.overview import OverviewScreen
-from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.screens.port import BurstRequested, PortScreen
 from fabmon.tui.terminal import TerminalDriver, console_of, theme
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.time_keys import TimeKeys, Travel
-from fabmon.tui.widgets.lines import BurstRequested, Highlighted, OpenRequested
+from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
 # One line for findings that have just opened; many at once are one line too.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
+from textual.message import Message
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
@@ -19,7 +21,13 @@ from fabmon.tui.text.pages import port
 from fabmon.tui.time.cursor import Zoom
 from fabmon.tui.time.past_reader import PastReader
 from fabmon.tui.time.trend import TrendLoader, trend
-from fabmon.tui.widgets.lines import BurstRequested
+
+
+@dataclass
+class BurstRequested(Message):
+    """The user asked for fast samples of a port."""
+
+    port: Port
 
 
 class PortScreen(LineScreen):
