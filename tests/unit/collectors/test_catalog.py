@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 
-from collectors import registry
 from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64, saturating
 from collectors.catalog.ethernet import cxi_metrics, netdev_metrics, phy_metrics, switch_metrics
 from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.probe import probe_metrics
 from collectors.catalog.rdma import ib_metrics, rdma_metrics
+from collectors.loop.source_loader import load_source
+from collectors.registry import SOURCES
 from collectors.source import Source
 from collectors.sources import ib as ib_source
 from collectors.sources.ethtool import RULES, catalog_name
@@ -96,8 +97,8 @@ def test_the_promised_names_are_there() -> None:
 
 
 def test_every_source_can_be_loaded_and_is_called_as_it_is_registered() -> None:
-    for name in registry.SOURCES:
-        loaded = registry.load_source(name)
+    for name in SOURCES:
+        loaded = load_source(name)
         assert issubclass(loaded, Source)
         assert loaded.name == name
         assert loaded.every >= 1

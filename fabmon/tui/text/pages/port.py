@@ -18,6 +18,7 @@ from fabmon.fabric import wording
 from fabmon.fabric.filter import Term
 from fabmon.fabric.model import GPU, NVLINK, Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import MINUS
 from fabmon.fabric.wording import RATE, Unit, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, wrap
 from fabmon.tui.metrics import traffic_words, unit_of
@@ -27,7 +28,6 @@ from fabmon.tui.text import chart, flows, labels
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.text.pages.node import facts, flow, troubles
-from fabmon.tui.time.clock import MINUS
 from fabmon.tui.time.trend import Trend
 
 # The links of one GPU, a line each: what it carries both ways, and where it ends.
