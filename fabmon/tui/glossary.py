@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fabmon.tui.metrics import HEATS
+
 _TEXT = """
 absent ·
     no value: the device has no such counter, permission is missing, or nothing has been read yet.
@@ -101,9 +103,8 @@ matrix
 max/mean
     the load of the busiest uplink divided by the mean: 1 is perfectly even.
 metric
-    what the colour of the cells shows: util, tx, rx, pause, pause-rx, pause-tx (and those of each
-    priority that PFC is used on, as in pause-rx-p3), xoff, stall, ecn, cnp-sent, cnp, errors or
-    drops.
+    what the colour of the cells shows: {metrics}. PFC pauses are also shown per priority, as in
+    pause-rx-p3.
 min
     minutes of time; all times are UTC.
 miscabled
@@ -229,6 +230,8 @@ def _entries(text: str) -> dict[str, str]:
         else:
             word = line
             entries[word] = ""
+    names = ", ".join(each.name for each in HEATS)
+    entries["metric"] = entries["metric"].format(metrics=names)
     return entries
 
 

@@ -86,7 +86,7 @@ KEYS = (
         "metric",
         "m",
         "m",
-        "next metric: util, tx, rx, pause, XOFF, stall, ECN, CNPs, errors, drops",
+        "next metric of the cells",
         label="metric",
         only_views=("overview", "waterfall"),
         title="Next metric",

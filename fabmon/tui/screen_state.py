@@ -15,7 +15,7 @@ from fabmon.fabric.snapshot import Floats, stale_ports
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
 from fabmon.recording.writing.recorder import RecorderStatus
-from fabmon.tui.cells import CHOSEN, Codes, Scale, encode
+from fabmon.tui.cells import SELECTED, Codes, Scale, encode
 from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
@@ -184,7 +184,7 @@ class ScreenState:
         codes = encode(scene.snapshot, of or self.heat, levels, hot_rows(scene), known)
         marked = self.chosen(scene)
         if marked is not None:
-            codes[marked.rows] |= CHOSEN
+            codes[marked.rows] |= SELECTED
         return codes
 
     def choose(self, key: str) -> None:
