@@ -36,7 +36,7 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 
 _X10_MOUSE = re.compile(rb"\x1b\[M[\x00-\xff]{3}", re.DOTALL)
 """An X10 mouse report; its last three bytes can have any value and need not be UTF-8."""
-_X10_BEGUN = re.compile(rb"\x1b\[M[\x00-\xff]{0,2}\Z", re.DOTALL)
+_X10_BEGUN = re.compile(rb"\x1b\[(M[\x00-\xff]{0,2})?\Z", re.DOTALL)
 _READ_BYTES = 4096
 _POLL_S = 0.1
 

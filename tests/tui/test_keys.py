@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from fabmon.tui import keys
+from fabmon.tui.app import FabmonApp
 from fabmon.tui.glossary import GLOSSARY
 from fabmon.tui.metrics import HEATS
 from fabmon.tui.palette import Depth, palette
+from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import key_help as text
 from fabmon.tui.text.key_help import footer
 from tests.goldens import check_golden
@@ -36,19 +38,27 @@ def test_keys_that_terminals_and_tmux_take_are_left_alone() -> None:
 
 
 def test_help_of_every_view() -> None:
-    for view in (
-        "overview",
-        "switches",
-        "nodes",
-        "findings",
-        "node",
-        "port",
-        "finding",
-        "waterfall",
-    ):
+    views = [*keys.ROOT_VIEWS, "node", "port", "pair", "finding", "waterfall"]
+    for view in views:
         lines = text.help_page(view, 78, palette(Depth.NONE))
         assert all(len(line.text) <= 78 for line in lines)
-        golden.check(f"help-page-{view}", "\n".join(line.text for line in lines))
+        said = [line.text for line in lines]
+        # What every view has is in one golden.
+        common = said.index(" In the heatmap and in lists")
+        golden.check(f"help-page-{view}", "\n".join(said[:common]))
+    golden.check("help-page-common", "\n".join(said[common:]))
+
+
+def test_every_screen_has_a_footer_and_help() -> None:
+    assert FabmonApp  # Importing the app defines every screen.
+    screens = _subclasses(ViewScreen)
+    assert {"overview", "matrix", "pair", "fluctuation"} <= {each.VIEW for each in screens}
+    for view in {each.VIEW for each in screens} - {"", "help"}:
+        assert text.help_page(view, 78, palette(Depth.NONE))
+
+
+def _subclasses(cls: type[ViewScreen]) -> list[type[ViewScreen]]:
+    return [sub for each in cls.__subclasses__() for sub in (each, *_subclasses(each))]
 
 
 @pytest.mark.parametrize("is_away", [False, True])
