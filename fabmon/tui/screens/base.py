@@ -90,7 +90,7 @@ class ViewScreen(Contained, Screen[None]):
         palette, width = self.screen_state.palette, self.size.width
         try:
             self.query_one("#header", Painted).show(
-                [header(self.screen_state, width)], palette.text
+                [header(self.screen_state.header_context(width))], palette.text
             )
         except NoMatches:
             return

@@ -89,7 +89,7 @@ class FluctuationScreen(LineScreen):
             return self.gone(f"the recording cannot be read: {self._wrong}")
         if self._found is None:
             return self.gone(f"looking at the {self._looked()}")
-        return fluctuation.page(self.screen_state, scene, self._found[1], width)
+        return fluctuation.page(self.screen_state.draw_context(scene, width), self._found[1])
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """Over which time it is; that it is not that which was asked for."""

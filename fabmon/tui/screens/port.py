@@ -60,7 +60,7 @@ class PortScreen(LineScreen):
         if self._reading is not None and self._zoom.is_strip:
             newest = (self.screen_state.live or scene).snapshot
             long = trend(self.screen_state, newest, self._reading, None)
-        return port.page(self.screen_state, scene, found, long or shown, width, height)
+        return port.page(self.screen_state.draw_context(scene, width, height), found, long or shown)
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """The way here; that something is being read."""
