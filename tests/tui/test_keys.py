@@ -50,7 +50,7 @@ def test_help_of_every_view() -> None:
 
 
 def test_every_screen_has_a_footer_and_help() -> None:
-    assert FabmonApp  # Importing the app defines every screen.
+    assert FabmonApp.TITLE == "fabmon", "importing the app defines every screen"
     screens = _subclasses(ViewScreen)
     assert {"overview", "matrix", "pair", "fluctuation"} <= {each.VIEW for each in screens}
     for view in {each.VIEW for each in screens} - {"", "help"}:
