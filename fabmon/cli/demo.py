@@ -30,7 +30,10 @@ from fabmon.session.errors import UsageError
     " fat-tree: InfiniBand.  [default: leaf-spine]",
 )
 @click.option(
-    "--hosts", type=click.IntRange(4, 1024), metavar="N", help="Simulated hosts.  [default: 16]"
+    "--hosts",
+    type=click.IntRange(4, 1024),
+    metavar="N",
+    help="Simulated hosts, a multiple of 4.  [default: 16]",
 )
 @click.option("--scenario", type=FILE, help="Simulate this TOML scenario instead of the tour.")
 @click.option("--seed", type=int, help="Random seed: other hashes and other flows.")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fabmon.tui.app import AskBurst
 
 _REDACTED_TITLE = "without names"
+_FAST_HOSTS = 32
+"""Larger demos take so long to start that a line says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,10 @@ def watch_demo(
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
         played = played if scenario else with_random_faults(played)
+        if played.topology.hosts > _FAST_HOSTS and sys.stderr.isatty():
+            print(
+                f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
+            )
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
         return asyncio.run(_watch_simulation(session, options, feed, played))
     except scenarios.ScenarioError as error:

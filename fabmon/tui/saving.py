@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import RecordingAccess, SaveError
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
