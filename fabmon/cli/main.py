@@ -35,12 +35,12 @@ from fabmon.session.errors import Exit, OutputError, UsageError
 
 _EPILOG = """\b
 Exit status:
-  0    success; with --once, every node answered
-  1    fabmon failed
-  2    an option or a file is wrong
-  3    no node could be reached
-  4    with --once, doctor or flows: some nodes did not answer
-  5    with doctor: something should be fixed; with verify: data is lost
+  0      success; with --once, every node answered
+  1      fabmon failed
+  2      an option or a file is wrong
+  3      no node could be reached
+  4      with --once, doctor or flows: some nodes did not answer
+  5      with doctor: something should be fixed; with verify: data is lost
   128+n  ended by signal n: 129 hang-up, 130 ctrl+c, 143 SIGTERM
 """
 

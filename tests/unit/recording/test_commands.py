@@ -108,7 +108,7 @@ def test_a_file_that_is_removed_while_a_directory_is_opened_is_none(tmp_path: Pa
 def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
-    assert fabmon("verify", str(path)).stdout == f"{path}: sound\n"
+    assert fabmon("verify", str(path)).stdout == f"{path}: intact\n"
     with Recording(path) as recording:
         block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
     data = bytearray(path.read_bytes())
@@ -134,22 +134,22 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
     assert len(ticks_in(cut)[0].hellos) == 7
     again = fabmon(*arguments, "-o", str(cut))
     assert again.returncode == 2
-    assert "there is such a file already" in again.stderr
+    assert "this file exists already" in again.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("replay", "FILE", "--at", "noon"), "--from noon: a time such as 14:03"),
-        (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give one of them"),
+        (("replay", "FILE", "--at", "noon"), "--from noon: write a time such as 14:03"),
+        (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give only one of them"),
         (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
         (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
-        (("replay", "FILE", "--speed", "fast"), "--speed fast: a number such as 0.5 or 8, or max"),
+        (("replay", "FILE", "--speed", "fast"), "--speed fast: write a number such as 0.5 or 8, or max"),
         (("replay", __file__), "not a recording of fabmon"),
         (("verify",), "name a recording"),
         (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
         (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
-        (("record", "-o", "x", "--rotate", "0.1s"), "no less than 1s"),
+        (("record", "-o", "x", "--rotate", "0.1s"), "write at least 1s"),
         (("record", "-o", "x", "--rotate", "9" * 400 + "GB"), "a time such as 1h or 7d"),
         (("record", "-o", __file__), "not a recording of fabmon: choose another file"),
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
