@@ -16,7 +16,8 @@ from fabmon.cli.options import (
     redact_option,
     to_option,
 )
-from fabmon.session.errors import Exit, UsageError, reason
+from fabmon.fabric.wording import file_error
+from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.reader import Recording
@@ -101,7 +102,7 @@ def cut(
         except FileExistsError:
             raise UsageError(f"{output}: this file exists already") from None
         except OSError as error:
-            raise UsageError(f"{output}: {reason(error)}") from None
+            raise UsageError(f"{output}: {file_error(error)}") from None
         warn_of_losses(timeline)
 
 

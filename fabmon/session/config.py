@@ -18,7 +18,8 @@ from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS
 from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import load as load_plan
 from fabmon.fabric.topology.toml_plan import Table
-from fabmon.session.errors import UsageError, reason
+from fabmon.fabric.wording import file_error
+from fabmon.session.errors import UsageError
 
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=1440, description="0 to 1440 minutes")]
 
@@ -100,7 +101,7 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {reason(error)}") from None
+        raise UsageError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:

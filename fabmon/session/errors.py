@@ -7,7 +7,6 @@ OutputError     a file or standard output cannot be written
 from __future__ import annotations
 
 import enum
-import errno
 
 
 class Exit(enum.IntEnum):
@@ -31,8 +30,3 @@ class UsageError(Exception):
 
 class OutputError(Exception):
     """A file or standard output cannot be written; the message says which and why."""
-
-
-def reason(error: OSError) -> str:
-    """Why a file cannot be used: `no such file`, else the text of the operating system."""
-    return "no such file" if error.errno == errno.ENOENT else error.strerror or str(error)

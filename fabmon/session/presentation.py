@@ -14,8 +14,9 @@ import msgspec
 
 from fabmon.analysis.iteration.results import JobHints
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.wording import file_error
 from fabmon.session import printing
-from fabmon.session.errors import Exit, OutputError, UsageError, reason
+from fabmon.session.errors import Exit, OutputError, UsageError
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -137,7 +138,7 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
 
     await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
     if failure is not None:
-        raise OutputError(f"{path}: {reason(failure)}")
+        raise OutputError(f"{path}: {file_error(failure)}")
     return Exit.OK
 
 
@@ -149,7 +150,7 @@ def check_writable(path: Path) -> None:
         if is_new:
             path.unlink()
     except OSError as error:
-        raise UsageError(f"--picture {path}: {reason(error)}") from None
+        raise UsageError(f"--picture {path}: {file_error(error)}") from None
 
 
 def can_draw() -> bool:

@@ -19,8 +19,9 @@ import numpy as np
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Node
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.wording import file_error
 from fabmon.report.scene_report import JsonLines, nodes_up, report_json, table
-from fabmon.session.errors import Exit, OutputError, UsageError, reason
+from fabmon.session.errors import Exit, OutputError, UsageError
 
 _ONCE_S = 15.0
 """How long `--once` waits for the last node without --duration."""
@@ -139,14 +140,14 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
     except FileExistsError:
         raise UsageError(f"{path}: this file exists already") from None
     except OSError as error:
-        raise UsageError(f"{path}: {reason(error)}") from None
+        raise UsageError(f"{path}: {file_error(error)}") from None
     try:
         with stream:
             yield stream
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise OutputError(f"{path}: {reason(error)}") from None
+            raise OutputError(f"{path}: {file_error(error)}") from None
         raise
 
 
@@ -155,7 +156,7 @@ def _abandon_output(error: OSError) -> bool:
     # Python flushes the buffer again when it exits, which would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        raise OutputError(f"standard output: {reason(error)}") from None
+        raise OutputError(f"standard output: {file_error(error)}") from None
     return False
 
 

@@ -18,13 +18,14 @@ import msgspec
 
 from fabmon import __version__
 from fabmon.fabric.model import Host
+from fabmon.fabric.wording import file_error
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.time_parsing import parse_amount, parse_seconds
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.config import RecordingConfig
-from fabmon.session.errors import UsageError, reason
+from fabmon.session.errors import UsageError
 
 DEMO_MARK = "SIMULATED"
 """Begins the title of a recording of the demo."""
@@ -67,7 +68,7 @@ def recorder_for(
     try:
         return Recorder(Segments(path, rotation or Rotation()), session)
     except OSError as error:
-        raise UsageError(f"{error.filename or path}: {reason(error)}") from None
+        raise UsageError(f"{error.filename or path}: {file_error(error)}") from None
     except RecordingError as error:
         raise UsageError(f"{error}: choose another file to record to") from None
 
@@ -119,7 +120,7 @@ def ring_recorder(
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return recorder_for(path, hosts, interval_s, title, rotation, console)
     except OSError as error:
-        return f"not recording: {error.filename or home}: {reason(error)}"
+        return f"not recording: {error.filename or home}: {file_error(error)}"
     except UsageError as error:
         return f"not recording: {error}"
 

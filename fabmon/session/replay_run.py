@@ -16,6 +16,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.redaction import redacted
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wording import file_error
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.reading.raw_chunks import raw_chunks
@@ -23,7 +24,7 @@ from fabmon.recording.reading.time_parsing import parse_time
 from fabmon.recording.reading.timeline import Timeline, files_of
 from fabmon.recording.writing.cut import redacted_hosts
 from fabmon.session.config import RecordingConfig
-from fabmon.session.errors import Exit, UsageError, reason
+from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import ScreenSetup, can_draw, show_screen
 from fabmon.session.printing import Progress, log_to_stderr, print_last, print_lines, progress
 from fabmon.session.recorder_setup import DEMO_MARK, last_ring
@@ -120,7 +121,7 @@ def open_recordings(files: Sequence[Path]) -> Timeline:
     except RecordingError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        raise UsageError(f"{error.filename or files[0]}: {reason(error)}") from None
+        raise UsageError(f"{error.filename or files[0]}: {file_error(error)}") from None
 
 
 def _size(path: Path) -> int:

@@ -131,9 +131,13 @@ def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
             2,
             "--links util>80: whole series are exported; choose them by name, role: group:",
         ),
-        (("FILE", "--format", "csv", "--from", "noon"), 2, "--from noon: write a time such as 14:03"),
+        (
+            ("FILE", "--format", "csv", "--from", "noon"),
+            2,
+            "--from noon: write a time",
+        ),
         (("--format", "csv"), 2, "name a recording"),
-        (("FILE", "--format", "csv", "-o", "/proc/none/a.csv"), 2, "/proc/none/a.csv: No such"),
+        (("FILE", "--format", "csv", "-o", "/proc/none/a.csv"), 2, "/proc/none/a.csv: no such"),
     ],
 )
 def test_mistakes_are_explained(
