@@ -105,11 +105,11 @@ def _later(group: list[PendingFrame], at_s: int) -> Iterator[PendingFrame]:
         sections = columns.split_sections(piece.payload)
         ticks = RowTicks.unpacked(sections[1])
         seq = np.arange(at_s, at_s + len(ticks.seq))
-        worst = ticks.worst * np.float32(0.3 + 0.7 * abs(np.sin(at_s / 5000)))
+        worst = ticks.peak_utilisation * np.float32(0.3 + 0.7 * abs(np.sin(at_s / 5000)))
         later = RowTicks(seq, START_NS + seq * SECOND_NS, worst)
         sections[1] = columns.pack_section(later.planes())
         payload = columns.join_sections(sections)
         first, last = int(later.time_ns[0]), int(later.time_ns[-1])
         yield piece._replace(
-            payload=payload, time_ns=first, until_ns=last, worst=float(np.nanmax(worst))
+            payload=payload, time_ns=first, until_ns=last, peak_utilisation=float(np.nanmax(worst))
         )

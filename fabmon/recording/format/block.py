@@ -159,16 +159,16 @@ _COLUMNS = 4
 class RowTicks:
     """A block's rows: the tick that each belongs to. A node that sent two frames needs two rows.
 
-    `worst` is the utilisation of the busiest link at the tick; NaN where it is not known.
+    `peak_utilisation` is the utilisation of the busiest link at the tick; NaN where it is not known.
     """
 
     seq: Int64Array
     time_ns: Int64Array
-    worst: NDArray[np.float32]
+    peak_utilisation: NDArray[np.float32]
 
     def planes(self) -> bytes:
         """As what a section holds."""
-        worst = np.where(np.isnan(self.worst), -1, np.rint(self.worst * UTILISATION_UNIT))
+        worst = np.where(np.isnan(self.peak_utilisation), -1, np.rint(self.peak_utilisation * UTILISATION_UNIT))
         table = np.stack([self.seq, self.time_ns, worst.astype(np.int64)])
         table[:, 1:] = np.diff(table, axis=1)
         return columns.byte_planes(table.view(np.uint64).ravel()).tobytes()
@@ -196,19 +196,19 @@ def pack_one_tick(seq: int, time_ns: int, worst: float) -> bytes:
 class Block:
     """The columns of some seats, one beside the other, over some rows.
 
-    `there` [rows, blocks] says which blocks of which node were read; elsewhere, and where `absent`
+    `present` [rows, blocks] says which blocks of which node were read; elsewhere, and where `absent`
     (pairs of row and column) says so, a value stands for nothing.
     """
 
-    seats: tuple[RowLayout, ...]
+    layouts: tuple[RowLayout, ...]
     ticks: RowTicks
-    there: Bools
+    present: Bools
     absent: IndexArray
     values: ColumnTable
 
     def since(self, time_ns: int) -> Block:
         """The same without what was read before a time; its rows stay."""
-        return replace(self, there=self.there & (self.ticks.time_ns >= time_ns)[:, None])
+        return replace(self, present=self.present & (self.ticks.time_ns >= time_ns)[:, None])
 
 
 def pack_layouts(seats: Sequence[RowLayout]) -> bytes:

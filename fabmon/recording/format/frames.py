@@ -119,23 +119,23 @@ _ENTRY = np.dtype(
 
 
 class FrameEntry(NamedTuple):
-    """A frame and where it is; `worst` is the highest utilisation in it, NaN where not known."""
+    """A frame and where it is; `peak_utilisation` is the highest utilisation in it, NaN where not known."""
 
-    at: int
+    offset: int
     header: FrameHeader
-    worst: float = float("nan")
+    peak_utilisation: float = float("nan")
 
     @property
     def end(self) -> int:
         """Where the next frame begins."""
-        return self.at + HEADER_BYTES + self.header.length
+        return self.offset + HEADER_BYTES + self.header.length
 
 
 def encode_index(entries: Iterable[FrameEntry], start: int) -> bytes:
     """An index frame's payload: all frames from the place `start` of the file on."""
     rows = [
-        (e.at, e.header.length, e.header.crc, e.header.kind.encode("latin-1"), e.header.part,
-         e.header.time_ns, e.header.until_ns, e.worst)
+        (e.offset, e.header.length, e.header.crc, e.header.kind.encode("latin-1"), e.header.part,
+         e.header.time_ns, e.header.until_ns, e.peak_utilisation)
         for e in entries
     ]  # fmt: skip
     table = np.array(rows, _ENTRY)

@@ -48,7 +48,7 @@ class EventLog:
             if from_ns <= entry.header.time_ns <= until_ns:
                 event = self._event(entry)
                 if event is not None:
-                    yield entry.at, session, event
+                    yield entry.offset, session, event
 
     def state(
         self,
@@ -65,7 +65,7 @@ class EventLog:
 
         def is_before(of: int, entry: FrameEntry) -> bool:
             is_in_time = of < number or (of == number and entry.header.time_ns <= at_ns)
-            return is_in_time and entry.at < stop
+            return is_in_time and entry.offset < stop
 
         state, since = RecordedState(session), 0
         for entry in reversed(frames.states):
@@ -76,10 +76,10 @@ class EventLog:
                 hellos = self._named(frames, record, entry)
                 state = RecordedState.of(record, hellos)
                 if all(name in hellos for _, name in record.hellos):
-                    since = entry.at
+                    since = entry.offset
                     break
                 # Some of its hellos are lost: events before it tell them as well.
-        told = [e for of, e in frames.events if e.at > since and is_before(of, e)]
+        told = [e for of, e in frames.events if e.offset > since and is_before(of, e)]
         for event in map(self._event, sorted(told)):
             if event is not None:
                 state.apply(event)
@@ -97,17 +97,17 @@ class EventLog:
         return names
 
     def _found_at(self, entry: FrameEntry) -> tuple[str, ...]:
-        if entry.at not in self._found:
+        if entry.offset not in self._found:
             event = self._event(entry)
-            self._found[entry.at] = tuple(host.name for host in event.hosts) if event else ()
-        return self._found[entry.at]
+            self._found[entry.offset] = tuple(host.name for host in event.hosts) if event else ()
+        return self._found[entry.offset]
 
     def opening(self, frames: SortedFrames) -> RecordedState | None:
         """What was known before the first tick of a file that goes on where another one ended."""
         blocks = (entry for span in frames.spans for entry in span.parts.values())
-        ticks_at = [entry.at for _, entry in frames.events] + [entry.at for entry in blocks]
+        ticks_at = [entry.offset for _, entry in frames.events] + [entry.offset for entry in blocks]
         for entry in frames.states[:1]:
-            if entry.at < min(ticks_at, default=0):
+            if entry.offset < min(ticks_at, default=0):
                 record = self._contents.json(entry, StateRecord)
                 if record is not None:
                     return RecordedState.of(record, self._named(frames, record, entry))
@@ -152,7 +152,7 @@ class EventLog:
                 names |= dict.fromkeys(node for node, _ in event.hellos)
         spans = [span for span in frames.spans if span.session == number]
         for span in spans[:1]:
-            names |= dict.fromkeys(seat.node for found in blocks.of(span) for seat in found.seats)
+            names |= dict.fromkeys(seat.node for found in blocks.of(span) for seat in found.layouts)
         return SessionRecord(
             started_ns=spans[0].time_ns if spans else 0,
             interval_s=others[0].interval_s if others else 1.0,
@@ -161,11 +161,11 @@ class EventLog:
 
     def _event(self, entry: FrameEntry) -> EventsRecord | None:
         """One tick's events, kept for a while: a thousand hellos take a tenth of a second."""
-        if entry.at not in self._kept:
-            self._kept[entry.at] = self._contents.json(entry, EventsRecord)
+        if entry.offset not in self._kept:
+            self._kept[entry.offset] = self._contents.json(entry, EventsRecord)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return self._kept[entry.at]
+        return self._kept[entry.offset]
 
     def _named(
         self, frames: SortedFrames, record: StateRecord, entry: FrameEntry
@@ -173,8 +173,8 @@ class EventLog:
         """The hellos that a state names, unless they are known from the frame before it; where
         that is damaged, as far as others have them.
         """
-        before = [each for each in reversed(frames.hellos) if each.at < entry.at]
-        after = [each for each in frames.hellos if each.at > entry.at]
+        before = [each for each in reversed(frames.hellos) if each.offset < entry.offset]
+        after = [each for each in frames.hellos if each.offset > entry.offset]
         for each in (*before, *after):
             if all(name in self._hellos for _, name in record.hellos):
                 break

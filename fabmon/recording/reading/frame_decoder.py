@@ -22,17 +22,17 @@ def decode_frames(blocks: Sequence[Block], rows: Sequence[int]) -> tuple[tuple[s
     """The frames of one tick: its rows of the blocks that hold it."""
     frames: list[tuple[str, Frame]] = []
     for block in blocks:
-        if not block.seats:
+        if not block.layouts:
             continue
         for row in rows:
-            if row >= len(block.there):
+            if row >= len(block.present):
                 continue
-            there = block.there[row].tolist()
+            there = block.present[row].tolist()
             values: list[int | None] = block.values.row(row).tolist()
             for column in block.absent[block.absent[:, 0] == row, 1].tolist():
                 values[column] = None
             column = number = 0
-            for seat in block.seats:
+            for seat in block.layouts:
                 if there[number]:
                     frames.append((seat.node, _frame(seat, values, there, column, number)))
                 column += seat.columns
@@ -273,14 +273,14 @@ def last_reads(
 
 def _of_block(block: Block, rows: int, layouts: Mapping[str, SourceLayout]) -> dict[str, _Node]:
     """What a block knows of reads before its row `rows`, by node."""
-    there = block.there[:rows]
+    there = block.present[:rows]
     last = _last_true(there)
     earlier = there.copy()
     read = np.flatnonzero(last >= 0)
     earlier[last[read], read] = False
     before = _last_true(earlier)
     widths = np.array(
-        [width for seat in block.seats for width in (HEAD_COLUMNS, *seat.widths)], np.intp
+        [width for seat in block.layouts for width in (HEAD_COLUMNS, *seat.widths)], np.intp
     )
     now_values, now_known = _picked(block, np.repeat(last, widths))
     before_values, before_known = _picked(block, np.repeat(before, widths))
@@ -288,7 +288,7 @@ def _of_block(block: Block, rows: int, layouts: Mapping[str, SourceLayout]) -> d
     counts = ((last >= 0).astype(np.intp) + (before >= 0)).tolist()
     found: dict[str, _Node] = {}
     column = number = 0
-    for seat in block.seats:
+    for seat in block.layouts:
         values = slice(column + HEAD_COLUMNS, column + seat.columns)
         parts = slice(number + 1, number + seat.blocks)
         row = int(last[number])

@@ -41,7 +41,7 @@ def ignore_progress(_: float) -> None:
 class Loss(NamedTuple):
     """Bytes of a file that hold no frame any more, and what is known of them."""
 
-    at: int
+    offset: int
     end: int
     text: str
 
@@ -71,9 +71,9 @@ class RecordingFile:
 
     def payload(self, entry: FrameEntry) -> bytes:
         """A frame's payload. Raises Damaged, with the place."""
-        data = self.read(entry.at + HEADER_BYTES, entry.header.length)
+        data = self.read(entry.offset + HEADER_BYTES, entry.header.length)
         if not payload_matches(entry.header, data):
-            raise Damaged(f"byte {entry.at}: a frame ({entry.header.kind}) that is damaged")
+            raise Damaged(f"byte {entry.offset}: a frame ({entry.header.kind}) that is damaged")
         return data
 
     def next_frame(self, at: int, stop: int, told: OnProgress) -> int:
@@ -107,34 +107,34 @@ class RecordingFile:
 
 
 class FrameScan:
-    """Goes from header to header; `losses` are what lay between, `at` is where it stands."""
+    """Goes from header to header; `losses` are what lay between, `offset` is where it stands."""
 
-    def __init__(self, file: RecordingFile, at: int, stop: int, told: OnProgress) -> None:
-        self.at = at
+    def __init__(self, file: RecordingFile, offset: int, stop: int, told: OnProgress) -> None:
+        self.offset = offset
         self.losses: list[Loss] = []
         self._file = file
         self._stop = stop
         self._told = told
 
     def __iter__(self) -> Iterator[FrameEntry]:
-        while self.at < self._stop:
-            self._told(self.at)
-            found = self._file.header(self.at)
+        while self.offset < self._stop:
+            self._told(self.offset)
+            found = self._file.header(self.offset)
             if found is None:
                 self._pass_over("no frame begins here")
                 continue
-            entry = FrameEntry(self.at, found)
+            entry = FrameEntry(self.offset, found)
             if entry.end > self._stop:
                 # Cut off, or not all written yet: a frame may still follow if its length lies.
                 self._pass_over(f"a frame ({found.kind}) that is not all there")
                 continue
-            self.at = entry.end
+            self.offset = entry.end
             yield entry
 
     def _pass_over(self, text: str) -> None:
-        start = self.at
-        self.at = self._file.next_frame(start + 1, self._stop, self._told)
-        self.losses.append(Loss(start, self.at, text))
+        start = self.offset
+        self.offset = self._file.next_frame(start + 1, self._stop, self._told)
+        self.losses.append(Loss(start, self.offset, text))
 
 
 def indexed_frames(
@@ -234,35 +234,35 @@ class FrameReader:
 
     def is_bad(self, entry: FrameEntry) -> bool:
         """Whether a frame was found damaged before."""
-        return entry.at in self._bad
+        return entry.offset in self._bad
 
     def stay(self, entry: FrameEntry) -> None:
         """Raises Moved where the writer has put something else in the place of a frame."""
-        if entry.at >= self.settled_to and self.file.header(entry.at) != entry.header:
-            raise Moved(f"byte {entry.at}: a frame that was written anew meanwhile")
+        if entry.offset >= self.settled_to and self.file.header(entry.offset) != entry.header:
+            raise Moved(f"byte {entry.offset}: a frame that was written anew meanwhile")
 
     def lose(self, entry: FrameEntry, error: Exception) -> None:
         """A frame is damaged: it is told once, and not read again. Raises Moved where it is not."""
-        if entry.at in self._bad:
+        if entry.offset in self._bad:
             return
         self.stay(entry)
-        self._bad.add(entry.at)
+        self._bad.add(entry.offset)
         if any(self._is_double(each, entry) for each in self.provisional):
             return
-        losses = self._losses if entry.at < self.settled_to else self._open_losses
-        losses.append(Loss(entry.at, entry.end, str(error) or "not enough memory"))
+        losses = self._losses if entry.offset < self.settled_to else self._open_losses
+        losses.append(Loss(entry.offset, entry.end, str(error) or "not enough memory"))
 
     def _is_double(self, other: FrameEntry, entry: FrameEntry) -> bool:
         """Whether a frame is the sound one of two equal ones, and another one is not."""
-        if other.at <= entry.at or _same(other.header) != _same(entry.header):
+        if other.offset <= entry.offset or _same(other.header) != _same(entry.header):
             return False
         return payload_matches(
-            other.header, self.file.read(other.at + HEADER_BYTES, other.header.length)
+            other.header, self.file.read(other.offset + HEADER_BYTES, other.header.length)
         )
 
     def decoded(self, entry: FrameEntry, decode: Callable[[bytes], T]) -> T | None:
         """What a frame holds; None, and a loss, when it is damaged."""
-        if entry.at in self._bad:
+        if entry.offset in self._bad:
             return None
         try:
             return decode(self.file.payload(entry))
@@ -291,12 +291,12 @@ class FrameReader:
             walk = FrameScan(self.file, start, stop, told)
             found += walk
             losses += walk.losses
-        found.sort(key=lambda entry: entry.at)
+        found.sort(key=lambda entry: entry.offset)
         tail = gaps[-1][0] if gaps and gaps[-1][1] == self.size else self.size
         self.provisional = []
         settled_to = self.settled_to
         for place, entry in enumerate(found):
-            if entry.at >= tail and (entry.header.provisional or entry.at != max(settled_to, tail)):
+            if entry.offset >= tail and (entry.header.provisional or entry.offset != max(settled_to, tail)):
                 # From the first frame on that is not settled, all may still change.
                 self.provisional = found[place:]
                 break
@@ -312,7 +312,7 @@ class FrameReader:
         """Whether its writer was killed while it put settled frames in the place of what was not:
         the frames behind it are those that were to be there, and all that it held is in them.
         """
-        behind = [e for e in self.provisional if e.at >= loss.end and not e.header.provisional]
+        behind = [e for e in self.provisional if e.offset >= loss.end and not e.header.provisional]
         known = {_same(entry.header) for entry in self.settled}
         return bool(behind) and _same(behind[0].header) in known
 

@@ -254,7 +254,7 @@ class Recording:
         at = 0
         while True:
             try:
-                for entry in [each for each in self.entries() if each.at >= at]:
+                for entry in [each for each in self.entries() if each.offset >= at]:
                     self._verify(entry)
                     yield entry.end
                 return

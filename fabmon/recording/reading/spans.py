@@ -32,9 +32,9 @@ class BlockSpan:
         self.parts: dict[int, FrameEntry] = {}
 
     @property
-    def worst(self) -> float:
+    def peak_utilisation(self) -> float:
         """Utilisation of the busiest link in it; NaN where the index does not say."""
-        return max((each.worst for each in self.parts.values()), default=float("nan"))
+        return max((each.peak_utilisation for each in self.parts.values()), default=float("nan"))
 
 
 class SortedFrames(NamedTuple):
@@ -56,7 +56,7 @@ class SortedFrames(NamedTuple):
 
     def session_of(self, entry: FrameEntry) -> int:
         """The number of a frame's session."""
-        return max(0, bisect.bisect_right([each.at for each in self.sessions], entry.at) - 1)
+        return max(0, bisect.bisect_right([each.offset for each in self.sessions], entry.offset) - 1)
 
 
 def sort_frames(entries: Iterable[FrameEntry]) -> SortedFrames:
@@ -91,7 +91,7 @@ def _once(entries: _Told) -> _Told:
         (session, e.header.time_ns, e.header.part, e.header.crc): (session, e)
         for session, e in entries
     }
-    return sorted(kept.values(), key=lambda each: (each[1].header.time_ns, each[0], each[1].at))
+    return sorted(kept.values(), key=lambda each: (each[1].header.time_ns, each[0], each[1].offset))
 
 
 def _spans(entries: _Told) -> list[BlockSpan]:
@@ -150,8 +150,8 @@ class BlockCache:
 
     def of(self, span: BlockSpan) -> list[Block]:
         """The blocks of a span, as far as they are sound, on as many cores as there are."""
-        self._read([entry for entry in span.parts.values() if entry.at not in self._kept])
-        known = [entry.at for entry in span.parts.values() if entry.at in self._kept]
+        self._read([entry for entry in span.parts.values() if entry.offset not in self._kept])
+        known = [entry.offset for entry in span.parts.values() if entry.offset in self._kept]
         for at in known:
             self._kept.move_to_end(at)
         found = [self._kept[at] for at in known]
@@ -161,24 +161,24 @@ class BlockCache:
     def ticks_of(self, span: BlockSpan) -> RowTicks | None:
         """Times of a span's ticks and their busiest link, without its counters; None if lost."""
         for entry in span.parts.values():
-            if entry.at not in self._ticks:
+            if entry.offset not in self._ticks:
                 found = self._first_section(entry)
                 if found is None:
                     continue
-                self._ticks[entry.at] = found
-            return self._ticks[entry.at]
+                self._ticks[entry.offset] = found
+            return self._ticks[entry.offset]
         return None
 
     def _first_section(self, entry: FrameEntry) -> RowTicks | None:
         """Ticks lie at the beginning of a payload, and their own section has to inflate."""
         length = min(entry.header.length, _TICKS_BYTES)
-        start = self._contents.file.read(entry.at + HEADER_BYTES, length)
+        start = self._contents.file.read(entry.offset + HEADER_BYTES, length)
         self._contents.stay(entry)
         try:
             return block.decode_ticks(start)
         except Damaged:
-            self._read([entry] if entry.at not in self._kept else [])
-            whole = self._kept.get(entry.at)
+            self._read([entry] if entry.offset not in self._kept else [])
+            whole = self._kept.get(entry.offset)
             return None if whole is None else whole.ticks
 
     def _read(self, entries: Iterable[FrameEntry]) -> None:
@@ -190,7 +190,7 @@ class BlockCache:
             if isinstance(found, Damaged):
                 self._contents.lose(entry, found)
             else:
-                self._kept[entry.at] = found
+                self._kept[entry.offset] = found
 
     def _decode(self, entry: FrameEntry) -> Block | Damaged:
         try:
@@ -198,7 +198,7 @@ class BlockCache:
         except Damaged as error:
             return error
         except MemoryError:
-            return Damaged(f"byte {entry.at}: a block for which there is not enough memory")
+            return Damaged(f"byte {entry.offset}: a block for which there is not enough memory")
 
     def _drop_oldest(self) -> None:
         held = sum(each.values.size for each in self._kept.values())

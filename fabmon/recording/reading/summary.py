@@ -94,7 +94,7 @@ def summarise(recording: Recording) -> RecordingSummary:
             for number, note in enumerate(events, 1)
         ),
         closed=recording.is_closed,
-        lost_bytes=sum(loss.end - loss.at for loss in recording.losses),
+        lost_bytes=sum(loss.end - loss.offset for loss in recording.losses),
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
 

@@ -40,7 +40,7 @@ class PortRows:
     def __init__(self, frames: SortedFrames, contents: FrameReader) -> None:
         self._frames = frames
         self._contents = contents
-        self._ends = [entry.at for entry in frames.topologies]
+        self._ends = [entry.offset for entry in frames.topologies]
         self._last: tuple[int, Mapping[str, int]] = (-1, {})
 
     def before(self, entry: FrameEntry) -> Mapping[str, int]:
@@ -48,16 +48,16 @@ class PortRows:
 
         It is the record before it in the file, of the same session: another one has other rows.
         """
-        place = bisect.bisect_left(self._ends, entry.at) - 1
+        place = bisect.bisect_left(self._ends, entry.offset) - 1
         if place < 0:
             return {}
         found = self._frames.topologies[place]
         if self._frames.session_of(found) != self._frames.session_of(entry):
             return {}
-        if self._last[0] != found.at:
+        if self._last[0] != found.offset:
             record = self._contents.json(found, TopologyRecord)
             ports = () if record is None else record.ports
-            self._last = (found.at, {f"{p.node}/{p.name}": p.row for p in ports})
+            self._last = (found.offset, {f"{p.node}/{p.name}": p.row for p in ports})
         return self._last[1]
 
 
@@ -150,7 +150,7 @@ class FileView:
 
     def unsettled(self, settled_to: int) -> list[Tick]:
         """The last session's ticks that are not, or not only, before a place, by time."""
-        tail = [s for s in self.spans if any(e.at >= settled_to for e in s.parts.values())]
+        tail = [s for s in self.spans if any(e.offset >= settled_to for e in s.parts.values())]
         ticks = [each for each in map(self._blocks.ticks_of, tail) if each is not None]
         keys = {key for t in ticks for key in zip(t.time_ns.tolist(), t.seq.tolist(), strict=True)}
         for at, _, event in self._events.between(self._frames, 0, _LATEST):
@@ -215,12 +215,12 @@ class FileView:
         strip = np.full(bins, np.nan, np.float32)
         width = max(1, (until_ns - from_ns) // bins)
         for span in self._spans_in(from_ns, until_ns):
-            if span.until_ns - span.time_ns <= width and not np.isnan(span.worst):
-                _raise(strip, [(span.time_ns + span.until_ns) // 2], [span.worst], from_ns, width)
+            if span.until_ns - span.time_ns <= width and not np.isnan(span.peak_utilisation):
+                _raise(strip, [(span.time_ns + span.until_ns) // 2], [span.peak_utilisation], from_ns, width)
                 continue
             ticks = self._blocks.ticks_of(span)
             if ticks is not None:
-                _raise(strip, ticks.time_ns, ticks.worst, from_ns, width)
+                _raise(strip, ticks.time_ns, ticks.peak_utilisation, from_ns, width)
         return strip
 
     def times(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:

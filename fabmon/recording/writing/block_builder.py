@@ -30,13 +30,13 @@ _BLOCK_SAMPLES = 2 << 20
 
 
 class _Row:
-    __slots__ = ("absent", "seq", "there", "time_ns", "worst")
+    __slots__ = ("absent", "peak_utilisation", "present", "seq", "time_ns")
 
     def __init__(self, tick: Tick, worst: float, blocks_: int) -> None:
         self.seq = tick.seq
         self.time_ns = tick.time_ns
-        self.worst = worst
-        self.there = bytearray(blocks_)
+        self.peak_utilisation = worst
+        self.present = bytearray(blocks_)
         self.absent: list[int] = []
 
 
@@ -96,14 +96,14 @@ class BlockBuilder:
             if filler is None:
                 continue
             count = 0
-            if self._rows[before].there[filler.block]:
+            if self._rows[before].present[filler.block]:
                 # Its second frame at this tick, or a later one.
                 count = counts[node] = counts.get(node, 0) + 1
                 if count == len(words):
                     self._add_row(tick, worst)
                     words = self._words(before)
             row = self._rows[before + count]
-            filler.fill(words[count], row.there, frame, row.absent)
+            filler.fill(words[count], row.present, frame, row.absent)
         return len(self._rows) - before
 
     def last(self, rows: int) -> list[bytes | bytearray | memoryview]:
@@ -119,8 +119,8 @@ class BlockBuilder:
         absent = _absent([row], 0, self._columns)
         pieces = columns.uncompressed_section(self._table[len(self._rows)].data.cast("B"))
         small = (
-            blocks.pack_one_tick(row.seq, row.time_ns, row.worst),
-            np.packbits(np.frombuffer(row.there, np.bool_)).tobytes(),
+            blocks.pack_one_tick(row.seq, row.time_ns, row.peak_utilisation),
+            np.packbits(np.frombuffer(row.present, np.bool_)).tobytes(),
             blocks.pack_absent(absent, 1),
         )
         sections = [
@@ -199,7 +199,7 @@ class BlockBuilder:
         there = np.zeros((len(rows), end - start), np.bool_)
         for number, row in enumerate(rows):
             # A row from before a node came is shorter than one from after.
-            blocks_ = np.frombuffer(row.there, np.bool_)[start:end]
+            blocks_ = np.frombuffer(row.present, np.bool_)[start:end]
             there[number, : len(blocks_)] = blocks_
         if not there[0].all():
             _carry_back(values, there, some)
@@ -214,7 +214,7 @@ def row_ticks(rows: Sequence[_Row]) -> RowTicks:
     return RowTicks(
         np.array([row.seq for row in rows], np.int64),
         np.array([row.time_ns for row in rows], np.int64),
-        np.array([row.worst for row in rows], np.float32),
+        np.array([row.peak_utilisation for row in rows], np.float32),
     )
 
 

@@ -36,7 +36,7 @@ class PendingFrame(NamedTuple):
     time_ns: int
     until_ns: int
     part: int = 0
-    worst: float = float("nan")
+    peak_utilisation: float = float("nan")
 
 
 class FrameWriter:
@@ -103,7 +103,7 @@ class FrameWriter:
         for piece, each in zip(pieces, frames, strict=True):
             found = decode_header(each)
             assert found is not None
-            self._unlisted.append(FrameEntry(at, found, piece.worst))
+            self._unlisted.append(FrameEntry(at, found, piece.peak_utilisation))
             at += len(each)
         if len(self._unlisted) >= _INDEX_EVERY:
             self.write_index()

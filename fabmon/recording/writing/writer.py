@@ -279,7 +279,7 @@ def _resumed(store: FrameWriter, session: SessionRecord) -> Writer:
     with Recording(path) as before:
         settled = before.settled_to
         entries = before.entries()
-        index_at = max((e.at for e in entries if e.header.kind == FrameKind.INDEX), default=0)
+        index_at = max((e.offset for e in entries if e.header.kind == FrameKind.INDEX), default=0)
         # By their place in the file: the clock may have been set back since.
         state = before.settled_state()
         tail = before.unsettled()
@@ -295,7 +295,7 @@ def _resumed(store: FrameWriter, session: SessionRecord) -> Writer:
 
 
 def _is_kept(entry: FrameEntry, settled: int) -> bool:
-    return entry.at >= settled and entry.header.kind in _KEPT
+    return entry.offset >= settled and entry.header.kind in _KEPT
 
 
 def _again(before: Recording, entry: FrameEntry) -> PendingFrame:

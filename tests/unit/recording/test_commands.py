@@ -112,11 +112,11 @@ def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     with Recording(path) as recording:
         block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
     data = bytearray(path.read_bytes())
-    data[block.at + 100] ^= 1
+    data[block.offset + 100] ^= 1
     path.write_bytes(data)
     done = fabmon("verify", str(path))
     assert done.returncode == 5
-    assert f"{block.end - block.at} of {len(data)} bytes are lost, in 1 places" in done.stdout
+    assert f"{block.end - block.offset} of {len(data)} bytes are lost, in 1 places" in done.stdout
     assert "a frame (B) that is damaged" in done.stderr
     replay = fabmon("replay", str(path), "--speed", "max", "--format", "jsonl")
     assert replay.returncode == 0

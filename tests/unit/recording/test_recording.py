@@ -98,7 +98,7 @@ def test_what_is_written_anew_while_it_is_read_comes_once_and_is_no_loss(tmp_pat
         seen += first
         assert seen == ticks[:600]
         given += runs
-        rows = [b.ticks.seq[b.there.any(axis=1)].tolist() for _, _, run in given for b in run]
+        rows = [b.ticks.seq[b.present.any(axis=1)].tolist() for _, _, run in given for b in run]
         assert [seq for each in rows for seq in each] == list(range(600))
         assert not recording.losses
         assert not unread.losses
@@ -205,7 +205,7 @@ def test_truncated_anywhere_it_holds_every_frame_before(tmp_path: Path) -> None:
     blocks = [(e.end, e.header.until_ns) for e in entries if e.header.kind == FrameKind.BLOCK]
     everything = by_node(ticks)
     tail = range(max(HEADER_BYTES + 1, len(whole) - (1 << 16)), len(whole))
-    chosen = tail if os.environ.get("FABMON_FULL_SWEEP") else _some(tail, [e.at for e in entries])
+    chosen = tail if os.environ.get("FABMON_FULL_SWEEP") else _some(tail, [e.offset for e in entries])
     for cut in sorted(chosen, reverse=True):
         os.truncate(path, cut)
         kept = max((until for end, until in blocks if end <= cut), default=0)
@@ -241,7 +241,7 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
         data = bytearray(whole)
         data[place] ^= 1 << chance.randrange(8)
         path.write_bytes(data)
-        hit = next(e for e in entries if e.at <= place < e.end)
+        hit = next(e for e in entries if e.offset <= place < e.end)
         with Recording(path) as recording:
             got = {tick.seq: tick for tick in recording.ticks()}
             list(recording.verify())
@@ -277,7 +277,7 @@ def test_hellos_whose_frame_is_damaged_are_known_from_what_was_told_else(
         at = [(e.header.time_ns - START_NS) // SECOND_NS + 2 for e in hellos]
         sound = [recording.state(ticks[seq].time_ns).hellos for seq in at]
     data = bytearray(path.read_bytes())
-    data[hellos[damaged].at + HEADER_BYTES + 5] ^= 0xFF
+    data[hellos[damaged].offset + HEADER_BYTES + 5] ^= 0xFF
     path.write_bytes(data)
     with Recording(path) as recording:
         assert [recording.state(ticks[seq].time_ns).hellos for seq in at] == sound
@@ -484,7 +484,7 @@ def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged:
         ticks = list(recording.numbered())
         entries = [e for e in recording.entries() if e.header.kind == FrameKind.SESSION]
     data = bytearray(path.read_bytes())
-    data[entries[damaged].at + HEADER_BYTES + 9] ^= 255
+    data[entries[damaged].offset + HEADER_BYTES + 9] ^= 255
     path.write_bytes(data)
     with Recording(path) as recording:
         assert list(recording.numbered()) == ticks

@@ -130,7 +130,7 @@ def test_a_minute_that_is_damaged_is_a_gap(tmp_path: Path, bin_ns: int) -> None:
     with Recording(path) as recording:
         minutes = [each for each in recording.entries() if each.header.kind == FrameKind.MINUTE]
     hurt = minutes[2]
-    _flip(path, hurt.at + HEADER_BYTES + 30)
+    _flip(path, hurt.offset + HEADER_BYTES + 30)
     tier = _read(wanted, path)
     lost = slice(
         hurt.header.time_ns // bin_ns - wanted.first, hurt.header.until_ns // bin_ns - wanted.first
@@ -152,8 +152,8 @@ def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None
         records = [each for each in recording.entries() if each.header.kind == FrameKind.TOPOLOGY]
         sessions = [each for each in recording.entries() if each.header.kind == FrameKind.SESSION]
     for record in records:
-        if record.at > sessions[1].at:
-            _flip(both, record.at + HEADER_BYTES + 5)
+        if record.offset > sessions[1].offset:
+            _flip(both, record.offset + HEADER_BYTES + 5)
     tier = _read(wanted, both)
     assert np.isfinite(tier.most[0, 0, 1])
     assert np.isnan(tier.most[..., 5:]).all()
