@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from rich.console import Console
@@ -25,10 +25,11 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
+from fabmon.tui.driver import TerminalDriver
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.saving import SaveFunctions, save_file, without_web_fonts
-from fabmon.tui.screen_state import Caption, Captions, Stage
+from fabmon.tui.screen_state import Caption, Captions, ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
@@ -89,6 +90,7 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 _SILENT_TICKS = 3
 _INTERRUPTED = 130
 _SAVE = "save"
+_SCENES = "scenes"
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
@@ -124,9 +126,9 @@ class FabmonApp(TimeKeys):
     ) -> None:
         """Show these scenes under this title; `nothing` says why they have no nodes."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
-        super().__init__(ansi_color=not depth.rgb)
+        super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = _console(depth)
-        self.screen_state = Stage(
+        self.screen_state = ScreenState(
             title, depth, mark=mark, captions=Captions(captions), nothing=nothing
         )
         self._scenes = scenes
@@ -150,7 +152,7 @@ class FabmonApp(TimeKeys):
         self.push_screen(NodesScreen.VIEW)
         if self._scenes is not None:
             watching = self._watch(self._scenes)
-            self.run_worker(watching, name="scenes", exclusive=True, exit_on_error=False)
+            self.run_worker(watching, name=_SCENES, exclusive=True, exit_on_error=False)
         self.begin_to_play()
         self.set_interval(1.0, self._notice_silence)
 
@@ -163,22 +165,23 @@ class FabmonApp(TimeKeys):
         return [NoColor()] if self.screen_state.depth is Depth.NONE else []
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Leave when scenes fail to come, so that the terminal is itself again before the error."""
-        if event.state is WorkerState.ERROR:
-            self.failure = event.worker.error
-            self.exit(return_code=1)
-
-    async def run_async(self, **options: Any) -> None:
-        """Run until the person leaves. Raises whatever ended the scenes."""
-        await super().run_async(**options)
-        if self.failure is not None:
-            raise self.failure
+        """Exit when no scene comes any more for an error; contain those of other workers."""
+        error = event.worker.error
+        if event.state is not WorkerState.ERROR or error is None:
+            return
+        if event.worker.name == _SCENES:
+            self.fail(error)
+        else:
+            self.contain_handler(error, event.worker.group)
 
     # Scenes.
 
     async def _watch(self, scenes: AsyncIterator[Scene]) -> None:
         async for scene in scenes:
-            await self.take(scene)
+            try:
+                await self.take(scene)
+            except Exception as error:
+                self.contain_handler(error, "fabmon")
         self.screen_state.ended = True
         self.repaint()
 
@@ -370,7 +373,7 @@ class FabmonApp(TimeKeys):
                 "not saved: what was asked for before is still being saved", timeout=6, markup=False
             )
         else:
-            self.run_worker(self._kept(what), group=_SAVE)
+            self.run_worker(self._kept(what), group=_SAVE, exit_on_error=False)
 
     async def _kept(self, what: str) -> None:
         """Save it, and say where it is, or why not."""

@@ -83,7 +83,7 @@ class Choices:
 
 
 @dataclass(slots=True)
-class Stage:
+class ScreenState:
     """The scene on the screen, and what is needed to draw it.
 
     `live` is the last scene that came, None where what is shown is over; `shown` is that at the

@@ -15,7 +15,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages import finding as page
 from fabmon.tui.text.pages.findings import by_root, entry
 from fabmon.tui.text.picture.pictures import PICTURES
@@ -31,7 +31,7 @@ WHOLE: tuple[Cause, ...] = ("ecmp_collision", "polarization", "slow_receiver", "
 
 
 def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[str]:
-    screen_state = Stage("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     return [line.text for line in page.page(screen_state, scene, finding, True, width, height)]
 
@@ -67,7 +67,7 @@ def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> 
     assert finding.seen_ns is not None
     later = replace(scene.snapshot, time_ns=finding.seen_ns + 9 * 10**9)
     scene = replace(scene, snapshot=later)
-    screen_state = Stage("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     for lines in (
         [line.text for line in entry(finding, screen_state, scene, 60)],

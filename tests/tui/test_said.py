@@ -11,7 +11,7 @@ from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import Unit
 from fabmon.tui.palette import Depth
-from fabmon.tui.screen_state import Choices, Stage
+from fabmon.tui.screen_state import Choices, ScreenState
 from fabmon.tui.text.header import header
 from fabmon.tui.text.pages import findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
@@ -20,7 +20,7 @@ from tests.tui.worlds import COLLISION, HEALTHY
 
 
 def _panel(scene: Scene, height: int = 12) -> str:
-    screen_state = Stage("pod7", Depth.NONE)
+    screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     return "\n".join(line.text for line in findings.panel(screen_state, scene, 60, height))
 
@@ -31,7 +31,7 @@ def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percen
     rates = scene.snapshot.line_rate_bps.copy()
     rates[row] = np.nan
     scene = Scene(replace(scene.snapshot, line_rate_bps=rates), (), (), ())
-    screen_state = Stage("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
     screen_state.take(scene)
     shown = scene.snapshot.fabric.ports[row]
     text = "\n".join(line.text for line in port.page(screen_state, scene, shown, 5, 100, 40))
@@ -67,7 +67,7 @@ def test_nothing_seen_is_not_nothing_wrong() -> None:
 
 def test_events_call_causes_as_findings_do() -> None:
     scene = COLLISION.scene(70)
-    screen_state = Stage("pod7", Depth.NONE)
+    screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     text = "\n".join(line.text for line in findings.page(screen_state, scene, 80))
     assert "open ECMP collision leaf1/" in text
@@ -85,21 +85,21 @@ def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
     nobody = msgspec.structs.replace(scene.snapshot.fabric, nodes=())
     scene = replace(scene, snapshot=replace(scene.snapshot, statuses={}, fabric=nobody))
     why = "the engine has no metrics that fabmon knows"
-    screen_state = Stage("pod7", Depth.NONE, nothing=lambda: why)
+    screen_state = ScreenState("pod7", Depth.NONE, nothing=lambda: why)
     text = "\n".join(line.text for line in nodes.page(screen_state, scene, 80, frozenset()))
     assert why in text
 
 
 def test_nodes_that_are_stale_alike_are_one_line() -> None:
     scene = World(quiet=(("gpu002", 68), ("gpu003", 68))).scene(70)
-    screen_state = Stage("pod7", Depth.NONE)
+    screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     text = "\n".join(line.text for line in nodes.page(screen_state, scene, 100, frozenset()))
     assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
 
 
 def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
-    screen_state = Stage("every 15 s: prometheus.example.org:9090", Depth.NONE)
+    screen_state = ScreenState("every 15 s: prometheus.example.org:9090", Depth.NONE)
     screen_state.take(HEALTHY.scene(70))
     widths = range(40, 140)
     shown = [header(screen_state, width).text for width in widths]
@@ -109,7 +109,7 @@ def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
 
 
 def test_the_cursor_is_not_set_into_a_word_of_the_strip() -> None:
-    screen_state = Stage("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(HEALTHY.scene(300))
     heads = 0
     for seq in range(1, 300):
@@ -121,7 +121,7 @@ def test_the_cursor_is_not_set_into_a_word_of_the_strip() -> None:
 
 
 def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
-    screen_state = Stage("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(COLLISION.scene(400))
     shown = COLLISION.scene(250)
     screen_state.show(shown)
@@ -145,7 +145,7 @@ def test_what_there_is_room_for_is_not_cut() -> None:
     since_ns = snapshot.time_ns - 3_599 * 10**9
     statuses = {**snapshot.statuses, "gpu001": msgspec.structs.replace(status, since_ns=since_ns)}
     scene = replace(scene, snapshot=replace(snapshot, statuses=statuses))
-    screen_state = Stage("pod7", Depth.NONE)
+    screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     assert "59 min 59 s" in "".join(
         x.text for x in nodes.page(screen_state, scene, 80, frozenset())
@@ -159,7 +159,7 @@ def test_next_to_nothing_has_room_under_its_bar() -> None:
     tiny = scene.snapshot.line_rate_bps.copy()
     tiny[row] = 1e16
     scene = replace(scene, snapshot=replace(scene.snapshot, line_rate_bps=tiny))
-    screen_state = Stage("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
     screen_state.take(scene)
     said = "".join(line.text for line in switches.page(screen_state, scene, 120))
     assert "<.01" in said

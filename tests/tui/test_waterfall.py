@@ -11,7 +11,7 @@ import pytest
 
 from fabmon.tui.cells import ABSENT
 from fabmon.tui.palette import RAMPS, Depth
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages.waterfall import Waterfall
 from fabmon.tui.time.clock import MINUS
 from tests.tui import golden
@@ -92,7 +92,7 @@ async def test_other_metrics_say_how_long_they_are_kept() -> None:
 
 
 def fall(world: World, seq: int, minutes: int = 2, width: int = 119) -> Waterfall:
-    scene, screen_state = world.scene(seq), Stage("pod7", Depth.TRUECOLOR)
+    scene, screen_state = world.scene(seq), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     return Waterfall(screen_state, scene, scene.findings[0], minutes, width)
 
@@ -127,7 +127,7 @@ BIG = big()
 
 def test_it_costs_little() -> None:
     """A guard with much slack, for a tree of 512 ports: 3 ms when it was written."""
-    scene, screen_state = BIG.scene(70), Stage("pod7", Depth.TRUECOLOR)
+    scene, screen_state = BIG.scene(70), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     finding = msgspec.structs.replace(
         scene.findings[0], cause="slow_receiver", rows=tuple(range(512))

@@ -16,7 +16,7 @@ from fabmon.tui.cells import Look, scale
 from fabmon.tui.line import Line, PortTarget, Span
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ViewScreen
 from fabmon.tui.text import labels
 from fabmon.tui.text.header import colour_legend
@@ -38,7 +38,9 @@ class WaterfallScreen(ViewScreen):
     VIEW = "waterfall"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.WATERFALL)]
 
-    def __init__(self, screen_state: Stage, shown: Finding, past: PastReader | None = None) -> None:
+    def __init__(
+        self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
+    ) -> None:
         """Of a finding, kept for it may close while it is read; `past` is what is recorded."""
         super().__init__(screen_state)
         self._finding = shown
@@ -93,7 +95,7 @@ class WaterfallScreen(ViewScreen):
         return LongWaterfall(self.screen_state, scene, self._finding, minutes, width, found)
 
     def _read(self, reading: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(reading, group="trend", exclusive=True)
+        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
 
     def _title(self, now: Waterfall) -> list[list[Span]]:
         tone = self.screen_state.palette
@@ -140,7 +142,9 @@ class FindingScreen(LineScreen):
     VIEW = "finding"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FINDING)]
 
-    def __init__(self, screen_state: Stage, shown: Finding, past: PastReader | None = None) -> None:
+    def __init__(
+        self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
+    ) -> None:
         """Of a finding, kept for it may close while it is read; `past` is what is recorded."""
         super().__init__(screen_state)
         self._past = past

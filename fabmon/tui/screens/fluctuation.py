@@ -17,7 +17,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.pages import fluctuation
 from fabmon.tui.text.pages.fluctuation import hours
@@ -61,7 +61,7 @@ class FluctuationScreen(LineScreen):
     VIEW = "fluctuation"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FLUCTUATION)]
 
-    def __init__(self, screen_state: Stage, past: PastReader | None = None) -> None:
+    def __init__(self, screen_state: ScreenState, past: PastReader | None = None) -> None:
         """Of a stage, and of what is recorded of it; nothing has been looked at."""
         super().__init__(screen_state)
         self._past = past
@@ -172,7 +172,9 @@ class FluctuationScreen(LineScreen):
             if wanted.range is StudyRange.LAST
             else self._read(scene, wanted)
         )
-        self._work = self.run_worker(doing, group="fluctuation", exclusive=True)
+        self._work = self.run_worker(
+            doing, group="fluctuation", exclusive=True, exit_on_error=False
+        )
 
     async def _last(self, scene: Scene, asked: StudyRequest) -> None:
         matched = self.screen_state.matched(scene)

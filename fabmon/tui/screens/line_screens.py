@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text import key_help as text
 from fabmon.tui.text.pages import findings, node, nodes, switches
@@ -29,7 +29,7 @@ class NodesScreen(LineScreen):
 
     VIEW = "nodes"
 
-    def __init__(self, screen_state: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; every fold is folded."""
         super().__init__(screen_state)
         self._unfolded: frozenset[FoldTarget] = frozenset()
@@ -56,7 +56,7 @@ class FindingsScreen(LineScreen):
 
     def on_screen_resume(self) -> None:
         """The cursor is where it was left, in whichever view."""
-        self.query_one(LineView).selected = self.selected_target()
+        self.query_one(LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -72,7 +72,7 @@ class NodeScreen(LineScreen):
 
     VIEW = "node"
 
-    def __init__(self, screen_state: Stage, target: NodeTarget) -> None:
+    def __init__(self, screen_state: ScreenState, target: NodeTarget) -> None:
         """Of a node, at one of its ports."""
         super().__init__(screen_state)
         self._node = target.node
@@ -106,7 +106,7 @@ class HelpScreen(LineScreen):
 
     VIEW = "help"
 
-    def __init__(self, screen_state: Stage, view: str) -> None:
+    def __init__(self, screen_state: ScreenState, view: str) -> None:
         """For a view."""
         super().__init__(screen_state)
         self._view = view
@@ -115,10 +115,10 @@ class HelpScreen(LineScreen):
         """Help, and for what."""
         return f"help: {self._view}"
 
-    def paint(self) -> None:
+    def _paint(self) -> None:
         """Draw it, with or without a scene."""
-        super().paint()
-        if self.is_mounted and self.screen_state.scene is None:
+        super()._paint()
+        if self.screen_state.scene is None:
             palette, width = self.screen_state.palette, self.size.width
             title = self.title_rule(self.title_parts(palette), width)
             self.query_one("#title", Painted).show([title], palette.text)

@@ -10,7 +10,7 @@ from fabmon.fabric.topology.tier_matrix import TierLink, TierMatrix, tables
 from fabmon.tui.line import Line, PairTarget, Span
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.header import colour_legend, mark_legend
 from fabmon.tui.text.pages import matrix
@@ -22,7 +22,7 @@ class MatrixScreen(LineScreen):
 
     VIEW = "matrix"
 
-    def __init__(self, screen_state: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; nothing is known of the fabric yet."""
         super().__init__(screen_state)
         self._fabric: Fabric | None = None
@@ -74,7 +74,7 @@ class PairScreen(LineScreen):
 
     VIEW = "pair"
 
-    def __init__(self, screen_state: Stage, target: PairTarget) -> None:
+    def __init__(self, screen_state: ScreenState, target: PairTarget) -> None:
         """Of a pair."""
         super().__init__(screen_state)
         self._pair = target

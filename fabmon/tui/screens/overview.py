@@ -18,7 +18,7 @@ from fabmon.tui.heatmap_layout import Grid, build_grid
 from fabmon.tui.line import Line, NodeTarget, Span
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import iteration
 from fabmon.tui.text.header import colour_legend, mark_legend
@@ -44,7 +44,7 @@ class OverviewScreen(ViewScreen):
     VIEW = "overview"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
 
-    def __init__(self, screen_state: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; nothing is drawn yet."""
         super().__init__(screen_state)
         self._grid: Grid | None = None
@@ -241,7 +241,7 @@ class OverviewScreen(ViewScreen):
 
     def on_screen_resume(self) -> None:
         """The cursor of the findings is where it was left, in whichever view."""
-        self.query_one("#findings", LineView).selected = self.selected_target()
+        self.query_one("#findings", LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def reveal_selected(self) -> None:

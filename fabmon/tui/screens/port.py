@@ -12,7 +12,7 @@ from fabmon.fabric.model import Port
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port
@@ -28,7 +28,9 @@ class PortScreen(LineScreen):
     VIEW = "port"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CHART)]
 
-    def __init__(self, screen_state: Stage, shown: Port, past: PastReader | None = None) -> None:
+    def __init__(
+        self, screen_state: ScreenState, shown: Port, past: PastReader | None = None
+    ) -> None:
         """Of a port; a row is one port's for good. `past` is what is recorded."""
         super().__init__(screen_state)
         self._port = shown
@@ -60,7 +62,7 @@ class PortScreen(LineScreen):
         return parts
 
     def _read(self, reading: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(reading, group="trend", exclusive=True)
+        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
 
     def action_burst(self) -> None:
         """Have the port sampled fast for a while; it is drawn here as it comes in."""

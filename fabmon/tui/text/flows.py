@@ -18,7 +18,7 @@ from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import RATE, rate
 from fabmon.tui.line import Line, PortTarget, fit, line, right, wrap
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 
 _MAY_BE = (
@@ -52,7 +52,7 @@ class Bundle(NamedTuple):
     pairs: int
 
 
-def of_finding(screen_state: Stage, scene: Scene, finding: Finding, width: int) -> list[Line]:
+def of_finding(screen_state: ScreenState, scene: Scene, finding: Finding, width: int) -> list[Line]:
     """Who is on the link that a finding is about; nothing where it is about something else."""
     found = _on_link_of(scene, finding)
     if found is None:
@@ -61,7 +61,7 @@ def of_finding(screen_state: Stage, scene: Scene, finding: Finding, width: int) 
     return _section(screen_state, scene, *found, width, suffer)
 
 
-def next_step(screen_state: Stage, scene: Scene, finding: Finding, width: int) -> list[Line]:
+def next_step(screen_state: ScreenState, scene: Scene, finding: Finding, width: int) -> list[Line]:
     """Where nobody knows which flows were hashed onto a link, the command that asks the switches,
     with the names of two hosts whose flows may be on it.
     """
@@ -116,7 +116,7 @@ def _on_link_of(scene: Scene, finding: Finding) -> tuple[FlowsOnLink, str] | Non
     return None if found is None else (found, way)
 
 
-def of_port(screen_state: Stage, scene: Scene, port: Port, width: int) -> list[Line]:
+def of_port(screen_state: ScreenState, scene: Scene, port: Port, width: int) -> list[Line]:
     """Who is on a port's link, in its busier direction; of a NIC, whom it sends to."""
     snapshot = scene.snapshot
     receives = np.nan_to_num(snapshot.rx_util[port.row]) > np.nan_to_num(snapshot.tx_util[port.row])
@@ -125,7 +125,7 @@ def of_port(screen_state: Stage, scene: Scene, port: Port, width: int) -> list[L
 
 
 def section(
-    screen_state: Stage, scene: Scene, rows: Sequence[int], way: str, width: int
+    screen_state: ScreenState, scene: Scene, rows: Sequence[int], way: str, width: int
 ) -> list[Line]:
     """Who is on some links, in one direction."""
     found = flows_on_link(scene.snapshot, rows, way)
@@ -133,7 +133,7 @@ def section(
 
 
 def _section(
-    screen_state: Stage,
+    screen_state: ScreenState,
     scene: Scene,
     found: FlowsOnLink,
     way: str,
@@ -160,7 +160,7 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
 
 
 def _flows(
-    screen_state: Stage,
+    screen_state: ScreenState,
     scene: Scene,
     found: FlowsOnLink,
     way: str,
@@ -190,7 +190,7 @@ def _flows(
     return lines
 
 
-def _bundle(each: Bundle, screen_state: Stage, scene: Scene, width: int) -> Line:
+def _bundle(each: Bundle, screen_state: ScreenState, scene: Scene, width: int) -> Line:
     """`gpu002 mlx5_3 → gpu006 mlx5_3   392 Gb/s  job 8812  4 QPs, sport 49987 52113 …`."""
     palette, snapshot = screen_state.palette, scene.snapshot
     ports = snapshot.fabric.ports
@@ -243,7 +243,7 @@ def _notes(found: FlowsOnLink, shown: Sequence[Bundle], width: int, palette: Pal
 
 
 def _moving(
-    screen_state: Stage, scene: Scene, found: FlowsOnLink, way: str, width: int
+    screen_state: ScreenState, scene: Scene, found: FlowsOnLink, way: str, width: int
 ) -> list[Line]:
     palette, snapshot = screen_state.palette, scene.snapshot
     ports = snapshot.fabric.ports

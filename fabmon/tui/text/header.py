@@ -16,7 +16,7 @@ from fabmon.tui.cells import FULL
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage, hot_rows
+from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.time import clock
 from fabmon.tui.time.cursor import speed_text
 
@@ -30,7 +30,7 @@ _LEAST_TITLE = 6
 _HALF_A_DAY_S = 43_200
 
 
-def header(screen_state: Stage, width: int) -> Line:
+def header(screen_state: ScreenState, width: int) -> Line:
     """The header in `width` cells; when it is narrow, the least important parts go first,
     and the title is cut before it goes."""
     palette = screen_state.palette
@@ -63,7 +63,7 @@ def header(screen_state: Stage, width: int) -> Line:
         parts = [part for part in parts if part[0] != least]
 
 
-def _mark(screen_state: Stage) -> Span:
+def _mark(screen_state: ScreenState) -> Span:
     return f" {screen_state.mark} ", screen_state.palette.paused
 
 
@@ -98,7 +98,7 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
     return Line(tuple(spans))
 
 
-def time_state(screen_state: Stage) -> list[Span]:
+def time_state(screen_state: ScreenState) -> list[Span]:
     """Live, paused or over: a word, a glyph and a time."""
     palette, scene = screen_state.palette, screen_state.scene
     if scene is None:
@@ -118,7 +118,7 @@ def time_state(screen_state: Stage) -> list[Span]:
     return live
 
 
-def _cursor(screen_state: Stage, shown: Scene) -> Span:
+def _cursor(screen_state: ScreenState, shown: Scene) -> Span:
     """Where in time the screen is, and whether it moves."""
     cursor, palette = screen_state.cursor, screen_state.palette
     time_ns = shown.snapshot.time_ns
@@ -139,7 +139,7 @@ def _cursor(screen_state: Stage, shown: Scene) -> Span:
     return f" ❚❚ REPLAY {time} {share}{more} ", palette.paused
 
 
-def _share(screen_state: Stage, time_ns: int) -> str:
+def _share(screen_state: ScreenState, time_ns: int) -> str:
     recorded = screen_state.cursor.recorded
     if recorded is None or recorded.until_ns <= recorded.start_ns:
         return ""
@@ -147,7 +147,7 @@ def _share(screen_state: Stage, time_ns: int) -> str:
     return f"{min(max(time_ns - recorded.start_ns, 0) * 100 // length, 100)} %"
 
 
-def _recording(screen_state: Stage) -> list[_Part]:
+def _recording(screen_state: ScreenState) -> list[_Part]:
     """Whether all of this is kept, and how far back that goes."""
     status, palette = screen_state.recording(), screen_state.palette
     if status is None:

@@ -15,7 +15,7 @@ from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.tui.line import Line, Span, peer, width_of
 from fabmon.tui.metrics import traffic_words
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time import clock
 
 _CAUSES = {"ecmp_collision": "ECMP collision", "gpu_nic_numa": "GPU far from its NIC"}
@@ -105,7 +105,7 @@ def name_list(names: Sequence[str], width: int) -> str:
 # The line below the heatmap: the port under the cursor or the mouse, in words.
 
 
-def port_summary(screen_state: Stage, scene: Scene, row: int | None, width: int) -> Line:
+def port_summary(screen_state: ScreenState, scene: Scene, row: int | None, width: int) -> Line:
     """Everything that a cell stands for, in `width` cells."""
     palette, snapshot = screen_state.palette, scene.snapshot
     if row is None or row >= len(snapshot.fabric.ports):

@@ -14,7 +14,7 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
 from fabmon.tui.text.header import panel_title
 from fabmon.tui.time import clock
@@ -29,7 +29,9 @@ _LABEL_EVERY = 18
 """Columns from one time label to the next, at least."""
 
 
-def timeline(screen_state: Stage, width: int, height: int, is_focused: bool = False) -> list[Line]:
+def timeline(
+    screen_state: ScreenState, width: int, height: int, is_focused: bool = False
+) -> list[Line]:
     """A rule with its times, and `height - 1` rows of blocks with the marks in the lowest; in one
     row, that alone. Nothing before the first scene.
     """
@@ -64,7 +66,7 @@ def timeline(screen_state: Stage, width: int, height: int, is_focused: bool = Fa
     return [top, *_rows(screen_state, window, width, height - 1)]
 
 
-def _here(screen_state: Stage, scene: Scene) -> float:
+def _here(screen_state: ScreenState, scene: Scene) -> float:
     """The busiest link at the cursor; NaN where that is not known."""
     known = float(scene.snapshot.worst(1)[0])
     if np.isnan(known) and screen_state.shown is not None:
@@ -104,7 +106,11 @@ def event_mark(event: Event) -> str:
 
 
 def _rows(
-    screen_state: Stage, window: tuple[int, int], columns: int, rows: int, is_alone: bool = False
+    screen_state: ScreenState,
+    window: tuple[int, int],
+    columns: int,
+    rows: int,
+    is_alone: bool = False,
 ) -> list[Line]:
     """Blocks; the lowest row with marks, and the cursor's column in its own colour; where the row
     `is_alone`, without a rule above it, with a sign of its own."""
@@ -151,7 +157,7 @@ def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats
     return values
 
 
-def _head(screen_state: Stage, window: tuple[int, int], columns: int) -> int | None:
+def _head(screen_state: ScreenState, window: tuple[int, int], columns: int) -> int | None:
     """The cursor's column; None where it is now, at the right."""
     if screen_state.shown is None:
         return None
@@ -174,7 +180,7 @@ def _style(mark: str, palette: Palette) -> Style:
 
 
 def _with_times(
-    line: Line, screen_state: Stage, window: tuple[int, int], width: int, head: int | None
+    line: Line, screen_state: ScreenState, window: tuple[int, int], width: int, head: int | None
 ) -> Line:
     """Set times, but where the cursor is, and what is marked into the plain stroke of a rule."""
     palette, cursor = screen_state.palette, screen_state.cursor

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.analysis.scene_cache import Kept
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.time import clock
 from fabmon.tui.time.clock import SECOND_NS
@@ -30,7 +30,7 @@ class Navigation:
 
     def __init__(
         self,
-        screen_state: Stage,
+        screen_state: ScreenState,
         past: PastReader | None,
         why_not: Callable[[], str],
         shown: Callable[[Scene], Awaitable[None]],
@@ -200,7 +200,7 @@ class Playback:
 
     def __init__(
         self,
-        screen_state: Stage,
+        screen_state: ScreenState,
         past: PastReader | None,
         moves: Navigation,
         repaint: Callable[[], None],

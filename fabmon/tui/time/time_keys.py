@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from textual.app import App
-
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
 from fabmon.recording.writing.recorder import RecorderStatus
+from fabmon.tui.containment import ContainingApp
 from fabmon.tui.line import FindingTarget
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.time import clock
 from fabmon.tui.time.cursor import speed_text
@@ -50,11 +49,10 @@ class Travel:
     follow: bool = False
 
 
-class TimeKeys(App[None]):
+class TimeKeys(ContainingApp):
     """The part of the app that goes through time; `stage` is the app's."""
 
-    screen_state: Stage
-    failure: BaseException | None = None
+    screen_state: ScreenState
 
     def go_through_time(
         self,
@@ -75,9 +73,8 @@ class TimeKeys(App[None]):
         self._repaint, self._say = repaint, say
 
     def _fail(self, error: Exception) -> None:
-        """Leave, so that the terminal is itself again before the error."""
-        self.failure = error
-        self.exit(return_code=1)
+        """Say that moving through the recording failed; the screen goes on."""
+        self.contain_handler(error, "time travel")
 
     def begin_to_play(self) -> None:
         """Play, where that is what there is to see."""

@@ -12,7 +12,7 @@ from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins, empty_bins
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time import clock
 from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import PastError, PastReader
@@ -67,7 +67,7 @@ class Trend:
 
 
 def trend(
-    screen_state: Stage, newest: Snapshot, reading: TrendLoader, minutes: int | None
+    screen_state: ScreenState, newest: Snapshot, reading: TrendLoader, minutes: int | None
 ) -> Trend | None:
     """What the strip shows, or so many minutes up to the cursor; None where there is no cursor."""
     scene, window = screen_state.scene, screen_state.strip_window()

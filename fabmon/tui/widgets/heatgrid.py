@@ -20,13 +20,14 @@ from textual.strip import Strip
 
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Codes, Look
+from fabmon.tui.containment import ContainedWidget
 from fabmon.tui.widgets.row_painter import CellRow, RowPainter
 
 Cell = tuple[int, int]
 """Row and column."""
 
 
-class HeatGrid(ScrollView, can_focus=True):
+class HeatGrid(ContainedWidget, ScrollView, can_focus=True):
     """Shows codes (see cells.py) as cells. It knows rows and columns, and nothing of fabrics."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CURSOR)]
@@ -102,7 +103,7 @@ class HeatGrid(ScrollView, can_focus=True):
         heading = self._rows[top].heading
         return heading if heading >= 0 else top
 
-    def render_lines(self, crop: Region) -> list[Strip]:
+    def strips(self, crop: Region) -> list[Strip]:
         """The rows in sight."""
         left, top = self.scroll_offset
         start, end = crop.column_span

@@ -13,11 +13,11 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 
 from fabmon.fabric.model import Port
 from fabmon.tui import keys
-from fabmon.tui.line import Hit, Line, Target
+from fabmon.tui.containment import ContainedWidget
+from fabmon.tui.line import FindingTarget, Hit, Line, Target
 
 
 class OpenRequested(Message):
@@ -59,7 +59,7 @@ class SeekRequested(Message):
 # Lines that fill a widget from its top: the header, the footer, a rule, the strip of time.
 
 
-class Painted(Widget):
+class Painted(ContainedWidget):
     """Shows the lines it is given, cut to its size."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -117,10 +117,11 @@ class TimeStrip(Painted, can_focus=True):
 # A list of lines that scrolls and can be walked through. Only the lines in sight are made.
 
 
-class LineView(ScrollView, can_focus=True):
+class LineView(ContainedWidget, ScrollView, can_focus=True):
     """Shows lines; those that open something, or whose parts do, can be selected.
 
-    The selection stays with what it is on, wherever that goes.
+    Until the person moves, that is the first finding, or else the first of the others; then the
+    selection stays with what it is on, wherever that goes.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CURSOR)]
@@ -131,6 +132,7 @@ class LineView(ScrollView, can_focus=True):
         self._lines: Sequence[Line] = ()
         self._base = self._cursor = self._bracket = Style()
         self.selected: Target | None = None
+        self._is_moved = False
 
     def show(
         self, lines: Sequence[Line], base: Style, cursor: Style, bracket: Style | None = None
@@ -139,7 +141,11 @@ class LineView(ScrollView, can_focus=True):
         self._lines, self._base, self._cursor = lines, base, cursor
         self._bracket = bracket or base
         if self.selected is None or self._where(self.selected) is None:
-            self.selected = next((target for _, target in self._targets()), None)
+            self._is_moved = False
+        if not self._is_moved:
+            targets = [target for _, target in self._targets()]
+            findings = (each for each in targets if isinstance(each, FindingTarget))
+            self.selected = next(findings, targets[0] if targets else None)
         self.virtual_size = Size(max(1, self.size.width), len(lines))
         self.refresh()
 
@@ -164,6 +170,10 @@ class LineView(ScrollView, can_focus=True):
 
     # What is selected.
 
+    def restore(self, target: Target | None) -> None:
+        """Select what the person selected elsewhere; None for nothing."""
+        self.selected, self._is_moved = target, target is not None
+
     def point(self) -> None:
         """Say what is selected, as the person's own choice."""
         if self.selected is not None:
@@ -187,7 +197,7 @@ class LineView(ScrollView, can_focus=True):
         y = self._where(target)
         if y is None:
             return
-        self.selected = target
+        self.selected, self._is_moved = target, True
         top, height = self.scroll_offset.y, self.size.height
         last = max((i for i, line in enumerate(self._lines) if line.target == target), default=y)
         last = min(last, y + height - 1)

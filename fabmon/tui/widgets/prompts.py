@@ -16,6 +16,7 @@ from textual.widgets import Input
 
 from fabmon.fabric.filter import FilterError, parse
 from fabmon.tui import keys
+from fabmon.tui.containment import Contained
 from fabmon.tui.line import Line, fit, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.lines import Painted
@@ -23,7 +24,7 @@ from fabmon.tui.widgets.lines import Painted
 HINT = "word  !word  util>80  state:down  role:switch  group:leaf1"
 
 
-class FilterBar(Vertical):
+class FilterBar(Contained, Vertical):
     """A slash, what is typed, and how much is left; above it, what is wrong with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "clear", show=False)]

@@ -12,7 +12,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import evidence_value, percent
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, right, wrap
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import picture
@@ -24,7 +24,12 @@ _LEAST_PICTURE = 8
 
 
 def page(
-    screen_state: Stage, scene: Scene, finding: Finding, open_now: bool, width: int, height: int
+    screen_state: ScreenState,
+    scene: Scene,
+    finding: Finding,
+    open_now: bool,
+    width: int,
+    height: int,
 ) -> list[Line]:
     """The whole of a finding; what comes first fits into `height` lines."""
     palette = screen_state.palette

@@ -25,7 +25,7 @@ from fabmon.tui.line import (
     wrap,
 )
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import iteration, labels
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
@@ -35,7 +35,7 @@ from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 _MOST_EVENTS = 500
 
 
-def panel(screen_state: Stage, scene: Scene, width: int, height: int) -> list[Line]:
+def panel(screen_state: ScreenState, scene: Scene, width: int, height: int) -> list[Line]:
     """The findings, then the busiest links as far as there is room."""
     lines: list[Line] = []
     chosen = shown(screen_state, scene)
@@ -53,7 +53,7 @@ def panel(screen_state: Stage, scene: Scene, width: int, height: int) -> list[Li
     return lines
 
 
-def shown(screen_state: Stage, scene: Scene) -> list[Finding]:
+def shown(screen_state: ScreenState, scene: Scene) -> list[Finding]:
     """The findings that the filter leaves."""
     matched = screen_state.matched(scene)
     if matched is None:
@@ -91,7 +91,7 @@ def _waits(victim: Finding, root: Finding) -> bool:
 
 def entry(
     finding: Finding,
-    screen_state: Stage,
+    screen_state: ScreenState,
     scene: Scene,
     width: int,
     *,
@@ -132,7 +132,7 @@ def entry(
     return lines
 
 
-def _nothing(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def _nothing(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """Say that nothing is wrong, and only as far as that is known."""
     palette = screen_state.palette
     if scene.findings:
@@ -166,7 +166,7 @@ def _down_already(down: list[int], scene: Scene) -> str:
     return f"{count} down already when watching began: {', '.join(names)}{more}."
 
 
-def busiest(screen_state: Stage, scene: Scene, width: int, count: int) -> list[Line]:
+def busiest(screen_state: ScreenState, scene: Scene, width: int, count: int) -> list[Line]:
     """The ports with the most of the metric in use, as a table."""
     palette, heat, snapshot = screen_state.palette, screen_state.heat, scene.snapshot
     values = heat.values(snapshot)
@@ -208,7 +208,7 @@ def _one_end(order: list[int], scene: Scene, count: int, without: Sequence[str])
     return list(islice(chosen, count))
 
 
-def page(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """The whole view: open findings in full, then what happened, the latest first."""
     palette = screen_state.palette
     lines: list[Line] = []
@@ -244,7 +244,7 @@ def page(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _closed(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def _closed(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """What was wrong until a moment ago, a line each, which opens it as it was at last."""
     palette, found = screen_state.palette, screen_state.closed(scene)
     if not found:
@@ -268,7 +268,7 @@ def _closed(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _otherwise(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def _otherwise(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """Where what was recorded is shown: what was found then and is not today, and the reverse."""
     palette, recorded = screen_state.palette, screen_state.cursor.recorded
     if screen_state.shown is None or recorded is None or screen_state.is_frozen_now:

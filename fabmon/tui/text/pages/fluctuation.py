@@ -23,7 +23,7 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import RATE, Unit, number, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, SubjectTarget, Target, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.time import clock
@@ -64,7 +64,7 @@ def names(scene: Scene) -> dict[str, str]:
     return {port.id: labels.port_name(port) for port in scene.snapshot.fabric.ports if port.node}
 
 
-def page(screen_state: Stage, scene: Scene, found: Fluctuation, width: int) -> list[Line]:
+def page(screen_state: ScreenState, scene: Scene, found: Fluctuation, width: int) -> list[Line]:
     """A line for each subject: median, spread, variation, share of communication, and when."""
     palette = screen_state.palette
     rows = {port.id: port.row for port in scene.snapshot.fabric.ports if port.node}
@@ -102,7 +102,7 @@ def _row(
     subject: Subject,
     name: int,
     width: int,
-    screen_state: Stage,
+    screen_state: ScreenState,
     rows: dict[str, int],
     named: Mapping[str, str],
 ) -> Line:
@@ -164,7 +164,7 @@ def _name(subject: Subject, named: Mapping[str, str]) -> str:
     return name if its is None else f"{name}, step {number(its.median_s)} s"
 
 
-def _steps(found: Fluctuation, palette: Palette, screen_state: Stage) -> list[Line]:
+def _steps(found: Fluctuation, palette: Palette, screen_state: ScreenState) -> list[Line]:
     """The largest steps of jobs, else of rails and pairs."""
     told = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
     told = told or [(s, each) for each in found.subjects for s in each.steps]
@@ -173,7 +173,7 @@ def _steps(found: Fluctuation, palette: Palette, screen_state: Stage) -> list[Li
     return [line((f" {_step(*each, screen_state)}", palette.hot)) for each in told]
 
 
-def _step(step: Step, subject: Subject, screen_state: Stage) -> str:
+def _step(step: Step, subject: Subject, screen_state: ScreenState) -> str:
     line_bps = subject.line_rate_bps or float("nan")
     before, after = (
         rate(value, line_bps, screen_state.choices.unit)

@@ -26,7 +26,7 @@ from fabmon.tui.line import (
     wrap,
 )
 from fabmon.tui.metrics import heat, traffic_words
-from fabmon.tui.screen_state import Stage, hot_rows
+from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text import labels
 from fabmon.tui.text.labels import port_state
 
@@ -44,7 +44,7 @@ class _Codes:
 
 
 def page(
-    screen_state: Stage, scene: Scene, tables: tuple[TierMatrix, ...], width: int
+    screen_state: ScreenState, scene: Scene, tables: tuple[TierMatrix, ...], width: int
 ) -> list[Line]:
     """A table for each tier; columns that find no room follow below."""
     palette = screen_state.palette
@@ -181,7 +181,11 @@ def pair_title(pair: PairTarget) -> str:
 
 
 def pair_page(
-    screen_state: Stage, scene: Scene, pair: PairTarget, crossings: tuple[TierLink, ...], width: int
+    screen_state: ScreenState,
+    scene: Scene,
+    pair: PairTarget,
+    crossings: tuple[TierLink, ...],
+    width: int,
 ) -> list[Line]:
     """A block for each cable: its two ends, what it carries each way, who says that it is there."""
     palette, snapshot = screen_state.palette, scene.snapshot
@@ -238,7 +242,7 @@ def pair_page(
 
 
 def pair_summary(
-    screen_state: Stage, scene: Scene, pair: PairTarget, crossings: tuple[TierLink, ...]
+    screen_state: ScreenState, scene: Scene, pair: PairTarget, crossings: tuple[TierLink, ...]
 ) -> Line:
     """What a cell of the matrix stands for, in one line: the busiest of its links, each way."""
     palette, snapshot = screen_state.palette, scene.snapshot

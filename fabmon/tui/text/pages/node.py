@@ -11,7 +11,7 @@ from fabmon.fabric.wording import RATE, Unit, compact, per_second, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, width_of, wrap
 from fabmon.tui.metrics import both_words, unit_of
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage, hot_rows
+from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.time import clock
@@ -21,7 +21,7 @@ _SPARK = 16
 _INDENT = 5
 
 
-def page(screen_state: Stage, scene: Scene, node: Node, width: int) -> list[Line]:
+def page(screen_state: ScreenState, scene: Scene, node: Node, width: int) -> list[Line]:
     """What is known of a node, then a few lines for each of its ports."""
     palette = screen_state.palette
     lines = _about(node, scene, width, palette)
@@ -82,7 +82,12 @@ def _about(node: Node, scene: Scene, width: int, palette: Palette) -> list[Line]
 
 
 def _port(
-    port: Port, screen_state: Stage, scene: Scene, sparks: Sequence[str], hot: bool, width: int
+    port: Port,
+    screen_state: ScreenState,
+    scene: Scene,
+    sparks: Sequence[str],
+    hot: bool,
+    width: int,
 ) -> list[Line]:
     """The lines of one port; all of them open it."""
     palette, snapshot, row = screen_state.palette, scene.snapshot, port.row
@@ -118,7 +123,7 @@ def _port(
     return lines
 
 
-def _traffic(name: str, port: Port, screen_state: Stage, scene: Scene) -> list[Span]:
+def _traffic(name: str, port: Port, screen_state: ScreenState, scene: Scene) -> list[Span]:
     """`tx  188 Gb/s 47.0 %`."""
     palette, snapshot = screen_state.palette, scene.snapshot
     chosen = Unit.GBIT if screen_state.choices.unit is Unit.PERCENT else screen_state.choices.unit

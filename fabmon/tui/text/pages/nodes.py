@@ -11,7 +11,7 @@ from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time import clock
 
 _BAD = (NodeState.LOST, NodeState.FAILED)
@@ -41,7 +41,7 @@ _FOR = 11
 
 
 def page(
-    screen_state: Stage, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
+    screen_state: ScreenState, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
 ) -> list[Line]:
     """A bar of how far it has come, the states in numbers, then a line a node, the worst first."""
     palette = screen_state.palette
@@ -69,7 +69,7 @@ def page(
     return lines
 
 
-def _chosen(screen_state: Stage, scene: Scene) -> list[NodeStatus]:
+def _chosen(screen_state: ScreenState, scene: Scene) -> list[NodeStatus]:
     """The nodes that the filter leaves, in the order of the fabric."""
     statuses = scene.snapshot.statuses
     names = [node.name for node in scene.snapshot.fabric.nodes]

@@ -22,7 +22,7 @@ from fabmon.fabric.wording import RATE, Unit, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, wrap
 from fabmon.tui.metrics import traffic_words, unit_of
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart, flows, labels
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.pages import port_charts
@@ -33,7 +33,7 @@ from fabmon.tui.time.trend import Trend
 # The links of one GPU, a line each: what it carries both ways, and where it ends.
 
 
-def nvlinks(screen_state: Stage, scene: Scene, gpu: Port, width: int) -> list[Line]:
+def nvlinks(screen_state: ScreenState, scene: Scene, gpu: Port, width: int) -> list[Line]:
     """Every link of the GPU; a line opens its link."""
     palette, snapshot = screen_state.palette, scene.snapshot
     links = [
@@ -95,7 +95,7 @@ _TOPICS = (
 
 
 def page(
-    screen_state: Stage, scene: Scene, port: Port, shown: int | Trend, width: int, height: int
+    screen_state: ScreenState, scene: Scene, port: Port, shown: int | Trend, width: int, height: int
 ) -> list[Line]:
     """The whole of a port; its charts over the last minutes or a trend."""
     palette, snapshot = screen_state.palette, scene.snapshot
@@ -142,7 +142,7 @@ def _cabled(port: Port, fabric: Fabric) -> str:
 
 
 def _charts(
-    screen_state: Stage, scene: Scene, port: Port, shown: int | Trend, width: int, height: int
+    screen_state: ScreenState, scene: Scene, port: Port, shown: int | Trend, width: int, height: int
 ) -> list[Line]:
     """tx and rx: beside each other where there is room, else one below the other."""
     palette, snapshot = screen_state.palette, scene.snapshot
@@ -213,7 +213,7 @@ def _chart(
     rows: int,
     style: Style,
     unit: Unit,
-    screen_state: Stage,
+    screen_state: ScreenState,
 ) -> list[list[Span]]:
     """A curve between its axes. The scale is the line rate, so that it never moves."""
     palette = screen_state.palette

@@ -13,7 +13,7 @@ from fabmon.fabric.snapshot import WAYS, BurstSamples, Floats
 from fabmon.fabric.wording import Unit
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.metrics import unit_of
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
 from fabmon.tui.time import clock
 
@@ -28,7 +28,7 @@ _SOURCES = {
 }
 
 
-def burst_section(screen_state: Stage, scene: Scene, port: Port, width: int) -> list[Line]:
+def burst_section(screen_state: ScreenState, scene: Scene, port: Port, width: int) -> list[Line]:
     """The last burst of a port; nothing where there was none."""
     samples = scene.snapshot.bursts.get((port.node, port.name))
     if samples is None:
@@ -53,7 +53,7 @@ def burst_section(screen_state: Stage, scene: Scene, port: Port, width: int) -> 
     return lines
 
 
-def _title(samples: BurstSamples, screen_state: Stage, width: int) -> Line:
+def _title(samples: BurstSamples, screen_state: ScreenState, width: int) -> Line:
     when = clock.hms(samples.time_ns)
     state = "" if samples.done else ", coming in"
     who = f", {_SOURCES[samples.source]}" if samples.source in _SOURCES else ""
@@ -70,7 +70,7 @@ def _curve(
     width: int,
     style: Style,
     unit: Unit,
-    screen_state: Stage,
+    screen_state: ScreenState,
 ) -> list[Line]:
     """The rates over the burst, on an axis from nothing to the line rate."""
     palette = screen_state.palette

@@ -11,7 +11,7 @@ from fabmon.fabric.wording import Unit, bit_rate, compact, number, percent
 from fabmon.tui.heatmap_layout import ports_of_role
 from fabmon.tui.line import Hit, Line, NodeTarget, PortTarget, Span, fit, line, right
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage, hot_rows
+from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.pages.node import flow
 
@@ -20,7 +20,7 @@ _PITCH = 6
 _ROWS = 3
 
 
-def page(screen_state: Stage, scene: Scene, width: int) -> list[Line]:
+def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     """A block for each switch: bars of what it sends and what it gets, with numbers."""
     matched, palette = screen_state.matched(scene), screen_state.palette
     hot, marked = hot_rows(scene), screen_state.chosen(scene)
@@ -67,7 +67,7 @@ def _title(
 
 def _bank(
     ports: tuple[Port, ...],
-    screen_state: Stage,
+    screen_state: ScreenState,
     scene: Scene,
     hot: set[int],
     chosen: frozenset[int],
@@ -119,7 +119,7 @@ def _sign(port: Port, row: int, hot: set[int], chosen: frozenset[int], palette: 
 
 
 def _numbers(
-    ports: tuple[Port, ...], bps: np.ndarray, head: str, screen_state: Stage, scene: Scene
+    ports: tuple[Port, ...], bps: np.ndarray, head: str, screen_state: ScreenState, scene: Scene
 ) -> Line:
     """What is under the bars: rates in one unit for all, or why there is none."""
     palette, snapshot = screen_state.palette, scene.snapshot

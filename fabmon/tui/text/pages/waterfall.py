@@ -19,7 +19,7 @@ from fabmon.tui.heatmap_layout import Block
 from fabmon.tui.line import Line, Span, fit, line, right
 from fabmon.tui.metrics import HeatMetric, heat
 from fabmon.tui.palette import Depth
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import OF_GROUPS, members
@@ -40,7 +40,7 @@ _HEAD = "▼"
 class Waterfall:
     """A finding's links in a scene, for so many minutes, in so many cells across."""
 
-    screen_state: Stage
+    screen_state: ScreenState
     scene: Scene
     finding: Finding
     minutes: int

@@ -16,7 +16,7 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import RATE, Unit, per_second, percent, rate
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
 from fabmon.tui.text.labels import port_state
 
@@ -33,7 +33,7 @@ _SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall")
 class Canvas:
     """A finding in a scene, and the room for its picture: `width` cells, `height` lines."""
 
-    screen_state: Stage
+    screen_state: ScreenState
     scene: Scene
     finding: Finding
     width: int
