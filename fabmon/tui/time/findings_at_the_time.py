@@ -12,10 +12,12 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 
 
-def findings_open_at(told: Told, runs_ns: Sequence[int], snapshot: Snapshot) -> tuple[Finding, ...]:
+def findings_open_at(
+    told: RecordedFindings, runs_ns: Sequence[int], snapshot: Snapshot
+) -> tuple[Finding, ...]:
     """The findings that were open at a moment, the costliest first; rows are those of now.
 
     When their conditions held last is not known: notes are seldom.

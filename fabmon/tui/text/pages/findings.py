@@ -12,7 +12,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.wording import per_second, percent
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
@@ -273,7 +273,7 @@ def _otherwise(screen_state: ScreenState, scene: Scene, width: int) -> list[Line
     palette, recorded = screen_state.palette, screen_state.cursor.recorded
     if screen_state.shown is None or recorded is None or screen_state.is_frozen_now:
         return []
-    then = findings_open_at(Told(recorded.notes), recorded.runs_ns, scene.snapshot)
+    then = findings_open_at(RecordedFindings(recorded.notes), recorded.runs_ns, scene.snapshot)
     lists = (
         ("Found then, as recorded, not found today", only_recorded(then, scene.findings)),
         ("Found today, not found then", only_recorded(scene.findings, then)),
