@@ -147,7 +147,7 @@ async def test_a_burst_from_a_real_probe(tmp_path: Path) -> None:
             history.accept(tick)
         growing = asyncio.create_task(grow())
         assert feed.burst("here", ("mlx5_1",), 1.0, 50.0) == ""
-        assert feed.burst("here", ("mlx5_1",), 1.0, 50.0) == "one of here is running"
+        assert feed.burst("here", ("mlx5_1",), 1.0, 50.0) == "here already runs a burst"
         assert "told of by another node" in feed.burst("leaf9", ("swp1",), 1.0, 50.0)
         async with asyncio.timeout(10):
             async for tick in feed:
