@@ -39,7 +39,7 @@ Exit status:
   3    no node could be reached
   4    with --once, doctor or flows: some nodes did not answer
   5    with doctor: something is to be mended
-  130  interrupted
+  128+n  ended by signal n: 129 hang-up, 130 ctrl+c, 143 SIGTERM
 """
 
 
@@ -170,3 +170,9 @@ def main() -> None:
         sys.exit(Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(Exit.INTERRUPTED)
+    except Exception as error:
+        from fabmon.error_log import log_error, summary
+
+        where = log_error(error, " ".join(sys.argv[1:2]) or "fabmon")
+        click.echo(f"fabmon: unexpected error: {summary(error)}; {where}", err=True)
+        sys.exit(Exit.FAILED)

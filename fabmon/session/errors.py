@@ -18,7 +18,10 @@ class Exit(enum.IntEnum):
     NO_NODE = 3
     SOME_NODES = 4
     FIX_NEEDED = 5
+    HUNG_UP = 129
     INTERRUPTED = 130
+    QUIT = 131
+    TERMINATED = 143
 
 
 class UsageError(Exception):

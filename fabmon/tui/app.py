@@ -5,15 +5,13 @@ It knows neither where scenes come from nor whether they are of now.
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-from rich.console import Console
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
@@ -24,11 +22,12 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.saving import SaveFunctions, save_file, without_web_fonts
-from fabmon.tui.screen_state import Caption, Captions, Stage
+from fabmon.tui.screen_state import Caption, Captions, ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
@@ -41,13 +40,12 @@ from fabmon.tui.screens.line_screens import (
 )
 from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
 from fabmon.tui.screens.overview import OverviewScreen
-from fabmon.tui.screens.port import PortScreen
-from fabmon.tui.terminal import theme
+from fabmon.tui.screens.port import BurstRequested, PortScreen
+from fabmon.tui.terminal import TerminalDriver, console_of, theme
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.time_keys import TimeKeys, Travel
-from fabmon.tui.widgets.lines import BurstRequested, Highlighted, OpenRequested
+from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
 # One line for findings that have just opened; many at once are one line too.
@@ -82,13 +80,10 @@ class Toasts:
         return fit(text, max(1, width)).rstrip()
 
 
-_COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
-    Depth.TRUECOLOR: "truecolor",
-    Depth.EIGHT_BIT: "256",
-}
 _SILENT_TICKS = 3
 _INTERRUPTED = 130
 _SAVE = "save"
+_SCENES = "scenes"
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
@@ -124,9 +119,9 @@ class FabmonApp(TimeKeys):
     ) -> None:
         """Show these scenes under this title; `nothing` says why they have no nodes."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
-        super().__init__(ansi_color=not depth.rgb)
-        self.console = _console(depth)
-        self.screen_state = Stage(
+        super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
+        self.console = console_of(depth)
+        self.screen_state = ScreenState(
             title, depth, mark=mark, captions=Captions(captions), nothing=nothing
         )
         self._scenes = scenes
@@ -150,7 +145,7 @@ class FabmonApp(TimeKeys):
         self.push_screen(NodesScreen.VIEW)
         if self._scenes is not None:
             watching = self._watch(self._scenes)
-            self.run_worker(watching, name="scenes", exclusive=True, exit_on_error=False)
+            self.run_worker(watching, name=_SCENES, exclusive=True, exit_on_error=False)
         self.begin_to_play()
         self.set_interval(1.0, self._notice_silence)
 
@@ -163,22 +158,23 @@ class FabmonApp(TimeKeys):
         return [NoColor()] if self.screen_state.depth is Depth.NONE else []
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Leave when scenes fail to come, so that the terminal is itself again before the error."""
-        if event.state is WorkerState.ERROR:
-            self.failure = event.worker.error
-            self.exit(return_code=1)
-
-    async def run_async(self, **options: Any) -> None:
-        """Run until the person leaves. Raises whatever ended the scenes."""
-        await super().run_async(**options)
-        if self.failure is not None:
-            raise self.failure
+        """Exit when no scene comes any more for an error; contain those of other workers."""
+        error = event.worker.error
+        if event.state is not WorkerState.ERROR or error is None:
+            return
+        if event.worker.name == _SCENES:
+            self.fail(error)
+        else:
+            self.contain_handler(error, event.worker.group)
 
     # Scenes.
 
     async def _watch(self, scenes: AsyncIterator[Scene]) -> None:
         async for scene in scenes:
-            await self.take(scene)
+            try:
+                await self.take(scene)
+            except Exception as error:
+                self.contain_handler(error, "fabmon")
         self.screen_state.ended = True
         self.repaint()
 
@@ -288,8 +284,8 @@ class FabmonApp(TimeKeys):
     def action_next_view(self) -> None:
         """The view after the one that is shown, or that lies below its pages."""
         views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, ViewScreen)]
-        shown = keys.ROOT.index(views[0])
-        self.action_view(keys.ROOT[(shown + 1) % len(keys.ROOT)])
+        shown = keys.ROOT_VIEWS.index(views[0])
+        self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
 
     async def action_back(self) -> None:
         """Up one level; at the top, let go of the finding, then of the filter and the captions."""
@@ -370,7 +366,7 @@ class FabmonApp(TimeKeys):
                 "not saved: what was asked for before is still being saved", timeout=6, markup=False
             )
         else:
-            self.run_worker(self._kept(what), group=_SAVE)
+            self.run_worker(self._kept(what), group=_SAVE, exit_on_error=False)
 
     async def _kept(self, what: str) -> None:
         """Save it, and say where it is, or why not."""
@@ -388,19 +384,6 @@ class FabmonApp(TimeKeys):
             if key.title:
                 text = f"{key.help} ({key.shown})"
                 yield SystemCommand(key.title, text, partial(self.run_action, key.action))
-
-
-def _console(depth: Depth) -> Console:
-    """What Textual renders with, at our depth instead of one guessed from the environment."""
-    return Console(
-        color_system=_COLOR_SYSTEMS.get(depth, "standard"),
-        file=io.StringIO(),
-        force_terminal=True,
-        legacy_windows=False,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
 
 
 def _has_data(scene: Scene) -> bool:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.tui.screen_state import Stage
-from fabmon.tui.time.clock import SECOND_NS
+from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.tui.screen_state import ScreenState
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 
@@ -46,7 +46,11 @@ def without_web_fonts(svg: str) -> str:
 
 
 async def save_file(
-    what: str, screen_state: Stage, view: str, picture: Callable[[], str], saves: SaveFunctions
+    what: str,
+    screen_state: ScreenState,
+    view: str,
+    picture: Callable[[], str],
+    saves: SaveFunctions,
 ) -> str:
     """Write one of them into the current directory; what to tell. `picture` makes the SVG."""
     scene = screen_state.scene
@@ -80,7 +84,7 @@ async def save_file(
     return f"saved {path}"
 
 
-def range_of(screen_state: Stage, snapshot: Snapshot) -> tuple[int, int]:
+def range_of(screen_state: ScreenState, snapshot: Snapshot) -> tuple[int, int]:
     """What is to be cut out, in ns: what is marked, else what the strip shows up to now."""
     if screen_state.cursor.range_ns is not None:
         return screen_state.cursor.range_ns

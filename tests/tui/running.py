@@ -159,3 +159,5 @@ async def running(
         yield run
         if app.failure is not None:
             raise app.failure
+        if app.contained:
+            raise app.contained[0]

@@ -11,10 +11,10 @@ import pytest
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
-from fabmon.tui.cells import CHOSEN, scale
+from fabmon.tui.cells import SELECTED, scale
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, HEALTHY, big, troubled
@@ -104,18 +104,18 @@ async def _choose_the_first(run: Running) -> None:
 
 def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
     """A guard with much slack: 0.2 ms when it was written."""
-    scene, screen_state = _wide(BIG.scene(70)), Stage("pod7", Depth.TRUECOLOR)
+    scene, screen_state = _wide(BIG.scene(70)), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     levels = scale(heat("util"), Depth.TRUECOLOR, False)
-    plain = _least(lambda: screen_state.cells(scene, levels))
+    plain = _least(lambda: screen_state.draw_context(scene, 120).codes(levels))
 
     def choose_and_draw() -> object:
         screen_state.choose("")
         screen_state.choose(scene.findings[0].key)
-        return screen_state.cells(scene, levels)
+        return screen_state.draw_context(scene, 120).codes(levels)
 
     taken = _least(choose_and_draw)
-    assert (screen_state.cells(scene, levels) & CHOSEN).any()
+    assert (screen_state.draw_context(scene, 120).codes(levels) & SELECTED).any()
     assert taken - plain < 0.005
 
 
@@ -170,7 +170,7 @@ def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() 
         ended = msgspec.structs.replace(finding, until_ns=scene.snapshot.time_ns)
         return replace(scene, findings=(), changes=((Change.CLOSE, ended),))
 
-    screen_state, now = Stage("pod7", Depth.NONE), closes(80)
+    screen_state, now = ScreenState("pod7", Depth.NONE), closes(80)
     screen_state.take(closes(61))
     screen_state.take(now)
     screen_state.show(closes(61))

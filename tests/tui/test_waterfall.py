@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from fabmon.fabric.time_wording import MINUS
 from fabmon.tui.cells import ABSENT
 from fabmon.tui.palette import RAMPS, Depth
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages.waterfall import Waterfall
-from fabmon.tui.time.clock import MINUS
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.scenes import World
@@ -92,9 +92,9 @@ async def test_other_metrics_say_how_long_they_are_kept() -> None:
 
 
 def fall(world: World, seq: int, minutes: int = 2, width: int = 119) -> Waterfall:
-    scene, screen_state = world.scene(seq), Stage("pod7", Depth.TRUECOLOR)
+    scene, screen_state = world.scene(seq), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
-    return Waterfall(screen_state, scene, scene.findings[0], minutes, width)
+    return Waterfall(screen_state.draw_context(scene, width), scene.findings[0], minutes)
 
 
 def test_a_stretch_keeps_its_value_while_time_goes_on() -> None:
@@ -127,7 +127,7 @@ BIG = big()
 
 def test_it_costs_little() -> None:
     """A guard with much slack, for a tree of 512 ports: 3 ms when it was written."""
-    scene, screen_state = BIG.scene(70), Stage("pod7", Depth.TRUECOLOR)
+    scene, screen_state = BIG.scene(70), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     finding = msgspec.structs.replace(
         scene.findings[0], cause="slow_receiver", rows=tuple(range(512))
@@ -135,7 +135,7 @@ def test_it_costs_little() -> None:
     taken = []
     for _ in range(5):
         start = time.process_time()
-        made = Waterfall(screen_state, scene, finding, 2, 239)
+        made = Waterfall(screen_state.draw_context(scene, 239), finding, 2)
         assert made.codes.shape[0] == len(made.rows) == 512
         taken.append(time.process_time() - start)
     assert min(taken) < 0.05

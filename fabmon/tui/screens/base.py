@@ -12,27 +12,28 @@ from textual.widget import Widget
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import FilterError
 from fabmon.tui import keys
+from fabmon.tui.containment import Contained, ContainingApp, view_of
 from fabmon.tui.line import FindingTarget, Line, Span, line, wrap
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.text.header import header, panel_title
 from fabmon.tui.text.key_help import footer
 from fabmon.tui.widgets.lines import LineView, Painted
 from fabmon.tui.widgets.prompts import FilterBar
 
-_MARKING = (*keys.ROOT, "node", "pair")
+_MARKING = (*keys.ROOT_VIEWS, "node", "pair")
 """The views in which the links of the chosen finding are marked."""
 NO_MATCH = "no port matches; esc clears the filter"
 
 
-class ViewScreen(Screen[None]):
+class ViewScreen(Contained, Screen[None]):
     """Draws the stage. `VIEW` names it to keys and help."""
 
     VIEW: ClassVar[str] = ""
     AUTO_FOCUS = "LineView, HeatGrid"
 
-    def __init__(self, screen_state: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; nothing is drawn yet."""
         super().__init__()
         self.screen_state = screen_state
@@ -42,6 +43,7 @@ class ViewScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Header, what the screen is about, filter, footer."""
         yield Painted(id="header")
+        yield Painted(id="failure")
         yield from self.body()
         yield FilterBar(id="filter")
         yield Painted(id="caption")
@@ -60,13 +62,35 @@ class ViewScreen(Screen[None]):
         return self.VIEW
 
     def paint(self) -> None:
-        """Draw whatever the stage has now."""
+        """Draw whatever the stage has now; where that fails, say so in place of the body."""
         if not self.is_mounted or not self.size.width:
             return
+        try:
+            self._paint()
+        except Exception as error:
+            self._paint_failure(error)
+        else:
+            self.remove_class("-failed")
+
+    def _paint_failure(self, error: Exception) -> None:
+        app = self.app
+        if not isinstance(app, ContainingApp):
+            raise error
+        palette, width = self.screen_state.palette, self.size.width
+        said = [
+            *wrap(f"This view failed: {app.contain(error, view_of(self))}", width - 2),
+            *wrap("The other views still work: 1 to 6 opens one, esc goes back", width - 2),
+        ]
+        self.query_one("#failure", Painted).show(
+            [line((f" {part}", palette.hot)) for part in said], palette.text
+        )
+        self.add_class("-failed")
+
+    def _paint(self) -> None:
         palette, width = self.screen_state.palette, self.size.width
         try:
             self.query_one("#header", Painted).show(
-                [header(self.screen_state, width)], palette.text
+                [header(self.screen_state.header_context(width))], palette.text
             )
         except NoMatches:
             return

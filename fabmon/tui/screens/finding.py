@@ -16,7 +16,7 @@ from fabmon.tui.cells import Look, scale
 from fabmon.tui.line import Line, PortTarget, Span
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ViewScreen
 from fabmon.tui.text import labels
 from fabmon.tui.text.header import colour_legend
@@ -38,7 +38,9 @@ class WaterfallScreen(ViewScreen):
     VIEW = "waterfall"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.WATERFALL)]
 
-    def __init__(self, screen_state: Stage, shown: Finding, past: PastReader | None = None) -> None:
+    def __init__(
+        self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
+    ) -> None:
         """Of a finding, kept for it may close while it is read; `past` is what is recorded."""
         super().__init__(screen_state)
         self._finding = shown
@@ -83,17 +85,18 @@ class WaterfallScreen(ViewScreen):
     def _made(self, scene: Scene, width: int) -> Waterfall:
         """From memory, or where that does not reach from what is recorded."""
         minutes, is_strip = self._zoom.minutes, self._zoom.is_strip
-        made = Waterfall(self.screen_state, scene, self._finding, minutes, width)
+        ctx = self.screen_state.draw_context(scene, width)
+        made = Waterfall(ctx, self._finding, minutes)
         if self._reading is None or not (is_strip or made.is_too_long):
             return made
         newest = (self.screen_state.live or scene).snapshot
         found = trend(self.screen_state, newest, self._reading, None if is_strip else minutes)
         if found is None:
             return made
-        return LongWaterfall(self.screen_state, scene, self._finding, minutes, width, found)
+        return LongWaterfall(ctx, self._finding, minutes, found)
 
     def _read(self, reading: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(reading, group="trend", exclusive=True)
+        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
 
     def _title(self, now: Waterfall) -> list[list[Span]]:
         tone = self.screen_state.palette
@@ -140,7 +143,9 @@ class FindingScreen(LineScreen):
     VIEW = "finding"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FINDING)]
 
-    def __init__(self, screen_state: Stage, shown: Finding, past: PastReader | None = None) -> None:
+    def __init__(
+        self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
+    ) -> None:
         """Of a finding, kept for it may close while it is read; `past` is what is recorded."""
         super().__init__(screen_state)
         self._past = past
@@ -166,7 +171,9 @@ class FindingScreen(LineScreen):
         """Its page, as it is now or was at last."""
         now = next((f for f in scene.findings if f.key == self._finding.key), None)
         self._finding = now or self._finding
-        return finding.page(self.screen_state, scene, self._finding, now is not None, width, height)
+        return finding.page(
+            self.screen_state.draw_context(scene, width, height), self._finding, now is not None
+        )
 
     async def action_waterfall(self) -> None:
         """Its links over time."""

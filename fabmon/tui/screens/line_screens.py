@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text import key_help as text
 from fabmon.tui.text.pages import findings, node, nodes, switches
@@ -18,7 +18,7 @@ class SwitchesScreen(LineScreen):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The blocks."""
-        return switches.page(self.screen_state, scene, width)
+        return switches.page(self.screen_state.draw_context(scene, width))
 
 
 # The nodes: who is connected, who is not yet, and why not.
@@ -29,14 +29,14 @@ class NodesScreen(LineScreen):
 
     VIEW = "nodes"
 
-    def __init__(self, screen_state: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; every fold is folded."""
         super().__init__(screen_state)
         self._unfolded: frozenset[FoldTarget] = frozenset()
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The table."""
-        return nodes.page(self.screen_state, scene, width, self._unfolded)
+        return nodes.page(self.screen_state.draw_context(scene, width), self._unfolded)
 
     def on_open_requested(self, event: OpenRequested) -> None:
         """Unfold or fold; nodes are the app's business."""
@@ -56,12 +56,12 @@ class FindingsScreen(LineScreen):
 
     def on_screen_resume(self) -> None:
         """The cursor is where it was left, in whichever view."""
-        self.query_one(LineView).selected = self.selected_target()
+        self.query_one(LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The two lists."""
-        return findings.page(self.screen_state, scene, width)
+        return findings.page(self.screen_state.draw_context(scene, width))
 
 
 # One node.
@@ -72,7 +72,7 @@ class NodeScreen(LineScreen):
 
     VIEW = "node"
 
-    def __init__(self, screen_state: Stage, target: NodeTarget) -> None:
+    def __init__(self, screen_state: ScreenState, target: NodeTarget) -> None:
         """Of a node, at one of its ports."""
         super().__init__(screen_state)
         self._node = target.node
@@ -88,7 +88,7 @@ class NodeScreen(LineScreen):
             found = scene.snapshot.fabric.node(self._node)
         except KeyError:
             return self.gone(f"{self._node} is not watched")
-        return node.page(self.screen_state, scene, found, width)
+        return node.page(self.screen_state.draw_context(scene, width), found)
 
     def draw(self, scene: Scene) -> None:
         """Draw it; the first time, at the port that was asked for."""
@@ -106,7 +106,7 @@ class HelpScreen(LineScreen):
 
     VIEW = "help"
 
-    def __init__(self, screen_state: Stage, view: str) -> None:
+    def __init__(self, screen_state: ScreenState, view: str) -> None:
         """For a view."""
         super().__init__(screen_state)
         self._view = view
@@ -115,10 +115,10 @@ class HelpScreen(LineScreen):
         """Help, and for what."""
         return f"help: {self._view}"
 
-    def paint(self) -> None:
+    def _paint(self) -> None:
         """Draw it, with or without a scene."""
-        super().paint()
-        if self.is_mounted and self.screen_state.scene is None:
+        super()._paint()
+        if self.screen_state.scene is None:
             palette, width = self.screen_state.palette, self.size.width
             title = self.title_rule(self.title_parts(palette), width)
             self.query_one("#title", Painted).show([title], palette.text)

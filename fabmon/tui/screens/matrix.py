@@ -10,7 +10,7 @@ from fabmon.fabric.topology.tier_matrix import TierLink, TierMatrix, tables
 from fabmon.tui.line import Line, PairTarget, Span
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import Stage
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.header import colour_legend, mark_legend
 from fabmon.tui.text.pages import matrix
@@ -22,7 +22,7 @@ class MatrixScreen(LineScreen):
 
     VIEW = "matrix"
 
-    def __init__(self, screen_state: Stage) -> None:
+    def __init__(self, screen_state: ScreenState) -> None:
         """Of a stage; nothing is known of the fabric yet."""
         super().__init__(screen_state)
         self._fabric: Fabric | None = None
@@ -48,7 +48,9 @@ class MatrixScreen(LineScreen):
         said = Line((("", self.screen_state.palette.text),))
         if isinstance(target, PairTarget):
             said = matrix.pair_summary(
-                self.screen_state, scene, target, _crossings(self._tables, target)
+                self.screen_state.draw_context(scene, self.size.width),
+                target,
+                _crossings(self._tables, target),
             )
         widget.show([said], self.screen_state.palette.text)
 
@@ -57,7 +59,7 @@ class MatrixScreen(LineScreen):
         if self._fabric is not scene.snapshot.fabric:
             self._fabric = scene.snapshot.fabric
             self._tables = tables(self._fabric)
-        return matrix.page(self.screen_state, scene, self._tables, width)
+        return matrix.page(self.screen_state.draw_context(scene, width), self._tables)
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """What a cell is: up and down, and the scale."""
@@ -74,7 +76,7 @@ class PairScreen(LineScreen):
 
     VIEW = "pair"
 
-    def __init__(self, screen_state: Stage, target: PairTarget) -> None:
+    def __init__(self, screen_state: ScreenState, target: PairTarget) -> None:
         """Of a pair."""
         super().__init__(screen_state)
         self._pair = target
@@ -88,7 +90,7 @@ class PairScreen(LineScreen):
         found = _crossings(tables(scene.snapshot.fabric), self._pair)
         if not found:
             return self.gone(f"{matrix.pair_title(self._pair)} are not joined any more")
-        return matrix.pair_page(self.screen_state, scene, self._pair, found, width)
+        return matrix.pair_page(self.screen_state.draw_context(scene, width), self._pair, found)
 
 
 def _crossings(every: tuple[TierMatrix, ...], target: PairTarget) -> tuple[TierLink, ...]:

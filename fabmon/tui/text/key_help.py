@@ -29,7 +29,7 @@ def footer(view: str, width: int, palette: Palette, is_away: bool = False) -> Li
 
 
 def _part(key: keys.Key, palette: Palette) -> list[Span]:
-    scope = {keys.CURSOR: "focused", keys.EVERYWHERE: "app"}.get(key.where, "screen")
+    scope = {keys.CURSOR: "focused", keys.EVERYWHERE: "app"}.get(key.scope, "screen")
     action = key.action if "." in key.action else f"{scope}.{key.action}"
     meta = Style.from_meta({"@click": action if "(" in action else f"{action}()"})
     return [
@@ -48,6 +48,11 @@ _ABOUT = {
     "height are an even spread; one tall bar among short ones is a collision.",
     "nodes": "Who is connected. Nodes that failed alike are one line: enter unfolds it.",
     "findings": "What is wrong now, the costliest first, then what happened, the latest first.",
+    "matrix": "The switches of one tier by those of the tier above. A cell is a pair: its left "
+    "half is the traffic up, its right half the traffic down, on the busiest link between the two.",
+    "pair": "The links between two switches: what each carries in each direction, its errors.",
+    "fluctuation": "How steady the bandwidth was, by job, rail, pair of switches and link: over "
+    "the last minutes, the marked range, or the whole recording (r cycles through them).",
     "node": "The ports of one node: what they carry, what they suffer, what they are.",
     "port": "One port: its traffic, every counter with its meaning, and what it is.",
     "finding": "Why this is a finding: a picture of it, what to do, the numbers, who suffers.",

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fabmon.analysis.scene import Scene
-from fabmon.tui.screen_state import Stage
-from fabmon.tui.time.clock import SECOND_NS
+from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time.navigation import Navigation, Playback
 from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
 
@@ -21,7 +21,7 @@ class StripLoader:
 
     def __init__(
         self,
-        screen_state: Stage,
+        screen_state: ScreenState,
         past: PastReader,
         repaint: Callable[[], None],
         monotonic: Callable[[], float],
@@ -76,7 +76,7 @@ class Player:
 
     def __init__(
         self,
-        screen_state: Stage,
+        screen_state: ScreenState,
         past: PastReader | None,
         why_not: Callable[[], str],
         shown: Callable[[Scene], Awaitable[None]],

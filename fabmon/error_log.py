@@ -1,0 +1,46 @@
+"""Tracebacks of errors that nobody expected, appended to one file of the user's state directory."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import traceback
+from pathlib import Path
+
+from fabmon import __version__
+
+_MOST_BYTES = 1 << 20
+"""A log larger than this is started anew."""
+
+
+def log_path() -> Path:
+    """The path of the log: `$XDG_STATE_HOME/fabmon/errors.log`."""
+    home = os.environ.get("XDG_STATE_HOME")
+    state = Path(home) if home else Path("~/.local/state").expanduser()
+    return state / "fabmon" / "errors.log"
+
+
+def log_error(error: BaseException, where: str) -> str:
+    """Append the traceback of `error`, without values of variables, to the log.
+
+    Returns where it is, or why it could not be written, for a person.
+    """
+    lines = traceback.TracebackException.from_exception(error).format()
+    now = datetime.datetime.now(datetime.UTC)
+    text = f"{now:%Y-%m-%d %H:%M:%SZ} fabmon {__version__}: {where}\n{''.join(lines)}\n"
+    try:
+        path = log_path()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_full = path.exists() and path.stat().st_size > _MOST_BYTES
+        flags = os.O_CREAT | os.O_WRONLY | (os.O_TRUNC if is_full else os.O_APPEND)
+        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except (OSError, RuntimeError) as refused:
+        return f"the traceback could not be written: {refused}"
+    return f"traceback in {path}"
+
+
+def summary(error: BaseException) -> str:
+    """The kind of an error and the first line of its message: `KeyError: 'matrix'`."""
+    message = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

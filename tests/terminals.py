@@ -1,0 +1,115 @@
+"""Programs in real terminals: a tmux with a screen to read, a pty with bytes and modes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+
+class Tmux:
+    """A shell line in a tmux server of its own."""
+
+    def __init__(self, line: str, width: int = 120, height: int = 32) -> None:
+        self._server = f"fabmon-test-{os.getpid()}-{time.monotonic_ns()}"
+        size = ["-x", str(width), "-y", str(height)]
+        self._tmux("-f", "/dev/null", "new-session", "-d", *size, line)
+
+    def keys(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def text(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def until(self, pattern: str, timeout_s: float = 60) -> str:
+        """The screen, once it shows `pattern`, however busy the machine is."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            text = self.text()
+            if re.search(pattern, text):
+                return text
+            time.sleep(0.05)
+        raise AssertionError(f"{pattern!r} did not appear in {timeout_s:g} s:\n{text}")
+
+    def until_gone(self, part: str, timeout_s: float = 60) -> None:
+        """Wait until the screen does not show `part` any more."""
+        deadline_s = time.monotonic() + timeout_s
+        while part in self.text():
+            assert time.monotonic() < deadline_s, f"{part!r} stayed for {timeout_s:g} s"
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+    def _tmux(self, *arguments: str) -> str:
+        command = ["tmux", "-L", self._server, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+class Pty:
+    """A program on a pseudo-terminal; `output` is what it has written so far."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self._ours, self._theirs = pty.openpty()
+        termios.tcsetwinsize(self._theirs, (32, 120))
+        self.modes_before = termios.tcgetattr(self._theirs)
+        self.process = subprocess.Popen(
+            argv,
+            stdin=self._theirs,
+            stdout=self._theirs,
+            stderr=self._theirs,
+            env=dict(env),
+            start_new_session=True,
+        )
+        self.output = b""
+
+    @property
+    def modes(self) -> list[object]:
+        """What `tcgetattr` says of the terminal now."""
+        return list(termios.tcgetattr(self._theirs))
+
+    def send(self, data: bytes) -> None:
+        os.write(self._ours, data)
+
+    def until(self, text: str, timeout_s: float = 60) -> None:
+        """Read until the program has written `text`."""
+        self._read(lambda: text.encode() in self.output, timeout_s, repr(text))
+
+    def wait(self, timeout_s: float = 60) -> int:
+        """Read until the program has ended; its exit status."""
+        self._read(lambda: self.process.poll() is not None, timeout_s, "its end")
+        self._drain(0.2)
+        return self.process.wait()
+
+    def hang_up(self) -> None:
+        """Close our end, as a lost connection does."""
+        os.close(self._theirs)
+        os.close(self._ours)
+        self._ours = self._theirs = -1
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for end in (self._ours, self._theirs):
+            if end >= 0:
+                os.close(end)
+
+    def _read(self, is_there: Callable[[], bool], timeout_s: float, what: str) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not is_there():
+            shown = self.output[-2000:].decode(errors="replace")
+            assert time.monotonic() < deadline_s, f"no {what} in {timeout_s:g} s:\n{shown}"
+            self._drain(0.05)
+
+    def _drain(self, wait_s: float) -> None:
+        while select.select([self._ours], [], [], wait_s)[0]:
+            try:
+                self.output += os.read(self._ours, 65536)
+            except OSError:
+                return

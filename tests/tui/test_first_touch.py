@@ -1,0 +1,220 @@
+"""What a person meets in the first minutes: real keys and signals in a real terminal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.requirements import need_command
+from tests.terminals import Pty, Tmux
+
+_MAIN = "from fabmon.cli.main import main; main()"
+_VIEWS = {
+    "1": "overview",
+    "2": "switches",
+    "3": "nodes",
+    "4": "findings",
+    "5": "matrix",
+    "6": "fluctuation",
+}
+_RESTORED = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?1003l", "\x1b[?1006l", "\x1b[?2004l", "\x1b[?25h")
+
+Open = Callable[..., Tmux]
+OpenPty = Callable[..., Pty]
+
+
+def _env(state: Path) -> dict[str, str]:
+    mine = {"TERM": "xterm-256color", "XDG_STATE_HOME": str(state), "HOME": str(state)}
+    return {**os.environ, **mine, "COLORTERM": "truecolor"}
+
+
+def _argv(*arguments: str, before: str = "") -> list[str]:
+    return [sys.executable, "-c", f"{before}\n{_MAIN}", *arguments]
+
+
+@pytest.fixture
+def tmux(tmp_path: Path) -> Iterator[Open]:
+    need_command("tmux", "tmux")
+    opened: list[Tmux] = []
+
+    def open_(*arguments: str, before: str = "") -> Tmux:
+        names = ("TERM", "XDG_STATE_HOME", "HOME", "COLORTERM")
+        env = [f"{name}={_env(tmp_path)[name]}" for name in names]
+        command = shlex.join(
+            ["env", "-u", "COLUMNS", "-u", "LINES", *env, *_argv(*arguments, before=before)]
+        )
+        opened.append(Tmux(f"{command}; echo left with $?; cat"))
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[OpenPty]:
+    opened: list[Pty] = []
+
+    def open_(*arguments: str, before: str = "") -> Pty:
+        argv = ["env", "--default-signal", *_argv(*arguments, before=before)]
+        opened.append(Pty(argv, _env(tmp_path)))
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.close()
+
+
+def _is_restored(terminal: Pty) -> None:
+    output = terminal.output.decode(errors="replace")
+    for sequence in _RESTORED:
+        on = sequence.replace("l", "h") if sequence.endswith("l") else sequence.replace("h", "l")
+        assert output.rindex(sequence) > output.rindex(on), repr(sequence)
+    assert terminal.modes == terminal.modes_before
+
+
+# Help.
+
+
+def test_every_view_has_help(tmux: Open) -> None:
+    screen = tmux("demo")
+    screen.until(r"LIVE")
+    for key, view in _VIEWS.items():
+        screen.keys(key)
+        screen.keys("?")
+        screen.until(rf"▸ help: {view}")
+        screen.keys("Escape")
+        screen.until_gone(f"help: {view}")
+    screen.keys("q")
+    screen.until(r"left with 0")
+
+
+# The 3 a.m. recipe.
+
+
+def test_tab_and_enter_open_the_first_finding(tmux: Open) -> None:
+    screen = tmux("demo", "--speed", "8")
+    screen.until(r"Busiest")
+    screen.until(r"Findings 1")
+    screen.keys("Tab")
+    screen.keys("Enter")
+    screen.until(r"(?s)overview ▸ ECMP collision leaf1 up5.*Advice")
+
+
+def test_a_finding_that_comes_after_tab_is_selected(tmux: Open) -> None:
+    screen = tmux("demo", "--speed", "8")
+    screen.until(r"Busiest")
+    screen.keys("Tab")
+    screen.until(r"Findings 1")
+    screen.keys("Enter")
+    screen.until(r"(?s)▸.*Advice")
+
+
+# Errors stay where they happen.
+
+_BROKEN_VIEW = """
+import fabmon.tui.text.pages.switches as page
+def broken(*_):
+    secret = "value of a variable"
+    raise KeyError("broken view")
+page.page = broken
+"""
+_BROKEN_KEY = """
+from fabmon.tui.app import FabmonApp
+def broken(self):
+    raise KeyError("broken key")
+FabmonApp.action_units = broken
+"""
+_BROKEN_START = """
+from fabmon.tui.app import FabmonApp
+def broken(self):
+    secret = "value of a variable"
+    raise KeyError("broken start")
+FabmonApp.on_mount = broken
+"""
+
+
+def test_an_error_in_a_view_is_a_message_in_that_view(tmux: Open, tmp_path: Path) -> None:
+    screen = tmux("demo", before=_BROKEN_VIEW)
+    screen.until(r"LIVE")
+    screen.keys("2")
+    text = screen.until(r"This view failed")
+    assert "KeyError: 'broken view'" in text
+    assert "secret" not in text
+    assert "LIVE" in text
+    screen.keys("4")
+    screen.until(r"No finding|Findings")
+    screen.keys("1")
+    screen.until(r"Busiest")
+    screen.keys("q")
+    screen.until(r"left with 0")
+    log = (tmp_path / "fabmon" / "errors.log").read_text()
+    assert log.count("broken view") == 1
+    assert "value of a variable" not in log
+
+
+def test_an_error_in_a_key_is_a_message(tmux: Open) -> None:
+    screen = tmux("demo", before=_BROKEN_KEY)
+    screen.until(r"Busiest")
+    screen.keys("u")
+    screen.until(r"failed: KeyError: 'broken key'")
+    screen.keys("2")
+    screen.until(r"(?m)switches")
+    screen.keys("q")
+    screen.until(r"left with 0")
+
+
+def test_an_error_that_gets_out_is_one_line(terminal: OpenPty, tmp_path: Path) -> None:
+    opened = terminal("demo", before=_BROKEN_START)
+    assert opened.wait() == 1
+    last = opened.output.decode().rpartition("\x1b")[2]
+    line = f"fabmon: unexpected error: KeyError: 'broken start'; traceback in {tmp_path}"
+    assert line in last
+    assert "value of a variable" not in opened.output.decode()
+    assert "broken start" in (tmp_path / "fabmon" / "errors.log").read_text()
+    _is_restored(opened)
+
+
+# Signals.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
+def test_a_signal_restores_the_terminal(terminal: OpenPty, number: signal.Signals) -> None:
+    opened = terminal("demo")
+    opened.until("LIVE")
+    assert opened.modes != opened.modes_before
+    opened.process.send_signal(number)
+    assert opened.wait() == 128 + number
+    _is_restored(opened)
+
+
+def test_a_terminal_that_hangs_up_ends_the_program(terminal: OpenPty, tmp_path: Path) -> None:
+    opened = terminal("demo")
+    opened.until("LIVE")
+    opened.hang_up()
+    assert opened.process.wait(30) == 128 + signal.SIGHUP
+    assert not (tmp_path / "fabmon" / "errors.log").exists()
+
+
+# Bytes.
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\xe9", b"caf\xe9", b"\x1b[M \xe9\xf1", b"\xff\xfe\x80", b"\xc3"],
+    ids=["latin-1", "word", "x10-mouse", "never-utf-8", "half-a-character"],
+)
+def test_bytes_that_are_not_utf8_are_ignored(terminal: OpenPty, data: bytes) -> None:
+    opened = terminal("demo")
+    opened.until("LIVE")
+    opened.send(data)
+    opened.send(b"2")
+    opened.until("switches")
+    opened.send(b"q")
+    assert opened.wait() == 0
