@@ -142,7 +142,7 @@ async def test_traces_that_nobody_asked_for_are_held_against_the_node() -> None:
         await clock.run(0.5)
         (status,) = feed.statuses
         assert status.state in (NodeState.LOST, NodeState.FAILED)
-        assert "a trace that nobody asked for" in status.reason
+        assert "a trace that was not requested" in status.reason
 
 
 def test_a_line_that_is_no_trace_is_refused() -> None:
