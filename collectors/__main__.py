@@ -1,4 +1,4 @@
-"""`python -m collectors`: read this machine's counters and speak the wire on standard output."""
+"""`python -m collectors`: read this machine's counters and write the wire to standard output."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import platform
 import resource
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
-from collectors import __version__, registry, wire
+from collectors import __version__, wire
 from collectors.hostfs import HostFS
 from collectors.loop import requests
 from collectors.loop.probe import Probe
+from collectors.loop.requests import RequestWorker
+from collectors.loop.source_loader import make_source
+from collectors.registry import SOURCES, choose_sources
 from collectors.source import Source
-
-if TYPE_CHECKING:
-    from collectors.loop.requests import Handler, RequestWorker
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
         requests.exit_with_console(0, settings.lease_s, _Requests(settings.root, output))
     _raise_file_limit()
     about = _about(HostFS(settings.root))
-    gc.freeze()  # What was made until here lives as long as the probe.
+    gc.freeze()  # Everything allocated so far lives as long as the probe.
     try:
         encoding = wire.choose_encoding(settings.encodings)
         probe = Probe(sources, output, about, settings.interval_s, encoding)
@@ -53,94 +53,89 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m collectors", description=__doc__)
     parser.add_argument("--once", action="store_true", help="one hello and one frame, then exit")
-    parser.add_argument("--root", default="/", help="read a tree that looks like / (default: /)")
+    parser.add_argument("--root", default="/", help="read a tree laid out like / (default: /)")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between frames")
     parser.add_argument(
         "--sources",
         type=lambda text: text.split(","),
-        help=f"of {','.join(registry.SOURCES)}; or +NAME,-NAME beside the usual ones",
+        help=f"from {','.join(SOURCES)}; or +NAME,-NAME to change the default set",
     )
     parser.add_argument(
         "--control",
         action="store_true",
-        help="take settings as one JSON line on standard input, and end when it closes",
+        help="read settings as one JSON line on standard input, and exit when it closes",
     )
     return parser
 
 
 def _sources(settings: requests.Settings) -> List[Source]:
     try:
-        names = registry.choose_sources(settings.sources)
+        names = choose_sources(settings.sources)
     except KeyError as error:
-        known = ", ".join(registry.SOURCES)
+        known = ", ".join(SOURCES)
         raise requests.BadSettings(f"no source {error.args[0]!r}: there are {known}") from None
     host = HostFS(settings.root)
-    return [registry.make_source(name, host) for name in names]
+    return [make_source(name, host) for name in names]
 
 
 def _about(host: HostFS) -> Dict[str, Any]:
-    """What the hello says of the node."""
+    """The keys of the hello that describe the node.
+
+    `reached_at` is this machine's address that the console's SSH connection came in at, empty
+    without one.
+    """
+    words = os.environ.get("SSH_CONNECTION", "").split()
     return {
         "probe": __version__,
         "hostname": platform.node(),
         "boot_id": host.text("proc/sys/kernel/random/boot_id") or "",
         "python": platform.python_version(),
         "kernel": platform.release(),
-        "reached_at": _reached_at(),
+        "reached_at": words[2] if len(words) == 4 else "",
     }
-
-
-def _reached_at() -> str:
-    """This machine's address that the console's SSH connection came in at; empty without one."""
-    words = os.environ.get("SSH_CONNECTION", "").split()
-    return words[2] if len(words) == 4 else ""
 
 
 class _Output:
     """Standard output, one whole line after the other whichever thread it comes from."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def __call__(self, line: bytes) -> None:
-        with self._turn:
+        with self._lock:
             view = memoryview(line)
             while view:
                 view = view[os.write(1, view) :]
 
 
 class _Requests:
-    """What the console asks for beside its signs of life; what is not known here is ignored."""
+    """Passes the console's requests to their workers; requests of an unknown kind are ignored."""
 
-    def __init__(self, root: str, output: Callable[[bytes], None]) -> None:
+    def __init__(self, root: str, output: _Output) -> None:
         self._root = root
         self._output = output
-        self._errands: Dict[str, RequestWorker] = {}
+        self._workers: Dict[str, RequestWorker] = {}
 
-    def __call__(self, asked: Dict[str, Any]) -> None:
-        for kind, find in (("burst", self._burst), ("trace", self._trace)):
-            if kind in asked:
-                if kind not in self._errands:
-                    from collectors.loop.requests import RequestWorker
+    def __call__(self, given: Dict[str, Any]) -> None:
+        for kind in ("burst", "trace"):
+            if kind in given:
+                if kind not in self._workers:
+                    self._workers[kind] = RequestWorker(kind, self._handler(kind), self._output)
+                self._workers[kind].submit(given[kind])
 
-                    self._errands[kind] = RequestWorker(kind, find(), self._output)
-                self._errands[kind].ask(asked[kind])
+    def _handler(self, kind: str) -> requests.Handler:
+        """What carries requests of a kind out; imported late: most probes never get a request."""
+        if kind == "burst":
+            from collectors.loop.burst import BurstRunner
 
-    # Not imported before they are wanted: most probes never are asked.
-
-    def _burst(self) -> Handler:
-        from collectors.loop.burst import BurstRunner
-
-        return BurstRunner(HostFS(self._root)).run
-
-    def _trace(self) -> Handler:
+            return BurstRunner(HostFS(self._root)).run
         from collectors.loop.trace import trace
 
         return trace
 
 
 def _raise_file_limit() -> None:
-    """Every counter keeps a file open; the usual soft limit of 1024 is not enough for 16 HCAs."""
+    """Every counter keeps a file open; the usual soft limit of 1024 is too low for 16 HCAs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65536 if hard == resource.RLIM_INFINITY else hard
     with contextlib.suppress(OSError, ValueError):
@@ -148,7 +143,7 @@ def _raise_file_limit() -> None:
 
 
 def run() -> Optional[int]:
-    """Run and leave without waiting for threads that hang in a read."""
+    """Run, then exit without waiting for threads that hang in a read."""
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -4,10 +4,10 @@ Errors a source may raise, one tree:
 
     SourceError
     |-- NoData        nothing of its kind on this machine (no such class directory): normal, silent
-    |-- Unsupported   the hardware is there, this kernel or driver does not offer the counters
+    |-- Unsupported   the hardware exists, this kernel or driver does not offer the counters
     |-- Denied        the kernel refused; the message names the group or capability that would help
     |-- Saturated     of one value: the counter sticks at its maximum, so its value is unknown
-    `-- Failed        anything else, with what the kernel said
+    `-- Failed        anything else, with the kernel's message
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collectors.wire import Object
 
 
 class SourceError(Exception):
-    """A source, or one value of it, cannot be read; `reason` is the word that goes on the wire."""
+    """A source, or one value of it, cannot be read; `reason` is the word used on the wire."""
 
     reason = "failed"
 
@@ -33,13 +33,13 @@ class NoData(SourceError):
 
 
 class Unsupported(SourceError):
-    """The hardware is there; the kernel or the driver does not offer this counter."""
+    """The hardware exists; the kernel or the driver does not offer this counter."""
 
     reason = "unsupported"
 
 
 class Denied(SourceError):
-    """The kernel refused; the message says what permission is missing."""
+    """The kernel refused; the message says which permission is missing."""
 
     reason = "denied"
 
@@ -51,13 +51,11 @@ class Saturated(SourceError):
 
 
 class Failed(SourceError):
-    """The read failed in a way that none of the others names."""
-
-    reason = "failed"
+    """The read failed for a reason that none of the other classes names."""
 
 
 class NoNews(Exception):
-    """A read found nothing newer than the last one handed out: the frame has no block of it."""
+    """A read found nothing newer than the previous one: the frame gets no block of this source."""
 
 
 _UNSUPPORTED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT, errno.ENOTTY}
@@ -65,14 +63,13 @@ _DENIED = {errno.EACCES, errno.EPERM}
 
 
 def from_oserror(error: OSError) -> SourceError:
-    """The member of the tree that an errno stands for (EINVAL and EOPNOTSUPP are `Unsupported`)."""
+    """The SourceError for an errno (EINVAL and EOPNOTSUPP are `Unsupported`)."""
     text = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
     if error.errno in _UNSUPPORTED:
         return Unsupported(text)
     if error.errno in _DENIED:
-        name = error.filename
-        help_ = readable_by(name) if isinstance(name, str) else ""
-        return Denied(f"{text}; {help_}" if help_ else text)
+        advice = readable_by(error.filename) if isinstance(error.filename, str) else ""
+        return Denied(f"{text}; {advice}" if advice else text)
     return Failed(text)
 
 
@@ -81,15 +78,15 @@ Faults = Dict[int, str]
 
 
 class Source(ABC):
-    """Reads one kind of counter. Subclasses are cheap to make and open nothing until `discover`.
+    """Reads one kind of counter. Subclasses are cheap to create and open nothing until `discover`.
 
     `name` appears on the wire. `every` is the number of ticks from one read to the next: 1 for what
-    is drawn, 10 for what costs the device a query and moves rarely. `deadline_s` bounds one read;
-    a read that outlasts it costs this source's values until it comes back, nothing else.
+    is drawn, 10 for what costs the device a query and rarely changes. `deadline_s` bounds one read;
+    a read that takes longer costs this source its values until it returns, and nothing else.
     `min_period_s`, known after `discover`, is how long the kernel answers from the same snapshot:
     the probe reads no sooner, since two reads of one snapshot would look like a rate of zero.
     `values_ns`, known after `read`, is the monotonic clock at which the values were true, where the
-    counters carry their own time or were read earlier; None says that it is when the read began.
+    counters carry their own time or were read earlier; None means the start of the read.
     """
 
     name = ""
@@ -103,9 +100,9 @@ class Source(ABC):
 
     @abstractmethod
     def discover(self) -> List[Object]:
-        """Find the objects, opening what `read` will use; called again when hardware changes.
+        """Find the objects and open what `read` will use; called again when hardware changes.
 
-        Raises NoData when there is nothing of this kind, SourceError when it cannot be looked at.
+        Raises NoData when there is nothing of this kind, SourceError when it cannot be examined.
         """
 
     @abstractmethod
@@ -121,5 +118,5 @@ class Source(ABC):
         return None
 
     def close(self) -> None:
-        """Give back what `discover` opened; nothing, unless a subclass keeps something open."""
+        """Close what `discover` opened; nothing, unless a subclass keeps something open."""
         return

@@ -1,13 +1,13 @@
-"""The wire: what a probe says, one JSON array a line. The only contract with the console.
+"""The wire: the lines that a probe writes, one JSON array each. The only contract with the console.
 
-docs/wire.md is the page to read. In short:
+docs/wire.md is the full description. In short:
 
-    ["hello", {...}]                                    who speaks, and what the frames will hold
+    ["hello", {...}]                                    the node, and the layout of the frames
     ["frame", seq, wall_ns, mono_ns, [block, ...]]      one tick; a block a source, by position
-    ["packed", base64]                                  the same, smaller: see packing.py
-    ["notice", {...}]                                   a source or a value was lost or came back
-    ["burst", {...}]                                    fast samples of some ports, as asked for
-    ["trace", {...}]                                    the way of some flows, as asked for
+    ["packed", base64]                                  one tick, packed: see FramePacker
+    ["notice", {...}]                                   a source or a value was lost or recovered
+    ["burst", {...}]                                    fast samples of some ports, on request
+    ["trace", {...}]                                    the path of some flows, on request
 
 A block is `[mono_ns, value, ...]`: the node's monotonic clock when it was read, then the values in
 the hello's order, null for one that is absent. A block that was not read is null as a whole.
@@ -25,13 +25,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from collectors.catalog import CATALOG
 
 VERSION = 1
-"""Major version: a console refuses another one. Keys may be added without changing it."""
+"""Major version: a console refuses any other. Keys may be added without changing it."""
 
 MAX_LINE = 8 * 1024 * 1024
 """Bytes of the longest line a console accepts: a hello of some 60,000 values."""
 
 PLAIN = "plain"
-"""The encoding that every probe and every console knows: values as they are."""
+"""The encoding that every probe and every console supports: values unchanged."""
 
 WINDOW_BITS = 12
 """Packed frames: a deflate window of 4 KiB, since a console holds one for every node."""
@@ -44,11 +44,11 @@ class Object(NamedTuple):
 
     `id` is unique within the source (`eth0`, `mlx5_0/1`). `port` is the name of the physical port
     that the values belong to, the same in every source of that port; None for what is not a port.
-    `kind` is `ethernet`, `infiniband`, `gpu`, `nvlink`, `xgmi`, `ecmp`,
-    `neighbour` or `node`. `info` holds facts that do
-    not tick (driver, PCI address, members ...), JSON values only. `metrics` are catalog names, in
-    the order of the values. `node` names another node than the speaker when the object is about
-    one, such as a switch that is read in band; its role is `info["node_role"]`.
+    `kind` is `ethernet`, `infiniband`, `gpu`, `nvlink`, `xgmi`, `ecmp`, `neighbour`, `addresses`,
+    `queue_pairs` or `node`. `info` holds facts that are not counters (driver, PCI address, members
+    ...), JSON values only. `metrics` are catalog names, in the order of the values. `node` names
+    another node than this one when the object belongs to one, such as a switch that is read in
+    band; its role is `info["node_role"]`.
     """
 
     id: str
@@ -60,7 +60,7 @@ class Object(NamedTuple):
 
 
 class BlockLayout:
-    """What one source's block holds: its objects, in order, and how often it is read."""
+    """The layout of one source's block: its objects in order; it is read every `every` ticks."""
 
     def __init__(self, source: str, every: int, objects: Sequence[Object]) -> None:
         self.source = source
@@ -69,7 +69,7 @@ class BlockLayout:
         self.has_values = any(item.metrics for item in self.objects)
 
     def describe(self) -> Dict[str, Any]:
-        """The block as the hello has it."""
+        """The block as it is written in the hello."""
         return {
             "source": self.source,
             "every": self.every,
@@ -89,7 +89,7 @@ def _describe(item: Object) -> Dict[str, Any]:
 
 
 def layout_hash(blocks: Sequence[BlockLayout]) -> str:
-    """16 hex digits that change when the position or the meaning of any value does."""
+    """16 hex digits that change when the position or the meaning of any value changes."""
     shape = [
         (
             block.source,
@@ -104,8 +104,11 @@ def layout_hash(blocks: Sequence[BlockLayout]) -> str:
 def hello(
     blocks: Sequence[BlockLayout], about: Dict[str, Any], kinds: Optional[Dict[str, str]] = None
 ) -> bytes:
-    """The line that says what the frames after it hold; `about` names the node, the probe
-    and, when it is not plain, the encoding. `kinds` are those that differ from the catalog's."""
+    """The hello line, which gives the layout of the frames after it.
+
+    `about` names the node, the probe and, when it is not plain, the encoding. `kinds` are the kinds
+    of metrics that differ from the catalog's.
+    """
     used = sorted({name for block in blocks for item in block.objects for name in item.metrics})
     message = {
         "wire": VERSION,
@@ -129,10 +132,10 @@ def frame(seq: int, wall_ns: int, mono_ns: int, blocks: Sequence[Block]) -> byte
 def notice(
     event: str, source: str, text: str, object_id: str = "", metric: str = "", reason: str = ""
 ) -> bytes:
-    """The line that says a source, or one value of it, was `lost`, `recovered` or is `absent`.
+    """The line that reports a source, or one value of it, as `lost`, `recovered` or `absent`.
 
-    `reason` is `absent`, `unsupported`, `denied`, `failed`, `late` or `saturated`; `text` is for a
-    person.
+    `reason` is `absent`, `unsupported`, `denied`, `failed`, `late` or `saturated`; `text` is for
+    people.
     """
     message = {
         "event": event,
@@ -146,7 +149,7 @@ def notice(
 
 
 def answer(kind: str, message: Dict[str, Any]) -> bytes:
-    """A line of what the console asked for, a `burst` or a `trace`: see docs/wire.md."""
+    """A line that answers a request of the console, a `burst` or a `trace`: see docs/wire.md."""
     return dump([kind, message]) + b"\n"
 
 
@@ -154,29 +157,25 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def dump(value: Any) -> bytes:
-    """JSON without a space that is not needed."""
+    """Compact JSON, without optional spaces."""
     return _ENCODE(value).encode()
 
-
-# How frames are written: plain, or as deltas in one deflate stream.
-#
-# `delta-deflate` makes a frame a third as large as `plain` with few counters moving. A line is
-# still a line of JSON: `["packed", BASE64]`, whose bytes continue a raw deflate stream that began
-# with the hello. Inflated, it is the frame as `[seq, wall_ns, mono_ns, [block, ...]]` with every
-# number less the one before it (`seq` apart), absent ones before counting as 0.
-
-
-_LEVEL = 1
 
 Encoder = Callable[[int, int, int, Sequence[Block]], bytes]
 """seq, wall_ns, mono_ns and blocks of a frame -> its line."""
 
 
 class FramePacker:
-    """Writes the frames that follow one hello."""
+    """Writes the frames after one hello in the encoding `delta-deflate`.
+
+    A frame is a third as large as a plain one while few counters change. A line is still JSON:
+    `["packed", BASE64]`, whose bytes continue a raw deflate stream that began with the hello.
+    Inflated, it is the frame as `[seq, wall_ns, mono_ns, [block, ...]]`, with the difference to the
+    previous frame for every number but `seq`; a value that was absent before counts as 0.
+    """
 
     def __init__(self) -> None:
-        self._stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, -WINDOW_BITS)
+        self._stream = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, -WINDOW_BITS)
         self._wall_ns = 0
         self._mono_ns = 0
         self._before: List[List[int]] = []
@@ -200,7 +199,7 @@ class FramePacker:
             deltas = list(map(sub, block, before))
             self._before[place] = block  # type: ignore[assignment]
         except TypeError:
-            deltas = list(map(_less, block, before))
+            deltas = [None if new is None else new - old for new, old in zip(block, before)]
             self._before[place] = [new or 0 for new in block]
         return deltas
 
@@ -211,15 +210,11 @@ _ENCODINGS: Dict[str, Callable[[], Encoder]] = {
 }
 
 
-def _less(new: Optional[int], old: int) -> Optional[int]:
-    return None if new is None else new - old
-
-
 def choose_encoding(understood: Sequence[str]) -> str:
     """The first encoding of a console's list that this probe can write, else `plain`."""
     return next((name for name in understood if name in _ENCODINGS), PLAIN)
 
 
 def make_encoder(encoding: str) -> Encoder:
-    """Something that writes the frames after one hello. Raises KeyError."""
+    """A new encoder for the frames after one hello. Raises KeyError."""
     return _ENCODINGS[encoding]()

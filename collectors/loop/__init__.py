@@ -1,1 +1,1 @@
-"""The probe: its loop, its threads, and requests from the console."""
+"""The probe's loop: aligned ticks, deadlines, the console's requests, bursts and traces."""

@@ -1,4 +1,4 @@
-"""The questions that a source is asked, answered without raising whatever the source does."""
+"""Calls of a source's methods that never raise, whatever the source does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from collectors.wire import Object
 
 
 class DiscoveryResult(NamedTuple):
-    """What a discovery brought: `objects`, or the `error` that it met. `signature` is of before."""
+    """Result of a discovery: `objects`, or the `error` that it met.
+
+    `signature` was taken before the discovery.
+    """
 
     objects: List[Object]
     signature: object
@@ -18,12 +21,12 @@ class DiscoveryResult(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a read brought. `values` is None when nothing could be read, and then `error` says why;
-    without an error, there was nothing new to read.
+    """Result of a read.
 
-    `mono_ns` is the clock at the start of the read, or that at which the source says that its
-    values were true. `has_changed` says that the hardware is not what `signature` was of, when
-    that was asked.
+    `values` is None when nothing could be read, and then `error` says why; without an error, there
+    was nothing new to read. `mono_ns` is the clock at the start of the read, or the clock at which
+    the source says that its values were true. `has_changed` is set when the signature was compared
+    and the hardware is no longer what it described.
     """
 
     mono_ns: int
@@ -35,17 +38,17 @@ class Reading(NamedTuple):
 
 
 def discover(source: Source) -> DiscoveryResult:
-    """Have the source look for its objects, from scratch."""
-    looked = signature(source)
+    """Close the source and let it find its objects again."""
+    before = signature(source)
     try:
         source.close()
-        return DiscoveryResult(source.discover(), looked, None)
+        return DiscoveryResult(source.discover(), before, None)
     except Exception as error:
-        return DiscoveryResult([], looked, _as_source_error(error))
+        return DiscoveryResult([], before, _as_source_error(error))
 
 
 def read(source: Source) -> Reading:
-    """Have the source read its values."""
+    """Read the source's values."""
     faults: Faults = {}
     values: Optional[List[Optional[int]]] = None
     failure: Optional[SourceError] = None
@@ -57,15 +60,14 @@ def read(source: Source) -> Reading:
     except Exception as error:
         failure = _as_source_error(error)
     end_ns = time.monotonic_ns()
-    duration_us = (end_ns - start_ns) // 1000
     at_ns = start_ns if source.values_ns is None else min(source.values_ns, end_ns)
-    return Reading(at_ns, duration_us, values, faults, failure, False)
+    return Reading(at_ns, (end_ns - start_ns) // 1000, values, faults, failure, False)
 
 
 def look(source: Source, known: object) -> Reading:
-    """See whether the hardware is still what the signature `known` was of; read nothing."""
-    now_ns = time.monotonic_ns()
-    return Reading(now_ns, 0, None, {}, None, signature(source) != known)
+    """Compare the source's signature with `known`; read nothing."""
+    has_changed = signature(source) != known
+    return Reading(time.monotonic_ns(), 0, None, {}, None, has_changed)
 
 
 def read_and_look(source: Source, known: object) -> Reading:
@@ -74,7 +76,7 @@ def read_and_look(source: Source, known: object) -> Reading:
 
 
 def signature(source: Source) -> object:
-    """What tells the source's hardware from another; None when it cannot be told."""
+    """The source's signature, which changes with its hardware; None when it cannot be had."""
     try:
         return source.signature()
     except Exception:

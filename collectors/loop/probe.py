@@ -1,7 +1,8 @@
-"""The loop on the node: aligned ticks, a deadline for every source, one frame a tick."""
+"""The probe's loop: aligned ticks, a deadline for every source, one frame a tick."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -13,55 +14,7 @@ from collectors.loop.watchdog import Watchdog
 from collectors.source import Source
 from collectors.wire import Block, BlockLayout, Object
 
-# The probe watches itself: its CPU time, its memory, and how long each source's reads take.
-
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-class Meter:
-    """The last block of every frame: the node itself, then one object a source."""
-
-    def __init__(self, sources: Sequence[str]) -> None:
-        node = Object(
-            "node", "node", None, {}, ("probe_cpu_us", "probe_rss_bytes", "probe_late_us")
-        )
-        objects = [Object(name, "node", None, {}, ("probe_read_us",)) for name in sources]
-        self.layout = BlockLayout("probe", 1, [node, *objects])
-        self.late_us = 0
-        self._statm = _own_statm()
-        self._read_us: Dict[str, Optional[int]] = dict.fromkeys(sources)
-
-    def took(self, source: str, duration_us: int) -> None:
-        """Remember how long a source's read took."""
-        self._read_us[source] = duration_us
-
-    def read(self) -> Block:
-        """The block, now."""
-        values: List[Optional[int]] = [
-            time.monotonic_ns(),
-            time.process_time_ns() // 1000,
-            _resident_bytes(self._statm),
-            self.late_us,
-        ]
-        return values + list(self._read_us.values())
-
-
-def _own_statm() -> Optional[File]:
-    """The file in which the kernel says how much memory this process holds; None without /proc."""
-    try:
-        return File("/proc/self/statm")
-    except OSError:
-        return None
-
-
-def _resident_bytes(statm: Optional[File]) -> Optional[int]:
-    try:
-        return None if statm is None else int(statm.read().split()[1]) * _PAGE
-    except (OSError, ValueError, IndexError):
-        return None
-
-
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DISCOVERY_S = 0.4
 _LOOK_AGAIN_S = 5.0
 
@@ -69,7 +22,7 @@ _LOOK_AGAIN_S = 5.0
 class Probe:
     """Reads `sources` every `interval_s` and hands lines of the wire to `emit`, in `encoding`.
 
-    `about` is what the hello says of the node. Nothing here blocks for longer than the sources'
+    `about` is what the hello says about the node. Nothing here blocks for longer than the sources'
     deadlines, except `emit`.
     """
 
@@ -83,23 +36,23 @@ class Probe:
     ) -> None:
         look_every = max(1, round(_LOOK_AGAIN_S / interval_s))
         self._notices: List[bytes] = []
-        self._seats = [
+        self._slots = [
             SourceSlot(source, place, interval_s, look_every, self._notices.append)
             for place, source in enumerate(sources)
         ]
-        self._lanes = Watchdog()
+        self._watchdog = Watchdog()
         self._emit = emit
         self._about = {**about, "interval_s": interval_s, "encoding": encoding}
         self._encoding = encoding
         self._encode = wire.make_encoder(encoding)
         self._interval_s = interval_s
-        self._meter = Meter([seat.name for seat in self._seats])
+        self._meter = Meter([slot.name for slot in self._slots])
         self._seq = 0
-        self._layouts: List[wire.BlockLayout] = []
-        self._said = b""
+        self._layouts: List[BlockLayout] = []
+        self._last_hello = b""
 
     def run(self, frames: Optional[int] = None) -> None:
-        """Say hello, then a frame a tick: `frames` of them, or for ever."""
+        """Write a hello, then a frame a tick: `frames` of them, or without end."""
         while frames is None or self._seq < frames:
             if self._seq:
                 self._meter.late_us = self._sleep()
@@ -108,60 +61,93 @@ class Probe:
             self._seq += 1
 
     def _discover(self) -> None:
-        """Look where hardware came or went, and say so when the frames will hold something else."""
-        for seat in self._seats:
-            seat.take()
-        looking = [seat for seat in self._seats if seat.must_discover and not seat.hangs]
-        self._lanes.run([seat.ask_discovery(_DISCOVERY_S) for seat in looking])
-        for seat in looking:
-            seat.take()
-        layouts = [seat.layout for seat in self._seats if seat.layout is not None]
-        if layouts != self._layouts or not self._said:
-            self._layouts = layouts
-            self._hello()
+        """Discover where hardware appeared or went away; write a hello when the layout changed.
 
-    def _hello(self) -> None:
-        """Say what the frames will hold, unless that is what was said last; then what is wrong.
-
-        A hello begins anew for whoever listens, so every trouble that lasts is told again.
+        Nothing is written when the hello would be the same as the last one. After a hello every
+        problem that lasts is reported again, since a reader starts anew there.
         """
-        line = wire.hello([*self._layouts, self._meter.layout], self._about)
-        if line != self._said:
-            self._said = line
-            self._encode = wire.make_encoder(self._encoding)
-            self._emit(line)
-            self._notices.clear()
-            for seat in self._seats:
-                seat.tell_again()
+        for slot in self._slots:
+            slot.take()
+        looking = [slot for slot in self._slots if slot.must_discover and not slot.hangs]
+        self._watchdog.run([slot.discovery_task(_DISCOVERY_S) for slot in looking])
+        for slot in looking:
+            slot.take()
+        layouts = [slot.layout for slot in self._slots if slot.layout is not None]
+        if layouts == self._layouts and self._last_hello:
+            return
+        self._layouts = layouts
+        line = wire.hello([*layouts, self._meter.layout], self._about)
+        if line == self._last_hello:
+            return
+        self._last_hello = line
+        self._encode = wire.make_encoder(self._encoding)
+        self._emit(line)
+        self._notices.clear()
+        for slot in self._slots:
+            slot.repeat_notices()
 
     def _frame(self) -> None:
         wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
-        tasks = {seat: seat.ask(self._seq) for seat in self._seats if not seat.hangs}
-        self._lanes.run([task for task in tasks.values() if task is not None])
-        blocks: List[wire.Block] = []
-        for seat in self._seats:
-            reading = seat.take() if tasks.get(seat) is not None else None
+        tasks = {slot: slot.read_task(self._seq) for slot in self._slots if not slot.hangs}
+        self._watchdog.run([task for task in tasks.values() if task is not None])
+        blocks: List[Block] = []
+        for slot in self._slots:
+            reading = slot.take() if tasks.get(slot) is not None else None
             if reading is not None:
-                self._meter.took(seat.name, reading.duration_us)
-            block = seat.block(reading)
-            if seat.layout is not None:
+                self._meter.read_us[slot.name] = reading.duration_us
+            block = slot.block(reading)
+            if slot.layout is not None:
                 blocks.append(block)
-        blocks.append(self._meter.read())
+        blocks.append(self._meter.block())
         for notice in self._notices:
             self._emit(notice)
         self._notices.clear()
         self._emit(self._encode(self._seq, wall_ns, mono_ns, blocks))
 
     def _sleep(self) -> int:
-        """Sleep to the next multiple of the interval on the wall clock; how late we woke, in us.
+        """Sleep until the next multiple of the interval on the wall clock; the delay after it, us.
 
-        Wall-clock ticks make the frames of all nodes fall together. A tick that would come sooner
-        than a quarter of the interval is left out, so that a stepped clock cannot double the pace.
+        Wall-clock ticks make the frames of all nodes coincide. A tick that would come sooner than a
+        quarter of the interval is skipped, so that a stepped clock cannot double the pace.
         """
         interval = self._interval_s
         delay_s = interval - time.time() % interval
         if delay_s < interval / 4:
             delay_s += interval
-        until = time.monotonic() + delay_s
+        until_s = time.monotonic() + delay_s
         time.sleep(delay_s)
-        return max(0, int((time.monotonic() - until) * 1e6))
+        return max(0, int((time.monotonic() - until_s) * 1e6))
+
+
+class Meter:
+    """The probe's own counters, the last block of every frame: the node, then one object a source.
+
+    `late_us` is how late the last frame started, `read_us` how long each source's last read took.
+    """
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        own = ("probe_cpu_us", "probe_rss_bytes", "probe_late_us")
+        objects = [Object(name, "node", None, {}, ("probe_read_us",)) for name in sources]
+        self.layout = BlockLayout("probe", 1, [Object("node", "node", None, {}, own), *objects])
+        self.late_us = 0
+        self.read_us: Dict[str, Optional[int]] = dict.fromkeys(sources)
+        self._statm: Optional[File] = None
+        with contextlib.suppress(OSError):  # without /proc the probe's memory is not known
+            self._statm = File("/proc/self/statm")
+
+    def block(self) -> Block:
+        """The block with the values of this moment."""
+        return [
+            time.monotonic_ns(),
+            time.process_time_ns() // 1000,
+            self._resident_bytes(),
+            self.late_us,
+            *self.read_us.values(),
+        ]
+
+    def _resident_bytes(self) -> Optional[int]:
+        statm = self._statm
+        try:
+            return None if statm is None else int(statm.read().split()[1]) * _PAGE_BYTES
+        except (OSError, ValueError, IndexError):
+            return None

@@ -1,7 +1,12 @@
 """The probe's standard input: settings first, then signs of life and requests from the console.
 
-A probe must never outlive its console. When the pipe closes, or no line has come for as long as
+A probe must never outlive its console. When the pipe closes, or no line has arrived for as long as
 the lease runs, the process ends at once, whatever its other threads are doing.
+
+Requests (a burst, a trace) are carried out in a thread of their own, one after the other, beside
+the frames. A request is an object with an `id`. Its answer is lines of the wire that carry the same
+`id`; the last of them is `done`, with an `error` when there is less than was requested. Whatever
+happens to a request, the frames continue.
 """
 
 from __future__ import annotations
@@ -16,15 +21,16 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from collectors import wire
 
-_MAX_SETTINGS = 65536
+_MAX_LINE_BYTES = 65536
+_MAX_WAITING = 2
 
 
 class Settings(NamedTuple):
-    """What the console asks for: one JSON object on one line.
+    """The console's settings: one JSON object on one line.
 
     `interval_s` from one frame to the next, 0.05 to 3600. `lease_s` without a line from the console
-    before the probe ends; 0 for no limit. `sources` as `registry.choose` takes them. `root` is the
-    tree to read. `encodings` are those that the console reads, the best first.
+    after which the probe ends; 0 for no limit. `sources` as `registry.choose_sources` takes them.
+    `root` is the tree to read. `encodings` are those that the console reads, the best first.
     """
 
     interval_s: float = 1.0
@@ -35,11 +41,11 @@ class Settings(NamedTuple):
 
 
 class BadSettings(Exception):
-    """The settings line is not what it should be; the message says how."""
+    """The settings line is invalid; the message says why."""
 
 
 def parse_settings(line: bytes) -> Settings:
-    """Read a settings line. Raises BadSettings; unknown keys are of a newer console and ignored."""
+    """Parse a settings line. Raises BadSettings; keys of a newer console are ignored."""
     try:
         given: object = json.loads(line)
     except ValueError as error:
@@ -59,9 +65,9 @@ def parse_settings(line: bytes) -> Settings:
 
 
 def read_line(fd: int) -> bytes:
-    """One line, byte by byte so that nothing after it is taken. Empty at the end of the pipe."""
+    """One line, byte by byte so that nothing after it is read. Empty at the end of the pipe."""
     line = bytearray()
-    while len(line) < _MAX_SETTINGS:
+    while len(line) < _MAX_LINE_BYTES:
         byte = os.read(fd, 1)
         if not byte or byte == b"\n":
             break
@@ -70,46 +76,38 @@ def read_line(fd: int) -> bytes:
 
 
 OnRequest = Callable[[Dict[str, Any]], None]
-"""What is done with a line that asks for something; it returns at once."""
+"""Called with each control line that holds a request; must return at once."""
 
 
-def exit_with_console(fd: int, lease_s: float, take: Optional[OnRequest] = None) -> None:
-    """From now on end the process when `fd` closes or falls silent for `lease_s` (0: for ever).
+def exit_with_console(fd: int, lease_s: float, on_request: Optional[OnRequest] = None) -> None:
+    """Start a thread that ends the process when `fd` closes or is silent for `lease_s`.
 
-    Lines that are JSON objects with keys are handed to `take`; any other is a sign of life.
+    0 is no limit. Lines that are non-empty JSON objects are passed to `on_request`; any other line
+    is a sign of life.
     """
-    threading.Thread(target=_watch, args=(fd, lease_s, take), name="control", daemon=True).start()
+    arguments = (fd, lease_s, on_request)
+    threading.Thread(target=_watch, args=arguments, name="control", daemon=True).start()
 
 
-def _watch(fd: int, lease_s: float, take: Optional[OnRequest]) -> None:
+def _watch(fd: int, lease_s: float, on_request: Optional[OnRequest]) -> None:
     timeout_s = lease_s if lease_s > 0 else None
     partial = b""
     while True:
         ready, _, _ = select.select([fd], [], [], timeout_s)
-        data = _drain(fd) if ready else b""
+        data = b""
+        if ready:
+            with contextlib.suppress(OSError):
+                data = os.read(fd, 65536)
         if not data:
             os._exit(0)
         *lines, partial = (partial + data).split(b"\n")
-        partial = partial[-_MAX_SETTINGS:]
+        partial = partial[-_MAX_LINE_BYTES:]
         for line in lines:
-            _hand_on(line, take)
-
-
-def _hand_on(line: bytes, take: Optional[OnRequest]) -> None:
-    """Nothing that a line says may end this thread: the process would outlive its console."""
-    try:
-        asked = json.loads(line)
-        if take is not None and isinstance(asked, dict) and asked:
-            take(asked)
-    except Exception:
-        return
-
-
-def _drain(fd: int) -> bytes:
-    try:
-        return os.read(fd, 65536)
-    except OSError:
-        return b""
+            # No content of a line may end this thread: the process would outlive its console.
+            with contextlib.suppress(Exception):
+                given = json.loads(line)
+                if on_request is not None and isinstance(given, dict) and given:
+                    on_request(given)
 
 
 def _are_names(value: object) -> bool:
@@ -122,74 +120,61 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-# What a console asks for beside the frames: done in a thread of its own, one after the other.
-#
-# An errand is an object with an `id`. Its answer is lines of the wire that carry the same `id`; the
-# last of them is `done`, with an `error` where there is less than was asked for. Whatever happens
-# to an errand, frames go on.
-
-
-_MOST_WAITING = 2
-
-Emit = Callable[[bytes], None]
 Reply = Callable[[Dict[str, Any]], None]
 """Takes a part of the answer, without its id."""
 
 Handler = Callable[[Dict[str, Any], Reply], None]
-"""Does what is asked for and tells its parts. Raises BadAsk."""
+"""Carries out a request and replies with its parts. Raises BadRequest."""
 
 
 class BadRequest(Exception):
-    """The request is not what it should be; the message says how."""
+    """The request is invalid; the message says why."""
 
 
 class RequestWorker:
-    """Errands of one `kind`, which is also the kind of the lines that answer them.
+    """Carries out requests of one `kind`, which is also the kind of the lines of the answer.
 
-    `emit` takes lines of the wire from another thread.
+    `emit` takes lines of the wire, called from another thread.
     """
 
-    def __init__(self, kind: str, do: Handler, emit: Emit) -> None:
+    def __init__(self, kind: str, handler: Handler, emit: Callable[[bytes], None]) -> None:
         self._kind = kind
-        self._do = do
+        self._handler = handler
         self._emit = emit
-        self._asked: "queue.Queue[object]" = queue.Queue(_MOST_WAITING)
-        self._thread: Optional[threading.Thread] = None
+        self._waiting: "queue.Queue[object]" = queue.Queue(_MAX_WAITING)
+        threading.Thread(target=self._run, name=kind, daemon=True).start()
 
-    def ask(self, given: object) -> None:
-        """Have it done when the one before is; more than two that wait are dropped.
+    def submit(self, request: object) -> None:
+        """Carry the request out after the one before it; of those that wait, two are kept.
 
-        Returns at once: who calls this has to notice when the console is gone.
+        Returns at once: the caller's thread must notice when the console is gone.
         """
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._go, name=self._kind, daemon=True)
-            self._thread.start()
         with contextlib.suppress(queue.Full):
-            self._asked.put_nowait(given)
+            self._waiting.put_nowait(request)
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         while True:
-            given = self._asked.get()
-            if not isinstance(given, dict) or not isinstance(given.get("id"), int):
-                continue
-            number = given["id"]
+            request = self._waiting.get()
+            if isinstance(request, dict) and isinstance(request.get("id"), int):
+                self._answer(request)
 
-            def tell(part: Dict[str, Any], number: int = number) -> None:
-                self._emit(wire.answer(self._kind, {"id": number, **part}))
+    def _answer(self, request: Dict[str, Any]) -> None:
+        def reply(part: Dict[str, Any]) -> None:
+            self._emit(wire.answer(self._kind, {"id": request["id"], **part}))
 
-            last: Dict[str, Any] = {"done": True}
-            try:
-                self._do(given, tell)
-            except BadRequest as error:
-                last["error"] = str(error)
-            except Exception as error:
-                last["error"] = f"{type(error).__name__}: {error}"
-            with contextlib.suppress(OSError):  # Nobody listens any more: the probe ends by itself.
-                tell(last)
+        last: Dict[str, Any] = {"done": True}
+        try:
+            self._handler(request, reply)
+        except BadRequest as error:
+            last["error"] = str(error)
+        except Exception as error:
+            last["error"] = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):  # The console is gone: the probe ends by itself.
+            reply(last)
 
 
 def number_between(name: str, value: object, low: float, high: float) -> float:
-    """A number of a request. Raises BadAsk unless it is from `low` to `high`."""
+    """The number `value` of a request. Raises BadRequest unless it is from `low` to `high`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
         return float(value)
     raise BadRequest(f"{name} must be {low:g} to {high:g}, not {value!r}")

@@ -1,10 +1,10 @@
-"""A source's place in the frame: its layout, the question it is at, and what is wrong with it."""
+"""One source in the frame: its layout, the call in progress, and what is wrong with it."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Callable, List, Optional, Union
+from typing import Callable, Optional, Union
 
 from collectors import wire
 from collectors.loop import guarded_calls
@@ -14,14 +14,14 @@ from collectors.source import Faults, NoData, Source
 
 Answer = Union[DiscoveryResult, Reading]
 
-_MOST_NOTICES = 50
+_MAX_NOTICES = 50
 
 
 class SourceSlot:
-    """Asks its source through tasks and keeps what came of it; `emit` takes the notices.
+    """Calls its source through tasks and keeps the results; `emit` takes the notices.
 
     `offset` spreads the reads of slow counters over the ticks. The hardware is looked at every
-    `look_every` ticks, by all seats at once: the first look warms the caches for the others.
+    `look_every` ticks, by all slots at once: the first look warms the caches for the others.
     """
 
     def __init__(
@@ -43,26 +43,26 @@ class SourceSlot:
         self._task: Optional[Task[Answer]] = None
         self._signature: object = None
         self._faults: Faults = {}
-        self._lost = ""
+        self._lost_reason = ""
         self._lost_text = ""
         self._every = source.every
 
     @property
     def hangs(self) -> bool:
-        """Whether an earlier question is still unanswered; then no other may be asked."""
+        """Whether an earlier task has no answer yet; then no other task may start."""
         return self._task is not None
 
-    def ask_discovery(self, deadline_s: float) -> Task[Answer]:
-        """The task that looks for objects."""
-        return self._ask(partial(guarded_calls.discover, self.source), deadline_s)
+    def discovery_task(self, deadline_s: float) -> Task[Answer]:
+        """The task that finds the objects."""
+        self._task = Task(partial(guarded_calls.discover, self.source), deadline_s)
+        return self._task
 
-    def ask(self, seq: int) -> Optional[Task[Answer]]:
-        """The task of this tick; None when there is nothing to do in it."""
-        place = seq + self._offset
+    def read_task(self, seq: int) -> Optional[Task[Answer]]:
+        """The task of the tick `seq`; None when there is nothing to do in it."""
         looks = seq % self._look_every == 0
         has_values = self.layout is not None and self.layout.has_values
         work: Callable[[], Answer]
-        if has_values and (seq == 0 or place % self._every == 0):
+        if has_values and (seq == 0 or (seq + self._offset) % self._every == 0):
             work = partial(guarded_calls.read, self.source)
             if looks:
                 work = partial(guarded_calls.read_and_look, self.source, self._signature)
@@ -70,10 +70,14 @@ class SourceSlot:
             work = partial(guarded_calls.look, self.source, self._signature)
         else:
             return None
-        return self._ask(work, self.source.deadline_s)
+        self._task = Task(work, self.source.deadline_s)
+        return self._task
 
     def take(self) -> Optional[Reading]:
-        """Take the answer to the last question, if it has come; a reading in time is handed on."""
+        """Take the answer of the last task: a reading if it is one, else None.
+
+        The result of a discovery is kept here. A task without an answer is reported as late.
+        """
         task, self._task = self._task, None
         if task is None:
             return None
@@ -81,14 +85,14 @@ class SourceSlot:
             self._task = task
             self._lose("late", f"no answer in {task.deadline_s:g} s")
         elif isinstance(task.answer, DiscoveryResult):
-            self._found(task.answer)
+            self._accept_discovery(task.answer)
         else:
             self.must_discover |= task.answer.has_changed
             return task.answer
         return None
 
     def block(self, reading: Optional[Reading]) -> wire.Block:
-        """A reading as the frame has it, having told what is new about it."""
+        """The block of a reading; emits notices for everything that changed with it."""
         if reading is None:
             return None
         if reading.error is not None:
@@ -97,22 +101,18 @@ class SourceSlot:
             return None
         self._recover()
         if reading.faults != self._faults:
-            self._tell_faults(reading.faults)
+            self._report_faults(reading.faults)
         return [reading.mono_ns, *reading.values]
 
-    def tell_again(self) -> None:
-        """Say what is wrong now, as if nothing had been said of it."""
-        if self._lost:
-            self._emit(wire.notice("lost", self.name, self._lost_text, reason=self._lost))
+    def repeat_notices(self) -> None:
+        """Emit a notice for everything that is wrong now, whether reported before or not."""
+        if self._lost_reason:
+            self._emit(wire.notice("lost", self.name, self._lost_text, reason=self._lost_reason))
         faults, self._faults = self._faults, {}
         if faults:
-            self._tell_faults(faults)
+            self._report_faults(faults)
 
-    def _ask(self, work: Callable[[], Answer], deadline_s: float) -> Task[Answer]:
-        self._task = Task(work, deadline_s)
-        return self._task
-
-    def _found(self, found: DiscoveryResult) -> None:
+    def _accept_discovery(self, found: DiscoveryResult) -> None:
         self.must_discover = False
         self.layout = None
         self._faults = {}
@@ -121,36 +121,36 @@ class SourceSlot:
             self._recover()
         else:
             self._lose(found.error.reason, str(found.error))
-        # No sooner than the counters are refreshed, which the source knows by now.
+        # Read no sooner than the counters are refreshed, which the source knows by now.
         refresh_ticks = math.ceil(self.source.min_period_s / self._interval_s)
         self._every = max(self.source.every, refresh_ticks)
         if found.objects:
             self.layout = wire.BlockLayout(self.name, self._every, found.objects)
 
     def _lose(self, reason: str, text: str) -> None:
-        if self._lost != reason:
-            self._lost, self._lost_text = reason, text
+        if self._lost_reason != reason:
+            self._lost_reason, self._lost_text = reason, text
             self._emit(wire.notice("lost", self.name, text, reason=reason))
 
     def _recover(self) -> None:
-        if self._lost:
-            self._lost = ""
+        if self._lost_reason:
+            self._lost_reason = ""
             self._emit(wire.notice("recovered", self.name, "reads again"))
 
-    def _tell_faults(self, faults: Faults) -> None:
-        """Say once which values went absent, and once that they are back."""
+    def _report_faults(self, faults: Faults) -> None:
+        """Emit one notice for each value that became absent or recovered."""
         assert self.layout is not None
         places = [(item.id, name) for item in self.layout.objects for name in item.metrics]
-        moved: List[int] = [
+        changed = [
             place
             for place in sorted(faults.keys() | self._faults.keys())
             if faults.get(place) != self._faults.get(place)
         ]
-        for place in moved[:_MOST_NOTICES]:
+        for place in changed[:_MAX_NOTICES]:
             reason = faults.get(place, "")
             event = "absent" if reason else "recovered"
             self._emit(wire.notice(event, self.name, "", *places[place], reason))
-        if len(moved) > _MOST_NOTICES:
-            more = f"and {len(moved) - _MOST_NOTICES} more values"
+        if len(changed) > _MAX_NOTICES:
+            more = f"and {len(changed) - _MAX_NOTICES} more values"
             self._emit(wire.notice("absent", self.name, more))
         self._faults = faults

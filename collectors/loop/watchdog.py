@@ -1,8 +1,8 @@
-"""Runs reads in a thread, one after the other, so that one that hangs can be left behind.
+"""Runs reads in a thread, one after the other, so that one that hangs can be abandoned.
 
-A read of a sick NIC can block for seconds, and no signal wakes it. All reads of a tick share one
-thread: handing every source to a thread of its own costs more CPU than reading it does. Only when
-a read outlasts its deadline is its thread given up, and a new one takes the reads that are left.
+A read of a faulty NIC can block for seconds, and no signal interrupts it. All reads of a tick share
+one thread: a thread for every source costs more CPU than the reads themselves. Only when a read
+exceeds its deadline is its thread abandoned, and a new one takes the remaining reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Task(Generic[T]):
-    """One question to one source. `answer` is None until it is answered, however late."""
+    """One call of one source. `answer` is None until the call returns, however late."""
 
     def __init__(self, work: Callable[[], T], deadline_s: float) -> None:
         self.work = work
@@ -28,36 +28,36 @@ class Watchdog:
     """Runs tasks, waiting for none longer than its deadline."""
 
     def __init__(self) -> None:
-        self._lane = _WorkerThread()
+        self._thread = _WorkerThread()
 
     def run(self, tasks: Sequence[Task[T]]) -> None:
-        """Run the tasks in order; each is answered when this returns, or late."""
+        """Run the tasks in order. A task that hangs gets its answer later, or never."""
         rest = list(tasks)
         while rest:
-            rest = self._lane.run(rest)
+            rest = self._thread.run(rest)
             if rest:
-                self._lane = _WorkerThread()
+                self._thread = _WorkerThread()
                 rest = rest[1:]
 
 
 class _WorkerThread:
-    """One thread. It is used until it hangs; then it ends by itself when the hang does."""
+    """One thread. It is used until a task hangs in it; it ends when that task returns."""
 
     def __init__(self) -> None:
         self._work: "queue.SimpleQueue[Sequence[Task[Any]]]" = queue.SimpleQueue()
         self._done: "queue.SimpleQueue[None]" = queue.SimpleQueue()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._abandoned = False
         self._current = 0
         self._since_s = 0.0
-        threading.Thread(target=self._go, name="lane", daemon=True).start()
+        threading.Thread(target=self._run_all, name="reads", daemon=True).start()
 
     def run(self, tasks: List[Task[T]]) -> List[Task[T]]:
-        """Run the tasks; empty when all were answered, else those from the one that hangs on."""
+        """Run the tasks. Empty when all returned, else the task that hangs and all after it."""
         self._current, self._since_s = 0, time.monotonic()
         self._work.put(tasks)
         while True:
-            with self._turn:
+            with self._lock:
                 current, since_s = self._current, self._since_s
             deadline_s = tasks[current].deadline_s if current < len(tasks) else 1.0
             left_s = since_s + deadline_s - time.monotonic()
@@ -65,26 +65,18 @@ class _WorkerThread:
                 self._done.get(timeout=max(0.0, left_s))
                 return []
             except queue.Empty:
-                if self._abandon(current):
+                with self._lock:  # unless the task that seemed to hang has returned meanwhile
+                    self._abandoned = self._current == current
+                if self._abandoned:
                     return tasks[current:]
 
-    def _abandon(self, hanging: int) -> bool:
-        """Give the lane up, unless the task that seemed to hang has ended meanwhile."""
-        with self._turn:
-            self._abandoned = self._current == hanging
-            return self._abandoned
-
-    def _go(self) -> None:
+    def _run_all(self) -> None:
         while True:
             for task in self._work.get():
                 task.answer = task.work()
-                if not self._goes_on():
-                    return
+                with self._lock:
+                    self._current += 1
+                    self._since_s = time.monotonic()
+                    if self._abandoned:
+                        return
             self._done.put(None)
-
-    def _goes_on(self) -> bool:
-        """Step to the next task; False when the lane was given up during the last one."""
-        with self._turn:
-            self._current += 1
-            self._since_s = time.monotonic()
-            return not self._abandoned

@@ -1,1 +1,1 @@
-"""Readers of kernel interfaces and tool output; the sources use them."""
+"""Helpers of the sources: parsers of kernel and tool formats, and base classes of sources."""

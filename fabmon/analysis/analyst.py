@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
-from fabmon.analysis.condition import Condition, Detector
+from fabmon.analysis.causes import causes_with
 from fabmon.analysis.detectors.degraded_link import LinkHealth
 from fabmon.analysis.detectors.ecmp_collision import EcmpCollisions
 from fabmon.analysis.detectors.gpu_nic_numa import GpuNicNuma
@@ -23,9 +23,9 @@ from fabmon.analysis.detectors.saturated_counter import saturated_counters
 from fabmon.analysis.detectors.slow_receiver import holding_hosts
 from fabmon.analysis.detectors.straggler import Stragglers
 from fabmon.analysis.detectors.uneven_rails import UnevenRails
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Condition, Finding, Trait
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
 from fabmon.analysis.iteration.results import JobHints
 from fabmon.analysis.root_cause import keep_root_causes
@@ -38,18 +38,7 @@ from fabmon.history.history import History
 
 _LOG = logging.getLogger("fabmon.analysis")
 _MOST_EVENTS = 500
-_OF_TRAFFIC = frozenset(
-    {
-        "ecmp_collision",
-        "host_pcie_limit",
-        "incast",
-        "oversubscription",
-        "polarization",
-        "slow_receiver",
-        "uneven_rails",
-    }
-)
-"""What can be seen only while somebody sends."""
+_NEEDS_TRAFFIC = causes_with(Trait.NEEDS_TRAFFIC)
 
 
 def detectors(thresholds: Thresholds) -> tuple[Detector, ...]:
@@ -97,11 +86,11 @@ class Analyst:
     def accept(self, snapshot: Snapshot) -> Scene:
         """What there is to show at this moment."""
         roots = self._open
-        sight = self._sight(snapshot, {finding.key: finding for finding in roots})
-        told = [condition for detect in self._detectors for condition in self._told(detect, sight)]
-        kept, explained = keep_root_causes(told, roots, sight.structure)
+        inputs = self._inputs(snapshot, {finding.key: finding for finding in roots})
+        told = [condition for detect in self._detectors for condition in self._told(detect, inputs)]
+        kept, explained = keep_root_causes(told, roots, inputs.structure)
         idle = {
-            each.key for each in roots if each.cause in _OF_TRAFFIC and sight.is_idle(each.rows)
+            each.key for each in roots if each.cause in _NEEDS_TRAFFIC and inputs.is_idle(each.rows)
         }
         changes = self._tracker.accept(kept, snapshot.time_ns, snapshot.interval_s, explained, idle)
         self._open = self._tracker.open()
@@ -114,10 +103,10 @@ class Analyst:
         self._events += [Event(snapshot.time_ns, snapshot.seq, "rhythm", text) for text in news]
         return Scene(snapshot, self._open, tuple(changes), tuple(self._events), iteration_report)
 
-    def _told(self, detect: Detector, sight: Sight) -> Sequence[Condition]:
+    def _told(self, detect: Detector, inputs: DetectorInput) -> Sequence[Condition]:
         """What a detector says; nothing, and a word in the log the first time, when it fails."""
         try:
-            return tuple(detect(sight))
+            return tuple(detect(inputs))
         except Exception:
             if detect not in self._failed:
                 self._failed.add(detect)
@@ -125,10 +114,10 @@ class Analyst:
                 _LOG.exception("%s failed and is left out of this second", name)
             return ()
 
-    def _sight(self, snapshot: Snapshot, standing: dict[str, Condition]) -> Sight:
+    def _inputs(self, snapshot: Snapshot, standing: dict[str, Condition]) -> DetectorInput:
         if self._structure is None or self._structure.fabric is not snapshot.fabric:
             self._structure = build_structure(snapshot.fabric)
-        return Sight(snapshot, self._structure, standing)
+        return DetectorInput(snapshot, self._structure, standing)
 
 
 async def analyse_ticks(

@@ -1,11 +1,102 @@
-"""What a finding is: a condition with a start and an end."""
+"""Causes, conditions and findings.
+
+A cause is declared once, as `CAUSE` in its detector's module (fabmon/analysis/detectors). A
+detector reports conditions: what holds at one tick. The tracker turns conditions into findings,
+which have a start and an end.
+"""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 
-from fabmon.analysis.condition import Condition
+import msgspec
+
 from fabmon.fabric.snapshot import STALE_TICKS, Snapshot
+
+NOTE = "note"
+WARNING = "warning"
+CRITICAL = "critical"
+SEVERITIES = (CRITICAL, WARNING, NOTE)
+"""Most severe first."""
+
+
+class Trait(Enum):
+    """A property of a cause by which other parts of the program treat its findings.
+
+    The value says what holds for a cause that has the trait.
+    """
+
+    NEEDS_TRAFFIC = "visible only while its ports carry traffic"
+    HAS_SENDERS = "the flows on its link are shown with the finding"
+    OF_HASHING = "depends on which link of a group a flow was hashed to"
+    OF_LINK = "a cable or one of its ends is at fault: explains only what is near it"
+    DAMAGES_PACKETS = "a link may lose packets or run slowly"
+    OF_HOST_PORT = "one port of a host is at fault"
+    LAST_HOP = "the queue is in front of a receiver, not between switches"
+    MAKES_QUEUES = "causes ECN marks or pause without a full link between switches"
+    MAKES_PAUSE = "causes pause on the ports that wait for it"
+    STOPS_PAUSE_FRAMES = "its cable carries no pause frames while it is down"
+    ONE_RAIL = "its senders use one of their rails only"
+    FULL_LINK = "its first link is as full as it can be, at whatever utilisation"
+    FULL_LINK_OF_GROUP = "its first link is the fullest of its ECMP group"
+    FULL_GROUP = "its first links are the fullest of their ECMP group"
+    GONE = "its subject is down or lost: shown with another mark and colour"
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration of a cause; its detector's module has it as `CAUSE`.
+
+    `name` is used in jsonl, recordings and scenarios, `title` everywhere a person reads.
+    `severity` and `advice` are what its conditions usually have. `picture` names the drawing on the
+    finding's page (fabmon/tui/text/picture). `tables` are the tables of config/thresholds.toml that
+    its rule reads.
+    """
+
+    name: str
+    title: str
+    severity: str
+    picture: str
+    advice: str = ""
+    tables: tuple[str, ...] = ()
+    traits: tuple[Trait, ...] = ()
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One number behind a finding, in its unit (`%`, `bps`, `links`, `s`, empty for a text)."""
+
+    name: str
+    value: float | str
+    unit: str = ""
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a detector reports: a cause that holds for a subject at one tick.
+
+    `cause` is the name of a declared Cause. `subject` is what it is about (`leaf1/up5`, `gpu003`).
+    `rows` are the ports to highlight, the one at fault first; `victims` are ids of ports that are
+    slowed by it. `text` is one sentence with the most important numbers. `lost` is the share of
+    bandwidth lost, 0 to 1; `confidence` is 0 to 1. `unseen` says what was not observable. `unless`
+    are traits: the condition was inferred, and a finding whose cause has one of them explains the
+    same observation (findings about a cable only when it is near).
+    """
+
+    cause: str
+    severity: str
+    subject: str
+    rows: tuple[int, ...]
+    text: str
+    evidence: tuple[Evidence, ...]
+    advice: str
+    confidence: float
+    lost: float = 0.0
+    victims: tuple[str, ...] = ()
+    unseen: str = ""
+    unless: tuple[Trait, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Cause and subject: equal for the same condition at different ticks."""
+        return f"{self.cause}:{self.subject}"
 
 
 class Change(StrEnum):
@@ -17,11 +108,11 @@ class Change(StrEnum):
 
 
 class Finding(Condition, frozen=True, kw_only=True):
-    """One root, one finding.
+    """A condition with a start and an end.
 
-    `since_ns`, `until_ns` and `seen_ns` are the console's wall clock; `until_ns` is None while it
-    is open. `seen_ns` is when its condition held last, which its text and numbers are of; None
-    where nobody noted that.
+    `since_ns`, `until_ns` and `seen_ns` are the console's wall clock. `until_ns` is None while the
+    finding is open. `seen_ns` is when its condition held last, the time of its text and numbers;
+    None in recordings that did not store it.
     """
 
     since_ns: int
@@ -30,9 +121,10 @@ class Finding(Condition, frozen=True, kw_only=True):
 
 
 def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
-    """For how long its condition has not held, s; None while it holds, or that is not known.
+    """Seconds since the condition of a finding last held.
 
-    A few ticks without it are no end.
+    None while it holds (up to STALE_TICKS intervals without it count as holding), and where
+    `seen_ns` is not known.
     """
     if finding.seen_ns is None:
         return None
@@ -41,9 +133,9 @@ def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
 
 
 def sentence(finding: Finding, snapshot: Snapshot) -> str:
-    """Its text, said of now; where its condition does not hold any more, when that was.
+    """The text of a finding, preceded by its age when its condition does not hold any more.
 
-    It is open still, since what pauses with the job comes back with it.
+    Such a finding is still open: a condition that pauses with the job's traffic returns with it.
     """
     passed_s = unseen_s(finding, snapshot)
     return finding.text if passed_s is None else f"last seen {passed_s:.0f} s ago: {finding.text}"

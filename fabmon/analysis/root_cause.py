@@ -1,4 +1,10 @@
-"""One root, one finding: what another finding explains is not told beside it."""
+"""Root causes: of the conditions of a tick, keep those that no other finding explains.
+
+Which cause explains which symptom is decided here, by the traits that the causes declare and by the
+ports that both findings name. A symptom is dropped for one of two reasons. It is *explained* when a
+root is certain to produce it (a link of a lost node is down). It is *excused* when it was inferred
+and a root may have produced what it was inferred from (marks that an incast made).
+"""
 
 from __future__ import annotations
 
@@ -7,136 +13,165 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from fabmon.analysis.condition import Condition
-from fabmon.analysis.fabric_structure import NONE, FabricStructure
-
-_OF_LINK = frozenset({"link_down", "flapping_link", "degraded_link", "error_burst", "miscabled"})
-_OF_HOST_PORT = frozenset({"slow_receiver", "pause_storm", "host_pcie_limit"})
-_SICK = frozenset({"flapping_link", "degraded_link", "error_burst"})
-_PERHAPS = 0.15
-_ROOTS_OF_PAUSE = frozenset(
-    {*_OF_HOST_PORT, "incast", "pause_deadlock", "ecmp_collision", "oversubscription"}
+from fabmon.analysis.causes import CAUSES, causes_with
+from fabmon.analysis.detectors import (
+    degraded_link,
+    ecmp_collision,
+    flapping_link,
+    host_pcie_limit,
+    incast,
+    link_down,
+    node_lost,
+    oversubscription,
+    pause_storm,
+    pause_victim,
+    polarization,
+    slow_receiver,
+    straggler,
+    uneven_rails,
 )
+from fabmon.analysis.fabric_structure import NONE, FabricStructure
+from fabmon.analysis.finding import Condition, Trait
+
+_OF_LINK = causes_with(Trait.OF_LINK)
+_OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
+_DAMAGES_PACKETS = causes_with(Trait.DAMAGES_PACKETS)
+_MAKES_PAUSE = causes_with(Trait.MAKES_PAUSE)
+_OF_GROUP = {each.CAUSE.name for each in (ecmp_collision, polarization, oversubscription)}
+_OF_PAUSING_HOST = {each.CAUSE.name for each in (slow_receiver, pause_storm)}
+_OF_QUIET_HOST = {each.CAUSE.name for each in (straggler, uneven_rails)}
+
+_DAMAGED_LINK_DOUBT = 0.15
+"""Confidence, 0 to 1, that an inferred collision loses while some link damages packets: senders
+may be slowed by that link when their path is not known. Set by `make score`: see docs/score.md."""
 
 
 def keep_root_causes(
-    told: Sequence[Condition], open_ones: Iterable[Condition], structure: FabricStructure
+    conditions: Sequence[Condition], open_findings: Iterable[Condition], structure: FabricStructure
 ) -> tuple[list[Condition], set[str]]:
-    """What is left of the conditions of a tick, and the keys of what they and the open explain."""
-    now = {condition.key for condition in told}
-    roots = [*told, *(each for each in open_ones if each.key not in now)]
-    judge = _Judge(roots, structure)
-    explained = {each.key for each in roots if judge.explains(each)}
-    judge = _Judge([each for each in roots if each.key not in explained], structure)
-    explained |= {each.key for each in roots if judge.excuses(each)}
-    return [judge.doubted(each) for each in told if each.key not in explained], explained
+    """The conditions of a tick that nothing explains, and the keys of all that is explained.
+
+    The keys are of conditions and of open findings. Both are roots for each other.
+    """
+    now = {condition.key for condition in conditions}
+    roots = [*conditions, *(each for each in open_findings if each.key not in now)]
+    graph = _Roots(roots, structure)
+    explained = {each.key for each in roots if graph.explains(each)}
+    graph = _Roots([each for each in roots if each.key not in explained], structure)
+    explained |= {each.key for each in roots if graph.excuses(each)}
+    kept = [graph.with_doubt(each) for each in conditions if each.key not in explained]
+    return kept, explained
 
 
-class _Judge:
+class _Roots:
+    """Conditions and open findings that may explain others."""
+
     def __init__(self, roots: Sequence[Condition], structure: FabricStructure) -> None:
         self._structure = structure
         self._roots = roots
-        self._causes = {each.cause for each in roots}
-        self._lost = {each.subject for each in roots if each.cause == "node_lost"}
+        self._lost = {each.subject for each in roots if each.cause == node_lost.CAUSE.name}
         self._polarized = {
-            each.subject.partition("/")[0] for each in roots if each.cause == "polarization"
+            _node_of(each) for each in roots if each.cause == polarization.CAUSE.name
         }
-        self._links: dict[str, set[int]] = {cause: set() for cause in _OF_LINK}
-        self._host_ports: dict[str, set[int]] = {cause: set() for cause in _OF_HOST_PORT}
+        self._ports: dict[str, set[int]] = {cause: set() for cause in _OF_LINK | _OF_HOST_PORT}
+        """The ports at fault by cause: both ends of a link, one port of a host."""
         for each in roots:
             if each.cause in _OF_LINK:
-                self._links[each.cause].update(self._ends(each.rows[:2]))
+                self._ports[each.cause].update(self._ends(each.rows[:2]))
             elif each.cause in _OF_HOST_PORT and each.rows:
-                self._host_ports[each.cause].add(each.rows[0])
+                self._ports[each.cause].add(each.rows[0])
 
     def explains(self, symptom: Condition) -> bool:
-        """Whether some root explains it."""
-        cause = symptom.cause
-        if cause == "link_down":
-            flapping = self._links["flapping_link"]
-            return bool(self._nodes(symptom) & self._lost) or symptom.rows[0] in flapping
-        if cause == "ecmp_collision" and symptom.subject.partition("/")[0] in self._polarized:
-            return True
-        if cause in ("ecmp_collision", "polarization", "oversubscription"):
-            sick = self._links["degraded_link"] | self._links["flapping_link"]
-            return symptom.rows[0] in sick
-        if cause in ("slow_receiver", "pause_storm"):
-            return symptom.rows[0] in self._host_ports["host_pcie_limit"]
-        if cause == "incast":
-            return bool(self._links["degraded_link"] & set(symptom.rows[:2]))
-        if cause in ("straggler", "uneven_rails"):
-            mine = self._nodes(symptom)
-            return len(mine) == 1 and bool(mine & self._host_trouble())
+        """Whether some root is certain to produce a symptom."""
+        cause, rows = symptom.cause, symptom.rows
+        flapping = self._ports[flapping_link.CAUSE.name]
+        degraded = self._ports[degraded_link.CAUSE.name]
+        if cause == link_down.CAUSE.name:
+            return bool(self._nodes(symptom) & self._lost) or rows[0] in flapping
+        if cause in _OF_GROUP:
+            is_collision = cause == ecmp_collision.CAUSE.name
+            if is_collision and _node_of(symptom) in self._polarized:
+                return True
+            return rows[0] in degraded | flapping
+        if cause in _OF_PAUSING_HOST:
+            return rows[0] in self._ports[host_pcie_limit.CAUSE.name]
+        if cause == incast.CAUSE.name:
+            return bool(degraded & set(rows[:2]))
+        if cause in _OF_QUIET_HOST:
+            nodes = self._nodes(symptom)
+            return len(nodes) == 1 and bool(nodes & self._nodes_at_fault())
         return False
 
     def excuses(self, symptom: Condition) -> bool:
-        """Whether what it was inferred from may as well come from some root.
+        """Whether some root may have produced what a symptom was inferred from.
 
-        Who takes its data too slowly slows senders wherever they are; a cable only what is near.
+        A slow receiver slows senders anywhere; a cable only what is near it.
         """
-        if symptom.cause == "pause_victim":
-            held = [root for root in self._roots if root.cause in _ROOTS_OF_PAUSE]
-            return any(self._may_share_a_switch(symptom, root) for root in held)
-        if not self._causes & set(symptom.unless):
-            return False
+        if symptom.cause == pause_victim.CAUSE.name:
+            pausing = [root for root in self._roots if root.cause in _MAKES_PAUSE]
+            return any(self._may_share_a_switch(symptom, root) for root in pausing)
         return any(
-            self._is_near(symptom, root) for root in self._roots if root.cause in symptom.unless
+            root.cause != symptom.cause
+            and any(trait in CAUSES[root.cause].traits for trait in symptom.unless)
+            and self._is_near(symptom, root)
+            for root in (self._roots if symptom.unless else ())
         )
 
-    def doubted(self, condition: Condition) -> Condition:
-        """The same, less surely where a sick cable may lie on a way that nobody sees."""
-        if not self._is_by_hosts(condition):
+    def with_doubt(self, condition: Condition) -> Condition:
+        """The condition, with less confidence where a damaged link may be on an unknown path."""
+        is_inferred = condition.cause == ecmp_collision.CAUSE.name and bool(
+            self._structure.is_rail[list(condition.rows[:1])].any()
+        )
+        if not is_inferred:
             return condition
-        sick = [each.subject for each in self._roots if each.cause in _SICK]
-        if not sick:
+        damaged = [each.subject for each in self._roots if each.cause in _DAMAGES_PACKETS]
+        if not damaged:
             return condition
-        more = f" and {len(sick) - 1} more" if len(sick) > 1 else ""
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         return msgspec.structs.replace(
             condition,
-            confidence=round(max(0.1, condition.confidence - _PERHAPS), 2),
-            unseen=f"{condition.unseen}; whether they cross {sick[0]}{more}",
-        )
-
-    def _is_by_hosts(self, condition: Condition) -> bool:
-        """Whether a queue was inferred from hosts alone."""
-        first = condition.rows[:1]
-        return condition.cause == "ecmp_collision" and bool(
-            self._structure.is_rail[list(first)].any()
+            confidence=round(max(0.1, condition.confidence - _DAMAGED_LINK_DOUBT), 2),
+            unseen=f"{condition.unseen}; whether they cross {damaged[0]}{more}",
         )
 
     def _is_near(self, symptom: Condition, root: Condition) -> bool:
+        """Whether a root touches a symptom's surroundings; True for roots that are no cable."""
         if root.cause not in _OF_LINK or not symptom.rows:
             return True
-        return bool(self._ends(root.rows) & self._around(symptom))
+        return bool(self._ends(root.rows) & self._surroundings(symptom))
 
     def _may_share_a_switch(self, symptom: Condition, root: Condition) -> bool:
-        """Whether both touch one switch, watched or not, or nobody tells what one touches."""
+        """Whether both touch one switch (watched or not), or the switches of one are not known."""
         own, other = self._switches(symptom.rows), self._switches(root.rows)
         return not own or not other or bool(own & other)
 
     def _switches(self, rows: Iterable[int]) -> set[str]:
+        """Names of the switches at the ends of links, and of the leaves that rails lead to."""
         structure, ports = self._structure, self._structure.fabric.ports
         ends = self._ends(rows)
         behind = {structure.leaves[at] for row in ends if (at := int(structure.leaf[row])) != NONE}
         return behind | {ports[row].node for row in ends if structure.is_switch[row]}
 
-    def _around(self, symptom: Condition) -> set[int]:
-        """The ports of a link, of the switches at its ends, and of what is cabled to these."""
+    def _surroundings(self, symptom: Condition) -> set[int]:
+        """The ports of a link, of the nodes at its ends, and of what is cabled to these."""
         structure = self._structure
         own = structure.node[sorted(self._ends(symptom.rows[:1]))]
         beside = np.flatnonzero(np.isin(structure.node, own[own != NONE]))
         return self._ends((*symptom.rows, *beside.tolist()))
 
-    def _host_trouble(self) -> set[str]:
+    def _nodes_at_fault(self) -> set[str]:
+        """Nodes that are lost, or that have a port at fault."""
         ports = self._structure.fabric.ports
-        rows = {row for links in self._links.values() for row in links}
-        rows |= {row for each in self._host_ports.values() for row in each}
-        return {ports[row].node for row in rows} | self._lost
+        return {ports[row].node for rows in self._ports.values() for row in rows} | self._lost
 
     def _nodes(self, condition: Condition) -> set[str]:
-        ports = self._structure.fabric.ports
-        return {ports[row].node for row in condition.rows}
+        return {self._structure.fabric.ports[row].node for row in condition.rows}
 
     def _ends(self, rows: Iterable[int]) -> set[int]:
+        """The ports and their peers."""
         peer = self._structure.peer
         return {end for row in rows for end in (row, int(peer[row])) if end != NONE}
+
+
+def _node_of(condition: Condition) -> str:
+    return condition.subject.partition("/")[0]

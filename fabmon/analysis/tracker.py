@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from fabmon.analysis.condition import SEVERITIES, Condition
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import SEVERITIES, Change, Condition, Finding
 from fabmon.analysis.thresholds import Findings
 
 _LONGEST_TICK = 3

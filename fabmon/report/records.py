@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
-from fabmon.analysis.condition import Evidence
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.iteration.results import JobIteration, PreviousValue
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port

@@ -5,15 +5,13 @@ It knows neither where scenes come from nor whether they are of now.
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-from rich.console import Console
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
@@ -24,8 +22,8 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
-from fabmon.tui.driver import TerminalDriver
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.saving import SaveFunctions, save_file, without_web_fonts
@@ -42,13 +40,12 @@ from fabmon.tui.screens.line_screens import (
 )
 from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
 from fabmon.tui.screens.overview import OverviewScreen
-from fabmon.tui.screens.port import PortScreen
-from fabmon.tui.terminal import theme
+from fabmon.tui.screens.port import BurstRequested, PortScreen
+from fabmon.tui.terminal import TerminalDriver, console_of, theme
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.time_keys import TimeKeys, Travel
-from fabmon.tui.widgets.lines import BurstRequested, Highlighted, OpenRequested
+from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
 # One line for findings that have just opened; many at once are one line too.
@@ -83,10 +80,6 @@ class Toasts:
         return fit(text, max(1, width)).rstrip()
 
 
-_COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
-    Depth.TRUECOLOR: "truecolor",
-    Depth.EIGHT_BIT: "256",
-}
 _SILENT_TICKS = 3
 _INTERRUPTED = 130
 _SAVE = "save"
@@ -127,7 +120,7 @@ class FabmonApp(TimeKeys):
         """Show these scenes under this title; `nothing` says why they have no nodes."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
-        self.console = _console(depth)
+        self.console = console_of(depth)
         self.screen_state = ScreenState(
             title, depth, mark=mark, captions=Captions(captions), nothing=nothing
         )
@@ -291,8 +284,8 @@ class FabmonApp(TimeKeys):
     def action_next_view(self) -> None:
         """The view after the one that is shown, or that lies below its pages."""
         views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, ViewScreen)]
-        shown = keys.ROOT.index(views[0])
-        self.action_view(keys.ROOT[(shown + 1) % len(keys.ROOT)])
+        shown = keys.ROOT_VIEWS.index(views[0])
+        self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
 
     async def action_back(self) -> None:
         """Up one level; at the top, let go of the finding, then of the filter and the captions."""
@@ -391,19 +384,6 @@ class FabmonApp(TimeKeys):
             if key.title:
                 text = f"{key.help} ({key.shown})"
                 yield SystemCommand(key.title, text, partial(self.run_action, key.action))
-
-
-def _console(depth: Depth) -> Console:
-    """What Textual renders with, at our depth instead of one guessed from the environment."""
-    return Console(
-        color_system=_COLOR_SYSTEMS.get(depth, "standard"),
-        file=io.StringIO(),
-        force_terminal=True,
-        legacy_windows=False,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
 
 
 def _has_data(scene: Scene) -> bool:

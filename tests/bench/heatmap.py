@@ -30,8 +30,8 @@ from fabmon.tui.cells import LEVEL, Codes, Look, scale
 from fabmon.tui.metrics import HEATS
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.row_painter import plain_rows
 from tests.bench.measure import tell
+from tests.tui.plain_rows import plain_rows
 
 COLUMNS, ROWS, FRAMES, FPS = 200, 50, 60, 20
 RUNS = 3

@@ -104,11 +104,11 @@ def beside(name: str, folder: str, gap_s: float, frames: int) -> None:
 
 _EAGER = """
 import sys, os
-from collectors import registry
 from collectors.hostfs import HostFS
 from collectors.loop.probe import Probe
+from collectors.loop.source_loader import load_source
 root, gap_s = sys.argv[1], float(sys.argv[2])
-sources = [registry.load(name)(HostFS(root)) for name in ("ib", "ib_errors")]
+sources = [load_source(name)(HostFS(root)) for name in ("ib", "ib_errors")]
 for source in sources:
     source.every = 1
 Probe(sources, lambda line: os.write(1, line), {}, gap_s or 0.0005).run()

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from fabmon.analysis.analyst import Analyst, detectors
-from fabmon.analysis.condition import Condition
 from fabmon.analysis.detectors.link_down import links_down
 from fabmon.analysis.detectors.slow_receiver import holding_hosts
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
-from fabmon.analysis.finding import Change
+from fabmon.analysis.finding import Change, Condition
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
@@ -72,9 +71,9 @@ def test_no_detector_raises_or_tells_what_is_not_a_number(path: Path) -> None:
     standing: dict[str, Condition] = {}
     for _ in range(SECONDS):
         snapshot = history.accept(lie(feed.step()))
-        sight = Sight(snapshot, build_structure(snapshot.fabric), standing)
-        told = [condition for detect in judges for condition in detect(sight)]
-        kept, _ = keep_root_causes(told, standing.values(), sight.structure)
+        inputs = DetectorInput(snapshot, build_structure(snapshot.fabric), standing)
+        told = [condition for detect in judges for condition in detect(inputs)]
+        kept, _ = keep_root_causes(told, standing.values(), inputs.structure)
         standing = {each.key: each for each in kept}
         for each in told:
             assert 0 <= each.lost <= 1, each
@@ -96,16 +95,16 @@ def test_a_host_that_falls_silent_while_a_finding_is_about_it_is_told_of(name: s
             heard = tuple(each for each in tick.frames if each[0] != "gpu005")
             tick = msgspec.structs.replace(tick, frames=heard)
         snapshot = history.accept(tick)
-        sight = Sight(snapshot, build_structure(snapshot.fabric))
-        told += [each for detect in detectors(THRESHOLDS) for each in detect(sight)]
+        inputs = DetectorInput(snapshot, build_structure(snapshot.fabric))
+        told += [each for detect in detectors(THRESHOLDS) for each in detect(inputs)]
     assert told
 
 
 def test_a_detector_that_fails_is_logged_once_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def broken(sight: Sight) -> Iterator[Condition]:
-        raise ZeroDivisionError(sight.snapshot.seq)
+    def broken(inputs: DetectorInput) -> Iterator[Condition]:
+        raise ZeroDivisionError(inputs.snapshot.seq)
 
     scenario, expected = read(HERE / "slow_receiver.toml")
     feed = DemoFeed(scenario)

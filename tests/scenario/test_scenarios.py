@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.condition import CAUSES, Cause
+from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.evidence.detector_input import TICKS
 from fabmon.analysis.finding import Change, Finding
 from fabmon.feeds.demo.feed import DemoFeed
@@ -28,7 +28,7 @@ from tests.goldens import check_golden
 HERE = Path(__file__).parent
 SCENARIOS = sorted(HERE.glob("*.toml"))
 THRESHOLDS = load(Path("/dev/null")).thresholds
-LOOKS_BACK_S: dict[Cause, int] = {"straggler": 40}
+LOOKS_BACK_S: dict[str, int] = {"straggler": 40}
 """How long a condition lasts after its fault, where it is more than the last ten ticks. A cable
 that flaps is believed for two minutes more, a counter that sticks for as long as it does."""
 
@@ -67,7 +67,7 @@ def played(scenario: Scenario, seconds: int) -> tuple[list[Told], dict[str, int]
     return told, closed
 
 
-def must_close_by(scenario: Scenario) -> dict[Cause, float]:
+def must_close_by(scenario: Scenario) -> dict[str, float]:
     """The second by which findings of each cause are closed; nothing where a fault stays."""
     ends = [fault.at + (fault.duration or math.inf) for fault in scenario.fault]
     if not ends or not math.isfinite(max(ends)):

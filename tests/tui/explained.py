@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.condition import Cause
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.topology.plan_files import parse
@@ -26,7 +25,7 @@ from tests.unit.topology.making import Plant, leaf_spine
 LATER = 4
 """Seconds after it opened that a finding is looked at."""
 
-SCENARIOS: dict[Cause, str] = {
+SCENARIOS: dict[str, str] = {
     "degraded_link": "degraded_link",
     "ecmp_collision": "collision",
     "error_burst": "error_burst",
@@ -51,12 +50,12 @@ def analyst() -> Analyst:
     return Analyst(load(Path("/dev/null")).thresholds)
 
 
-def told(scene: Scene, cause: Cause) -> Finding | None:
+def told(scene: Scene, cause: str) -> Finding | None:
     return next((each for each in scene.findings if each.cause == cause), None)
 
 
 @cache
-def played(cause: Cause) -> Scene:
+def played(cause: str) -> Scene:
     """The scene some seconds after a finding of this cause opened."""
     scenario, expected = read(HERE / f"{SCENARIOS[cause]}.toml")
     feed, judge = DemoFeed(scenario), analyst()
@@ -88,12 +87,12 @@ def far_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return analyst().accept(Node(tree).frames(2))
 
 
-MADE: dict[Cause, Callable[[Path, pytest.MonkeyPatch], Scene]] = {
+MADE: dict[str, Callable[[Path, pytest.MonkeyPatch], Scene]] = {
     "gpu_nic_numa": far_gpus,
     "miscabled": miscabled,
 }
 
 
-def scene_of(cause: Cause, path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene_of(cause: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A scene with a finding of this cause."""
     return MADE[cause](path, monkeypatch) if cause in MADE else played(cause)

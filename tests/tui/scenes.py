@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.analysis.condition import Evidence
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs

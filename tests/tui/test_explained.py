@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.analysis.condition import CAUSES, Cause
+from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.tui.line import wrap
@@ -26,14 +26,17 @@ from tests.tui.worlds import COLLISION, big
 
 ROOT = Path(__file__).parents[2]
 GOLDENS = Path(__file__).parent / "goldens" / "explained"
-WHOLE: tuple[Cause, ...] = ("ecmp_collision", "polarization", "slow_receiver", "straggler")
+WHOLE: tuple[str, ...] = ("ecmp_collision", "polarization", "slow_receiver", "straggler")
 """Causes whose page is kept as a whole screen."""
 
 
 def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[str]:
     screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
-    return [line.text for line in page.page(screen_state, scene, finding, True, width, height)]
+    return [
+        line.text
+        for line in page.page(screen_state.draw_context(scene, width, height), finding, True)
+    ]
 
 
 def test_every_cause_has_a_scene_a_picture_a_golden_and_a_paragraph() -> None:
@@ -46,7 +49,7 @@ def test_every_cause_has_a_scene_a_picture_a_golden_and_a_paragraph() -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_every_cause_is_explained(
-    cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sentence, picture, advice, evidence with units, victims, what was not visible."""
     scene = scene_of(cause, tmp_path, monkeypatch)
@@ -70,16 +73,16 @@ def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> 
     screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     for lines in (
-        [line.text for line in entry(finding, screen_state, scene, 60)],
+        [line.text for line in entry(screen_state.draw_context(scene, 60), finding)],
         lines_of(scene, finding, 80, 24),
     ):
         assert f"last seen 9 s ago: {finding.text}" in " ".join(" ".join(lines).split())
-        assert lines[0].split()[:2] == ["△", "polarization"]
+        assert lines[0].split()[:2] == ["△", "Polarization"]
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_sentence_picture_and_advice_are_seen_without_scrolling(
-    cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scene_of(cause, tmp_path, monkeypatch)
     finding = told(scene, cause)
@@ -96,7 +99,7 @@ def test_sentence_picture_and_advice_are_seen_without_scrolling(
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("cause", WHOLE)
-async def test_whole_pages(cause: Cause, size: tuple[int, int]) -> None:
+async def test_whole_pages(cause: str, size: tuple[int, int]) -> None:
     async with running(size=size) as run:
         await _explain(run, cause)
         golden.check(f"explained-{cause}-{size[0]}x{size[1]}", run.text)
@@ -109,7 +112,7 @@ async def test_the_page_in_every_colour_mode(color: str) -> None:
         golden.check(f"explained-{color}", run.text)
 
 
-async def _explain(run: Running, cause: Cause) -> None:
+async def _explain(run: Running, cause: str) -> None:
     """Send the scene, put the cursor on the finding, press enter."""
     scene = played(cause)
     finding = told(scene, cause)
@@ -178,14 +181,14 @@ async def test_one_who_waits_is_shown_inside_its_root() -> None:
     )
     async with running(size=(120, 40)) as run:
         await run.send(replace(scene, findings=(*scene.findings, victim)))
-        assert "  └ ▲ pause victim  leaf2" in run.text
+        assert "  └ ▲ Pause victim  leaf2" in run.text
 
 
 BIG = big()
 
 
 @pytest.mark.parametrize("cause", ["ecmp_collision", "straggler", "slow_receiver", "degraded_link"])
-def test_a_page_costs_little_at_8192_rails(cause: Cause) -> None:
+def test_a_page_costs_little_at_8192_rails(cause: str) -> None:
     """A guard with much slack: 1 to 4 ms when it was written."""
     scene = BIG.scene(70)
     finding = msgspec.structs.replace(scene.findings[0], cause=cause)

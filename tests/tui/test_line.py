@@ -6,6 +6,7 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from fabmon.tui.line import Line, fit, right, wrap
+from fabmon.tui.widgets.lines import strip_of
 
 TEXT = st.text(st.characters(blacklist_categories=("Cc", "Cs", "Mn", "Me", "Cf")), max_size=30)
 
@@ -30,5 +31,5 @@ def test_what_is_cut_says_so() -> None:
 
 def test_a_line_is_cut_or_padded_to_the_screen() -> None:
     line = Line((("abc", Style()), ("def", Style())))
-    assert line.strip(4, Style()).text == "abcd"
-    assert line.strip(8, Style()).text == "abcdef  "
+    assert strip_of(line, 4, Style()).text == "abcd"
+    assert strip_of(line, 8, Style()).text == "abcdef  "

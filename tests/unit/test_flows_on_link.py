@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fabmon.analysis.condition import Evidence
 from fabmon.analysis.evidence.flows_on_link import (
     FlowsOnLink,
     correlations,
     effective_flows,
     flows_on_link,
 )
+from fabmon.analysis.finding import Evidence
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology

@@ -8,14 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from collectors import registry
 from collectors.hostfs import HostFS
 from collectors.loop.probe import Probe
+from collectors.loop.source_loader import load_source
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.detectors.gpu_nic_numa import GpuNicNuma
 from fabmon.analysis.detectors.link_down import links_down
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.fabric.model import GPU, NVLINK, Host, Port
 from fabmon.fabric.snapshot import Snapshot
@@ -42,7 +42,7 @@ class Node:
         self.snapshot: Snapshot | None = None
         self._seq = 0
         self._hello: Hello | None = None
-        sources = [registry.load_source(name)(HostFS(str(tree.root))) for name in SOURCES]
+        sources = [load_source(name)(HostFS(str(tree.root))) for name in SOURCES]
         for source in sources:
             source.deadline_s = 30.0  # a busy machine is not what is looked at here
         self._probe = Probe(
@@ -78,8 +78,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return hgx_host(tmp_path, hcas=8)
 
 
-def seen(snapshot: Snapshot) -> Sight:
-    return Sight(snapshot, build_structure(snapshot.fabric))
+def seen(snapshot: Snapshot) -> DetectorInput:
+    return DetectorInput(snapshot, build_structure(snapshot.fabric))
 
 
 def port(snapshot: Snapshot, name: str) -> Port:

@@ -7,7 +7,6 @@ import time
 import numpy as np
 import pytest
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
 from fabmon.analysis.evidence.null_model import (
     compare_with_hashing,
     effective_flows,
@@ -15,6 +14,7 @@ from fabmon.analysis.evidence.null_model import (
     occupied_at_most,
     peak_to_average_p95,
 )
+from fabmon.analysis.finding import WARNING, Condition, Evidence
 
 TABLE = (
     # flows, links, p95 of max/mean, mean CoV, share of idle links

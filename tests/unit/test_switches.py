@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors import registry
 from collectors.hostfs import HostFS
 from collectors.loop.probe import Probe
+from collectors.loop.source_loader import load_source
 from fabmon.fabric.model import MANAGEMENT, SWITCH, UPLINK, Host, Port
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wire.messages import Frame, Hello, decode
@@ -29,7 +29,7 @@ class Watched:
         self._move = move
         self._lines: list[bytes] = []
         host = HostFS(str(tree.root))
-        sources = [registry.load_source(name)(host) for name in SOURCES]
+        sources = [load_source(name)(host) for name in SOURCES]
         self._probe = Probe(sources, self._lines.append, {}, 1.0)
         self._history = History([Host(name="leaf1", role=SWITCH)])
 

@@ -10,14 +10,30 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Cause, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
-from fabmon.analysis.words import gbps
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate
 from fabmon.history.derived_metrics import DAMAGE
+
+CAUSE = Cause(
+    name="degraded_link",
+    title="Degraded link",
+    severity=WARNING,
+    picture="link_ends",
+    tables=("link_health",),
+    traits=(
+        Trait.OF_LINK,
+        Trait.DAMAGES_PACKETS,
+        Trait.MAKES_QUEUES,
+        Trait.FULL_LINK,
+        Trait.HAS_SENDERS,
+    ),
+)
+
 
 _LOOK_BACK_S = 120
 """Seconds over which changes of carrier are counted."""
@@ -48,25 +64,25 @@ class LinkHealth:
         self._places, self._columns = np.empty(0, np.intp), dict[str, int]()
         self._filled: dict[int, int] = {}
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition a cable."""
         told: set[int] = set()
-        for condition in self._all(sight):
+        for condition in self._all(inputs):
             row = condition.rows[0]
             if row not in told:
-                told.update((row, int(sight.structure.peer[row])))
+                told.update((row, int(inputs.structure.peer[row])))
                 yield condition
 
-    def _all(self, sight: Sight) -> Iterator[Condition]:
-        yield from self._flapping(sight)
-        yield from self._slower(sight)
-        yield from self._damaged(sight)
+    def _all(self, inputs: DetectorInput) -> Iterator[Condition]:
+        yield from self._flapping(inputs)
+        yield from self._slower(inputs)
+        yield from self._damaged(inputs)
 
-    def _flapping(self, sight: Sight) -> Iterator[Condition]:
-        counts = self._changes_of_carrier(sight)
+    def _flapping(self, inputs: DetectorInput) -> Iterator[Condition]:
+        counts = self._changes_of_carrier(inputs)
         for row in np.flatnonzero(counts >= self._t.flaps).tolist():
             yield self._condition(
-                sight,
+                inputs,
                 row,
                 "flapping_link",
                 f"changed carrier {round(float(counts[row]))} times in the last"
@@ -76,11 +92,11 @@ class LinkHealth:
                 0.95,
             )
 
-    def _changes_of_carrier(self, sight: Sight) -> Floats:
+    def _changes_of_carrier(self, inputs: DetectorInput) -> Floats:
         """[ports] how often a port went down or up, as it counts or as was seen, the larger:
         InfiniBand counts only what fell, and that rarely.
         """
-        snapshot = sight.snapshot
+        snapshot = inputs.snapshot
         before = np.full(len(snapshot.up), np.nan, np.float32)
         before[: len(self._up)] = self._up
         turned = np.isfinite(before) & np.isfinite(snapshot.up) & (before != snapshot.up)
@@ -98,18 +114,18 @@ class LinkHealth:
         larger: Floats = counts.max(axis=0)
         return larger
 
-    def _slower(self, sight: Sight) -> Iterator[Condition]:
-        snapshot = sight.snapshot
-        usual = self._usual_rates(sight)
+    def _slower(self, inputs: DetectorInput) -> Iterator[Condition]:
+        snapshot = inputs.snapshot
+        usual = self._usual_rates(inputs)
         with np.errstate(invalid="ignore"):
             slow = (snapshot.line_rate_bps < self._t.slower_than_peers * usual) & (snapshot.up != 0)
         for row in np.flatnonzero(slow).tolist():
             own = float(snapshot.line_rate_bps[row])
             yield self._condition(
-                sight,
+                inputs,
                 row,
                 "degraded_link",
-                f"runs at {gbps(own)} while its peers run at {gbps(float(usual[row]))}",
+                f"runs at {bit_rate(own)} while its peers run at {bit_rate(float(usual[row]))}",
                 (
                     Evidence("line rate", round(own), "bps"),
                     Evidence("peers", round(float(usual[row])), "bps"),
@@ -119,9 +135,9 @@ class LinkHealth:
                 1.0 - own / float(usual[row]),
             )
 
-    def _usual_rates(self, sight: Sight) -> Floats:
+    def _usual_rates(self, inputs: DetectorInput) -> Floats:
         """[ports]: the median line rate of a port's peers; worked out anew when any moved."""
-        rates, structure = sight.snapshot.line_rate_bps, sight.structure
+        rates, structure = inputs.snapshot.line_rate_bps, inputs.structure
         if self._structure is structure and np.array_equal(rates, self._rates, equal_nan=True):
             return self._usual
         usual = np.full(len(rates), np.nan, np.float32)
@@ -132,20 +148,20 @@ class LinkHealth:
         self._structure, self._rates, self._usual = structure, rates, usual
         return usual
 
-    def _damaged(self, sight: Sight) -> Iterator[Condition]:
-        errors = sight.filled("damage")
+    def _damaged(self, inputs: DetectorInput) -> Iterator[Condition]:
+        errors = inputs.filled("damage")
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
         burst: Mask = np.any(errors[:, -3:] >= self._t.burst_per_s, axis=1)
-        burst[self._just_filled(sight)] = True
+        burst[self._just_filled(inputs)] = True
         for row in np.flatnonzero(lasting | burst).tolist():
             worst = float(errors[row].max())
-            named = self._named(sight, row)
-            lossy = self._is_lossy(sight, row)
-            cause: Cause = "degraded_link" if lossy else "error_burst"
+            named = self._named(inputs, row)
+            lossy = self._is_lossy(inputs, row)
+            cause: str = "degraded_link" if lossy else "error_burst"
             filled = not errors[row].any()
             often = "loses much of what it carries to" if lossy else "receives"
             yield self._condition(
-                sight,
+                inputs,
                 row,
                 cause,
                 f"{often} damaged data: an error counter ran into its maximum"
@@ -159,12 +175,12 @@ class LinkHealth:
                 0.9 if lasting[row] else 0.8,
             )
 
-    def _just_filled(self, sight: Sight) -> list[int]:
+    def _just_filled(self, inputs: DetectorInput) -> list[int]:
         """Ports one of whose error counters ran into its maximum a moment ago: how fast, is lost.
 
         What stuck when the port was first heard of has done so for long.
         """
-        snapshot = sight.snapshot
+        snapshot = inputs.snapshot
         if snapshot.columns is not self._columns or not np.array_equal(
             snapshot.stuck, self._places
         ):
@@ -175,39 +191,39 @@ class LinkHealth:
                 for row in np.flatnonzero(snapshot.is_stuck(name)).tolist()
             }
             for row in {row for row, _ in stuck - self._stuck}:
-                if np.isfinite(sight.window("damage", _KNOWN_TICKS)[row, 0]):
+                if np.isfinite(inputs.window("damage", _KNOWN_TICKS)[row, 0]):
                     self._filled[row] = snapshot.seq
             self._stuck, self._columns, self._places = stuck, snapshot.columns, snapshot.stuck
         return [row for row, seq in self._filled.items() if snapshot.seq - seq < _KNOWN_TICKS]
 
-    def _is_lossy(self, sight: Sight, row: int) -> bool:
+    def _is_lossy(self, inputs: DetectorInput, row: int) -> bool:
         """Whether damage takes a good part of the line rate; it keeps the name it opened with."""
-        port = sight.structure.fabric.ports[row]
-        if f"error_burst:{port.id}" in sight.standing:
+        port = inputs.structure.fabric.ports[row]
+        if f"error_burst:{port.id}" in inputs.standing:
             return False
-        if f"degraded_link:{port.id}" in sight.standing:
+        if f"degraded_link:{port.id}" in inputs.standing:
             return True
-        rate = float(sight.snapshot.line_rate_bps[row])
-        lost = [float(np.nan_to_num(sight.snapshot.column(name)[row])) for name in _LOST_PACKETS]
+        rate = float(inputs.snapshot.line_rate_bps[row])
+        lost = [float(np.nan_to_num(inputs.snapshot.column(name)[row])) for name in _LOST_PACKETS]
         return bool(max(lost) * _PACKET_BITS >= self._t.lossy * rate)
 
-    def _named(self, sight: Sight, row: int) -> str:
-        known = {name: float(sight.snapshot.column(name)[row]) for name in _PHYSICAL}
+    def _named(self, inputs: DetectorInput, row: int) -> str:
+        known = {name: float(inputs.snapshot.column(name)[row]) for name in _PHYSICAL}
         worst = max(known, key=lambda name: np.nan_to_num(known[name]))
         return f" ({worst})" if known[worst] > 0 else ""
 
     def _condition(
         self,
-        sight: Sight,
+        inputs: DetectorInput,
         row: int,
-        cause: Cause,
+        cause: str,
         what: str,
         evidence: tuple[Evidence, ...],
         advice: str,
         confidence: float,
         lost: float = 0.0,
     ) -> Condition:
-        structure = sight.structure
+        structure = inputs.structure
         peer = int(structure.peer[row])
         port = structure.fabric.ports[row]
         towards = f" to {structure.fabric.ports[peer].node}" if peer != NONE else ""

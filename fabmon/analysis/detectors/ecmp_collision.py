@@ -10,32 +10,39 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
 from fabmon.analysis.detectors.polarization import is_polarized
 from fabmon.analysis.evidence import null_model
 from fabmon.analysis.evidence.attribution import may_talk
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows
 from fabmon.analysis.evidence.group_load import LEVEL, Load, loads
 from fabmon.analysis.fabric_structure import NONE, LinkGroup
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
+
+CAUSE = Cause(
+    name="ecmp_collision",
+    title="ECMP collision",
+    severity=WARNING,
+    picture="link_group",
+    tables=(
+        "ecmp_groups",
+        "from_hosts",
+    ),
+    traits=(
+        Trait.NEEDS_TRAFFIC,
+        Trait.OF_HASHING,
+        Trait.MAKES_PAUSE,
+        Trait.FULL_LINK_OF_GROUP,
+        Trait.HAS_SENDERS,
+    ),
+)
+
 
 _IDLE_UTIL = 0.02
 _POSSIBLE = 1.05
 """Counters are not read exactly a second apart; beyond this the line rate is not what it seems."""
-QUEUE_ELSEWHERE = (
-    "degraded_link",
-    "error_burst",
-    "flapping_link",
-    "host_pcie_limit",
-    "incast",
-    "link_down",
-    "pause_deadlock",
-    "pause_storm",
-    "slow_receiver",
-)
-"""What makes queues and pause of its own: a link that is not full is not blamed for them."""
 _CRITICAL_LOST = 0.5
 _SAME = 0.01
 """Two links whose levels differ by less than this share may well carry the same."""
@@ -52,18 +59,18 @@ class EcmpCollisions:
     def __init__(self, thresholds: EcmpGroups) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for every hot link that has idle ones beside it; of several groups, the one
         that loses most: a link has a group for each set of destinations.
         """
         worst: dict[str, Condition] = {}
         uneven = [
             load
-            for load in loads(sight, self._t)
+            for load in loads(inputs, self._t)
             if not load.is_lone and load.lost >= self._t.lost_min
         ]
-        polarized = {load.group.node for load in uneven if is_polarized(sight, load)}
-        carried_on = _carried_on(sight, uneven)
+        polarized = {load.group.node for load in uneven if is_polarized(inputs, load)}
+        carried_on = _carried_on(inputs, uneven)
         passing = {row for rows in carried_on.values() for row in rows}
         for load in uneven:
             if load.group.node in polarized and not load.group.is_inward:
@@ -72,14 +79,16 @@ class EcmpCollisions:
                 row = int(load.group.rows[member])
                 if row in passing:
                     continue
-                condition = self._condition(sight, load, member, carried_on.get(row, []))
+                condition = self._condition(inputs, load, member, carried_on.get(row, []))
                 before = worst.get(condition.key)
                 if before is None or before.lost < condition.lost:
                     worst[condition.key] = condition
         yield from worst.values()
 
-    def _condition(self, sight: Sight, load: Load, member: int, carried_on: list[int]) -> Condition:
-        structure, level = sight.structure, load.level
+    def _condition(
+        self, inputs: DetectorInput, load: Load, member: int, carried_on: list[int]
+    ) -> Condition:
+        structure, level = inputs.structure, load.level
         rows = load.group.rows
         row = int(rows[member])
         ports = [structure.fabric.ports[each] for each in rows]
@@ -110,9 +119,9 @@ class EcmpCollisions:
             subject=port.id,
             rows=(row, *carried_on, *(int(each) for each in rows if each != row)),
             text=(
-                f"{structure.label(row)}{towards} sends at {percent(level[member])} of line rate"
-                f" while {group} at {percent(load.mean)}; the group loses"
-                f" {percent(lost)} ({others or 'none idle'}){wrong}"
+                f"{structure.label(row)}{towards} sends at {rounded_percent(level[member])} of line"
+                f" rate while {group} at {rounded_percent(load.mean)}; the group loses"
+                f" {rounded_percent(lost)} ({others or 'none idle'}){wrong}"
             ),
             evidence=(
                 Evidence(LEVEL, round(float(level[member]) * 100, 1), "%"),
@@ -122,7 +131,7 @@ class EcmpCollisions:
                 Evidence("idle links", len(idle), "links"),
                 Evidence("hot ticks", int(load.hot_ticks[member]), f"of {self._t.of_ticks}"),
                 seen,
-                *effective_flows(sight.snapshot, row, flows),
+                *effective_flows(inputs.snapshot, row, flows),
                 usual,
                 Evidence("queue", _QUEUES[load.queue]),
             ),
@@ -134,7 +143,7 @@ class EcmpCollisions:
             lost=lost,
             victims=tuple(structure.fabric.ports[each].id for each in carried_on),
             unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
-            unless=QUEUE_ELSEWHERE if load.queue and not load.was_full else (),
+            unless=(Trait.MAKES_QUEUES,) if load.queue and not load.was_full else (),
         )
 
     def _confidence(self, load: Load, member: int) -> float:
@@ -144,15 +153,15 @@ class EcmpCollisions:
         return round(min(0.98, sure + (0.98 - sure) * share), 2)
 
 
-def _carried_on(sight: Sight, uneven: list[Load]) -> dict[int, list[int]]:
+def _carried_on(inputs: DetectorInput, uneven: list[Load]) -> dict[int, list[int]]:
     """Hot uplinks, and the hot links behind the next switch that are as full as they are.
 
     Flows that collided on their way up go down together where their leaf is the same: there is no
     second queue, and whether there is one cannot be told apart.
     """
-    structure = sight.structure
+    structure = inputs.structure
     ups: dict[int, list[tuple[int, LinkGroup]]] = {}
-    for row, group in _hot_uplinks(sight, uneven).items():
+    for row, group in _hot_uplinks(inputs, uneven).items():
         peer = int(structure.peer[row])
         if peer != NONE:
             ups.setdefault(int(structure.node[peer]), []).append((row, group))
@@ -161,23 +170,23 @@ def _carried_on(sight: Sight, uneven: list[Load]) -> dict[int, list[int]]:
         if load.group.is_inward:
             for row in load.group.rows[load.hot].tolist():
                 for up, group in ups.get(int(structure.node[row]), ()):
-                    if _is_as_full(sight, load, row, up) and _may_reach(sight, group, load.group):
+                    if _is_as_full(inputs, load, row, up) and _may_reach(inputs, group, load.group):
                         found.setdefault(up, []).append(row)
                         break
     return found
 
 
-def _hot_uplinks(sight: Sight, uneven: list[Load]) -> dict[int, LinkGroup]:
+def _hot_uplinks(inputs: DetectorInput, uneven: list[Load]) -> dict[int, LinkGroup]:
     """Those that are hot now, and those that are told of still."""
     told = {
         row
-        for key, each in sight.standing.items()
+        for key, each in inputs.standing.items()
         if key.startswith("ecmp_collision:")
         for row in each.rows[:1]
     }
     found = {
         row: group
-        for group in (sight.structure.groups if told else ())
+        for group in (inputs.structure.groups if told else ())
         for row in group.rows.tolist()
         if row in told and not group.is_inward
     }
@@ -187,16 +196,16 @@ def _hot_uplinks(sight: Sight, uneven: list[Load]) -> dict[int, LinkGroup]:
     return found
 
 
-def _may_reach(sight: Sight, up: LinkGroup, into: LinkGroup) -> bool:
+def _may_reach(inputs: DetectorInput, up: LinkGroup, into: LinkGroup) -> bool:
     """Whether what leaves a switch may enter another."""
     if up.node == into.node or not len(up.hosts):
         return up.node != into.node
-    return bool(may_talk(sight, up.hosts, into.hosts).any())
+    return bool(may_talk(inputs, up.hosts, into.hosts).any())
 
 
-def _is_as_full(sight: Sight, load: Load, row: int, up: int) -> bool:
+def _is_as_full(inputs: DetectorInput, load: Load, row: int, up: int) -> bool:
     """Whether an uplink carries what a link carries, if only while that one is at its fullest."""
-    own, fed = np.nan_to_num(sight.util("tx")[[row, up]])
+    own, fed = np.nan_to_num(inputs.util("tx")[[row, up]])
     counts = load.tops > 0
     fullest = counts & (own >= (1 - _SAME) * own[counts].max())
     for ticks in (counts, fullest):

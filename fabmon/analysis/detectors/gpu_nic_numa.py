@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.fabric.model import GPU, RAIL, Fabric, Node, Port
+
+CAUSE = Cause(
+    name="gpu_nic_numa",
+    title="GPU far from its NIC",
+    severity=WARNING,
+    picture="numa_nodes",
+)
+
 
 _FAR = "SYS"
 _NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", _FAR)
@@ -23,12 +31,12 @@ class GpuNicNuma:
         self._fabric: Fabric | None = None
         self._conditions: tuple[Condition, ...] = ()
 
-    def __call__(self, sight: Sight) -> tuple[Condition, ...]:
+    def __call__(self, inputs: DetectorInput) -> tuple[Condition, ...]:
         """One condition for each node that has such GPUs."""
-        if sight.snapshot.fabric is not self._fabric:
-            self._fabric = sight.snapshot.fabric
+        if inputs.snapshot.fabric is not self._fabric:
+            self._fabric = inputs.snapshot.fabric
             self._conditions = tuple(
-                condition for node in sight.snapshot.fabric.nodes for condition in _of_node(node)
+                condition for node in inputs.snapshot.fabric.nodes for condition in _of_node(node)
             )
         return self._conditions
 

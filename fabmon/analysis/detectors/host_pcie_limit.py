@@ -10,14 +10,31 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE, Mask
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import Bus
-from fabmon.analysis.words import gbps, percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate, rounded_percent
+
+CAUSE = Cause(
+    name="host_pcie_limit",
+    title="Host PCIe limit",
+    severity=WARNING,
+    picture="pcie_links",
+    tables=("bus",),
+    traits=(
+        Trait.NEEDS_TRAFFIC,
+        Trait.OF_HOST_PORT,
+        Trait.LAST_HOP,
+        Trait.MAKES_QUEUES,
+        Trait.MAKES_PAUSE,
+        Trait.HAS_SENDERS,
+    ),
+)
+
 
 ADVICE = (
     "Look at the NIC's PCIe: lanes and speed (lspci -vv), MaxReadReq, ATS and IOMMU, NUMA place of"
@@ -31,22 +48,22 @@ class NarrowBuses:
     def __init__(self, thresholds: Bus) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition a NIC."""
-        t, rail = self._t, sight.structure.is_rail
-        stalled = sight.often("bus", t.stalled, t.of_ticks, t.ticks)
-        narrow = self._narrow(sight)
+        t, rail = self._t, inputs.structure.is_rail
+        stalled = inputs.often("bus", t.stalled, t.of_ticks, t.ticks)
+        narrow = self._narrow(inputs)
         if not (stalled | narrow).any():
             return
-        used = np.fmax(sight.util("tx"), sight.received)[:, -t.of_ticks :]
+        used = np.fmax(inputs.util("tx"), inputs.received)[:, -t.of_ticks :]
         with np.errstate(invalid="ignore"):
             busy = (used > t.busy_util).any(axis=1)
         for row in np.flatnonzero((stalled | (narrow & busy)) & rail).tolist():
-            yield _condition(sight, row, bool(narrow[row]))
+            yield _condition(inputs, row, bool(narrow[row]))
 
-    def _narrow(self, sight: Sight) -> Mask:
+    def _narrow(self, inputs: DetectorInput) -> Mask:
         """[ports]: whether a rail's PCIe carries far less than the others', and than its link."""
-        structure = sight.structure
+        structure = inputs.structure
         carries: Floats = structure.pcie_bps
         known = carries[structure.is_rail & np.isfinite(carries)]
         if len(known) < 3:
@@ -56,10 +73,10 @@ class NarrowBuses:
         return narrow
 
 
-def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
-    structure, snapshot = sight.structure, sight.snapshot
+def _condition(inputs: DetectorInput, row: int, narrow: bool) -> Condition:
+    structure, snapshot = inputs.structure, inputs.snapshot
     port = structure.fabric.ports[row]
-    share = float(sight.filled("bus")[row, -5:].max())
+    share = float(inputs.filled("bus")[row, -5:].max())
     moved = float(np.fmax(snapshot.column("tx_bps")[row], snapshot.column("rx_bps")[row]))
     known = np.isfinite(moved)
     carries = float(structure.pcie_bps[row])
@@ -67,10 +84,10 @@ def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
     lanes = f"x{info.get('pcie_width')} at {info.get('pcie_speed_gtps')} GT/s"
     parts = []
     if share > 0:
-        parts.append(f"stalls {percent(share)} of the time")
+        parts.append(f"stalls {rounded_percent(share)} of the time")
     if narrow:
-        parts.append(f"is {lanes}, {gbps(carries)}, less than the other rails have")
-    graph = pause_graph(sight)
+        parts.append(f"is {lanes}, {bit_rate(carries)}, less than the other rails have")
+    graph = pause_graph(inputs)
     victims = [each for each in graph.victims(int(structure.node[row])) if each != row]
     victims = victims if graph.holds[row] else []
     return Condition(
@@ -79,7 +96,7 @@ def _condition(sight: Sight, row: int, narrow: bool) -> Condition:
         subject=port.id,
         rows=(row, *victims),
         text=f"PCIe of {port.node} {port.label} {' and '.join(parts)}"
-        f"{f': it moves {gbps(moved)}' if known else ''}",
+        f"{f': it moves {bit_rate(moved)}' if known else ''}",
         evidence=(
             Evidence("time stalled", round(share * 100, 1), "%"),
             *([Evidence("moved", round(moved), "bps")] if known else []),

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.fabric_queue import (
     MARKS,
     PAUSE,
@@ -26,6 +25,7 @@ from fabmon.analysis.evidence.fabric_queue import (
     locate_queue,
 )
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
+from fabmon.analysis.finding import WARNING, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import FromHosts as Thresholds
 from fabmon.fabric.snapshot import Floats
@@ -43,32 +43,32 @@ class FromHosts:
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for all that one queue slows."""
-        structure = sight.structure
+        structure = inputs.structure
         if not structure.rails:
             return
-        telling = _telling(sight)
-        blind = structure.is_rail & ~_is_below(sight, telling | _accused(sight))
+        telling = _telling(inputs)
+        blind = structure.is_rail & ~_is_below(inputs, telling | _accused(inputs))
         if not blind.any():
             return
-        queue = self._by_marks(sight, blind) or self._by_pause(sight, blind)
-        if queue is None or (len(telling) and _is_seen(sight)):
+        queue = self._by_marks(inputs, blind) or self._by_pause(inputs, blind)
+        if queue is None or (len(telling) and _is_seen(inputs)):
             return
-        sends = sight.sent > self._t.busy_util
+        sends = inputs.sent > self._t.busy_util
         active: Mask = np.any(sends, axis=1)
         if 1 <= len(queue.senders) <= self._t.most_senders * active.sum():
-            yield self._condition(sight, queue, active)
+            yield self._condition(inputs, queue, active)
 
-    def _by_marks(self, sight: Sight, blind: Mask) -> FabricQueue | None:
-        t, rail = self._t, sight.structure.is_rail
-        handled = _recent(sight, "cnp", t.of_ticks, rail)
-        sent = _recent(sight, "cnp_sent", t.of_ticks, rail)
-        seen = np.fmax(sent, _recent(sight, "ecn", t.of_ticks, rail))
+    def _by_marks(self, inputs: DetectorInput, blind: Mask) -> FabricQueue | None:
+        t, rail = self._t, inputs.structure.is_rail
+        handled = _recent(inputs, "cnp", t.of_ticks, rail)
+        sent = _recent(inputs, "cnp_sent", t.of_ticks, rail)
+        seen = np.fmax(sent, _recent(inputs, "ecn", t.of_ticks, rail))
         if (seen.sum(axis=0) > t.marks_per_s).sum() < t.ticks:
             return None
         marks = seen.sum(axis=1)
-        innocent = marks * ~self._is_last_hop(sight, seen)
+        innocent = marks * ~self._is_last_hop(inputs, seen)
         inside = float(innocent.sum() / marks.sum())
         received = np.flatnonzero(innocent > t.named * max(float(innocent.max()), 1.0))
         slowed = np.where(blind, handled.sum(axis=1), 0)
@@ -80,42 +80,42 @@ class FromHosts:
         agree = float(handled.sum() / sent.sum()) if sent.sum() > 0 else float("nan")
         return FabricQueue(senders, received, MARKS, slowed, innocent, inside, agree)
 
-    def _by_pause(self, sight: Sight, blind: Mask) -> FabricQueue | None:
-        t, rail = self._t, sight.structure.is_rail
+    def _by_pause(self, inputs: DetectorInput, blind: Mask) -> FabricQueue | None:
+        t, rail = self._t, inputs.structure.is_rail
         held = np.fmax(
-            _recent(sight, "pause_rx", t.of_ticks, blind),
-            _recent(sight, "stall", t.of_ticks, blind),
+            _recent(inputs, "pause_rx", t.of_ticks, blind),
+            _recent(inputs, "stall", t.of_ticks, blind),
         )
         queued = held.max(axis=0, initial=0.0) > t.held
         if queued.sum() < t.ticks:
             return None
-        got = sight.got[:, -t.of_ticks :]
+        got = inputs.got[:, -t.of_ticks :]
         full = ((got > t.full) & queued & rail[:, None]).any()
-        holds = _recent(sight, "pause_tx", t.of_ticks, rail).max(initial=0.0) > t.held
-        if full or holds or _recent(sight, "bus", t.of_ticks, rail).max(initial=0.0) > t.bus:
+        holds = _recent(inputs, "pause_tx", t.of_ticks, rail).max(initial=0.0) > t.held
+        if full or holds or _recent(inputs, "bus", t.of_ticks, rail).max(initial=0.0) > t.bus:
             return None
         share = held.sum(axis=1)
         senders = np.flatnonzero(share > t.held_named * float(share.max()))
         nobody, nothing = np.empty(0, np.intp), np.zeros_like(share)
         return FabricQueue(senders, nobody, PAUSE, share, nothing, 1.0, float("nan"))
 
-    def _is_last_hop(self, sight: Sight, seen: Floats) -> Mask:
+    def _is_last_hop(self, inputs: DetectorInput, seen: Floats) -> Mask:
         """[ports]: whether the host itself, or the link to it, explains the marks it gets."""
-        t, rail = self._t, sight.structure.is_rail
-        got = sight.got[:, -t.of_ticks :]
+        t, rail = self._t, inputs.structure.is_rail
+        got = inputs.got[:, -t.of_ticks :]
         full = ((got > t.full) & (seen > 0)).sum(axis=1) >= t.full_ticks
-        holds = (_recent(sight, "pause_tx", t.of_ticks, rail) > t.held).any(axis=1)
-        stalls = (_recent(sight, "bus", t.of_ticks, rail) > t.bus).any(axis=1)
+        holds = (_recent(inputs, "pause_tx", t.of_ticks, rail) > t.held).any(axis=1)
+        stalls = (_recent(inputs, "bus", t.of_ticks, rail) > t.bus).any(axis=1)
         found: Mask = full | holds | stalls
         return found
 
-    def _condition(self, sight: Sight, queue: FabricQueue, active: Mask) -> Condition:
-        structure = sight.structure
-        against = list(doubts(sight, queue, active))
-        subject, where = locate_queue(sight, queue)
+    def _condition(self, inputs: DetectorInput, queue: FabricQueue, active: Mask) -> Condition:
+        structure = inputs.structure
+        against = list(doubts(inputs, queue, active))
+        subject, where = locate_queue(inputs, queue)
         named = structure.labels(queue.senders, 3)
-        deviation = _rail_deviation(sight, queue.senders)
-        fullest = sight.got[queue.receivers, -self._t.of_ticks :]
+        deviation = _rail_deviation(inputs, queue.senders)
+        fullest = inputs.got[queue.receivers, -self._t.of_ticks :]
         slowed_by = "are slowed by CNPs" if queue.by == MARKS else "are told to wait"
         evidence = [
             Evidence("slowed senders", len(queue.senders), f"of {active.sum()}"),
@@ -136,7 +136,7 @@ class FromHosts:
         return Condition(
             cause="ecmp_collision",
             severity=WARNING,
-            subject=_standing_subject(sight, queue.senders) or subject or _paths(sight, queue),
+            subject=_standing_subject(inputs, queue.senders) or subject or _paths(inputs, queue),
             rows=tuple(queue.senders.tolist()),
             text=(
                 f"{len(queue.senders)} of {active.sum()} senders ({named}) {slowed_by}, and no"
@@ -150,30 +150,30 @@ class FromHosts:
             ),
             confidence=confidence(against),
             victims=tuple(structure.fabric.ports[row].id for row in queue.receivers[:64].tolist()),
-            unseen=f"{_unseen(sight)}: the link itself, and whether it is sick instead of crowded",
-            unless=("host_pcie_limit", "incast", "pause_storm", "slow_receiver"),
+            unseen=f"{_unseen(inputs)}: the link itself, and whether it is sick instead of crowded",
+            unless=(Trait.LAST_HOP,),
         )
 
 
-def _telling(sight: Sight) -> set[int]:
+def _telling(inputs: DetectorInput) -> set[int]:
     """The switches, as places in the fabric's nodes, that tell what their links carry now."""
-    structure = sight.structure
+    structure = inputs.structure
     if not structure.is_switch.any():
         return set()
-    fresh = np.isfinite(sight.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
+    fresh = np.isfinite(inputs.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
     return set(structure.node[structure.is_switch & fresh].tolist())
 
 
-def _accused(sight: Sight) -> set[int]:
+def _accused(inputs: DetectorInput) -> set[int]:
     """The switches whose links an open finding blames: one that falls silent is blamed still."""
-    structure = sight.structure
-    blamed = [each.rows[0] for each in sight.standing.values() if each.cause in _CROWDED]
+    structure = inputs.structure
+    blamed = [each.rows[0] for each in inputs.standing.values() if each.cause in _CROWDED]
     return {int(structure.node[row]) for row in blamed if structure.is_switch[row]}
 
 
-def _is_below(sight: Sight, telling: set[int]) -> Mask:
+def _is_below(inputs: DetectorInput, telling: set[int]) -> Mask:
     """[ports]: whether it is known to be cabled to a switch that tells."""
-    structure = sight.structure
+    structure = inputs.structure
     if not telling:
         return np.zeros(len(structure.peer), np.bool_)
     names = {structure.fabric.nodes[node].name for node in telling}
@@ -184,12 +184,12 @@ def _is_below(sight: Sight, telling: set[int]) -> Mask:
     return told
 
 
-def _is_seen(sight: Sight) -> bool:
+def _is_seen(inputs: DetectorInput) -> bool:
     """Whether a switch tells of a collision that may slow these senders: one on the way down, or of
     a switch that nobody is known to be cabled to.
     """
-    structure = sight.structure
-    for standing in sight.standing.values():
+    structure = inputs.structure
+    for standing in inputs.standing.values():
         row = standing.rows[0] if standing.cause == "ecmp_collision" else NONE
         if row == NONE or not structure.is_switch[row]:
             continue
@@ -199,8 +199,8 @@ def _is_seen(sight: Sight) -> bool:
     return False
 
 
-def _unseen(sight: Sight) -> str:
-    return "the switches before them" if _telling(sight) else "all switches"
+def _unseen(inputs: DetectorInput) -> str:
+    return "the switches before them" if _telling(inputs) else "all switches"
 
 
 def _likely(against: Sequence[Doubt]) -> str:
@@ -211,36 +211,36 @@ def _likely(against: Sequence[Doubt]) -> str:
     return "most likely an ECMP collision"
 
 
-def _standing_subject(sight: Sight, senders: Rows) -> str:
+def _standing_subject(inputs: DetectorInput, senders: Rows) -> str:
     """What it was called when it opened, as long as it is about some of the same senders."""
     mine = set(senders.tolist())
-    for key, standing in sight.standing.items():
+    for key, standing in inputs.standing.items():
         if key.startswith("ecmp_collision:") and mine & set(standing.rows):
             return standing.subject
     return ""
 
 
-def _paths(sight: Sight, queue: FabricQueue) -> str:
+def _paths(inputs: DetectorInput, queue: FabricQueue) -> str:
     """What it is called where nobody tells of the cables."""
-    rails = set(sight.structure.rail[queue.senders].tolist())
-    nodes = {sight.structure.fabric.ports[row].node for row in queue.senders.tolist()}
+    rails = set(inputs.structure.rail[queue.senders].tolist())
+    nodes = {inputs.structure.fabric.ports[row].node for row in queue.senders.tolist()}
     if len(nodes) == 1:
         return f"paths out of {nodes.pop()}"
     return f"paths of rail r{rails.pop()}" if len(rails) == 1 else "paths between hosts"
 
 
-def _recent(sight: Sight, column: str, ticks: int, rail: Mask) -> Floats:
-    recent: Floats = sight.filled(column)[:, -ticks:] * rail[:, None]
+def _recent(inputs: DetectorInput, column: str, ticks: int, rail: Mask) -> Floats:
+    recent: Floats = inputs.filled(column)[:, -ticks:] * rail[:, None]
     return recent
 
 
-def _rail_deviation(sight: Sight, rows: Rows) -> float:
+def _rail_deviation(inputs: DetectorInput, rows: Rows) -> float:
     """The lowest robust z-score of what these rails send, against the other hosts' same rail."""
-    sent = sight.sent.mean(axis=1)
-    own, own_rail = sent[rows], sight.structure.rail[rows]
+    sent = inputs.sent.mean(axis=1)
+    own, own_rail = sent[rows], inputs.structure.rail[rows]
     lowest = 0.0
     for rail in set(own_rail.tolist()):
-        peers = sent[sight.structure.rails[rail]]
+        peers = sent[inputs.structure.rails[rail]]
         usual = median(peers)
         below = own[own_rail == rail].min() - usual
         if below < 0:

@@ -6,11 +6,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Rows
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.model import GPU, MANAGEMENT, NVLINK, Port
 from fabmon.fabric.snapshot import Snapshot
+
+CAUSE = Cause(
+    name="link_down",
+    title="Link down",
+    severity=CRITICAL,
+    picture="link_ends",
+    traits=(
+        Trait.OF_LINK,
+        Trait.MAKES_QUEUES,
+        Trait.STOPS_PAUSE_FRAMES,
+        Trait.GONE,
+    ),
+)
+
 
 _ADVICE = "Look at the cable and the optics, then at the log of the switch for this port."
 _ADVICE_INSIDE = (
@@ -19,24 +33,24 @@ _ADVICE_INSIDE = (
 )
 
 
-def links_down(sight: Sight) -> Iterator[Condition]:
+def links_down(inputs: DetectorInput) -> Iterator[Condition]:
     """One condition for every cable: a link whose two ends are watched is told once. A host all of
     whose links are down is told once too.
 
     Ports that have been down since the start are not judged: most are not meant to be up.
     """
-    snapshot = sight.snapshot
+    snapshot = inputs.snapshot
     down = snapshot.was_up & (snapshot.up == 0)
     if not down.any():
         return
     told: set[int] = set()
-    for rails in sight.structure.rails_of_hosts:
-        ends = sight.structure.peer[rails]
+    for rails in inputs.structure.rails_of_hosts:
+        ends = inputs.structure.peer[rails]
         away = down[rails] | ((ends != NONE) & down[ends])
         if len(rails) > 1 and away.all():
             told.update(rails.tolist())
             told.update(ends[ends != NONE].tolist())
-            yield _host(sight, rails, ends[ends != NONE])
+            yield _host(inputs, rails, ends[ends != NONE])
     for row in np.flatnonzero(down).tolist():
         port = snapshot.fabric.ports[row]
         if row in told or not port.node:
@@ -46,9 +60,9 @@ def links_down(sight: Sight) -> Iterator[Condition]:
         yield _condition(snapshot, port)
 
 
-def _host(sight: Sight, rails: Rows, ends: Rows) -> Condition:
+def _host(inputs: DetectorInput, rails: Rows, ends: Rows) -> Condition:
     """A host that is cut off."""
-    name = sight.snapshot.fabric.ports[int(rails[0])].node
+    name = inputs.snapshot.fabric.ports[int(rails[0])].node
     return Condition(
         cause="link_down",
         severity=CRITICAL,

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.model import UPLINK, CableReport, Contradiction, Fabric
 from fabmon.fabric.topology.claims import AND, MAC
+
+CAUSE = Cause(
+    name="miscabled",
+    title="Miscabled link",
+    severity=WARNING,
+    picture="cabling",
+    traits=(Trait.OF_LINK,),
+)
+
 
 _MOST_NAMED = 16
 _BOTH_ENDS = 0.95
@@ -26,9 +35,9 @@ class Miscabled:
         self._fabric: Fabric | None = None
         self._conditions: tuple[Condition, ...] = ()
 
-    def __call__(self, sight: Sight) -> tuple[Condition, ...]:
+    def __call__(self, inputs: DetectorInput) -> tuple[Condition, ...]:
         """One condition for each set of contradictions that hang together."""
-        fabric = sight.snapshot.fabric
+        fabric = inputs.snapshot.fabric
         if fabric is not self._fabric:
             self._fabric = fabric
             self._conditions = miscabled(fabric)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabmon.analysis.condition import CRITICAL, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import NodeLost
 from fabmon.fabric.tick import NodeState
+
+CAUSE = Cause(
+    name="node_lost",
+    title="Node lost",
+    severity=CRITICAL,
+    picture="last_traffic",
+    tables=("node_lost",),
+    traits=(Trait.GONE,),
+)
 
 
 class NodesLost:
@@ -16,9 +25,9 @@ class NodesLost:
     def __init__(self, thresholds: NodeLost) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for every node that is lost."""
-        snapshot = sight.snapshot
+        snapshot = inputs.snapshot
         for node in snapshot.fabric.nodes:
             status = snapshot.statuses.get(node.name)
             if status is None or status.state is not NodeState.LOST:

@@ -6,12 +6,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.detectors.ecmp_collision import QUEUE_ELSEWHERE
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.group_load import Load, loads
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
+
+CAUSE = Cause(
+    name="oversubscription",
+    title="Oversubscription",
+    severity=WARNING,
+    picture="link_group",
+    tables=("ecmp_groups",),
+    traits=(
+        Trait.NEEDS_TRAFFIC,
+        Trait.MAKES_PAUSE,
+        Trait.FULL_GROUP,
+        Trait.HAS_SENDERS,
+    ),
+)
+
 
 _MORE = 1.05
 """Line rates below over those above from which more can come than the group carries."""
@@ -23,27 +37,27 @@ class Oversubscription:
     def __init__(self, thresholds: EcmpGroups) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition a group."""
-        for load in loads(sight, self._t):
+        for load in loads(inputs, self._t):
             if load.group.is_inward or load.lost >= self._t.lost_min or load.is_lone:
                 continue
-            more = _below_to_above(sight, load) > _MORE
+            more = _below_to_above(inputs, load) > _MORE
             full = load.mean >= self._t.hot_util
             if (load.queue and (more or full)) or (more and full):
-                yield _condition(sight, load)
+                yield _condition(inputs, load)
 
 
-def _below_to_above(sight: Sight, load: Load) -> float:
+def _below_to_above(inputs: DetectorInput, load: Load) -> float:
     """The line rates that feed the group over those of the group; 0 when they are not known."""
-    rates = sight.snapshot.line_rate_bps
+    rates = inputs.snapshot.line_rate_bps
     above = float(np.nansum(rates[load.group.rows]))
     return float(np.nansum(rates[load.group.edges])) / above if above > 0 else 0.0
 
 
-def _condition(sight: Sight, load: Load) -> Condition:
+def _condition(inputs: DetectorInput, load: Load) -> Condition:
     node = load.group.node
-    ratio = _below_to_above(sight, load)
+    ratio = _below_to_above(inputs, load)
     slowed = {"marks": "CNPs", "pause": "pause", "": "not seen"}[load.queue]
     return Condition(
         cause="oversubscription",
@@ -51,8 +65,8 @@ def _condition(sight: Sight, load: Load) -> Condition:
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in load.group.rows[np.argsort(-np.nan_to_num(load.level))]),
         text=(
-            f"all {load.links} uplinks of {node} are full: {percent(load.mean)} of line rate on"
-            f" average, {ratio:.1f} times as much can come from below"
+            f"all {load.links} uplinks of {node} are full: {rounded_percent(load.mean)} of line"
+            f" rate on average, {ratio:.1f} times as much can come from below"
         ),
         evidence=(
             Evidence("group mean", round(load.mean * 100, 1), "%"),
@@ -67,5 +81,5 @@ def _condition(sight: Sight, load: Load) -> Condition:
         confidence=0.9 if load.queue else 0.8,
         lost=max(0.0, 1.0 - 1.0 / ratio) if ratio > 1 else 0.0,
         unseen="" if load.queue else "whether anybody is slowed by it",
-        unless=() if load.is_full else QUEUE_ELSEWHERE,
+        unless=() if load.is_full else (Trait.MAKES_QUEUES,),
     )

@@ -6,43 +6,47 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE
-from fabmon.analysis.words import counted, percent
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.model import SWITCH
+from fabmon.fabric.wording import plural, rounded_percent
+
+CAUSE = Cause(
+    name="pause_victim",
+    title="Pause victim",
+    severity=WARNING,
+    picture="paused_ports",
+)
+
 
 _STUCK = 0.9
 _STORM = 0.5
 _HOT = 0.8
 _NOT_NAMED = "unwatched switches"
-_HOSTS = ("host_pcie_limit", "oversubscription")
-_CABLES = ("flapping_link", "link_down")
-"""What was meant for a cable that is down waits, and over it nobody can tell its switch to wait:
-which switch is at the root cannot be known."""
 
 
-def waiting_ports(sight: Sight) -> Iterator[Condition]:
+def waiting_ports(inputs: DetectorInput) -> Iterator[Condition]:
     """Deadlocks, switches that hold others without a hot port, and neighbours that are not seen."""
-    graph = pause_graph(sight)
+    graph = pause_graph(inputs)
     if not graph.held.any():
         return
-    yield from _deadlocks(sight)
-    yield from _storming_switches(sight)
+    yield from _deadlocks(inputs)
+    yield from _storming_switches(inputs)
     by_neighbour: dict[str, list[int]] = {}
     for row in graph.orphans.tolist():
-        cable = sight.structure.fabric.ports[row].cable
+        cable = inputs.structure.fabric.ports[row].cable
         by_neighbour.setdefault(cable.node if cable else "", []).append(row)
     for neighbour, rows in by_neighbour.items():
-        yield _victim(sight, neighbour, rows)
+        yield _victim(inputs, neighbour, rows)
 
 
-def _deadlocks(sight: Sight) -> Iterator[Condition]:
+def _deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
     """Cycles of switches that all wait, and nothing moves."""
-    graph, structure = pause_graph(sight), sight.structure
-    sent = sight.sent[:, -3:].max(axis=1)
-    still = np.fmax(sight.window("pause_rx"), sight.window("stall"))[:, -3:]
+    graph, structure = pause_graph(inputs), inputs.structure
+    sent = inputs.sent[:, -3:].max(axis=1)
+    still = np.fmax(inputs.window("pause_rx"), inputs.window("stall"))[:, -3:]
     with np.errstate(invalid="ignore"):
         stuck = graph.held & (still > _STUCK).all(axis=1) & (sent < 0.001)
     told: set[int] = set()
@@ -68,11 +72,11 @@ def _deadlocks(sight: Sight) -> Iterator[Condition]:
         )
 
 
-def _storming_switches(sight: Sight) -> Iterator[Condition]:
+def _storming_switches(inputs: DetectorInput) -> Iterator[Condition]:
     """Switches at the root of much waiting whose own congested port is not seen."""
-    graph, structure = pause_graph(sight), sight.structure
+    graph, structure = pause_graph(inputs), inputs.structure
     with np.errstate(invalid="ignore"):
-        hot = (sight.util("tx")[:, -5:] >= _HOT).sum(axis=1) >= 3
+        hot = (inputs.util("tx")[:, -5:] >= _HOT).sum(axis=1) >= 3
     for node, rows in graph.roots.items():
         about = structure.fabric.nodes[node]
         if about.role != SWITCH or (hot & (structure.node == node)).any():
@@ -87,8 +91,8 @@ def _storming_switches(sight: Sight) -> Iterator[Condition]:
             subject=about.name,
             rows=(*(int(row) for row in rows), *victims),
             text=(
-                f"{about.name} makes {len(victims)} ports wait, up to {percent(share)} of the time,"
-                " and none of its own ports is full"
+                f"{about.name} makes {len(victims)} ports wait, up to {rounded_percent(share)} of"
+                " the time, and none of its own ports is full"
             ),
             evidence=(
                 Evidence("ports that wait", len(victims), "ports"),
@@ -99,20 +103,13 @@ def _storming_switches(sight: Sight) -> Iterator[Condition]:
             lost=round(share, 3),
             victims=tuple(structure.fabric.ports[row].id for row in victims),
             unseen="which of its ports is congested",
-            unless=(
-                "ecmp_collision",
-                "incast",
-                "pause_deadlock",
-                "slow_receiver",
-                *_HOSTS,
-                *_CABLES,
-            ),
+            unless=(Trait.MAKES_PAUSE, Trait.STOPS_PAUSE_FRAMES),
         )
 
 
-def _victim(sight: Sight, neighbour: str, rows: list[int]) -> Condition:
+def _victim(inputs: DetectorInput, neighbour: str, rows: list[int]) -> Condition:
     """Ports that one unwatched neighbour holds, or, where nobody tells of it, some of these."""
-    graph, structure = pause_graph(sight), sight.structure
+    graph, structure = pause_graph(inputs), inputs.structure
     worst = max(rows, key=lambda row: float(graph.share[row]))
     share = float(graph.share[worst])
     nodes = len(set(structure.node[rows].tolist()))
@@ -123,9 +120,10 @@ def _victim(sight: Sight, neighbour: str, rows: list[int]) -> Condition:
         subject=neighbour or _NOT_NAMED,
         rows=(worst, *(row for row in rows if row != worst)),
         text=(
-            f"{counted(len(rows), 'port')} of {counted(nodes, 'node')}"
-            f" ({structure.labels(np.array(rows), 3)}) {are} told to wait, up to {percent(share)}"
-            f" of the time: {neighbour or 'what they are cabled to'} is congested"
+            f"{plural(len(rows), 'port')} of {plural(nodes, 'node')}"
+            f" ({structure.labels(np.array(rows), 3)}) {are} told to wait, up to"
+            f" {rounded_percent(share)} of the time:"
+            f" {neighbour or 'what they are cabled to'} is congested"
         ),
         evidence=(
             Evidence("time held", round(share * 100, 1), "%"),

@@ -12,14 +12,29 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, Condition, Evidence
 from fabmon.analysis.evidence import null_model
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows
 from fabmon.analysis.evidence.group_load import Load, loads
 from fabmon.analysis.evidence.null_model import occupied_at_most
+from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
+
+CAUSE = Cause(
+    name="polarization",
+    title="Polarization",
+    severity=CRITICAL,
+    picture="link_group",
+    tables=("ecmp_groups",),
+    traits=(
+        Trait.NEEDS_TRAFFIC,
+        Trait.OF_HASHING,
+        Trait.FULL_GROUP,
+        Trait.HAS_SENDERS,
+    ),
+)
+
 
 _CHANCE = 0.0001
 _NEVER = 1e-6
@@ -30,19 +45,19 @@ _MOST = 0.97
 """Share of the traffic that the used links must carry: flows of other sizes blur the count."""
 
 
-def is_polarized(sight: Sight, load: Load) -> bool:
+def is_polarized(inputs: DetectorInput, load: Load) -> bool:
     """Whether chance does not explain how few links are used."""
     flows = load.streams
     if load.group.is_inward or flows is None or flows < _FEW_FLOWS or load.links < _FEW_LINKS:
         return False
-    if 2 * load.used > load.links or load.share_of_used < _MOST or _is_static(sight, load):
+    if 2 * load.used > load.links or load.share_of_used < _MOST or _is_static(inputs, load):
         return False
     return occupied_at_most(load.used, flows, load.links) < _CHANCE
 
 
-def _is_static(sight: Sight, load: Load) -> bool:
+def _is_static(inputs: DetectorInput, load: Load) -> bool:
     """InfiniBand does not hash: its tables may well send many flows over few links."""
-    ports = sight.structure.fabric.ports
+    ports = inputs.structure.fabric.ports
     return ports[int(load.group.rows[0])].kind == "infiniband"
 
 
@@ -52,15 +67,15 @@ class Polarization:
     def __init__(self, thresholds: EcmpGroups) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition a group."""
-        for load in loads(sight, self._t):
-            if load.lost >= self._t.lost_min and is_polarized(sight, load):
-                yield _condition(sight, load)
+        for load in loads(inputs, self._t):
+            if load.lost >= self._t.lost_min and is_polarized(inputs, load):
+                yield _condition(inputs, load)
 
 
-def _condition(sight: Sight, load: Load) -> Condition:
-    structure, rows = sight.structure, load.group.rows
+def _condition(inputs: DetectorInput, load: Load) -> Condition:
+    structure, rows = inputs.structure, load.group.rows
     order = rows[np.argsort(-np.nan_to_num(load.level))]
     node = load.group.node
     flows = load.streams or 0
@@ -76,7 +91,7 @@ def _condition(sight: Sight, load: Load) -> Condition:
         text=(
             f"{flows} flows or more of {node} use {load.used} of {load.links} uplinks"
             f" ({', '.join(used)}); chance does that {_seldom(probability)};"
-            f" the group loses {percent(lost)}"
+            f" the group loses {rounded_percent(lost)}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
@@ -85,7 +100,7 @@ def _condition(sight: Sight, load: Load) -> Condition:
             Evidence("group links", load.links, "links"),
             seen,
             usual,
-            *effective_flows(sight.snapshot, int(rows[0]), round(load.effective_flows, 1)),
+            *effective_flows(inputs.snapshot, int(rows[0]), round(load.effective_flows, 1)),
             Evidence("lost bandwidth", round(lost * 100, 1), "%"),
         ),
         advice=(

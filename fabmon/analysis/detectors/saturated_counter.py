@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import NOTE, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
-from fabmon.analysis.words import counted
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.finding import NOTE, Cause, Condition, Evidence
+from fabmon.fabric.wording import plural
+
+CAUSE = Cause(
+    name="saturated_counter",
+    title="Saturated counter",
+    severity=NOTE,
+    picture="affected_ports",
+)
+
 
 _WATCHED = {
     "ib_tx_wait": "stalls",
@@ -19,9 +27,9 @@ _WATCHED = {
 """Counters whose loss blinds other findings, and what is not seen without them."""
 
 
-def saturated_counters(sight: Sight) -> Iterator[Condition]:
+def saturated_counters(inputs: DetectorInput) -> Iterator[Condition]:
     """One condition a counter, for all ports together."""
-    snapshot, structure = sight.snapshot, sight.structure
+    snapshot, structure = inputs.snapshot, inputs.structure
     if not len(snapshot.stuck):
         return
     for name, what in _WATCHED.items():
@@ -33,8 +41,8 @@ def saturated_counters(sight: Sight) -> Iterator[Condition]:
                 severity=NOTE,
                 subject=name,
                 rows=tuple(rows.tolist()),
-                text=f"{name} sticks at its maximum on {counted(len(rows), 'port')} of"
-                f" {counted(nodes, 'node')}: {what} cannot be seen there",
+                text=f"{name} sticks at its maximum on {plural(len(rows), 'port')} of"
+                f" {plural(nodes, 'node')}: {what} cannot be seen there",
                 evidence=(
                     Evidence("ports", len(rows), "ports"),
                     Evidence("nodes", nodes, "nodes"),

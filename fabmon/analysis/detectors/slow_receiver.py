@@ -10,12 +10,28 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import CRITICAL, WARNING, Cause, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.pause_graph import pause_graph
-from fabmon.analysis.words import gbps, percent
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate, rounded_percent
+
+CAUSE = Cause(
+    name="slow_receiver",
+    title="Slow receiver",
+    severity=WARNING,
+    picture="pause_tree",
+    traits=(
+        Trait.NEEDS_TRAFFIC,
+        Trait.OF_HOST_PORT,
+        Trait.LAST_HOP,
+        Trait.MAKES_QUEUES,
+        Trait.MAKES_PAUSE,
+        Trait.HAS_SENDERS,
+    ),
+)
+
 
 _STORM = 0.8
 _STORM_TICKS = 2
@@ -33,23 +49,23 @@ _ADVICE = {
 }
 
 
-def holding_hosts(sight: Sight) -> Iterator[Condition]:
+def holding_hosts(inputs: DetectorInput) -> Iterator[Condition]:
     """One condition for every port of a host that holds the network."""
-    graph = pause_graph(sight)
+    graph = pause_graph(inputs)
     for node, rows in graph.roots.items():
-        if sight.structure.fabric.nodes[node].role != HOST:
+        if inputs.structure.fabric.nodes[node].role != HOST:
             continue
         for row in rows.tolist():
-            yield _condition(sight, node, row)
+            yield _condition(inputs, node, row)
 
 
-def _condition(sight: Sight, node: int, row: int) -> Condition:
-    graph, structure, snapshot = pause_graph(sight), sight.structure, sight.snapshot
-    held = sight.held_by(row)
+def _condition(inputs: DetectorInput, node: int, row: int) -> Condition:
+    graph, structure, snapshot = pause_graph(inputs), inputs.structure, inputs.snapshot
+    held = inputs.held_by(row)
     port = structure.fabric.ports[row]
-    storm = _is_storm(sight, row, held)
+    storm = _is_storm(inputs, row, held)
     held_share = float(held[-3:].max())
-    cause: Cause = "pause_storm" if storm else "slow_receiver"
+    cause: str = "pause_storm" if storm else "slow_receiver"
     victims = [each for each in graph.victims(node) if each != row]
     received = float(snapshot.column("rx_bps")[row])
     known = np.isfinite(received)  # a host that fell silent a second ago still holds its switch
@@ -68,8 +84,9 @@ def _condition(sight: Sight, node: int, row: int) -> Condition:
         subject=port.id,
         rows=(row, *(int(each) for each in victims)),
         text=(
-            f"{port.node} {port.label} tells the network to wait {percent(held_share)} of the time"
-            f"{f' while it receives {gbps(received)}' if known else ''}: {why}"
+            f"{port.node} {port.label} tells the network to wait"
+            f" {rounded_percent(held_share)} of the time"
+            f"{f' while it receives {bit_rate(received)}' if known else ''}: {why}"
         ),
         evidence=(
             Evidence("time held", round(held_share * 100, 1), "%"),
@@ -84,11 +101,11 @@ def _condition(sight: Sight, node: int, row: int) -> Condition:
     )
 
 
-def _is_storm(sight: Sight, row: int, held: Floats) -> bool:
+def _is_storm(inputs: DetectorInput, row: int, held: Floats) -> bool:
     """What it was called when it opened, it stays."""
-    port = sight.structure.fabric.ports[row]
-    if f"slow_receiver:{port.id}" in sight.standing:
+    port = inputs.structure.fabric.ports[row]
+    if f"slow_receiver:{port.id}" in inputs.standing:
         return False
-    errors = float(sight.snapshot.column("pause_storm_errors")[row])
-    stands = f"pause_storm:{port.id}" in sight.standing
+    errors = float(inputs.snapshot.column("pause_storm_errors")[row])
+    stands = f"pause_storm:{port.id}" in inputs.standing
     return stands or bool((held[-_STORM_TICKS:] > _STORM).all()) or errors > 0

@@ -11,13 +11,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import TICKS, Sight
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import Mask, Rows
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import medians
 from fabmon.analysis.thresholds import Straggler as Thresholds
-from fabmon.analysis.words import percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import rounded_percent
+
+CAUSE = Cause(
+    name="straggler",
+    title="Straggler",
+    severity=WARNING,
+    picture="host_peers",
+    tables=("straggler",),
+)
+
 
 _LEAST_TICKS = 12
 _ITERATION_TICKS = 40
@@ -35,9 +44,9 @@ class Stragglers:
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition a host."""
-        sent = _moved(sight)
+        sent = _moved(inputs)
         if len(sent) <= _LEAST_PEERS or sent.shape[1] < _LEAST_TICKS:
             return
         busy = sent > self._t.busy_util
@@ -66,8 +75,8 @@ class Stragglers:
         for host, (of_ticks, late) in found.items():
             mates = jobs[host]
             if np.isin(mates, list(found)).sum() <= max(1, _FEW * len(mates)):
-                rows = sight.structure.rails_of_hosts[host]
-                yield _condition(sight, rows, len(mates), late, of_ticks)
+                rows = inputs.structure.rails_of_hosts[host]
+                yield _condition(inputs, rows, len(mates), late, of_ticks)
 
     def _may_be_late(self, sent: Floats, suspects: Rows, alike: Mask) -> Mask:
         """[suspects]: False for those who were in no ticks enough far below the most that any host
@@ -92,22 +101,22 @@ class Stragglers:
         return int(waited.sum()), float(median[waited].mean())
 
 
-def _moved(sight: Sight) -> Floats:
+def _moved(inputs: DetectorInput) -> Floats:
     """[hosts, ticks]: share of line rate that the middle one of its rails moves, in the ticks in
     which anybody is known; NaN where the host is not.
 
     It is what a rail sends or receives, the larger: beside a late host, one in a ring has nobody to
     send to, and another nobody to receive from. One rail that is busy by itself is no job.
     """
-    structure, snapshot = sight.structure, sight.snapshot
+    structure, snapshot = inputs.structure, inputs.snapshot
     hosts = structure.rails_of_hosts
     if not hosts:
         return np.empty((0, 0), np.float32)
-    moved = np.zeros((len(hosts), sight.rhythm.shape[1]), np.float32)
+    moved = np.zeros((len(hosts), inputs.rhythm.shape[1]), np.float32)
     heard = np.zeros(moved.shape[1], np.bool_)
     for places, rows in structure.rail_tables:
         with np.errstate(invalid="ignore", divide="ignore"):
-            util = sight.rhythm[rows] / snapshot.line_rate_bps[rows][:, :, None]
+            util = inputs.rhythm[rows] / snapshot.line_rate_bps[rows][:, :, None]
         known = np.isfinite(util)
         heard |= known.any(axis=(0, 1))
         middle = (rows.shape[1] - 1) // 2
@@ -127,12 +136,12 @@ def _alike(sent: Floats, suspects: Rows) -> Floats:
 
 
 def _condition(
-    sight: Sight, rows: Rows, mates: int, late: tuple[int, float], of_ticks: int
+    inputs: DetectorInput, rows: Rows, mates: int, late: tuple[int, float], of_ticks: int
 ) -> Condition:
-    structure = sight.structure
+    structure = inputs.structure
     name = structure.fabric.ports[int(rows[0])].node
     ticks, level = late
-    seconds, of_s = (n * sight.snapshot.interval_s for n in (ticks, of_ticks))
+    seconds, of_s = (n * inputs.snapshot.interval_s for n in (ticks, of_ticks))
     return Condition(
         cause="straggler",
         severity=WARNING,
@@ -140,7 +149,7 @@ def _condition(
         rows=tuple(rows.tolist()),
         text=(
             f"{name} moved nothing in {seconds:.0f} of the last {of_s:.0f} s"
-            f" while the {mates} hosts of its job moved {percent(level)} of line rate:"
+            f" while the {mates} hosts of its job moved {rounded_percent(level)} of line rate:"
             " they wait for it"
         ),
         evidence=(

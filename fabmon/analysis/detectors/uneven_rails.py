@@ -11,13 +11,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.condition import WARNING, Condition, Evidence
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import Rows
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import medians
 from fabmon.analysis.thresholds import UnevenRails as Thresholds
-from fabmon.analysis.words import percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import rounded_percent
+
+CAUSE = Cause(
+    name="uneven_rails",
+    title="Uneven rails",
+    severity=WARNING,
+    picture="rails",
+    tables=("uneven_rails",),
+    traits=(Trait.NEEDS_TRAFFIC,),
+)
+
 
 _IDLE = 0.05
 _ALONE_TICKS = 10
@@ -33,27 +43,29 @@ class UnevenRails:
     def __init__(self, thresholds: Thresholds) -> None:
         self._t = thresholds
 
-    def __call__(self, sight: Sight) -> Iterator[Condition]:
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for all hosts that leave out the same rails."""
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
-        util = sight.sent
-        for rows in self._suspects(sight, util):
-            level = self._level(_sent(sight, rows))
+        util = inputs.sent
+        for rows in self._suspects(inputs, util):
+            level = self._level(_sent(inputs, rows))
             if level is None:
                 continue
             low = level < self._t.low * float(level.max())
-            found[tuple(sight.structure.rail[rows[low]].tolist())].append((rows, level))
+            found[tuple(inputs.structure.rail[rows[low]].tolist())].append((rows, level))
         subjects = {low_rails: _subject(low_rails) for low_rails in found}
         for low_rails, hosts in found.items():
-            subject = _standing_subject(sight, hosts, set(subjects.values())) or subjects[low_rails]
+            subject = (
+                _standing_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
+            )
             subjects[low_rails] = subject
-            yield self._condition(sight, subject, low_rails, hosts)
+            yield self._condition(inputs, subject, low_rails, hosts)
 
-    def _suspects(self, sight: Sight, util: Floats) -> Iterator[Rows]:
+    def _suspects(self, inputs: DetectorInput, util: Floats) -> Iterator[Rows]:
         """The rails of hosts that may be uneven: all known now, and not alike of late."""
-        known = np.isfinite(sight.util("tx")[:, -1])
+        known = np.isfinite(inputs.util("tx")[:, -1])
         total = util.sum(axis=1)
-        for _, rows in sight.structure.rail_tables:
+        for _, rows in inputs.structure.rail_tables:
             if rows.shape[1] > 1:
                 sums = total[rows]
                 top = sums.max(axis=1)
@@ -84,12 +96,12 @@ class UnevenRails:
 
     def _condition(
         self,
-        sight: Sight,
+        inputs: DetectorInput,
         subject: str,
         low_rails: tuple[int, ...],
         hosts: list[tuple[Rows, Floats]],
     ) -> Condition:
-        structure = sight.structure
+        structure = inputs.structure
         lost = float(np.mean([1 - level.mean() / level.max() for _, level in hosts]))
         names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
         low = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] in low_rails]
@@ -108,8 +120,9 @@ class UnevenRails:
             subject=subject,
             rows=(*low, *busy),
             text=(
-                f"{who} {verb} at {percent(float(np.mean(few)))} of line rate on {rails} and at"
-                f" {percent(top)} on the other rails; that loses {percent(lost)}"
+                f"{who} {verb} at {rounded_percent(float(np.mean(few)))} of line rate on {rails}"
+                f" and at {rounded_percent(top)} on the other rails;"
+                f" that loses {rounded_percent(lost)}"
             ),
             evidence=(
                 Evidence("hosts", len(names), "hosts"),
@@ -125,7 +138,7 @@ class UnevenRails:
             lost=round(lost, 3),
             victims=tuple(names[1:]),
             # The senders of an incast send it on one rail.
-            unless=("incast",) if len(busy) == len(hosts) else (),
+            unless=(Trait.ONE_RAIL,) if len(busy) == len(hosts) else (),
         )
 
 
@@ -134,21 +147,23 @@ def _subject(low_rails: tuple[int, ...]) -> str:
     return f"rails {', '.join(f'r{rail}' for rail in low_rails)}"
 
 
-def _standing_subject(sight: Sight, hosts: list[tuple[Rows, Floats]], taken: set[str]) -> str:
+def _standing_subject(
+    inputs: DetectorInput, hosts: list[tuple[Rows, Floats]], taken: set[str]
+) -> str:
     """What it was called when it opened, as long as it is about some of the same hosts and nothing
     else is called that now.
     """
     mine = {int(row) for rows, _ in hosts for row in rows}
-    for key, standing in sight.standing.items():
+    for key, standing in inputs.standing.items():
         is_free = key.startswith("uneven_rails:") and standing.subject not in taken
         if is_free and mine & set(standing.rows):
             return standing.subject
     return ""
 
 
-def _sent(sight: Sight, rows: Rows) -> Floats:
+def _sent(inputs: DetectorInput, rows: Rows) -> Floats:
     """[rails, 40]: share of line rate that the rails of a host sent; what is not known is 0."""
-    snapshot = sight.snapshot
+    snapshot = inputs.snapshot
     sent = snapshot.window("tx_bps", rows.tolist(), _LOOKS_BACK)
     share: Floats = np.nan_to_num(sent / snapshot.line_rate_bps[rows][:, None])
     return share

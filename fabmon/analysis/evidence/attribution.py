@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, Sight
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.fabric.snapshot import Floats
 
@@ -38,7 +38,9 @@ class Suspect:
     slowed: Rows | None
 
 
-def is_to_blame(sight: Sight, suspect: Suspect, others: list[Suspect], nearly_full: float) -> bool:
+def is_to_blame(
+    inputs: DetectorInput, suspect: Suspect, others: list[Suspect], nearly_full: float
+) -> bool:
     """Whether links that were fuller in a tick that counts do not explain what it is suspected for.
 
     Beside fuller ones, it must have been `nearly_full` (share of line rate) in one of the ticks.
@@ -51,7 +53,7 @@ def is_to_blame(sight: Sight, suspect: Suspect, others: list[Suspect], nearly_fu
     if suspect.slowed is None or suspect.tops.max() < nearly_full or not len(suspect.slowed):
         return False
     in_step = any(_is_in_step(suspect.tops, each.tops) for each in fuller)
-    return not in_step or not _explain_all(sight, suspect, fuller)
+    return not in_step or not _explain_all(inputs, suspect, fuller)
 
 
 def _is_in_step(tops: Floats, fuller: Floats) -> bool:
@@ -63,7 +65,7 @@ def _is_in_step(tops: Floats, fuller: Floats) -> bool:
     return bool(len(share)) and bool(share.min() >= _IN_STEP * share.max())
 
 
-def _explain_all(sight: Sight, suspect: Suspect, fuller: list[Suspect]) -> bool:
+def _explain_all(inputs: DetectorInput, suspect: Suspect, fuller: list[Suspect]) -> bool:
     """Whether the fuller ones can have slowed everybody by whom its queue was seen."""
     left = suspect.slowed
     if left is None:
@@ -76,13 +78,13 @@ def _explain_all(sight: Sight, suspect: Suspect, fuller: list[Suspect]) -> bool:
         if is_beside:
             left = np.setdiff1d(left, theirs)
         elif len(left) and len(theirs):
-            left = left[~may_talk(sight, left, theirs)]
+            left = left[~may_talk(inputs, left, theirs)]
     return not len(left)
 
 
-def may_talk(sight: Sight, nics: Rows, others: Rows) -> Mask:
+def may_talk(inputs: DetectorInput, nics: Rows, others: Rows) -> Mask:
     """[nics]: whether each has a flow to one of the others, or one whose end is not known."""
-    table, ports = sight.snapshot.connections.at_hand, sight.structure.fabric.ports
+    table, ports = inputs.snapshot.connections.at_hand, inputs.structure.fabric.ports
     if table is None or table.left_out:
         return np.ones(len(nics), np.bool_)
     ends = np.zeros(len(ports) + 1, np.bool_)
@@ -119,22 +121,22 @@ class FullReceivers:
     explain: Mask
 
 
-def full_receivers(sight: Sight) -> FullReceivers:
+def full_receivers(inputs: DetectorInput) -> FullReceivers:
     """Worked out once a tick."""
-    if sight.receivers is None:
-        sight.receivers = _full_receivers(sight)
-    return sight.receivers
+    if inputs.receivers is None:
+        inputs.receivers = _full_receivers(inputs)
+    return inputs.receivers
 
 
-def _full_receivers(sight: Sight) -> FullReceivers:
-    rail = sight.structure.is_rail
-    marks = np.nan_to_num(np.fmax(sight.window("ecn"), sight.window("cnp_sent")))
+def _full_receivers(inputs: DetectorInput) -> FullReceivers:
+    rail = inputs.structure.is_rail
+    marks = np.nan_to_num(np.fmax(inputs.window("ecn"), inputs.window("cnp_sent")))
     marks = np.where(rail[:, None], marks, 0)
     if not marks.any():
         none = np.zeros(TICKS, np.bool_)
         return FullReceivers(np.zeros(len(rail), np.bool_), none, none)
     with np.errstate(invalid="ignore"):
-        at_line_rate = (sight.received >= FULL) & rail[:, None]
+        at_line_rate = (inputs.received >= FULL) & rail[:, None]
         full = at_line_rate[:, -_TICKS:].sum(axis=1) >= 2
         theirs = np.where(at_line_rate | full[:, None], marks, 0).sum(axis=0)
         explain: Mask = theirs >= _MOST * np.maximum(marks.sum(axis=0), 1)

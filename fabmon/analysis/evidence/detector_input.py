@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.fabric_structure import FabricStructure
+from fabmon.analysis.finding import Condition
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 if TYPE_CHECKING:
-    from fabmon.analysis.condition import Condition
     from fabmon.analysis.evidence.attribution import FullReceivers
     from fabmon.analysis.evidence.group_load import Loads
     from fabmon.analysis.evidence.pause_graph import PauseGraph
@@ -31,7 +31,7 @@ _HELD = 0.004
 """Share of time above which being told to wait is no accident."""
 
 
-class Sight:
+class DetectorInput:
     """One tick, seen with what came before. Windows are made when they are first asked for."""
 
     def __init__(
@@ -159,3 +159,8 @@ class Sight:
         sent = np.vstack([self.util("tx"), np.full((1, TICKS), np.nan, np.float32)])
         received: Floats = np.fmax(self.util("rx"), sent[self.structure.peer])
         return received
+
+
+Detector = Callable[[DetectorInput], Iterable[Condition]]
+"""The rule of one cause: the conditions that hold at a tick, persistence included. It is called
+once for every tick, in order."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.fabric.snapshot import Floats
 
@@ -56,10 +56,10 @@ class Doubt:
     instead: str = ""
 
 
-def locate_queue(sight: Sight, queue: FabricQueue) -> tuple[str, str]:
+def locate_queue(inputs: DetectorInput, queue: FabricQueue) -> tuple[str, str]:
     """Where it is, as a subject and in a sentence; both empty when it cannot be told."""
-    source = _one_leaf(sight, queue.slowed)
-    target = _one_leaf(sight, queue.marked)
+    source = _one_leaf(inputs, queue.slowed)
+    target = _one_leaf(inputs, queue.marked)
     if source and queue.by == PAUSE:
         return f"paths out of {source}", f"on the way out of {source}"
     if source and source == target:
@@ -78,15 +78,15 @@ def confidence(doubts: list[Doubt]) -> float:
     return round(max(0.1, _CERTAIN - sum(doubt.weight for doubt in doubts)), 2)
 
 
-def doubts(sight: Sight, queue: FabricQueue, active: Mask) -> Iterator[Doubt]:
+def doubts(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> Iterator[Doubt]:
     """What speaks against a collision; `active` are the [ports] that send.
 
     A hash slows some of those who share the way, a link that is slow or sick all of them.
     """
-    errors = sight.filled("errors")[queue.senders, -_LOSES_TICKS:]
+    errors = inputs.filled("errors")[queue.senders, -_LOSES_TICKS:]
     if (errors > 0).any(axis=1).mean() > _MOST:
         yield Doubt("their packets are lost on the way", 0.4, "a damaged link")
-    everyone = _everyone(sight, queue, active)
+    everyone = _everyone(inputs, queue, active)
     if everyone:
         yield Doubt(everyone, 0.2, "a slow link")
     if queue.by == PAUSE:
@@ -100,9 +100,9 @@ def doubts(sight: Sight, queue: FabricQueue, active: Mask) -> Iterator[Doubt]:
         yield Doubt("receivers that are not watched see marks too", 0.1)
 
 
-def _everyone(sight: Sight, queue: FabricQueue, active: Mask) -> str:
+def _everyone(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> str:
     """Who are all slowed, of those that send: whole leaves; else, whole rails or hosts."""
-    structure = sight.structure
+    structure = inputs.structure
     leaves, rails, nodes = (
         own[queue.senders] for own in (structure.leaf, structure.rail, structure.node)
     )
@@ -132,9 +132,9 @@ def _others(of: Mask, senders: Rows) -> Mask:
     return others
 
 
-def _one_leaf(sight: Sight, share: Floats) -> str:
+def _one_leaf(inputs: DetectorInput, share: Floats) -> str:
     """The leaf behind which nearly all of it is; empty if there is none, or nobody tells."""
-    structure = sight.structure
+    structure = inputs.structure
     known = structure.leaf != NONE
     if not known.any() or share.sum() <= 0:
         return ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.condition import Evidence
+from fabmon.analysis.finding import Evidence
 from fabmon.fabric.flows.flow_table import FlowTable
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK
 from fabmon.fabric.snapshot import Floats, Snapshot

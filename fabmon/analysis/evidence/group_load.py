@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.condition import Condition
 from fabmon.analysis.evidence.attribution import Suspect, full_receivers, is_to_blame
-from fabmon.analysis.evidence.detector_input import TICKS, Sight
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.null_model import effective_flows
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
+from fabmon.analysis.finding import Condition
 from fabmon.analysis.thresholds import EcmpGroups
 from fabmon.fabric.snapshot import Floats
 
@@ -103,10 +103,10 @@ class Load:
 class Loads:
     """The groups that have a queue, or a hot link where queues cannot be seen."""
 
-    def __init__(self, sight: Sight, t: EcmpGroups) -> None:
-        self._sight = sight
+    def __init__(self, inputs: DetectorInput, t: EcmpGroups) -> None:
+        self._inputs = inputs
         self._t = t
-        self.util = sight.util("tx")
+        self.util = inputs.util("tx")
 
     @cached_property
     def all(self) -> tuple[Load, ...]:
@@ -126,7 +126,7 @@ class Loads:
         spared = {
             id(load)
             for load in weak
-            if not is_to_blame(self._sight, _suspect(load), suspects, full)
+            if not is_to_blame(self._inputs, _suspect(load), suspects, full)
         }
         return tuple(load for load in found if id(load) not in spared)
 
@@ -139,7 +139,7 @@ class Loads:
 
     def _standing(self) -> Iterator[Suspect]:
         """The fullest links of those that are told of already."""
-        standing = self._sight.standing.items()
+        standing = self._inputs.standing.items()
         told = {
             row: each
             for key, each in standing
@@ -147,7 +147,7 @@ class Loads:
             for row in each.rows[: _MOST_HOT if _is_group(each) else 1]
         }
         slow = {row for key, each in standing if key.startswith(_DEGRADED) for row in each.rows[:2]}
-        for group in self._sight.structure.groups if told or slow else ():
+        for group in self._inputs.structure.groups if told or slow else ():
             rows = group.rows.tolist()
             own = [row for row in rows if row in told]
             if not slow.isdisjoint(rows):
@@ -160,9 +160,9 @@ class Loads:
                 yield Suspect(tops, group.is_inward, group.hosts, None)
 
     def _candidates(self) -> Iterator[Load]:
-        recent = self._sight.sent[:, -self._t.of_ticks :]
+        recent = self._inputs.sent[:, -self._t.of_ticks :]
         peak = recent.max(axis=1)
-        for group in self._sight.structure.groups:
+        for group in self._inputs.structure.groups:
             if peak[group.rows].max() < self._t.used_util or self._is_calm(group):
                 continue
             load = self._load(group)
@@ -179,11 +179,11 @@ class Loads:
     @cached_property
     def _touched(self) -> tuple[Mask, Mask]:
         """[ports]: who saw marks or was slowed of late, and who counts any of that."""
-        sight = self._sight
-        told = sight.told_to_slow[:, -self._t.of_ticks :] | sight.marked[:, -self._t.of_ticks :]
+        inputs = self._inputs
+        told = inputs.told_to_slow[:, -self._t.of_ticks :] | inputs.marked[:, -self._t.of_ticks :]
         counted = np.zeros(len(told), np.bool_)
         for column in ("cnp", "ecn", "pause_rx", "stall"):
-            counted |= np.isfinite(sight.window(column)[:, -1])
+            counted |= np.isfinite(inputs.window(column)[:, -1])
         return np.any(told, axis=1), counted
 
     def _load(self, group: LinkGroup) -> Load | None:
@@ -241,10 +241,10 @@ class Loads:
         """The NICs behind a group by whose marks its queue was seen, often enough."""
         hosts = group.hosts
         if group.is_inward:
-            hosts = hosts[~full_receivers(self._sight).full[hosts]]
-            told = self._sight.marked[hosts]
+            hosts = hosts[~full_receivers(self._inputs).full[hosts]]
+            told = self._inputs.marked[hosts]
         else:
-            told = self._sight.filled("cnp")[hosts] > 1
+            told = self._inputs.filled("cnp")[hosts] > 1
         often: Mask = (told & counts).sum(axis=1) >= self._t.hot_ticks
         return hosts[often]
 
@@ -252,42 +252,42 @@ class Loads:
         """What can tell of a queue in front of the group; in which [ticks] it did; and which
         [members, ticks] are held themselves, so that the queue is further on.
         """
-        sight, late = self._sight, self._t.of_ticks
+        inputs, late = self._inputs, self._t.of_ticks
         hosts = group.hosts
         no_tick = np.zeros(TICKS, np.bool_)
         nobody = np.zeros((len(group.rows), 1), np.bool_)
         if not len(hosts):
             return "", no_tick, nobody
         column = "ecn" if group.is_inward else "cnp"
-        counted = np.isfinite(sight.window(column)[hosts, -1]).any()
-        receivers = full_receivers(sight)
+        counted = np.isfinite(inputs.window(column)[hosts, -1]).any()
+        receivers = full_receivers(inputs)
         if not counted or not receivers.marks[-late:].any():
             # ECN may be off, or the queue too short for it.
-            paused = sight.window("pause_rx")[hosts, -1], sight.window("stall")[hosts, -1]
+            paused = inputs.window("pause_rx")[hosts, -1], inputs.window("stall")[hosts, -1]
             if not counted and not np.isfinite(paused).any():
                 return "", no_tick, nobody
             return "pause", *self._held(group)
         if group.is_inward:
             open_ones = hosts[~receivers.full[hosts]]
-            marked: Mask = np.any(sight.marked[open_ones], axis=0)
+            marked: Mask = np.any(inputs.marked[open_ones], axis=0)
         else:
-            slowed = sight.filled("cnp")[hosts] > 1
+            slowed = inputs.filled("cnp")[hosts] > 1
             marked = slowed.any(axis=0) & ~receivers.explain
         return "marks", marked, nobody
 
     def _held(self, group: LinkGroup) -> tuple[Mask, Mask]:
         """[ticks]: whether those who fill the group are held; [members, ticks]: whether it is."""
-        sight = self._sight
-        peer = sight.structure.peer
+        inputs = self._inputs
+        peer = inputs.structure.peer
         if group.is_inward:
-            nodes = sight.structure.node[group.rows]
-            others = np.isin(sight.structure.node, nodes)
+            nodes = inputs.structure.node[group.rows]
+            others = np.isin(inputs.structure.node, nodes)
             others[group.rows] = False
             feeders = peer[others]
             feeders = feeders[feeders != NONE]
         else:
             feeders = group.hosts
-        share = np.nan_to_num(np.fmax(sight.window("pause_rx"), sight.window("stall")))
+        share = np.nan_to_num(np.fmax(inputs.window("pause_rx"), inputs.window("stall")))
         before = share[feeders].max(axis=0, initial=0.0)
         held: Mask = before > self._t.held
         return held, share[group.rows] > 0.5 * before
@@ -296,10 +296,10 @@ class Loads:
         """The least number of flows in the group, and whether one alone fills its hottest link."""
         if not len(group.edges):
             return None, False
-        sight = self._sight
+        inputs = self._inputs
         way = "tx_bps" if group.is_inward else "rx_bps"
-        sent = np.nan_to_num(sight.window(way)[group.edges][:, counts])
-        total = np.nan_to_num(sight.window("tx_bps")[group.rows][:, counts])
+        sent = np.nan_to_num(inputs.window(way)[group.edges][:, counts])
+        total = np.nan_to_num(inputs.window("tx_bps")[group.rows][:, counts])
         biggest = float(sent.sum(axis=1).max())
         if biggest <= 0:
             return None, False
@@ -308,11 +308,11 @@ class Loads:
         return max(1, streams), bool(biggest >= 0.9 * bits.max() and streams <= 1)
 
 
-def loads(sight: Sight, t: EcmpGroups) -> tuple[Load, ...]:
+def loads(inputs: DetectorInput, t: EcmpGroups) -> tuple[Load, ...]:
     """The groups with a hot member, worked out once a tick."""
-    if sight.group_loads is None:
-        sight.group_loads = Loads(sight, t)
-    return sight.group_loads.all
+    if inputs.group_loads is None:
+        inputs.group_loads = Loads(inputs, t)
+    return inputs.group_loads.all
 
 
 def _fewest(senders: Floats, carried: float) -> int:

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.condition import Condition, Evidence
+from fabmon.analysis.finding import Condition, Evidence
 from fabmon.fabric.snapshot import Floats
 
 _USUAL = 0.95

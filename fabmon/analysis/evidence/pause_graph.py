@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
@@ -73,19 +73,19 @@ class PauseGraph:
         return []
 
 
-def pause_graph(sight: Sight) -> PauseGraph:
+def pause_graph(inputs: DetectorInput) -> PauseGraph:
     """The graph of a tick, worked out once."""
-    if sight.pauses is None:
-        sight.pauses = _pauses(sight)
-    return sight.pauses
+    if inputs.pauses is None:
+        inputs.pauses = _pauses(inputs)
+    return inputs.pauses
 
 
-def _pauses(sight: Sight) -> PauseGraph:
-    structure = sight.structure
+def _pauses(inputs: DetectorInput) -> PauseGraph:
+    structure = inputs.structure
     peer, node = structure.peer, structure.node
-    told = sight.often("pause_rx", PAUSED, _TICKS, _LEAST)
-    told |= sight.often("stall", PAUSED, _TICKS, _LEAST)
-    tells = sight.often("pause_tx", PAUSED, _TICKS, _LEAST)
+    told = inputs.often("pause_rx", PAUSED, _TICKS, _LEAST)
+    told |= inputs.often("stall", PAUSED, _TICKS, _LEAST)
+    tells = inputs.often("pause_tx", PAUSED, _TICKS, _LEAST)
     has_peer = peer != NONE
     held = told | (np.append(tells, False)[peer] & has_peer)
     holds = tells | (np.append(told, False)[peer] & has_peer)
@@ -108,7 +108,7 @@ def _pauses(sight: Sight) -> PauseGraph:
     return PauseGraph(
         held=held,
         holds=holds,
-        share=_share(sight, peer),
+        share=_share(inputs, peer),
         roots=roots,
         orphans=np.array(orphans, np.intp),
         _by_holder=by_holder,
@@ -116,9 +116,9 @@ def _pauses(sight: Sight) -> PauseGraph:
     )
 
 
-def _share(sight: Sight, peer: Rows) -> Floats:
+def _share(inputs: DetectorInput, peer: Rows) -> Floats:
     """[ports]: the mean share of time held over the last ticks, as either end saw it."""
-    own = np.fmax(sight.window("pause_rx")[:, -_TICKS:], sight.window("stall")[:, -_TICKS:])
-    other = np.vstack([sight.window("pause_tx")[:, -_TICKS:], np.full((1, _TICKS), np.nan)])[peer]
+    own = np.fmax(inputs.window("pause_rx")[:, -_TICKS:], inputs.window("stall")[:, -_TICKS:])
+    other = np.vstack([inputs.window("pause_tx")[:, -_TICKS:], np.full((1, _TICKS), np.nan)])[peer]
     share: Floats = np.nan_to_num(np.fmax(own, other)).mean(axis=1)
     return share

@@ -1,6 +1,6 @@
 """When something communicates, and which samples lie wholly in a phase of it.
 
-As everywhere in fabmon (sight.py), a sample is communication when the traffic is more than 30 % of
+As everywhere in fabmon (inputs.py), a sample is communication when the traffic is more than 30 % of
 its usual top, the 95th percentile; here of five minutes. A sample is a mean over its interval: only
 one between two others of the phase has not caught some of the pause.
 """

@@ -1,4 +1,4 @@
-"""What changed in a rhythm, told once: the same change is found anew as long as it is in sight."""
+"""What changed in a rhythm, told once: the same change is found anew as long as it is in inputs."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from collectors.registry import SOURCES
 from fabmon.fabric.hosts import exec_command
 from fabmon.fabric.model import HOST, SWITCH, VIAS
 from fabmon.fabric.wire.messages import clean
@@ -42,13 +43,6 @@ _UFM_TLS = "https"
 _SLOWEST_BPS = 1e6
 """Below it a line rate is rather a number whose unit was left out."""
 
-
-SOURCES = (
-    "netdev", "netdev_link", "ib", "ib_errors", "rdma", "rdma_errors", "ethtool", "cxi",
-    "cxi_errors", "nvlink", "nvlink_errors", "pcie", "xgmi", "dcb", "lldp", "qps", "sonic",
-    "sonic_queues", "ib_fabric", "routes",
-)  # fmt: skip
-"""What a probe can read; a test compares them with the probe's own."""
 
 EXPORTERS = (
     "amd_gpu_exporter", "amd_nic_exporter", "dcgm_exporter", "fabmon", "gaudi_exporter",

@@ -22,7 +22,7 @@ from fabmon.tui.text.key_help import footer
 from fabmon.tui.widgets.lines import LineView, Painted
 from fabmon.tui.widgets.prompts import FilterBar
 
-_MARKING = (*keys.ROOT, "node", "pair")
+_MARKING = (*keys.ROOT_VIEWS, "node", "pair")
 """The views in which the links of the chosen finding are marked."""
 NO_MATCH = "no port matches; esc clears the filter"
 
@@ -90,7 +90,7 @@ class ViewScreen(Contained, Screen[None]):
         palette, width = self.screen_state.palette, self.size.width
         try:
             self.query_one("#header", Painted).show(
-                [header(self.screen_state, width)], palette.text
+                [header(self.screen_state.header_context(width))], palette.text
             )
         except NoMatches:
             return

@@ -85,14 +85,15 @@ class WaterfallScreen(ViewScreen):
     def _made(self, scene: Scene, width: int) -> Waterfall:
         """From memory, or where that does not reach from what is recorded."""
         minutes, is_strip = self._zoom.minutes, self._zoom.is_strip
-        made = Waterfall(self.screen_state, scene, self._finding, minutes, width)
+        ctx = self.screen_state.draw_context(scene, width)
+        made = Waterfall(ctx, self._finding, minutes)
         if self._reading is None or not (is_strip or made.is_too_long):
             return made
         newest = (self.screen_state.live or scene).snapshot
         found = trend(self.screen_state, newest, self._reading, None if is_strip else minutes)
         if found is None:
             return made
-        return LongWaterfall(self.screen_state, scene, self._finding, minutes, width, found)
+        return LongWaterfall(ctx, self._finding, minutes, found)
 
     def _read(self, reading: Coroutine[Any, Any, None]) -> None:
         self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
@@ -170,7 +171,9 @@ class FindingScreen(LineScreen):
         """Its page, as it is now or was at last."""
         now = next((f for f in scene.findings if f.key == self._finding.key), None)
         self._finding = now or self._finding
-        return finding.page(self.screen_state, scene, self._finding, now is not None, width, height)
+        return finding.page(
+            self.screen_state.draw_context(scene, width, height), self._finding, now is not None
+        )
 
     async def action_waterfall(self) -> None:
         """Its links over time."""

@@ -14,6 +14,7 @@ from textual.worker import Worker
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.fluctuation.study import recent_traffic
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Palette
@@ -21,7 +22,6 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.pages import fluctuation
 from fabmon.tui.text.pages.fluctuation import hours
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import PastError, PastReader
 from fabmon.tui.widgets.lines import Highlighted, LineView, Painted
 
@@ -89,7 +89,7 @@ class FluctuationScreen(LineScreen):
             return self.gone(f"the recording cannot be read: {self._wrong}")
         if self._found is None:
             return self.gone(f"looking at the {self._looked()}")
-        return fluctuation.page(self.screen_state, scene, self._found[1], width)
+        return fluctuation.page(self.screen_state.draw_context(scene, width), self._found[1])
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """Over which time it is; that it is not that which was asked for."""

@@ -18,7 +18,7 @@ class SwitchesScreen(LineScreen):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The blocks."""
-        return switches.page(self.screen_state, scene, width)
+        return switches.page(self.screen_state.draw_context(scene, width))
 
 
 # The nodes: who is connected, who is not yet, and why not.
@@ -36,7 +36,7 @@ class NodesScreen(LineScreen):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The table."""
-        return nodes.page(self.screen_state, scene, width, self._unfolded)
+        return nodes.page(self.screen_state.draw_context(scene, width), self._unfolded)
 
     def on_open_requested(self, event: OpenRequested) -> None:
         """Unfold or fold; nodes are the app's business."""
@@ -61,7 +61,7 @@ class FindingsScreen(LineScreen):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The two lists."""
-        return findings.page(self.screen_state, scene, width)
+        return findings.page(self.screen_state.draw_context(scene, width))
 
 
 # One node.
@@ -88,7 +88,7 @@ class NodeScreen(LineScreen):
             found = scene.snapshot.fabric.node(self._node)
         except KeyError:
             return self.gone(f"{self._node} is not watched")
-        return node.page(self.screen_state, scene, found, width)
+        return node.page(self.screen_state.draw_context(scene, width), found)
 
     def draw(self, scene: Scene) -> None:
         """Draw it; the first time, at the port that was asked for."""

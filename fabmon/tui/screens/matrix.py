@@ -48,7 +48,9 @@ class MatrixScreen(LineScreen):
         said = Line((("", self.screen_state.palette.text),))
         if isinstance(target, PairTarget):
             said = matrix.pair_summary(
-                self.screen_state, scene, target, _crossings(self._tables, target)
+                self.screen_state.draw_context(scene, self.size.width),
+                target,
+                _crossings(self._tables, target),
             )
         widget.show([said], self.screen_state.palette.text)
 
@@ -57,7 +59,7 @@ class MatrixScreen(LineScreen):
         if self._fabric is not scene.snapshot.fabric:
             self._fabric = scene.snapshot.fabric
             self._tables = tables(self._fabric)
-        return matrix.page(self.screen_state, scene, self._tables, width)
+        return matrix.page(self.screen_state.draw_context(scene, width), self._tables)
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """What a cell is: up and down, and the scale."""
@@ -88,7 +90,7 @@ class PairScreen(LineScreen):
         found = _crossings(tables(scene.snapshot.fabric), self._pair)
         if not found:
             return self.gone(f"{matrix.pair_title(self._pair)} are not joined any more")
-        return matrix.pair_page(self.screen_state, scene, self._pair, found, width)
+        return matrix.pair_page(self.screen_state.draw_context(scene, width), self._pair, found)
 
 
 def _crossings(every: tuple[TierMatrix, ...], target: PairTarget) -> tuple[TierLink, ...]:

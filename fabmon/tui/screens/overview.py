@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import Grid, build_grid
@@ -21,12 +22,12 @@ from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import iteration
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import colour_legend, mark_legend
 from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
 from fabmon.tui.text.pages import findings
-from fabmon.tui.text.timeline import time_at, time_columns, timeline, with_finding_span
-from fabmon.tui.time.clock import SECOND_NS
+from fabmon.tui.text.timeline import time_at, time_columns, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimeStrip
 
@@ -113,25 +114,11 @@ class OverviewScreen(ViewScreen):
         between.show([Line(((stroke, style),))] * height, self.screen_state.palette.text)
 
     def _draw_time(self, scene: Scene) -> None:
-        time, screen_state, tone = (
-            self.query_one(TimeStrip),
-            self.screen_state,
-            self.screen_state.palette,
-        )
-        window = screen_state.strip_window()
-        if not time.display or window is None:
-            return
+        time = self.query_one(TimeStrip)
         width, height = self.size.width, time.size.height
-        lines = timeline(screen_state, width, height, time.has_focus)
-        chosen = screen_state.chosen(scene)
-        if chosen is not None:
-            span_s = (window[1] - window[0]) // SECOND_NS
-            where = time_columns(width, height, span_s)
-            lines[0] = with_finding_span(
-                *(lines[0], chosen.finding, window, where, scene.snapshot.time_ns, tone),
-                is_alone=height <= 1,
-            )
-        time.show(lines, tone.text)
+        ctx = self.screen_state.timeline_context(width, height, time.has_focus)
+        if time.display and ctx is not None:
+            time.show(timeline(ctx), ctx.palette.text)
 
     def _draw_grid(self, scene: Scene) -> None:
         screen_state, choices = self.screen_state, self.screen_state.choices
@@ -141,7 +128,7 @@ class OverviewScreen(ViewScreen):
             return
         levels = scale(screen_state.heat, screen_state.depth, choices.digits)
         grid = self._layout(scene, width - 1, height)
-        cells = spread(grid, screen_state.cells(scene, levels))
+        cells = spread(grid, screen_state.draw_context(scene, width, height).codes(levels))
         look = Look(screen_state.palette, levels)
         if self._rows is None or not self._rows.are_of(grid, screen_state.palette):
             self._rows = HeatmapRows(grid, screen_state.palette)
@@ -183,7 +170,7 @@ class OverviewScreen(ViewScreen):
         widget = self.query_one("#inspect", Painted)
         row = self._hover if self._hover is not None else self._port
         widget.show(
-            [port_summary(self.screen_state, scene, row, widget.size.width)],
+            [port_summary(self.screen_state.draw_context(scene, widget.size.width), row)],
             self.screen_state.palette.text,
         )
 
@@ -193,7 +180,8 @@ class OverviewScreen(ViewScreen):
         width, height = view.outer_size
         if width < 4:
             return
-        count = len(findings.shown(self.screen_state, scene))
+        ctx = self.screen_state.draw_context(scene, width - 1, height)
+        count = len(findings.shown(ctx))
         title: list[list[Span]] = [
             [("Findings", tone.strong), (f" {count}" if count else "", tone.hot)]
         ]
@@ -201,21 +189,19 @@ class OverviewScreen(ViewScreen):
             title += [*self.filter_part(), *self.selection_part()]
         rule = self.title_rule(title, width)
         self.query_one("#findings-title", Painted).show([rule], tone.text)
-        view.show(
-            findings.panel(self.screen_state, scene, width - 1, height), tone.text, tone.cursor
-        )
-        self._draw_rhythm(scene, width)
+        view.show(findings.panel(ctx), tone.text, tone.cursor)
+        self._draw_iterations(ctx.sized(width))
 
-    def _draw_rhythm(self, scene: Scene, width: int) -> None:
+    def _draw_iterations(self, ctx: DrawContext) -> None:
         """The steps of training below the findings, where there is room for both."""
-        widget, tone = self.query_one("#rhythm", Painted), self.screen_state.palette
+        widget, tone = self.query_one("#rhythm", Painted), ctx.palette
         column = self.query_one("#right").size.height
         room = min(_RHYTHM_LINES, column // 3)
         lines: list[Line] = []
         if column >= _RHYTHM_FROM:
-            lines = iteration.panel(scene.iteration_report, width, room, tone)
+            lines = iteration.panel(ctx, room)
         if lines:
-            heading = self.title_rule(iteration.title(scene.iteration_report, tone), width)
+            heading = self.title_rule(iteration.title(ctx), ctx.width)
             lines = [heading, *lines]
         widget.show(lines, tone.text)
         if len(lines) != self._rhythm_lines:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
+from textual.message import Message
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
@@ -19,14 +21,20 @@ from fabmon.tui.text.pages import port
 from fabmon.tui.time.cursor import Zoom
 from fabmon.tui.time.past_reader import PastReader
 from fabmon.tui.time.trend import TrendLoader, trend
-from fabmon.tui.widgets.lines import BurstRequested
+
+
+@dataclass
+class BurstRequested(Message):
+    """The user asked for fast samples of a port."""
+
+    port: Port
 
 
 class PortScreen(LineScreen):
     """Its charts and every counter it has."""
 
     VIEW = "port"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CHART)]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.PORT)]
 
     def __init__(
         self, screen_state: ScreenState, shown: Port, past: PastReader | None = None
@@ -52,7 +60,7 @@ class PortScreen(LineScreen):
         if self._reading is not None and self._zoom.is_strip:
             newest = (self.screen_state.live or scene).snapshot
             long = trend(self.screen_state, newest, self._reading, None)
-        return port.page(self.screen_state, scene, found, long or shown, width, height)
+        return port.page(self.screen_state.draw_context(scene, width, height), found, long or shown)
 
     def title_parts(self, palette: Palette) -> list[list[Span]]:
         """The way here; that something is being read."""

@@ -47,8 +47,8 @@ class Lines:
 
 def burst_of(root: "Path | str", **ask: Any) -> Lines:
     lines = Lines()
-    errands = RequestWorker("burst", BurstRunner(HostFS(str(root))).run, lines)
-    errands.ask({"id": 1, "seconds": 0.3, "hz": 100, **ask})
+    worker = RequestWorker("burst", BurstRunner(HostFS(str(root))).run, lines)
+    worker.submit({"id": 1, "seconds": 0.3, "hz": 100, **ask})
     assert lines.done.wait(10)
     return lines
 
@@ -93,7 +93,7 @@ def test_a_port_without_a_fast_counter_has_no_samples(tmp_path: Path) -> None:
 def test_long_bursts_come_in_many_lines_of_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(burst, "_MOST_NUMBERS", 16)
+    monkeypatch.setattr(burst, "_MAX_NUMBERS", 16)
     ib_host(tmp_path)
     lines = burst_of(tmp_path, ports=["mlx5_0"])
     assert max(len(body.get("samples", [])) for body in lines.all) == 5
@@ -119,7 +119,7 @@ def test_a_request_that_cannot_be_met_is_refused_with_the_reason(
     with pytest.raises(BadRequest, match=said):
         parse_burst(asked)
     lines = Lines()
-    RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines).ask(asked)
+    RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines).submit(asked)
     assert lines.done.wait(5)
     (told,) = lines.all
     assert told["id"] == 3
@@ -129,9 +129,9 @@ def test_a_request_that_cannot_be_met_is_refused_with_the_reason(
 @pytest.mark.parametrize("asked", [None, 7, [], {}, {"id": "x"}])
 def test_what_is_no_request_is_ignored(asked: object) -> None:
     lines = Lines()
-    errands = RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines)
-    errands.ask(asked)
-    errands.ask({"id": 2})
+    worker = RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines)
+    worker.submit(asked)
+    worker.submit({"id": 2})
     assert lines.done.wait(5)
     assert [body["id"] for body in lines.all] == [2]
 
@@ -155,9 +155,9 @@ class Hanging(Source):
 
 def test_a_read_that_hangs_costs_the_burst_and_asking_never_blocks() -> None:
     lines = Lines()
-    errands = RequestWorker("burst", BurstRunner(HostFS("/nowhere"), (Hanging,)).run, lines)
+    worker = RequestWorker("burst", BurstRunner(HostFS("/nowhere"), (Hanging,)).run, lines)
     for number in range(1, 20):
-        errands.ask({"id": number, "ports": ["p"], "seconds": 0.2, "hz": 10})
+        worker.submit({"id": number, "ports": ["p"], "seconds": 0.2, "hz": 10})
     deadline = time.monotonic() + 5
     while not lines.all and time.monotonic() < deadline:
         time.sleep(0.01)

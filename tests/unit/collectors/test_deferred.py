@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from collectors import registry
 from collectors.hostfs import HostFS
+from collectors.loop.source_loader import make_source
+from collectors.registry import SOURCES
 from collectors.source import NoData, SourceError
 from tests.fixtures import hosts, nvml
 from tests.fixtures.reading import read, source
+
+DEFERRED = [name for name, entry in SOURCES.items() if entry.needs]
 
 
 @pytest.mark.parametrize("name", sorted(hosts.HOSTS))
@@ -21,7 +24,7 @@ def test_what_a_host_has_is_found_by_the_paths_that_are_waited_for(
 ) -> None:
     monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
     hosts.HOSTS[name](tmp_path)
-    for each in registry.NEEDS:
+    for each in DEFERRED:
         asked = source(each, tmp_path)
         try:
             objects = asked.discover()
@@ -29,7 +32,7 @@ def test_what_a_host_has_is_found_by_the_paths_that_are_waited_for(
             continue
         finally:
             asked.close()
-        waiting = registry.make_source(each, HostFS(str(tmp_path)))
+        waiting = make_source(each, HostFS(str(tmp_path)))
         assert waiting.discover() == objects
         assert (waiting.every, waiting.deadline_s) == (asked.every, asked.deadline_s)
         read(waiting, objects)
@@ -38,7 +41,7 @@ def test_what_a_host_has_is_found_by_the_paths_that_are_waited_for(
 
 def test_hardware_that_comes_later_is_seen(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
-    waiting = registry.make_source("ib", HostFS(str(tmp_path)))
+    waiting = make_source("ib", HostFS(str(tmp_path)))
     before = waiting.signature()
     with pytest.raises(NoData, match="no /sys/class/infiniband"):
         waiting.discover()
@@ -58,7 +61,7 @@ def test_a_machine_without_the_hardware_imports_none_of_it(tmp_path: Path) -> No
     )
     imported = set(done.stderr.split())
     assert "collectors.sources.netdev" in imported
-    assert not imported & {registry.SOURCES[each].partition(":")[0] for each in registry.NEEDS}
+    assert not imported & {SOURCES[each].factory.partition(":")[0] for each in DEFERRED}
 
 
 _PROBE = """

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from collectors import registry
-from collectors.source import SourceError
+from collectors.registry import SOURCES
+from collectors.source import NoData, SourceError
 from tests.fixtures import hosts, nvml
 from tests.fixtures.reading import ask
 from tests.fixtures.tree import Tree
@@ -39,9 +39,11 @@ def with_few_links(tree: Tree) -> Tree:
 def seen_on(name: str, root: Path) -> dict[str, Any]:
     SMALL.get(name, hosts.HOSTS[name])(root)
     seen: dict[str, Any] = {}
-    for source in registry.SOURCES:
+    for source in SOURCES:
         try:
             answer = ask(source, root)
+        except NoData:
+            continue  # a host's golden does not mention the sources that the host lacks
         except SourceError as error:
             seen[source] = f"{error.reason}: {error}"
         else:
@@ -80,4 +82,4 @@ def test_the_goldens_show_every_registered_source_at_work() -> None:
     for path in GOLDENS.glob("*.json"):
         seen = json.loads(path.read_text(encoding="ascii"))
         working |= {source for source, objects in seen.items() if isinstance(objects, list)}
-    assert working == set(registry.SOURCES)
+    assert working == set(SOURCES)

@@ -26,9 +26,9 @@ SOURCES = tuple(
         "sources.rdma",
         "sources.ethtool",
         "sources.routes",
-        "ports",
-        "rtnetlink",
-        "gstats",
+        "readers.ports",
+        "readers.netlink",
+        "readers.ethtool_stats",
     )
 )
 # What none of the core may bring in: it costs milliseconds at every start on every node.

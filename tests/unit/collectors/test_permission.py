@@ -11,9 +11,9 @@ import pytest
 
 PROGRAM = """
 import os, sys
-from collectors.hostfs import who_may
+from collectors.hostfs import readable_by
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(who_may(sys.argv[1]))
+print(readable_by(sys.argv[1]))
 """
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")

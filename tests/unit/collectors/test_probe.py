@@ -14,10 +14,10 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from collectors import registry
 from collectors.hostfs import HostFS
 from collectors.loop import probe as probe_module
 from collectors.loop.probe import Probe
+from collectors.registry import SOURCES, choose_sources
 from collectors.source import Denied, Faults, NoData, Source, Unsupported
 from collectors.wire import Object
 
@@ -423,7 +423,7 @@ def test_a_reader_that_leaves_is_no_crash() -> None:
         assert probe.process.stderr.read() == b""
 
 
-USUAL = [name for name in registry.SOURCES if name not in registry.ON_REQUEST]
+USUAL = [name for name in SOURCES if not SOURCES[name].on_request]
 
 
 @pytest.mark.parametrize(
@@ -439,4 +439,4 @@ USUAL = [name for name in registry.SOURCES if name not in registry.ON_REQUEST]
 def test_sources_are_chosen_by_name_or_beside_the_usual_ones(
     wanted: Any, chosen: List[str]
 ) -> None:
-    assert registry.choose_sources(wanted) == chosen
+    assert choose_sources(wanted) == chosen

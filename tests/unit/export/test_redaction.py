@@ -14,8 +14,7 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.condition import Cause, Evidence
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Evidence, Finding
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -144,7 +143,7 @@ def recording(path: Path) -> Path:
     return path
 
 
-def note(seq: int, cause: Cause, subject: str) -> Note:
+def note(seq: int, cause: str, subject: str) -> Note:
     """A finding that opens, with all that one has, as it is recorded."""
     time_ns = START_NS + seq * SECOND_NS
     finding = Finding(

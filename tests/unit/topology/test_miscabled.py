@@ -9,10 +9,10 @@ import msgspec
 from collectors.wire import Object
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
-from fabmon.analysis.condition import Condition
 from fabmon.analysis.detectors.miscabled import Miscabled
-from fabmon.analysis.evidence.detector_input import Sight
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
+from fabmon.analysis.finding import Condition
 from fabmon.fabric.topology.plan_files import parse
 from fabmon.history.history import History
 from tests.builders import tick
@@ -27,10 +27,10 @@ GOLDENS = Path(__file__).parent / "goldens"
 def found(hardware: Plant, plan: str, name: str = "pod7.csv") -> tuple[Condition, ...]:
     history = History(hardware.hosts, topology=parse(plan, name))
     snapshot = history.accept(tick(0, {}, hardware.hellos()))
-    sight = Sight(snapshot, build_structure(snapshot.fabric))
+    inputs = DetectorInput(snapshot, build_structure(snapshot.fabric))
     detect = Miscabled()
-    conditions = detect(sight)
-    assert detect(sight) is conditions
+    conditions = detect(inputs)
+    assert detect(inputs) is conditions
     return conditions
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from fabmon.fabric.model import RAIL, CableReport, Contradiction, Port
+from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import bit_rate, per_second, whole_number
 from fabmon.tui.line import Line, PortTarget, fit, line, peer
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.picture.canvas import Canvas
-from fabmon.tui.time import clock
 
 _LOOK_BACK_S = 120
 """How long errors and changes of carrier are kept."""
@@ -59,7 +59,7 @@ def _both(canvas: Canvas) -> list[Port]:
 
 
 def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
-    palette, snapshot = canvas.palette, canvas.scene.snapshot
+    palette, snapshot = canvas.palette, canvas.snapshot
     down = canvas.is_down(port.row)
     rated = bit_rate(float(snapshot.line_rate_bps[port.row]))
     traffic = f"tx {bit_rate(float(snapshot.column('tx_bps')[port.row]))}  rx "
@@ -95,9 +95,9 @@ def _told(canvas: Canvas, seen: np.ndarray, what: str) -> str:
         return f"no {what}"
     if what == "errors":
         return f"{per_second(float(known.max()))} at most, now {per_second(float(seen[-1]))}"
-    snapshot = canvas.scene.snapshot
+    snapshot = canvas.snapshot
     ago = (len(seen) - 1 - np.flatnonzero(known)) * snapshot.interval_s
-    times = [clock.hms(snapshot.time_ns - int(each * clock.SECOND_NS)) for each in ago.tolist()]
+    times = [time_of_day(snapshot.time_ns - int(each * SECOND_NS)) for each in ago.tolist()]
     count = whole_number(round(float(known.sum() * snapshot.interval_s)))
     return f"{count}, the last at {', '.join(times[: -_MOST_TIMES - 1 : -1])}"
 
@@ -116,7 +116,7 @@ def _equals(canvas: Canvas, port: Port) -> list[Line]:
         what = f"rail {port.label}"
     else:
         return []
-    rates = canvas.scene.snapshot.line_rate_bps[rows]
+    rates = canvas.snapshot.line_rate_bps[rows]
     known, counts = np.unique(rates[np.isfinite(rates)], return_counts=True)
     if len(known) < 2:
         return []

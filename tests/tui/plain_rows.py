@@ -1,0 +1,10 @@
+"""Rows of heatmap cells without names."""
+
+from __future__ import annotations
+
+from fabmon.tui.cells import Block, CellRow
+
+
+def plain_rows(count: int, columns: int, width: int = 1, gap: int = 0) -> tuple[CellRow, ...]:
+    """Rows of cells and nothing else."""
+    return (CellRow((), (Block(0, width + gap, width, 0, columns),)),) * count
