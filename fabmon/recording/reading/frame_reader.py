@@ -223,7 +223,7 @@ class FrameReader:
             raise Moved(f"byte {entry.offset}: the frame was replaced by the writer")
 
     def report_loss(self, entry: FrameEntry, error: Exception) -> None:
-        """Report a damaged frame once and skip it from now on. Raises Moved where it was replaced."""
+        """Report a damaged frame, once, and skip it later. Raises Moved where it was replaced."""
         if entry.offset in self._bad:
             return
         self.check_in_place(entry)

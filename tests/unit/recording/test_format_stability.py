@@ -19,7 +19,7 @@ from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
 
 OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "infiniband_collision.fabrec"
-"""45 s of 8 hosts on an InfiniBand fat tree; from 8 s to 23 s two flows share an uplink of leaf1."""
+"""45 s of 8 hosts, InfiniBand fat tree; two flows share an uplink of leaf1 from 8 s to 23 s."""
 
 NUMBERS = ("cause", "subject", "severity", "since_ns", "lost", "confidence")
 
