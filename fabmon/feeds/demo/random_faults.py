@@ -60,9 +60,7 @@ def _kinds(scenario: Scenario) -> list[FaultKind]:
     return [kind for kind in KINDS if hashes or kind != "polarization"]
 
 
-def captions(
-    world: World, from_s: float, title: Callable[[str], str] = str
-) -> list[Caption]:
+def captions(world: World, from_s: float, title: Callable[[str], str] = str) -> list[Caption]:
     """A caption for every fault that begins at `from_s` or later, while it is active.
 
     `title` gives the title of a cause.
@@ -70,7 +68,8 @@ def captions(
     return [
         Caption(
             at=truth.since_s,
-            text=f"Demo, injected fault: {title(truth.cause)} on {_subject(truth, world)} (Esc hides tips)",
+            text=f"Demo: injected {title(truth.cause)} on {_subject(truth, world)}"
+            " (Esc hides tips)",
             duration=truth.until_s - truth.since_s,
         )
         for truth in world.truth
