@@ -128,7 +128,8 @@ def demo(
 
 async def _play(feed: DemoFeed, scenario: Scenario, options: RunOptions) -> Exit:
     from fabmon.analysis.analyst import Analyst
-    from fabmon.feeds.demo.random_faults import told
+    from fabmon.analysis.causes import title as title_of
+    from fabmon.feeds.demo.random_faults import captions as fault_captions
     from fabmon.history.chunk_rates import RateChunkBuilder
     from fabmon.history.history import History
     from fabmon.recording.writing.recorder import Recorder
@@ -142,7 +143,7 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: RunOptions) -> Exit
     if not is_screen(options) and options.picture is None:
         print(f"fabmon: {MARK}: nothing in this report is real", file=sys.stderr)
     tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
-    lines = [*scenario.caption, *told(feed.world, tour_s)]
+    lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title_of)]
     captions = [Caption(each.at, each.duration, each.text) for each in lines]
     settings = load(options.config)
     history = History(feed.hosts, options.interval_s or 1.0, settings.management_ports)
