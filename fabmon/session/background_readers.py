@@ -150,7 +150,7 @@ class TierReader(_BackgroundReader):
 
     def _read(self, query: TierQuery, report: Callable[[float], bool]) -> Tier:
         builder, self._last = self._last, None
-        if builder is not None and builder.goes_on(query):
+        if builder is not None and builder.can_move(query):
             builder.move(query)
         else:
             builder = TierBuilder(query, self._port_name)

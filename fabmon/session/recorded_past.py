@@ -20,7 +20,7 @@ from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
-from fabmon.recording.reading.recorded_findings import Told, redacted_note, run_starts
+from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
 from fabmon.recording.reading.tiers import Tier, TierQuery
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.session.background_readers import StudyReader, TierReader
@@ -70,7 +70,7 @@ class RecordedPast:
         self._wanted = 0
         self._tick_s: float | None = None
         self._read_to = -1
-        self._findings = Told()
+        self._findings = RecordedFindings()
         self._events: list[Event] = []
 
     async def look(self) -> RecordingContents:
@@ -175,20 +175,20 @@ class RecordedPast:
         timeline = self._open()
         until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
         findings = self._all_findings(timeline)
-        notes = tuple(findings.notes[: findings.up_to(until_ns)])
-        return RecordingContents(timeline.start_ns, until_ns, notes, run_starts(timeline))
+        notes = tuple(findings.notes[: findings.count_until(until_ns)])
+        return RecordingContents(timeline.start_ns, until_ns, notes, timeline.run_starts_ns)
 
-    def _all_findings(self, timeline: Timeline) -> Told:
+    def _all_findings(self, timeline: Timeline) -> RecordedFindings:
         if self._read_to != timeline.size:
             findings = self._findings
             from_ns = findings.notes[-1].time_ns if findings.notes else 0
-            known = findings.up_to(from_ns - 1)
+            known = findings.count_until(from_ns - 1)
             notes = timeline.notes(from_ns)
             if known + len(notes) == _count(timeline):
                 notes = notes[len(findings.notes) - known :]
             else:
                 # A bookmark was added before the last note, or a file was removed.
-                notes, self._findings, self._events = timeline.notes(), Told(), []
+                notes, self._findings, self._events = timeline.notes(), RecordedFindings(), []
             if self._redactor is not None:
                 for tick in timeline.prime(timeline.until_ns + 1):
                     self._redactor.learn(tick)
@@ -294,7 +294,7 @@ class RecordedPast:
         """
         snapshot = scene.snapshot
         self._at_ns = snapshot.time_ns
-        open_then = findings_open_at(self._all_findings(timeline), run_starts(timeline), snapshot)
+        open_then = findings_open_at(self._all_findings(timeline), timeline.run_starts_ns, snapshot)
         if snapshot.time_ns <= self._begun_ns:
             scene = replace(scene, findings=open_then)
         count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)

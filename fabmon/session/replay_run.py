@@ -175,7 +175,7 @@ def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[
 def warn_of_losses(timeline: Timeline) -> None:
     """Print to standard error what could not be read."""
     for path, loss in timeline.losses:
-        where = f"bytes {loss.at} to {loss.end}"
+        where = f"bytes {loss.offset} to {loss.end}"
         print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
 
 

@@ -237,13 +237,14 @@ def watch_demo(
 async def _watch_simulation(
     session: Session, options: RunOptions, feed: DemoFeed, scenario: Scenario
 ) -> Exit:
-    from fabmon.feeds.demo.random_faults import told
+    from fabmon.analysis.causes import title
+    from fabmon.feeds.demo.random_faults import captions as fault_captions
     from fabmon.tui.screen_state import Caption
 
     if not is_screen(options) and options.picture is None:
         print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
     tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
-    lines = [*scenario.caption, *told(feed.world, tour_s)]
+    lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title)]
     captions = [Caption(each.at, each.duration, each.text) for each in lines]
     color = options.color or session.settings.color
     setup = ScreenSetup(scenario.title, color, DEMO_MARK, captions)

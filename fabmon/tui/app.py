@@ -242,7 +242,7 @@ class FabmonApp(TimeKeys):
         elif isinstance(target, FindingTarget):
             found = _finding([*scene.findings, *self.screen_state.closed(scene)], target.key)
             if found is not None:
-                self.screen_state.choose(target.key)
+                self.screen_state.select(target.key)
                 await self.push_screen(
                     FindingScreen(self.screen_state, found, self.recording.reader)
                 )
@@ -253,7 +253,7 @@ class FabmonApp(TimeKeys):
         """Mark the links of a finding while it is the one pointed at last."""
         if not isinstance(event.target, FindingTarget):
             return
-        self.screen_state.choose(event.target.key)
+        self.screen_state.select(event.target.key)
         self.repaint()
         if isinstance(self.screen, OverviewScreen):
             self.screen.reveal_selected()
@@ -296,7 +296,7 @@ class FabmonApp(TimeKeys):
         if len(self.screen_stack) > 2:
             self.pop_screen()
         elif self.screen_state.selected_key:
-            self.screen_state.choose("")
+            self.screen_state.select("")
             self.repaint()
         elif self.screen_state.choices.filter:
             self.screen_state.filter("")

@@ -109,7 +109,7 @@ class ScreenState:
     captions: Captions = field(default_factory=Captions)
     nothing: Callable[[], str] = str
     selected_key: str = ""
-    _chosen: tuple[Fabric, Selection] | None = None
+    _selection: tuple[Fabric, Selection] | None = None
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _told: tuple[RecordingContents | None, tuple[Event, ...]] = (None, ())
     _events_of: tuple[Scene | None, Scene | None, RecordingContents | None] = (None, None, None)
@@ -178,23 +178,23 @@ class ScreenState:
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
-    def choose(self, key: str) -> None:
+    def select(self, key: str) -> None:
         """Mark the links of the finding with this key in every view; of none when it is empty."""
         self.selected_key = key
 
-    def chosen(self, scene: Scene) -> Selection | None:
+    def selection(self, scene: Scene) -> Selection | None:
         """The chosen finding, as long as it is open; worked out anew when it or the fabric is."""
         key, fabric = self.selected_key, scene.snapshot.fabric
         found = next((each for each in scene.findings if key and each.key == key), None)
         if found is None:
             return None
         if (
-            self._chosen is None
-            or self._chosen[0] is not fabric
-            or self._chosen[1].finding is not found
+            self._selection is None
+            or self._selection[0] is not fabric
+            or self._selection[1].finding is not found
         ):
-            self._chosen = (fabric, selection_of(found, fabric))
-        return self._chosen[1]
+            self._selection = (fabric, selection_of(found, fabric))
+        return self._selection[1]
 
     def cables(self, fabric: Fabric) -> int:
         """How many cables are watched: two watched ends are one. Counted once for each fabric."""
@@ -291,7 +291,7 @@ class ScreenState:
         window, scene = self.strip_window(), self.scene
         if window is None or scene is None:
             return None
-        selected = self.chosen(scene)
+        selected = self.selection(scene)
         return TimelineContext(
             time=self.time_context(),
             scene=scene,
@@ -317,7 +317,7 @@ class ScreenState:
             digits=self.choices.digits,
             terms=self.choices.terms,
             matched=self.matched(scene),
-            selection=self.chosen(scene),
+            selection=self.selection(scene),
             selected_key=self.selected_key,
             line_rate_bps=self._line_rate_bps[: len(scene.snapshot.line_rate_bps)],
             events=self.events(),

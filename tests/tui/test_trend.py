@@ -43,7 +43,7 @@ async def all_is_read(run: Running) -> None:
     def is_read() -> bool:
         screen = run.app.screen
         assert isinstance(screen, WaterfallScreen | PortScreen)
-        return screen._reading is not None and not screen._reading.said
+        return screen.loader is not None and not screen.loader.progress
 
     await run.until(is_read)
 

@@ -14,7 +14,7 @@ from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import per_second, percent
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
@@ -268,7 +268,7 @@ def _otherwise(ctx: DrawContext) -> list[Line]:
     palette, recorded = ctx.palette, ctx.time.cursor.recorded
     if ctx.time.shown is None or recorded is None or ctx.time.is_frozen_now:
         return []
-    then = findings_open_at(Told(recorded.notes), recorded.runs_ns, ctx.snapshot)
+    then = findings_open_at(RecordedFindings(recorded.notes), recorded.runs_ns, ctx.snapshot)
     lists = (
         ("Found then, as recorded, not found today", only_recorded(then, ctx.scene.findings)),
         ("Found today, not found then", only_recorded(ctx.scene.findings, then)),

@@ -195,7 +195,7 @@ def _curves(snapshot: Snapshot, port: Port, shown: int | Trend, bins: int) -> di
     tier = shown.of([port], names, of_line_rate=False, most_bins=bins)
     return {
         each: _Curve(most, mean, shown.said(tier.wanted.bin_ns), shown.ends)
-        for each, most, mean in zip(directions, tier.most[:, 0], tier.mean[:, 0], strict=True)
+        for each, most, mean in zip(directions, tier.highest[:, 0], tier.mean[:, 0], strict=True)
     }
 
 

@@ -284,7 +284,7 @@ class LongWaterfall(Waterfall):
     @cached_property
     def values(self) -> Floats:
         """[ports, bins]: the greatest value of each; NaN where nothing is known."""
-        parts: Floats = np.fmax.reduce(self._tier.most, axis=0)
+        parts: Floats = np.fmax.reduce(self._tier.highest, axis=0)
         return (parts / measure(self.metric.name).per).astype(np.float32)
 
     @property
