@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from fabmon.session.run_options import RunOptions
 
 MARK = "SIMULATED"
+_STARTS_AT_ONCE = 32
+"""Up to so many hosts the screen is there before a line above it can be read."""
 
 
 @click.command()
@@ -41,7 +43,10 @@ MARK = "SIMULATED"
     "  [default: leaf-spine]",
 )
 @click.option(
-    "--hosts", type=click.IntRange(4, 4096), metavar="N", help="Simulated hosts.  [default: 16]"
+    "--hosts",
+    type=click.IntRange(4, 1024),
+    metavar="N",
+    help="Simulated hosts, a multiple of 4.  [default: 16]",
 )
 @click.option("--scenario", type=FILE, help="What to simulate: a TOML file instead of the tour.")
 @click.option("--seed", type=int, help="Another seed: other hashes, other flows.")
@@ -108,6 +113,10 @@ def demo(
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
         played = played if scenario else with_random_faults(played)
+        if played.topology.hosts > _STARTS_AT_ONCE and sys.stderr.isatty():
+            print(
+                f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
+            )
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
         code = asyncio.run(_play(feed, played, options))
     except scenarios.ScenarioError as error:
@@ -119,7 +128,8 @@ def demo(
 
 async def _play(feed: DemoFeed, scenario: Scenario, options: RunOptions) -> Exit:
     from fabmon.analysis.analyst import Analyst
-    from fabmon.feeds.demo.random_faults import told
+    from fabmon.analysis.causes import title as title_of
+    from fabmon.feeds.demo.random_faults import captions as fault_captions
     from fabmon.history.chunk_rates import RateChunkBuilder
     from fabmon.history.history import History
     from fabmon.recording.writing.recorder import Recorder
@@ -133,7 +143,7 @@ async def _play(feed: DemoFeed, scenario: Scenario, options: RunOptions) -> Exit
     if not is_screen(options) and options.picture is None:
         print(f"fabmon: {MARK}: nothing in this report is real", file=sys.stderr)
     tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
-    lines = [*scenario.caption, *told(feed.world, tour_s)]
+    lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title_of)]
     captions = [Caption(each.at, each.duration, each.text) for each in lines]
     settings = load(options.config)
     history = History(feed.hosts, options.interval_s or 1.0, settings.management_ports)

@@ -106,7 +106,7 @@ def cut(
 
 
 def _verdict(recording: Recording) -> str:
-    lost = sum(loss.end - loss.at for loss in recording.losses)
+    lost = sum(loss.end - loss.offset for loss in recording.losses)
     if lost:
         return f"{lost} of {recording.size} bytes are lost, in {len(recording.losses)} places"
     return "sound" if recording.is_closed else "sound, and still open or not closed"

@@ -254,7 +254,7 @@ def some(files: tuple[Path, ...]) -> tuple[Path, ...]:
 def warn_of_losses(timeline: Timeline) -> None:
     """Say on standard error what could not be read."""
     for path, loss in timeline.losses:
-        where = f"bytes {loss.at} to {loss.end}"
+        where = f"bytes {loss.offset} to {loss.end}"
         print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
 
 

@@ -91,7 +91,7 @@ def _sources(timeline: Timeline, redact: bool) -> list[Source]:
     from fabmon.report.page.page import Source
 
     losses = [
-        (path, f"bytes {loss.at} to {loss.end}: {loss.text}") for path, loss in timeline.losses
+        (path, f"bytes {loss.offset} to {loss.end}: {loss.text}") for path, loss in timeline.losses
     ]
     return [
         Source(

@@ -9,7 +9,7 @@ from typing import Self
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
-from fabmon.feeds.ticks import Clock, RealClock
+from fabmon.feeds.ticks import Clock, RealClock, wait_for_any
 from fabmon.recording.reading.timeline import Timeline
 
 _LATEST = (1 << 63) - 1
@@ -119,11 +119,4 @@ class ReplayFeed:
         await self._sleep(self._at_s - now_s)
 
     async def _sleep(self, seconds: float) -> None:
-        closed = asyncio.ensure_future(self._closed.wait())
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait([closed, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in (closed, timer):
-                each.cancel()
-            await asyncio.gather(closed, timer, return_exceptions=True)
+        await wait_for_any(self._clock, seconds, self._closed)

@@ -23,7 +23,7 @@ from fabmon.history.chunk_rates import RateChunkBuilder
 from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
-from fabmon.recording.reading.recorded_findings import Told, redacted_note, run_starts
+from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
 from fabmon.recording.reading.tiers import Tier, TierQuery
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.session.study_reader import StudyReader
@@ -77,7 +77,7 @@ class RecordedPast:
         self._wanted = 0
         self._tick_s: float | None = None
         self._read_to = -1
-        self._told = Told()
+        self._told = RecordedFindings()
         self._events: list[Event] = []
 
     async def look(self) -> RecordingContents:
@@ -182,20 +182,20 @@ class RecordedPast:
         timeline = self._open()
         until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
         told = self._all_told(timeline)
-        notes = tuple(told.notes[: told.up_to(until_ns)])
-        return RecordingContents(timeline.start_ns, until_ns, notes, run_starts(timeline))
+        notes = tuple(told.notes[: told.count_until(until_ns)])
+        return RecordingContents(timeline.start_ns, until_ns, notes, timeline.run_starts_ns)
 
-    def _all_told(self, timeline: Timeline) -> Told:
+    def _all_told(self, timeline: Timeline) -> RecordedFindings:
         if self._read_to != timeline.size:
             told = self._told
             from_ns = told.notes[-1].time_ns if told.notes else 0
-            known = told.up_to(from_ns - 1)
+            known = told.count_until(from_ns - 1)
             notes = timeline.notes(from_ns)
             if known + len(notes) == _count(timeline):
                 notes = notes[len(told.notes) - known :]
             else:
                 # A bookmark was set in what was, or a file has been removed.
-                notes, self._told, self._events = timeline.notes(), Told(), []
+                notes, self._told, self._events = timeline.notes(), RecordedFindings(), []
             if self._redactor is not None:
                 for tick in timeline.prime(timeline.until_ns + 1):
                     self._redactor.learn(tick)
@@ -301,7 +301,7 @@ class RecordedPast:
         """
         snapshot = scene.snapshot
         self._at_ns = snapshot.time_ns
-        then = findings_open_at(self._all_told(timeline), run_starts(timeline), snapshot)
+        then = findings_open_at(self._all_told(timeline), timeline.run_starts_ns, snapshot)
         if snapshot.time_ns <= self._begun_ns:
             scene = replace(scene, findings=then)
         count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)

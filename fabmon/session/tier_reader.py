@@ -65,7 +65,7 @@ class TierReader:
 
     def _read(self, wanted: TierQuery, is_wanted: Callable[[float], bool]) -> Tier:
         gathering, self._had = self._had, None
-        if gathering is not None and gathering.goes_on(wanted):
+        if gathering is not None and gathering.can_move(wanted):
             gathering.move(wanted)
         else:
             gathering = TierBuilder(wanted, self._named)

@@ -40,12 +40,12 @@ from fabmon.tui.screens.line_screens import (
 )
 from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
 from fabmon.tui.screens.overview import OverviewScreen
-from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.screens.port import BurstRequested, PortScreen
 from fabmon.tui.terminal import TerminalDriver, console_of, theme
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.time_keys import TimeKeys, Travel
-from fabmon.tui.widgets.lines import BurstRequested, Highlighted, OpenRequested
+from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
 # One line for findings that have just opened; many at once are one line too.
@@ -240,7 +240,7 @@ class FabmonApp(TimeKeys):
         elif isinstance(target, FindingTarget):
             found = _finding([*scene.findings, *self.screen_state.closed(scene)], target.key)
             if found is not None:
-                self.screen_state.choose(target.key)
+                self.screen_state.select(target.key)
                 await self.push_screen(FindingScreen(self.screen_state, found, self.past))
         elif isinstance(target, EventTarget):
             self.player.seek(target.time_ns)
@@ -249,7 +249,7 @@ class FabmonApp(TimeKeys):
         """Mark the links of a finding while it is the one pointed at last."""
         if not isinstance(event.target, FindingTarget):
             return
-        self.screen_state.choose(event.target.key)
+        self.screen_state.select(event.target.key)
         self.repaint()
         if isinstance(self.screen, OverviewScreen):
             self.screen.reveal_selected()
@@ -284,15 +284,15 @@ class FabmonApp(TimeKeys):
     def action_next_view(self) -> None:
         """The view after the one that is shown, or that lies below its pages."""
         views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, ViewScreen)]
-        shown = keys.ROOT.index(views[0])
-        self.action_view(keys.ROOT[(shown + 1) % len(keys.ROOT)])
+        shown = keys.ROOT_VIEWS.index(views[0])
+        self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
 
     async def action_back(self) -> None:
         """Up one level; at the top, let go of the finding, then of the filter and the captions."""
         if len(self.screen_stack) > 2:
             self.pop_screen()
         elif self.screen_state.selected_key:
-            self.screen_state.choose("")
+            self.screen_state.select("")
             self.repaint()
         elif self.screen_state.choices.filter:
             self.screen_state.filter("")

@@ -44,7 +44,7 @@ async def all_is_read(run: Running) -> None:
     def is_read() -> bool:
         screen = run.app.screen
         assert isinstance(screen, WaterfallScreen | PortScreen)
-        return screen._reading is not None and not screen._reading.said
+        return screen.loader is not None and not screen.loader.progress
 
     await run.until(is_read)
 
@@ -66,7 +66,7 @@ async def test_a_day_in_the_waterfall(tmp_path: Path, size: tuple[int, int]) -> 
         await all_is_read(run)
         assert "1 d, highest of each" in run.lines[1]
         made = drawn(run)
-        gap = [made.column(made.scene.snapshot.time_ns - n * 60_000_000_000) for n in (620, 420)]
+        gap = [made.column(made.ctx.snapshot.time_ns - n * 60_000_000_000) for n in (620, 420)]
         assert np.isnan(made.values[:, gap[0] + 1 : gap[1]]).all()
         assert np.isfinite(made.values[:, [gap[0] - 2, gap[1] + 2, -1]]).all()
         check(f"waterfall-day-{size[0]}x{size[1]}", run.text)
@@ -115,7 +115,7 @@ async def test_the_last_minutes_are_those_of_memory(tmp_path: Path) -> None:
         share = np.nanmax(known / scenes[-1].snapshot.line_rate_bps[rows][:, None], axis=1)
         assert np.allclose(np.nanmax(made.values, axis=1), share)
         await run.send(watching.next())
-        assert drawn(run).scene.snapshot.seq == scenes[-1].snapshot.seq + 1
+        assert drawn(run).ctx.snapshot.seq == scenes[-1].snapshot.seq + 1
 
 
 async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fabmon.fabric.hosts import host_line, hosts_file
 from fabmon.fabric.hosts.hosts_file import HostsFileError
 from fabmon.fabric.model import Host
-from fabmon.feeds.scrape.exporter_tables import tables
+from fabmon.feeds.scrape.exporter_tables import exporter_tables
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "goldens"
@@ -236,4 +236,4 @@ def test_the_telemetry_of_a_ufm_may_be_asked_for_over_tls() -> None:
 
 
 def test_a_hosts_file_accepts_every_exporter() -> None:
-    assert sorted(tables().by_name) == sorted(host_line.EXPORTERS)
+    assert sorted(exporter_tables().by_name) == sorted(host_line.EXPORTERS)

@@ -106,7 +106,7 @@ async def test_a_trace_from_a_real_probe() -> None:
         assert {path.end for path in paths} == {"reached"}
         assert {hop[0][0] for path in paths for hop in path.hops} == {"127.0.0.1"}
         refused = feed.trace("here", "127.0.0.1", "127.0.0.1", (SPORT,), seconds=10)
-        assert refused == "one of here is running"
+        assert refused == "here already runs a trace"
         # A burst is another kind of request: it need not wait.
         assert feed.burst("here", ("lo",), 0.1, 10.0) == ""
 
@@ -142,7 +142,7 @@ async def test_traces_that_nobody_asked_for_are_held_against_the_node() -> None:
         await clock.run(0.5)
         (status,) = feed.statuses
         assert status.state in (NodeState.LOST, NodeState.FAILED)
-        assert "a trace that nobody asked for" in status.reason
+        assert "a trace that was not requested" in status.reason
 
 
 def test_a_line_that_is_no_trace_is_refused() -> None:

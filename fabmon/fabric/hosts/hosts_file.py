@@ -141,7 +141,7 @@ def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, 
         (Host(name=name, address=place or name, **values), column)
         for name, place in zip(names, places, strict=True)
     ]
-    if any(tells_its_secret_aloud(host) for host, _ in hosts):
+    if any(sends_secret_in_clear_text(host) for host, _ in hosts):
         note(
             Bad(
                 column,
@@ -153,7 +153,7 @@ def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, 
     return hosts
 
 
-def tells_its_secret_aloud(host: Host) -> bool:
+def sends_secret_in_clear_text(host: Host) -> bool:
     """Whether a token would go over the network without TLS, and nobody said that it may."""
     is_open = host.via == "exporters" and host.secret is not None and host.tls is None
     return is_open and not is_loopback(host.address or host.name)

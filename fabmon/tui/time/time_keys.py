@@ -211,7 +211,7 @@ class TimeKeys(ContainingApp):
         focused = screen.focused
         if scene is None:
             return None
-        chosen = self.screen_state.chosen(scene)
+        chosen = self.screen_state.selection(scene)
         if not isinstance(focused, LineView):
             return None if chosen is None else chosen.finding
         target = focused.selected

@@ -24,7 +24,7 @@ from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note, SessionRecord
 from fabmon.recording.format.sections import decompress
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
@@ -246,7 +246,7 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
         snapshot = [
             history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)
         ]
-        then = findings_open_at(Told(early), (), snapshot[-1])
+        then = findings_open_at(RecordedFindings(early), (), snapshot[-1])
     assert {(each.cause, each.subject, each.text) for each in then} == {
         ("incast", "device-1/swp9", ""),
         ("ecmp_collision", "device-2/swp9", ""),

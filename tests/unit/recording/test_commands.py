@@ -91,7 +91,7 @@ def test_a_pipe_is_no_recording(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = fabmon("info", str(tmp_path / "pipe"))
     assert done.returncode == 2
-    assert f"{tmp_path}/pipe: not a regular file: save the recording to one" in done.stderr
+    assert f"{tmp_path}/pipe: not a regular file: save the recording to a file" in done.stderr
 
 
 def test_a_file_that_is_removed_while_a_directory_is_opened_is_none(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     with Recording(path) as recording:
         block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
     data = bytearray(path.read_bytes())
-    data[block.at + 100] ^= 1
+    data[block.offset + 100] ^= 1
     path.write_bytes(data)
     done = fabmon("verify", str(path))
     assert done.returncode == 5
-    assert f"{block.end - block.at} of {len(data)} bytes are lost, in 1 places" in done.stdout
-    assert "a frame (B) that is damaged" in done.stderr
+    assert f"{block.end - block.offset} of {len(data)} bytes are lost, in 1 places" in done.stdout
+    assert "damaged frame (B)" in done.stderr
     replay = fabmon("replay", str(path), "--speed", "max", "--format", "jsonl")
     assert replay.returncode == 0
     assert "are lost" in replay.stderr
@@ -145,13 +145,13 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
         (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
         (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
         (("replay", "FILE", "--speed", "fast"), "--speed fast: a number such as 0.5 or 8, or max"),
-        (("replay", __file__), "not a recording of fabmon"),
+        (("replay", __file__), "not a fabmon recording"),
         (("verify",), "name a recording"),
         (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
         (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
         (("record", "-o", "x", "--rotate", "0.1s"), "no less than 1s"),
         (("record", "-o", "x", "--rotate", "9" * 400 + "GB"), "a time such as 1h or 7d"),
-        (("record", "-o", __file__), "not a recording of fabmon: choose another file"),
+        (("record", "-o", __file__), "not a fabmon recording: choose another file"),
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
     ],
 )
