@@ -79,7 +79,7 @@ def fluctuate(
         import msgspec
 
         with working_out(files[0].name) as tell:
-            found = study.result(told=tell)
+            found = study.result(on_progress=tell)
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
         with working_out(files[0].name) as tell:

@@ -72,7 +72,7 @@ def report(
                 topology=topology,
             )
             with working_out(timeline.files[0].path.name) as tell:
-                steady = study.result(told=tell)
+                steady = study.result(on_progress=tell)
             with progress("reporting", (end - begin) / 1e9, "s") as tell:
 
                 def reached(at_ns: int) -> None:

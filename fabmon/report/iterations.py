@@ -22,7 +22,7 @@ class IterationLines:
     def records(self, scene: Scene) -> Iterator[IterationRecord]:
         """What is new in a scene."""
         now_ns = scene.snapshot.time_ns
-        seen = {rhythm.hosts[0]: rhythm for rhythm in scene.iteration_report.rhythms}
+        seen = {rhythm.hosts[0]: rhythm for rhythm in scene.iteration_report.jobs}
         for name in [name for name in self._told if name not in seen]:
             yield iteration_record(Change.CLOSE, self._told.pop(name)[0], now_ns)
         for name, rhythm in seen.items():

@@ -108,7 +108,7 @@ def report_json(scene: Scene) -> bytes:
         ],
         rhythms=[
             iteration_record(Change.OPEN, rhythm, snapshot.time_ns)
-            for rhythm in scene.iteration_report.rhythms
+            for rhythm in scene.iteration_report.jobs
         ],
     )
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"

@@ -9,16 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fabmon.analysis.fluctuation.links import PortFilter, all_ports
-from fabmon.analysis.fluctuation.results import ALL, JOB, PAIR, RAIL, Fluctuation
-from fabmon.analysis.fluctuation.study import Study
+from fabmon.analysis.fluctuation.results import Fluctuation
+from fabmon.analysis.fluctuation.study import SCREEN_KINDS, Study
 from fabmon.fabric.model import Port
 from fabmon.fabric.redaction import Redactor
 from fabmon.history.chunk_rates import RateChunkBuilder
 from fabmon.recording.reading.raw_chunks import raw_chunks
 from fabmon.recording.reading.timeline import Timeline
-
-_STEPPED = (ALL, JOB, RAIL, PAIR)
-"""Of thousands of links nobody waits for the steps on a screen."""
 
 
 class StudyReader:
@@ -90,7 +87,7 @@ class StudyReader:
                     share = (rate_chunk.start_ns - from_ns) / max(1, until_ns - from_ns)
                     if not is_wanted(min(max(share, 0.0), 1.0)):
                         break
-        found = study.result(stepped=_STEPPED)
+        found = study.result(SCREEN_KINDS)
         return found if self._redactor is None else found.renamed(self._redactor.text)
 
     def _wanted(self, ports: Collection[str] | None) -> PortFilter:

@@ -50,7 +50,7 @@ async def test_without_a_rhythm_the_panel_is_not_there() -> None:
 
 
 def test_what_is_not_sure_is_said(slowed: Scene) -> None:
-    told = slowed.iteration_report.rhythms[1]
+    told = slowed.iteration_report.jobs[1]
     unsure = msgspec.structs.replace(told, resolved=False, hosts_sure=False)
     lines = iteration.page(
         IterationReport(3.0, 16, 200, (unsure,)), 100, palette(Depth.TRUECOLOR, "blue")

@@ -22,7 +22,7 @@ def title(iteration_report: IterationReport, palette: Palette) -> list[list[Span
 def panel(iteration_report: IterationReport, width: int, room: int, palette: Palette) -> list[Line]:
     """The largest jobs, as far as there is room: at least one line each."""
     lines: list[Line] = []
-    shown = iteration_report.rhythms[:MOST_JOBS]
+    shown = iteration_report.jobs[:MOST_JOBS]
     for place, rhythm in enumerate(shown):
         entry = _entry(rhythm, iteration_report, width, palette)
         left = room - len(lines) - (len(shown) - place - 1)
@@ -36,9 +36,9 @@ def page(iteration_report: IterationReport, width: int, palette: Palette) -> lis
         return []
     heading = line((" Rhythm of training, from byte counters", palette.strong))
     lines = [line(("", palette.text)), heading]
-    for rhythm in iteration_report.rhythms:
+    for rhythm in iteration_report.jobs:
         lines += _entry(rhythm, iteration_report, width, palette)
-    if not iteration_report.rhythms:
+    if not iteration_report.jobs:
         text = (
             "none yet: five steps or more are needed, alike"
             if iteration_report.hosts_watched
