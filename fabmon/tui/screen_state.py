@@ -14,7 +14,6 @@ from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
-from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
@@ -22,7 +21,7 @@ from fabmon.tui.selection import Selection, selection_of
 from fabmon.tui.text.draw_context import DrawContext, HeaderContext, TimeContext, TimelineContext
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
-from fabmon.tui.time.past_reader import Curve, RecordingContents
+from fabmon.tui.time.past_reader import Curve, NoRecording, RecordingAccess, RecordingContents
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class ScreenState:
     """The scene on the screen, and what is needed to draw it.
 
     `live` is the last scene that came, None where what is shown is over; `shown` is that at the
-    cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
+    cursor, None while it follows what comes. `recording` is that of what is shown. `silent_s` is
     how long no scene has come, where that is worth saying; `ended` that none will; `reads` that the
     first is being read from a recording. `mark` is a word
     that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
@@ -101,7 +100,7 @@ class ScreenState:
     live: Scene | None = None
     shown: Scene | None = None
     cursor: TimeCursor = field(default_factory=TimeCursor)
-    recording: Callable[[], RecorderStatus | None] = lambda: None
+    recording: RecordingAccess = field(default_factory=NoRecording)
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
@@ -110,7 +109,7 @@ class ScreenState:
     captions: Captions = field(default_factory=Captions)
     nothing: Callable[[], str] = str
     selected_key: str = ""
-    _chosen: tuple[Fabric, Selection] | None = None
+    _selection: tuple[Fabric, Selection] | None = None
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _told: tuple[RecordingContents | None, tuple[Event, ...]] = (None, ())
     _events_of: tuple[Scene | None, Scene | None, RecordingContents | None] = (None, None, None)
@@ -179,23 +178,23 @@ class ScreenState:
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
-    def choose(self, key: str) -> None:
+    def select(self, key: str) -> None:
         """Mark the links of the finding with this key in every view; of none when it is empty."""
         self.selected_key = key
 
-    def chosen(self, scene: Scene) -> Selection | None:
+    def selection(self, scene: Scene) -> Selection | None:
         """The chosen finding, as long as it is open; worked out anew when it or the fabric is."""
         key, fabric = self.selected_key, scene.snapshot.fabric
         found = next((each for each in scene.findings if key and each.key == key), None)
         if found is None:
             return None
         if (
-            self._chosen is None
-            or self._chosen[0] is not fabric
-            or self._chosen[1].finding is not found
+            self._selection is None
+            or self._selection[0] is not fabric
+            or self._selection[1].finding is not found
         ):
-            self._chosen = (fabric, selection_of(found, fabric))
-        return self._chosen[1]
+            self._selection = (fabric, selection_of(found, fabric))
+        return self._selection[1]
 
     def cables(self, fabric: Fabric) -> int:
         """How many cables are watched: two watched ends are one. Counted once for each fabric."""
@@ -277,7 +276,7 @@ class ScreenState:
             title=self.title,
             mark=self.mark,
             time=self.time_context(),
-            recorder=self.recording(),
+            recorder=self.recording.status,
             unit=self.choices.unit,
             metric_name=self.choices.metric,
             cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),
@@ -292,7 +291,7 @@ class ScreenState:
         window, scene = self.strip_window(), self.scene
         if window is None or scene is None:
             return None
-        selected = self.chosen(scene)
+        selected = self.selection(scene)
         return TimelineContext(
             time=self.time_context(),
             scene=scene,
@@ -318,7 +317,7 @@ class ScreenState:
             digits=self.choices.digits,
             terms=self.choices.terms,
             matched=self.matched(scene),
-            selection=self.chosen(scene),
+            selection=self.selection(scene),
             selected_key=self.selected_key,
             line_rate_bps=self._line_rate_bps[: len(scene.snapshot.line_rate_bps)],
             events=self.events(),
