@@ -11,18 +11,17 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
 from fabmon.fabric.model import FABRIC, Fabric
-from fabmon.fabric.snapshot import Floats, stale_ports
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
-from fabmon.recording.writing.recorder import RecorderStatus
-from fabmon.tui.cells import CHOSEN, Codes, Scale, encode
 from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
 from fabmon.tui.selection import Selection, selection_of
+from fabmon.tui.text.draw_context import DrawContext, HeaderContext, TimeContext, TimelineContext
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
-from fabmon.tui.time.past_reader import Curve, RecordingContents
+from fabmon.tui.time.past_reader import Curve, NoRecording, RecordingAccess, RecordingContents
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class ScreenState:
     """The scene on the screen, and what is needed to draw it.
 
     `live` is the last scene that came, None where what is shown is over; `shown` is that at the
-    cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
+    cursor, None while it follows what comes. `recording` is that of what is shown. `silent_s` is
     how long no scene has come, where that is worth saying; `ended` that none will; `reads` that the
     first is being read from a recording. `mark` is a word
     that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
@@ -101,7 +100,7 @@ class ScreenState:
     live: Scene | None = None
     shown: Scene | None = None
     cursor: TimeCursor = field(default_factory=TimeCursor)
-    recording: Callable[[], RecorderStatus | None] = lambda: None
+    recording: RecordingAccess = field(default_factory=NoRecording)
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
@@ -110,9 +109,11 @@ class ScreenState:
     captions: Captions = field(default_factory=Captions)
     nothing: Callable[[], str] = str
     selected_key: str = ""
-    _chosen: tuple[Fabric, Selection] | None = None
+    _selection: tuple[Fabric, Selection] | None = None
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _told: tuple[RecordingContents | None, tuple[Event, ...]] = (None, ())
+    _events_of: tuple[Scene | None, Scene | None, RecordingContents | None] = (None, None, None)
+    _events: tuple[Event, ...] = ()
     _closed: dict[str, Finding] = field(default_factory=dict)
     _cables: tuple[Fabric, int] | None = None
     _index: Index | None = None
@@ -177,33 +178,23 @@ class ScreenState:
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
-    def cells(self, scene: Scene, levels: Scale, of: HeatMetric | None = None) -> Codes:
-        """[ports]: the codes of a scene's cells, in the metric `of`, or else in the one in use."""
-        count = len(scene.snapshot.line_rate_bps)
-        known = self._line_rate_bps[:count]
-        codes = encode(scene.snapshot, of or self.heat, levels, hot_rows(scene), known)
-        marked = self.chosen(scene)
-        if marked is not None:
-            codes[marked.rows] |= CHOSEN
-        return codes
-
-    def choose(self, key: str) -> None:
+    def select(self, key: str) -> None:
         """Mark the links of the finding with this key in every view; of none when it is empty."""
         self.selected_key = key
 
-    def chosen(self, scene: Scene) -> Selection | None:
+    def selection(self, scene: Scene) -> Selection | None:
         """The chosen finding, as long as it is open; worked out anew when it or the fabric is."""
         key, fabric = self.selected_key, scene.snapshot.fabric
         found = next((each for each in scene.findings if key and each.key == key), None)
         if found is None:
             return None
         if (
-            self._chosen is None
-            or self._chosen[0] is not fabric
-            or self._chosen[1].finding is not found
+            self._selection is None
+            or self._selection[0] is not fabric
+            or self._selection[1].finding is not found
         ):
-            self._chosen = (fabric, selection_of(found, fabric))
-        return self._chosen[1]
+            self._selection = (fabric, selection_of(found, fabric))
+        return self._selection[1]
 
     def cables(self, fabric: Fabric) -> int:
         """How many cables are watched: two watched ends are one. Counted once for each fabric."""
@@ -238,15 +229,18 @@ class ScreenState:
         from_ns = window[1] - ticks * interval_ns
         return Curve(from_ns, window[1], self.live.snapshot.worst(ticks))
 
-    def events(self) -> list[Event]:
-        """All that is known to have happened, by time."""
-        recorded = self.cursor.recorded
+    def events(self) -> tuple[Event, ...]:
+        """All known events by time; gathered anew when a scene or the recording's notes are new."""
+        recorded, of = self.cursor.recorded, (self.live, self.shown, self.cursor.recorded)
+        if all(one is other for one, other in zip(of, self._events_of, strict=True)):
+            return self._events
         if recorded is not None and self._told[0] is not recorded:
             self._told = (recorded, note_events(recorded.notes))
         scenes = [scene for scene in (self.live, self.shown) if scene is not None]
         every = [*self._told[1], *(event for scene in scenes for event in scene.events)]
         once = {(event.time_ns, event.text): event for event in every}
-        return [once[key] for key in sorted(once)]
+        self._events_of, self._events = of, tuple(once[key] for key in sorted(once))
+        return self._events
 
     def closed(self, scene: Scene) -> list[Finding]:
         """The last findings that closed before a scene and are not open again, the latest first."""
@@ -261,6 +255,76 @@ class ScreenState:
         standing = {each.key for each in scene.findings}
         left = [each for key, each in ended.items() if key not in standing]
         return sorted(left, key=lambda each: -(each.until_ns or 0))[:_MOST_CLOSED]
+
+    def time_context(self) -> TimeContext:
+        """Where in time the screen is, as it is now."""
+        return TimeContext(
+            cursor=replace(self.cursor),
+            live=self.live,
+            shown=self.shown,
+            is_frozen_now=self.is_frozen_now,
+            is_paused=self.paused,
+            lag_s=self.lag_s,
+            silent_s=self.silent_s,
+            ended=self.ended,
+            reads=self.reads,
+        )
+
+    def header_context(self, width: int) -> HeaderContext:
+        """What the header is drawn from, also before the first scene."""
+        return HeaderContext(
+            title=self.title,
+            mark=self.mark,
+            time=self.time_context(),
+            recorder=self.recording.status,
+            unit=self.choices.unit,
+            metric_name=self.choices.metric,
+            cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),
+            palette=self.palette,
+            width=width,
+        )
+
+    def timeline_context(
+        self, width: int, height: int, is_focused: bool = False
+    ) -> TimelineContext | None:
+        """What the timeline is drawn from; None before the first scene."""
+        window, scene = self.strip_window(), self.scene
+        if window is None or scene is None:
+            return None
+        selected = self.selection(scene)
+        return TimelineContext(
+            time=self.time_context(),
+            scene=scene,
+            window=window,
+            curve=self.curve(),
+            events=self.events(),
+            selected=None if selected is None else selected.finding,
+            palette=self.palette,
+            width=width,
+            height=height,
+            is_focused=is_focused,
+        )
+
+    def draw_context(self, scene: Scene, width: int, height: int = 0) -> DrawContext:
+        """What a page of this scene is drawn from."""
+        return DrawContext(
+            scene=scene,
+            palette=self.palette,
+            width=width,
+            height=height,
+            unit=self.choices.unit,
+            metric=self.heat,
+            digits=self.choices.digits,
+            terms=self.choices.terms,
+            matched=self.matched(scene),
+            selection=self.selection(scene),
+            selected_key=self.selected_key,
+            line_rate_bps=self._line_rate_bps[: len(scene.snapshot.line_rate_bps)],
+            events=self.events(),
+            closed=tuple(self.closed(scene)),
+            no_nodes_reason=self.nothing(),
+            time=self.time_context(),
+        )
 
     def next_unit(self) -> None:
         """Gb/s, GB/s, %."""
@@ -295,10 +359,3 @@ class ScreenState:
         if self._matched is None or self._matched[0] is not scene or self._matched[1] != terms:
             self._matched = (scene, terms, match(terms, scene.snapshot, self._index))
         return self._matched[2]
-
-
-def hot_rows(scene: Scene) -> set[int]:
-    """The hot ports: the guilty ones of open findings, as far as they are up and heard of."""
-    rows = {finding.rows[0] for finding in scene.findings if finding.rows}
-    gone = stale_ports(scene.snapshot) | (scene.snapshot.up == 0)
-    return {row for row in rows if row < len(gone) and not gone[row]}
