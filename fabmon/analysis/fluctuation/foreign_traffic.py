@@ -71,12 +71,8 @@ class ForeignShares:
         sent, received = rate_chunk.tx_bps[:, uplinks], rate_chunk.rx_bps[:, below]
         known = np.isfinite(sent).all(axis=1) & np.isfinite(received).all(axis=1)
         if known.sum() < _MIN_KNOWN * np.isfinite(sent).any(axis=1).sum():
-            is_counted = np.isfinite(received).any(axis=0).tolist()
-            names = [
-                ports[row].name
-                for row, counted in zip(below, is_counted, strict=True)
-                if not counted
-            ]
+            counted = np.flatnonzero(np.isfinite(received).any(axis=0))
+            names = [ports[row].name for n, row in enumerate(below) if n not in counted]
             which = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
             leaf.unseen = f"its ports {which} are not counted" if names else "counters are missing"
             return
