@@ -19,7 +19,6 @@ from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
-from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
@@ -27,7 +26,7 @@ from fabmon.tui.selection import Selection, selection_of
 from fabmon.tui.text.draw_context import DrawContext, HeaderContext, TimeContext, TimelineContext
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
-from fabmon.tui.time.past_reader import Curve
+from fabmon.tui.time.past_reader import Curve, NoRecording, RecordingAccess
 
 _MOST_SHOWN_CLOSED = 5
 """Closed findings that are listed, at most."""
@@ -101,7 +100,7 @@ class ScreenState:
     """The scene on the screen, and everything else that is needed to draw it.
 
     `live` is the newest scene, None in a replay. `shown` is the scene at the cursor, None while the
-    screen follows the newest. `recording` returns the state of the recorder. `silent_s` is the time
+    screen follows the newest. `recording` is the access to its recording. `silent_s` is the time
     without a tick, 0 while that is normal. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
     returns why there are no nodes, empty if that is not known. `selected_key` is the key of the
@@ -114,7 +113,7 @@ class ScreenState:
     live: Scene | None = None
     shown: Scene | None = None
     cursor: TimeCursor = field(default_factory=TimeCursor)
-    recording: Callable[[], RecorderStatus | None] = lambda: None
+    recording: RecordingAccess = field(default_factory=NoRecording)
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
@@ -283,7 +282,7 @@ class ScreenState:
             title=self.title,
             mark=self.mark,
             time=self.time_context(),
-            recorder=self.recording(),
+            recorder=self.recording.status,
             unit=self.choices.unit,
             metric_name=self.choices.metric,
             cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),
