@@ -29,7 +29,6 @@ from fabmon.report.records import (
     utc,
 )
 
-
 _REPEAT_NS = 60_000_000_000
 """A job's iterations are reported again after this time."""
 
