@@ -11,7 +11,7 @@ import pytest
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
-from fabmon.tui.cells import CHOSEN, scale
+from fabmon.tui.cells import SELECTED, scale
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
@@ -110,12 +110,12 @@ def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
     plain = _least(lambda: screen_state.draw_context(scene, 120).codes(levels))
 
     def choose_and_draw() -> object:
-        screen_state.choose("")
-        screen_state.choose(scene.findings[0].key)
+        screen_state.select("")
+        screen_state.select(scene.findings[0].key)
         return screen_state.draw_context(scene, 120).codes(levels)
 
     taken = _least(choose_and_draw)
-    assert (screen_state.draw_context(scene, 120).codes(levels) & CHOSEN).any()
+    assert (screen_state.draw_context(scene, 120).codes(levels) & SELECTED).any()
     assert taken - plain < 0.005
 
 

@@ -254,6 +254,7 @@ async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
 
 async def test_until_it_is_read_it_says_so(recording: tuple[Path, list[Scene]]) -> None:
     async with replaying(recording[0], from_s=60) as run:
+        await run.goes_to("overview")
         run.app.screen_state.shown = None
         run.app.repaint()
         assert "○ READING the recording" in run.header
@@ -342,7 +343,7 @@ async def test_what_was_found_then_is_kept_beside_what_is_found_today(tmp_path: 
     async with replaying(tmp_path / "a.fabrec", from_s=38, speed=None) as run:
         await at_end(run)
         await run.press("4")
-        await run.shows("Found then, as recorded, not found today")
+        await run.shows("Recorded, but not found by this version")
         await run.shows("Incast")
         assert "Found by this version, but not recorded" not in run.text
 

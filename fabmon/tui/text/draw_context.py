@@ -12,7 +12,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
-from fabmon.tui.cells import CHOSEN, Codes, Scale, encode
+from fabmon.tui.cells import SELECTED, Codes, Scale, encode
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.selection import Selection
@@ -140,7 +140,7 @@ class DrawContext:
             self.snapshot, metric or self.metric, levels, self.hot_rows, self.line_rate_bps
         )
         if self.selection is not None:
-            codes[self.selection.rows] |= CHOSEN
+            codes[self.selection.rows] |= SELECTED
         return codes
 
 

@@ -13,7 +13,7 @@ from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
 from fabmon.fabric.wording import name_list, per_second, percent, plural
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
@@ -252,7 +252,7 @@ def _recorded_differences(ctx: DrawContext) -> list[Line]:
         return []
     if not ctx.time.cursor.is_settled:
         return [line(("   Showing the recorded findings; reading …", palette.dim))]
-    then = findings_open_at(Told(recorded.notes), recorded.runs_ns, ctx.snapshot)
+    then = findings_open_at(RecordedFindings(recorded.notes), recorded.runs_ns, ctx.snapshot)
     lists = (
         ("Recorded, but not found by this version", only_recorded(then, ctx.scene.findings)),
         ("Found by this version, but not recorded", only_recorded(ctx.scene.findings, then)),

@@ -11,7 +11,7 @@ from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix
 from fabmon.fabric.wording import ABSENT, Unit, plural, rate
-from fabmon.tui.cells import CHOSEN, DOWN, HOT, LEVEL, NOTHING, STALE, Codes, Look, scale
+from fabmon.tui.cells import DOWN, HOT, LEVEL, NOTHING, SELECTED, STALE, Codes, Look, scale
 from fabmon.tui.line import (
     FindingTarget,
     Hit,
@@ -155,14 +155,14 @@ def _worst(links: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:
         up, down = (tx, rx) if row == low else (rx, tx)
         ups.append(up)
         downs.append(down)
-    marked = CHOSEN if any(code & CHOSEN for code in ups) else 0
+    marked = SELECTED if any(code & SELECTED for code in ups) else 0
     up, down = max(ups, key=_order, default=NOTHING), max(downs, key=_order, default=NOTHING)
     return up | (marked if ups else 0), down | (marked if downs else 0)
 
 
 def _order(code: int) -> tuple[bool, bool, bool, int]:
     """Down before hot, hot before known; then by utilisation."""
-    kind = code & ~(STALE | CHOSEN)
+    kind = code & ~(STALE | SELECTED)
     is_level = kind <= (HOT | LEVEL)
     return kind == DOWN, bool(is_level and code & HOT), is_level, code & LEVEL
 

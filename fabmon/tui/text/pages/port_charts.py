@@ -88,7 +88,7 @@ def _curves(ctx: DrawContext, port: Port, shown: int | Trend, bins: int) -> dict
     tier = shown.of([port], names, of_line_rate=False, most_bins=bins)
     return {
         way: _Curve(most, mean, shown.said(tier.wanted.bin_ns), shown.ends)
-        for way, most, mean in zip(WAYS, tier.most[:, 0], tier.mean[:, 0], strict=True)
+        for way, most, mean in zip(WAYS, tier.highest[:, 0], tier.mean[:, 0], strict=True)
     }
 
 

@@ -279,7 +279,7 @@ class LongWaterfall(Waterfall):
     @cached_property
     def values(self) -> Floats:
         """[ports, bins]: the highest value of each bin; NaN where nothing is known."""
-        parts: Floats = np.fmax.reduce(self._tier.most, axis=0)
+        parts: Floats = np.fmax.reduce(self._tier.highest, axis=0)
         return (parts / measure(self.metric.name).per).astype(np.float32)
 
     @property
