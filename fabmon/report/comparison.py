@@ -12,7 +12,7 @@ from fabmon.analysis.fluctuation.comparison import (
     Difference,
 )
 from fabmon.fabric.wording import bit_rate
-from fabmon.report.scene_report import aligned
+from fabmon.report.output import aligned
 
 _MOST_LINKS = 40
 

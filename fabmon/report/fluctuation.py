@@ -17,8 +17,8 @@ from fabmon.analysis.fluctuation.results import (
     Subject,
 )
 from fabmon.fabric.wording import bit_rate
+from fabmon.report.output import aligned
 from fabmon.report.records import utc
-from fabmon.report.scene_report import aligned
 
 HOUR, WEEKDAY = "hour", "weekday"
 

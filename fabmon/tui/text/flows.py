@@ -18,7 +18,6 @@ from fabmon.fabric.model import RAIL, Port
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import RATE, plural
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
-from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 
 _CANDIDATES = (
@@ -49,7 +48,7 @@ def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     found = _on_link_of(ctx.scene, finding)
     if found is None:
         return []
-    return _section(ctx, *found, frozenset(labels.display_names(finding.victims, ctx.fabric)))
+    return _section(ctx, *found, frozenset(ctx.fabric.display_names(finding.victims)))
 
 
 def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
@@ -73,7 +72,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
 def _likely_pair(scene: Scene, found: FlowsOnLink, finding: Finding) -> tuple[str, str] | None:
     """A host that may send over the link and a host that it sends to; affected hosts first."""
     ports, table = scene.snapshot.fabric.ports, scene.snapshot.connections.flows
-    affected = frozenset(labels.display_names(finding.victims, scene.snapshot.fabric))
+    affected = frozenset(scene.snapshot.fabric.display_names(finding.victims))
 
     def is_unaffected(port: Port) -> bool:
         return port.display_name not in affected
