@@ -140,7 +140,7 @@ async def test_an_event_that_is_opened_is_gone_to() -> None:
     async with running(COLLISION, seq=32, size=(80, 24)) as run:
         await run.send(*(COLLISION.scene(seq) for seq in range(33, 41)))
         await run.press("4", "down")
-        row = next(line for line in run.lines if "open ECMP collision" in line)
+        row = next(line for line in run.lines if "Opened: ECMP collision" in line)
         time = row.split()[0]
         await run.press("enter")
         await run.heads(f"PAUSED {time}")

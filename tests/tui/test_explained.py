@@ -118,10 +118,10 @@ async def test_the_null_model_is_a_line_in_the_bars_and_a_verdict() -> None:
     async with running(size=(120, 40)) as run:
         await _explain(run, "polarization")
         assert (
-            "by chance 32 flows on 32 links load the busiest up to 5.00 times the mean (┊); seen"
+            "random hashing of 32 flows on 32 links: busiest up to 5.00 times the mean (┊); measured"
             in run.text
         )
-        assert "seen 9.50: more than chance" in run.text
+        assert "measured 9.50: more than random" in run.text
         bars = [line for line in run.lines if "┊" in line and "b/s" in line]
         assert len(bars) >= 8
 
@@ -136,7 +136,7 @@ async def test_without_a_null_model_there_is_no_line() -> None:
 async def test_the_guilty_and_the_fullest_are_shown_where_not_all_find_room() -> None:
     async with running(size=(80, 24)) as run:
         await _explain(run, "polarization")
-        assert "and 14 more; w shows them all" in run.text
+        assert "and 14 more: press w for all" in run.text
         for used in ("up1 ", "up9 ", "up17 ", "up25 "):
             assert used in run.text
 

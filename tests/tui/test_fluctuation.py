@@ -172,4 +172,4 @@ async def test_a_fabric_of_which_nothing_is_known_yet() -> None:
     world = World(connecting=tuple(node.name for node in HEALTHY.fabric.nodes))
     async with running(world, seq=1, size=(80, 24)) as run:
         await run.press("6")
-        await _looked(run, "nothing communicated")
+        await _looked(run, "No communication seen")

@@ -128,7 +128,7 @@ async def test_from_event_to_event(recording: tuple[Path, list[Scene]]) -> None:
             before = second_of(run)
             await run.press("{")
             await run.until(lambda b=before: second_of(run) < b)  # type: ignore[misc]
-        await run.says("open ECMP collision")
+        await run.says("Opened: ECMP collision")
         recorded = run.app.screen_state.cursor.recorded
         assert recorded is not None
         number = recorded.marks_ns().index(at(opened)) + 1
@@ -172,7 +172,7 @@ async def test_what_nothing_happens_in_is_skipped(tmp_path: Path) -> None:
         await run.until(lambda: run.app.screen_state.cursor.playing)
         await run.press("S")
         await run.until(lambda: second_of(run) > 50)
-        await run.heads("skips idle")
+        await run.heads("skipping idle")
 
 
 async def test_while_it_skips_the_time_goes_by_on_the_screen(tmp_path: Path) -> None:
@@ -358,4 +358,4 @@ async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) 
     path.write_bytes(data)
     async with replaying(path) as run:
         await run.says("none of its ticks can be read")
-        await run.heads("■ NOTHING to show")
+        await run.heads("■ NO DATA")

@@ -78,7 +78,7 @@ async def test_the_cursor_says_what_a_cell_is_and_opens_its_port() -> None:
         assert "leaf1 up6 → spine3 dn2  14:07:49Z, 1 s: tx" in run.text
         for _ in range(26):
             await run.press("left")
-        assert "14:07:23Z, 1 s: nothing is known" in run.text
+        assert "14:07:23Z, 1 s: no data" in run.text
         await run.press("enter")
         assert run.view == "port"
         assert "leaf1 up6" in run.lines[1]

@@ -61,7 +61,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     pair = _likely_pair(ctx.scene, found[0], finding)
     if pair is None:
         return []
-    text = f"`fabmon trace {pair[0]} {pair[1]}` shows which link each of their flows takes."
+    text = f"`fabmon trace {pair[0]} {pair[1]}` shows the link of each of their flows."
     first, *rest = wrap(text, ctx.width - 8)
     return [
         line((" Next: ", ctx.palette.strong), (first, ctx.palette.text)),
@@ -144,13 +144,13 @@ def _flows(ctx: DrawContext, found: FlowsOnLink, way: str, affected: frozenset[s
     """The flows by their queue pairs: how many, then a line per bundle."""
     palette, ports = ctx.palette, ctx.fabric.ports
     count = plural(len(found.flows), "queue pair")
-    text = f" (from the hosts' queue pairs), {'transmit' if way == 'tx' else 'receive'}: {count}"
+    text = f"(from the hosts' queue pairs), {'transmit' if way == 'tx' else 'receive'}: {count}"
     if not found.is_exact:
         text += " may use it"
     if found.sports:
         text += f", {plural(found.sports, 'UDP source port')}"
     first, *rest = wrap(text, ctx.width - 7)
-    lines = [line((" Flows ", palette.strong), (f" {first}", palette.text))]
+    lines = [line((" Flows ", palette.strong), (first, palette.text))]
     lines += paragraph(" ".join(rest), ctx.width, palette.text)
     shown = bundles(ctx.snapshot.connections.flows, found.flows.tolist())
     if not found.is_exact and shown:
