@@ -1,46 +1,66 @@
 """Every metric once: name, unit, kind, direction, topic, meaning, and where it is documented.
 
-A name is what the screen, the export and the recording call it; driver spellings stay inside the
-source that reads them. Values on the wire are integers in the unit given here. A family of metrics
-is one small module; adding a metric is one row in it.
+The screen, the export and the recording use these names; drivers' own names stay inside the source
+that reads them. Values on the wire are integers in the unit given here. Families of metrics share a
+module; adding a metric is one row in it.
 
-Kinds say what a smaller value than the last one means:
+The kind says what it means when a value is smaller than the previous one:
 
     wrap64      a reset (a 64-bit byte counter at 800 Gb/s needs years to wrap)
     wrap32      a wrap, if the step is physically possible, else a reset
     saturating  sticks at 2**bits - 1; there the true value is unknown, not unchanged
-    gauge       a level; nothing is inferred from its change
+    gauge       a level; its change has no meaning
 
-Bytes of one port are counted in several places that overlap: never add them. `phy_*` is the wire,
-everything that crossed it; `ib_*` is the wire of an InfiniBand port but on Ethernet only the RDMA
-of this function; `rdma_*` is RDMA as the driver counts it; `netdev_*` is what the kernel's stack
-saw, without RDMA.
+Bytes of one port are counted in several places that overlap: never add them. `phy_*` is all traffic
+on the wire; `ib_*` is the wire of an InfiniBand port but on Ethernet only the RDMA of this
+function; `rdma_*` is RDMA as the driver counts it; `netdev_*` is the traffic through the kernel's
+network stack, without RDMA.
 """
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Dict
+from typing import Dict, Iterator, Tuple
 
 from collectors.catalog.ethernet import cxi_metrics, netdev_metrics, phy_metrics, switch_metrics
 from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
-from collectors.catalog.probe import probe_metrics
 from collectors.catalog.rdma import ib_metrics, rdma_metrics
 
-__all__ = ["CATALOG", "GAUGE", "WRAP32", "WRAP64", "Metric", "saturating"]
+__all__ = ["CATALOG", "GAUGE", "ROWS", "WRAP32", "WRAP64", "Metric", "require", "saturating"]
 
-CATALOG: Dict[str, Metric] = {
-    metric.name: metric
-    for metric in chain(
-        netdev_metrics(),
-        ib_metrics(),
-        rdma_metrics(),
-        phy_metrics(),
-        cxi_metrics(),
-        switch_metrics(),
-        gpu_metrics(),
-        probe_metrics(),
-    )
-}
+
+def _probe_metrics() -> Iterator[Metric]:
+    """The `probe_*` rows: the probe's own counters."""
+    for name, unit, kind, meaning in (
+        ("probe_cpu_us", "us", WRAP64, "CPU time the probe has used on this node"),
+        ("probe_read_us", "us", GAUGE, "how long this source's last read took"),
+        ("probe_rss_bytes", "bytes", GAUGE, "memory the probe holds"),
+        ("probe_late_us", "us", GAUGE, "how late the last frame started"),
+    ):
+        yield Metric(name, unit, kind, "", "probe", meaning, "docs/wire.md")
+
+
+ROWS: Tuple[Metric, ...] = (
+    *netdev_metrics(),
+    *ib_metrics(),
+    *rdma_metrics(),
+    *phy_metrics(),
+    *cxi_metrics(),
+    *switch_metrics(),
+    *gpu_metrics(),
+    *_probe_metrics(),
+)
+"""All metrics, each name once."""
+
+CATALOG: Dict[str, Metric] = {metric.name: metric for metric in ROWS}
 """Name -> metric."""
+
+
+def require(*names: str) -> None:
+    """Check that all names are in the catalog. Raises KeyError.
+
+    Called at import time by modules that name metrics, so that a misspelt name is refused there.
+    """
+    unknown = [name for name in names if name not in CATALOG]
+    if unknown:
+        raise KeyError(f"not in the catalog: {', '.join(unknown)}")

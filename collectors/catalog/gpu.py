@@ -1,4 +1,4 @@
-"""What a GPU counts of its links to other GPUs and to the host.
+"""Metrics of GPUs: their links to other GPUs and to the host.
 
 A GPU's `nvlink_*` are the sum of its links; a link's are its own. Both are as seen from the GPU:
 tx is what it sends. The bytes are payload, except where the object's `bytes_from` says raw, which
@@ -25,21 +25,21 @@ _EVENTS: Tuple[_Row, ...] = (
     ("nvlink_crc_errors", "events", "rx", "error", "checksum errors of the data link layer"),
     ("nvlink_crc_flit_errors", "events", "rx", "error", "flits with a bad checksum"),
     ("nvlink_crc_data_errors", "events", "rx", "error", "data with a bad checksum"),
-    ("nvlink_ecc_errors", "events", "rx", "error", "data errors that ECC found"),
-    ("nvlink_malformed_packets", "packets", "rx", "error", "packets whose form was wrong"),
-    ("nvlink_buffer_overruns", "packets", "rx", "drop", "packets dropped for want of buffers"),
+    ("nvlink_ecc_errors", "events", "rx", "error", "data errors found by ECC"),
+    ("nvlink_malformed_packets", "packets", "rx", "error", "malformed packets"),
+    ("nvlink_buffer_overruns", "packets", "rx", "drop", "packets dropped for lack of buffers"),
     ("nvlink_rx_errors", "packets", "rx", "error", "packets received in error"),
     ("nvlink_rx_remote_errors", "packets", "rx", "error", "packets marked bad further upstream"),
     ("nvlink_rx_general_errors", "packets", "rx", "error", "packets bad for another reason"),
     ("nvlink_integrity_errors", "events", "", "error", "local integrity thresholds crossed"),
     ("nvlink_tx_discards", "packets", "tx", "drop", "packets dropped before sending"),
-    ("nvlink_effective_errors", "events", "rx", "error", "errors that FEC did not mend"),
+    ("nvlink_effective_errors", "events", "rx", "error", "errors that FEC did not correct"),
     ("nvlink_symbol_errors", "events", "rx", "error", "symbols received damaged"),
-    ("pcie_correctable_errors", "events", "", "error", "PCIe errors mended by the link itself"),
-    ("pcie_naks_received", "events", "rx", "error", "PCIe packets the peer asked for again"),
+    ("pcie_correctable_errors", "events", "", "error", "PCIe errors corrected by the link itself"),
+    ("pcie_naks_received", "events", "rx", "error", "PCIe packets that the peer requested again"),
     ("pcie_receiver_errors", "events", "rx", "error", "PCIe errors of the receiver's signal"),
     ("pcie_bad_tlp", "packets", "rx", "error", "PCIe transaction packets received damaged"),
-    ("pcie_naks_sent", "events", "tx", "error", "PCIe packets this GPU asked for again"),
+    ("pcie_naks_sent", "events", "tx", "error", "PCIe packets that this GPU requested again"),
     ("pcie_bad_dllp", "packets", "rx", "error", "PCIe data link packets received damaged"),
     ("pcie_non_fatal_errors", "events", "", "error", "PCIe errors that lost a transaction"),
     ("pcie_fatal_errors", "events", "", "error", "PCIe errors that lost the link"),
@@ -73,17 +73,17 @@ def gpu_metrics() -> Iterator[Metric]:
                 GAUGE,
                 direction,
                 "traffic",
-                f"rate {verb} over {what}: a gauge, where nothing is counted",
+                f"rate {verb} over {what}: a gauge, where there is no counter",
                 _NVML,
             )
-    for stem, what in (("nvlink", "NVLink, by DCGM"), ("pcie", "PCIe, as the GPU's firmware says")):
+    for stem, what in (("nvlink", "NVLink, by DCGM"), ("pcie", "PCIe, from the GPU's firmware")):
         yield Metric(
             f"{stem}_both_bps",
             "bps",
             GAUGE,
             "",
             "traffic",
-            f"rate over {what}: both directions together, where they are not told apart",
+            f"rate over {what}: both directions together, where they cannot be separated",
             "DCGM dcgm_fields.h (449); ROCm/device-metrics-exporter metricslist.md",
         )
     for name, unit, meaning in (

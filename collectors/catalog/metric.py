@@ -1,4 +1,4 @@
-"""What one row of the catalog says, and the kinds a counter can be."""
+"""The type of a row of the catalog, and the kinds that a counter can be."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Metric(NamedTuple):
 
     `unit` is the unit of the value; a rate is that per second. `direction` is `tx`, `rx` or empty,
     as seen from the port. `topic` is `traffic` (bytes), `packets`, `pause`, `congestion`, `error`,
-    `drop`, `mended` (by error correction: a good link has them too), `state` or `probe`. `source`
-    says where the counter is documented.
+    `drop`, `corrected` (by FEC: a good link has such errors too), `state` or `probe`. `source` is
+    where the counter is documented.
     """
 
     name: str

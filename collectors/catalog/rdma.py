@@ -1,8 +1,4 @@
-"""What `/sys/class/infiniband/<device>/ports/<n>` says of a port, InfiniBand or RoCE.
-
-On an InfiniBand port the data counters are the wire. On an Ethernet (RoCE) port they are the RDMA
-traffic of this PCI function only; the wire is `phy_*` there.
-"""
+"""Metrics of RDMA devices: port counters of InfiniBand and RoCE, and the transport's own."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ _DOC_EXT = "IBTA 1.6 vol. 1, 16.1.4.11 (PortCountersExtended, CounterSelect2)"
 # Name -> bits, topic, direction, meaning. The widths are those of the classic PortCounters
 # attribute, which is what the kernel reads; each sticks at its maximum.
 _SATURATING = (
-    ("ib_tx_wait", 32, "tx", "congestion", "ticks in which data waited and nothing could be sent"),
+    ("ib_tx_wait", 32, "tx", "congestion", "ticks in which data waited but could not be sent"),
     ("ib_symbol_errors", 16, "rx", "error", "minor link errors on one or more lanes"),
     ("ib_link_error_recovery", 8, "", "error", "link recoveries that succeeded"),
     ("ib_link_downed", 8, "", "error", "link recoveries that failed: the link went down"),
@@ -36,7 +32,7 @@ _SATURATING = (
     ("ib_rx_constraint_errors", 8, "rx", "error", "packets refused: partition or raw filter"),
     ("ib_local_link_integrity_errors", 4, "rx", "error", "local error threshold exceeded"),
     ("ib_excessive_buffer_overruns", 4, "rx", "error", "the peer sent without credit, repeatedly"),
-    ("ib_vl15_dropped", 16, "rx", "drop", "management packets dropped for want of buffers"),
+    ("ib_vl15_dropped", 16, "rx", "drop", "management packets dropped for lack of buffers"),
 )
 _EVENTS = {
     "ib_tx_wait": "ticks",
@@ -49,7 +45,12 @@ _EVENTS = {
 
 
 def ib_metrics() -> Iterator[Metric]:
-    """The `ib_*` rows; `ib_ext_*` are the same errors of devices that count them in 64 bits."""
+    """The `ib_*` rows: what `/sys/class/infiniband/<device>/ports/<n>` has for a port.
+
+    On an InfiniBand port the data counters are the wire. On an Ethernet (RoCE) port they are the
+    RDMA traffic of this PCI function only; the wire is `phy_*` there. `ib_ext_*` are the same error
+    counters of devices that count them in 64 bits.
+    """
     for name, unit, meaning in (
         ("ib_state", "state", "0 none, 1 down, 2 init, 3 armed, 4 active, 5 active-deferred"),
         ("ib_phys_state", "state", "1 sleep, 2 polling, 3 disabled, 4 training, 5 up, 6 recovery"),
@@ -64,7 +65,7 @@ def ib_metrics() -> Iterator[Metric]:
             ("multicast_packets", "packets", "packets", f"multicast packets {verb}"),
         ):
             yield Metric(f"ib_{direction}_{what}", unit, WRAP64, direction, topic, meaning, _DOC)
-        gauge = f"rate {verb}, by an exporter that keeps the counter to itself"
+        gauge = f"rate {verb}, from an exporter that hides the counter"
         yield Metric(f"ib_{direction}_bps", "bps", GAUGE, direction, "traffic", gauge, _MONEO)
     for name, bits, direction, topic, meaning in _SATURATING:
         unit = _EVENTS.get(name, "packets")
@@ -73,14 +74,7 @@ def ib_metrics() -> Iterator[Metric]:
         yield Metric(wide, unit, WRAP64, direction, topic, f"{meaning}, in 64 bits", _DOC_EXT)
 
 
-# What an RDMA device counts of its own transport (`hw_counters/`).
-#
-# Drivers differ in width: mlx5 keeps the transport counters in 32 bits and the congestion counters
-# in 64. A metric has one width, that of the narrowest driver; the source reduces the wider ones to
-# it.
-
-
-_DOC_rdma = (
+_RDMA_DOC = (
     "Linux drivers/infiniband/hw/mlx5/counters.c; NVIDIA 'Understanding mlx5 Linux counters'"
 )
 
@@ -98,7 +92,7 @@ _ROWS: Tuple[_Row, ...] = (
     ("rx_atomic_requests", "operations", WRAP32, "rx", "packets", "RDMA atomics received"),
     ("rx_dct_connects", "operations", WRAP32, "rx", "packets", "dynamic transport connections"),
     # Congestion. A mark says that a queue on the path towards this port is filling; a CNP handled
-    # says that a flow of this port met such a queue and was slowed.
+    # says that a flow of this port met such a queue and was slowed down.
     ("ecn_marked", "packets", WRAP64, "rx", "congestion", "packets that arrived ECN-marked"),
     (
         "cnp_sent",
@@ -106,7 +100,7 @@ _ROWS: Tuple[_Row, ...] = (
         WRAP64,
         "tx",
         "congestion",
-        "CNPs sent: senders were told to slow down",
+        "CNPs sent, which ask senders to slow down",
     ),
     ("cnp_handled", "packets", WRAP64, "rx", "congestion", "CNPs that slowed this sender"),
     ("cnp_ignored", "packets", WRAP64, "rx", "congestion", "CNPs received and not acted upon"),
@@ -121,7 +115,7 @@ _ROWS: Tuple[_Row, ...] = (
     ("retransmit_timeouts", "events", WRAP32, "tx", "error", "retransmissions after a timeout"),
     ("ack_timeouts", "events", WRAP32, "tx", "error", "ACK timer expired: tail loss or dead path"),
     ("rnr_nak_retries", "packets", WRAP32, "tx", "error", "the peer had no receive posted"),
-    ("rnr_naks_sent", "packets", WRAP32, "rx", "error", "told the peer: no receive posted here"),
+    ("rnr_naks_sent", "packets", WRAP32, "rx", "error", "NAKs sent: no receive was posted here"),
     ("duplicate_responses", "packets", WRAP32, "rx", "error", "responses that arrived again"),
     ("duplicate_requests", "packets", WRAP32, "rx", "error", "requests that arrived again"),
     ("icrc_errors", "packets", WRAP64, "rx", "error", "packets with a bad invariant CRC"),
@@ -131,8 +125,8 @@ _ROWS: Tuple[_Row, ...] = (
     ("out_of_buffer", "packets", WRAP32, "rx", "drop", "dropped: no receive posted (slow program)"),
     ("rx_drops", "packets", WRAP32, "rx", "drop", "RDMA packets dropped on receiving"),
     ("tx_drops", "packets", WRAP32, "tx", "drop", "RDMA packets dropped on sending"),
-    ("rx_limit_drops", "packets", WRAP32, "rx", "drop", "of these, by the limits of a rented port"),
-    ("tx_limit_drops", "packets", WRAP32, "tx", "drop", "of these, by the limits of a rented port"),
+    ("rx_limit_drops", "packets", WRAP32, "rx", "drop", "dropped by the limits of a rented port"),
+    ("tx_limit_drops", "packets", WRAP32, "tx", "drop", "dropped by the limits of a rented port"),
     # Completions in error; an exceeded retry count ends the connection (NCCL error 12).
     ("transport_retries_exceeded", "events", WRAP32, "tx", "error", "connections given up: no ACK"),
     ("rnr_retries_exceeded", "events", WRAP32, "tx", "error", "connections given up: no receive"),
@@ -144,13 +138,18 @@ _ROWS: Tuple[_Row, ...] = (
     ("resp_cqe_flushes", "events", WRAP32, "rx", "error", "responses flushed with their queue"),
     ("resp_length_errors", "events", WRAP32, "rx", "error", "messages longer than the receive"),
     ("resp_remote_access_errors", "events", WRAP32, "rx", "error", "accesses refused to the peer"),
-    ("unresponsive_peers", "events", WRAP32, "tx", "error", "peers that stopped to answer"),
+    ("unresponsive_peers", "events", WRAP32, "tx", "error", "peers that stopped answering"),
     ("impaired_connections", "events", WRAP32, "tx", "error", "connections much slower than usual"),
     ("commands_failed", "events", WRAP32, "", "error", "commands to the device that failed"),
 )
 
 
 def rdma_metrics() -> Iterator[Metric]:
-    """The `rdma_*` rows."""
+    """The `rdma_*` rows: an RDMA device's own transport counters (`hw_counters/`).
+
+    Drivers differ in width: mlx5 keeps the transport counters in 32 bits and the congestion
+    counters in 64. A metric has one width, that of the narrowest driver; the source reduces wider
+    counters to it.
+    """
     for name, unit, kind, direction, topic, meaning in _ROWS:
-        yield Metric(f"rdma_{name}", unit, kind, direction, topic, meaning, _DOC_rdma)
+        yield Metric(f"rdma_{name}", unit, kind, direction, topic, meaning, _RDMA_DOC)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from fabmon.session.run_options import RunOptions
 
 MARK = "SIMULATED"
+_STARTS_AT_ONCE = 32
+"""Up to so many hosts the screen is there before a line above it can be read."""
 
 
 @click.command()
@@ -41,7 +43,10 @@ MARK = "SIMULATED"
     "  [default: leaf-spine]",
 )
 @click.option(
-    "--hosts", type=click.IntRange(4, 4096), metavar="N", help="Simulated hosts.  [default: 16]"
+    "--hosts",
+    type=click.IntRange(4, 1024),
+    metavar="N",
+    help="Simulated hosts, a multiple of 4.  [default: 16]",
 )
 @click.option("--scenario", type=FILE, help="What to simulate: a TOML file instead of the tour.")
 @click.option("--seed", type=int, help="Another seed: other hashes, other flows.")
@@ -108,6 +113,10 @@ def demo(
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
         played = played if scenario else with_random_faults(played)
+        if played.topology.hosts > _STARTS_AT_ONCE and sys.stderr.isatty():
+            print(
+                f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
+            )
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
         code = asyncio.run(_play(feed, played, options))
     except scenarios.ScenarioError as error:

@@ -9,21 +9,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """The greatest of some HEAT columns or catalog metrics, divided by `per`.
 
-    Traffic is divided by the line rate instead. `is_share` says that it goes from 0 to 1.
+    Traffic is divided by the line rate instead. `is_share` means a range from 0 to 1. Raises
+    KeyError for a column that is neither in HEAT nor in the catalog.
     """
 
     name: str
     columns: tuple[str, ...]
     is_share: bool = False
     per: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(*(column for column in self.columns if column not in HEAT))
 
     @property
     def is_traffic(self) -> bool:

@@ -1,133 +1,184 @@
-"""Numbers for people: three significant digits, decimal prefixes, a unit on every one.
+"""The one formatter: numbers, units, amounts and lists of names, as every output shows them.
 
-A rate takes `RATE` cells whatever its size, so that a column of them never moves.
+Screen, report, jsonl texts, findings and commands all use these functions, so that one value has
+one spelling. A number has at most three significant digits and never an exponent; prefixes are
+decimal. A value that is not known (NaN or None) is `·`, which is not zero. Times and durations are
+in `time_wording`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from math import isnan
+from math import floor, isfinite, log10
+from typing import SupportsFloat
 
 ABSENT = "·"
 RATE = 9
 """Cells of a formatted rate: `47.3 Mb/s`."""
 
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_UNIT = r"[kMGTPE]?(?:[bB](?:/s)?|Hz)|GT/s|%|[num]?s|us|min|[hdkMGT]"
+_ATTACHED = re.compile(rf"(?<=\d) (?=(?:{_UNIT})(?![\w/]))")
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+
 
 class Unit(StrEnum):
-    """What `u` cycles through."""
+    """The units of traffic that a person can choose among."""
 
     GBIT = "Gb/s"
     GBYTE = "GB/s"
     PERCENT = "%"
 
     def next(self) -> Unit:
-        """The one after it."""
+        """The unit after this one; the first one after the last."""
         members = list(Unit)
         return members[(members.index(self) + 1) % len(members)]
 
 
-def number(value: float) -> str:
-    """Three significant digits, without an exponent; below 0.01 as many as two decimals hold."""
-    if isnan(value):
+def number(value: SupportsFloat | None, digits: int = 3) -> str:
+    """`value` with `digits` significant digits (3 or 2), without an exponent.
+
+    Trailing zeros are kept (`2.10`), so that the digits of a column do not jump. Below 1 there are
+    two decimals; a value that would become 0.00 is `<0.01`. With two digits no digit before the
+    point is lost up to 999 (`147`).
+    """
+    known = float("nan") if value is None else float(value)
+    if not isfinite(known):
         return ABSENT
-    size = abs(value)
+    size = abs(known)
     if size == 0:
         return "0"
     if size < 0.005:
-        return "<0.01"
-    if size < 9.995:
-        return f"{value:.2f}"
-    if size < 99.95:
-        return f"{value:.1f}"
-    return f"{value:.0f}"
+        return "<0.01" if known > 0 else ">-0.01"
+    if size < 0.995:
+        return f"{known:.2f}"
+    # Rounded first, since 9.996 has one digit more before its point than it seems to.
+    before_point = floor(log10(float(f"{size:.{digits - 1}e}"))) + 1
+    if before_point > 3:
+        return f"{round(known, 3 - before_point):.0f}"
+    return f"{known:.{max(0, digits - before_point)}f}"
 
 
-def compact(said: str) -> str:
-    """`<.01`: next to nothing, where there is no room for `<0.01`."""
-    return said.replace("<0.", "<.")
+def trimmed(value: SupportsFloat) -> str:
+    """`value` as `number`, without zeros at the end of its decimals: `0.5`, `2`, `14.3`."""
+    text = number(value)
+    return text.rstrip("0").rstrip(".") if "." in text and "<" not in text else text
+
+
+def compact(text: str) -> str:
+    """`<.01`: a formatted number where there is no room for `<0.01`."""
+    return text.replace("<0.", "<.")
 
 
 def scaled_number(value: float) -> tuple[str, str]:
-    """`value` as three significant digits and a decimal prefix (`k`, `M`, `G`, `T`, or none)."""
-    size = abs(value)
-    for prefix in ("", "k", "M", "G"):
-        if isnan(value) or size < 999.5:
+    """`value` as a number below 1,000, and its decimal prefix (`k` to `E`, or none)."""
+    if not isfinite(value):
+        return ABSENT, ""
+    for prefix in _PREFIXES[:-1]:
+        if abs(value) < 999.5:
             return number(value), prefix
-        value, size = value / 1000, size / 1000
-    return number(value), "T"
+        value /= 1000
+    return number(value), _PREFIXES[-1]
 
 
-def bit_rate(bps: float) -> str:
-    """Bits a second: `188 Gb/s`."""
-    if isnan(bps):
+def with_unit(value: SupportsFloat | None, unit: str) -> str:
+    """`188 Gb/s` for 188e9 and `b/s`: the number, its prefix and its unit."""
+    if value is None or not isfinite(float(value)):
         return ABSENT
-    number, prefix = scaled_number(bps)
-    return f"{number} {prefix}b/s"
+    text, prefix = scaled_number(float(value))
+    return f"{text} {prefix}{unit}"
 
 
-def byte_rate(bps: float) -> str:
-    """Bits a second, shown as bytes a second: `23.5 GB/s`."""
-    if isnan(bps):
-        return ABSENT
-    number, prefix = scaled_number(bps / 8)
-    return f"{number} {prefix}B/s"
+def bit_rate(bps: SupportsFloat | None) -> str:
+    """Bits per second: `188 Gb/s`."""
+    return with_unit(bps, "b/s")
 
 
-def percent(fraction: float) -> str:
+def byte_rate(bps: SupportsFloat | None) -> str:
+    """Bits per second, shown as bytes per second: `23.5 GB/s`."""
+    return with_unit(None if bps is None else float(bps) / 8, "B/s")
+
+
+def byte_count(count: float | None) -> str:
+    """A number of bytes: `512 B`, `47.3 GB`."""
+    if count is not None and abs(count) < 999.5:
+        return f"{count:.0f} B"
+    return with_unit(count, "B")
+
+
+def percent(fraction: SupportsFloat | None, digits: int = 3) -> str:
     """A share of one: `47.3 %`."""
-    return ABSENT if isnan(fraction) else f"{number(fraction * 100)} %"
+    if fraction is None or not isfinite(float(fraction)):
+        return ABSENT
+    return f"{number(float(fraction) * 100, digits)} %"
+
+
+def rounded_percent(fraction: SupportsFloat | None) -> str:
+    """A share of one in a sentence, which is read and not compared: `47 %`, `8.1 %`, `0.42 %`."""
+    return percent(fraction, digits=2)
+
+
+def percent_range(low: float, high: float) -> str:
+    """`61 %` where both ends read the same, else `58 to 64 %`."""
+    first, last = number(low * 100, 2), number(high * 100, 2)
+    return f"{first} %" if first == last else f"{first} to {last} %"
+
+
+def percent_change(fraction: float) -> str:
+    """A change relative to what was before: `+8.0 %`, `-12.3 %`."""
+    if not isfinite(fraction):
+        return ABSENT
+    return f"{'-' if fraction < 0 else '+'}{number(abs(fraction) * 100)} %"
 
 
 def rate(bps: float, line_rate_bps: float, unit: Unit) -> str:
-    """Traffic in the unit that the person chose; `·` when it cannot be said in it."""
+    """Traffic in the chosen unit; absent where a share of an unknown line rate is asked for."""
     if unit is Unit.PERCENT:
-        known = line_rate_bps > 0
-        return percent(bps / line_rate_bps) if known else ABSENT
+        return percent(bps / line_rate_bps) if line_rate_bps > 0 else ABSENT
     return bit_rate(bps) if unit is Unit.GBIT else byte_rate(bps)
 
 
 def per_second(value: float, unit: str = "") -> str:
-    """A counter's rate: `12.3 k/s`, `4.00 Mpackets/s`."""
-    if isnan(value):
-        return ABSENT
-    number, prefix = scaled_number(value)
-    return f"{number} {prefix}{unit}/s"
+    """Events per second: `12.3 k/s`, `4.00 M/s`."""
+    return with_unit(value, f"{unit}/s")
 
 
 def counter_rate(value: float, unit: str) -> str:
     """A counter's rate in its own unit: `41.3 GB/s`, `12.3 k packets/s`, `8.10 % of time`."""
-    if isnan(value):
+    if not isfinite(value):
         return ABSENT
     if unit == "us":
         return f"{percent(value / 1e6)} of time"
-    number, prefix = scaled_number(value)
     if unit == "bytes":
-        return f"{number} {prefix}B/s"
-    return f"{number} {prefix} {unit}/s" if prefix else f"{number} {unit}/s"
+        return with_unit(value, "B/s")
+    text, prefix = scaled_number(value)
+    return " ".join(part for part in (text, prefix, f"{unit}/s") if part)
 
 
 def gauge(value: float, unit: str) -> str:
     """A gauge in its unit: `1`, `400 Gb/s`, `9.00 kB`."""
-    if isnan(value):
+    if not isfinite(value):
         return ABSENT
     if unit == "bps":
         return bit_rate(value)
     if unit == "state":
         return whole_number(value)
-    number, prefix = scaled_number(value)
-    short = {"bytes": "B", "us": "us"}.get(unit)
-    if short is not None:
-        return f"{number if prefix else whole_number(value)} {prefix}{short}"
-    return f"{number if prefix else whole_number(value)} {prefix}{unit}".rstrip()
+    text, prefix = scaled_number(value)
+    short = {"bytes": "B", "us": "us"}.get(unit, unit)
+    return f"{text if prefix else whole_number(value)} {prefix}{short}".rstrip()
 
 
 def whole_number(value: float) -> str:
-    """A number that counts things: without decimals when it has none."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e6 else number(value)
+    """A number that counts things: in full where it has no decimals, else as `number`."""
+    if isfinite(value) and value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return number(value)
 
 
 def evidence_value(value: float | str, unit: str) -> str:
-    """A number behind a finding, in its own unit."""
+    """A value behind a finding, in its own unit (`%`, `bps`, `/s`, `links`, or none for a text)."""
     if isinstance(value, str):
         return value
     if unit == "bps":
@@ -135,3 +186,40 @@ def evidence_value(value: float | str, unit: str) -> str:
     if unit == "/s":
         return per_second(value)
     return f"{number(value) if unit == '%' else whole_number(value)} {unit}".rstrip()
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """`1 port`, `2 ports`, `2 switches`; `several` where the plural is not noun and `s`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {several or _plural_of(noun)}"
+
+
+def _plural_of(noun: str) -> str:
+    return f"{noun}es" if noun.endswith(("ch", "sh", "s", "x")) else f"{noun}s"
+
+
+def name_list(names: Sequence[str], most: int) -> str:
+    """The first `most` names, and how many more there are: `a, b, c and 9 more`."""
+    rest = len(names) - most
+    shown = ", ".join(names[:most])
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def label_runs(labels: Iterable[tuple[str, str, int]]) -> str:
+    """`dn1-dn4, up2`: labels of (text, role, index), consecutive ones of a role as one run."""
+    runs: list[list[tuple[str, str, int]]] = []
+    for label in labels:
+        last = runs[-1][-1] if runs else None
+        if last is not None and label[1:] == (last[1], last[2] + 1):
+            runs[-1].append(label)
+        else:
+            runs.append([label])
+    return ", ".join(run[0][0] if len(run) == 1 else f"{run[0][0]}-{run[-1][0]}" for run in runs)
+
+
+def attach_units(text: str) -> str:
+    """`text` with a no-break space between each number and its unit, so that no line breaks there.
+
+    Used where lines are broken: by the screen's wrapping and by the report page. Texts on stdout
+    and in jsonl keep the plain space, by which they can be searched.
+    """
+    return _ATTACHED.sub(_NO_BREAK_SPACE, text)

@@ -1,13 +1,13 @@
-"""Counters of one node over many ticks at once: rates, and of several that count the same the best.
+"""Rates of recorded counters, many ticks at once, by the rules of `rates.py`.
 
-The same rules as in series.py and derive.py, over whole runs of ticks.
+`RateChunkBuilder` turns the raw chunks of a recording into rate chunks of five minutes: the traffic
+of every port at every tick.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,174 +19,38 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeFrames, RawChunk
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Hello
-from fabmon.history.derived_metrics import RATES, WIRE, line_rate_overrides
-from fabmon.history.rates import GAUGE, STALE_READS, counter_kind, is_saturated, rate_per_s
-
-
-class ValuePosition(NamedTuple):
-    """One value of a frame. `what` it tells of port `row` (tx, rx, line rate), `rank` by others
-    that tell the same (0 is best), `bits` in one of it; where it and its block's clock are.
-    """
-
-    what: int
-    row: int
-    rank: int
-    bits: float
-    position: int
-    clock: int
-    block: int
-    metric: str
-
-
-class ChunkLayout:
-    """Where a node's frames have what is wanted, as arrays; one element a value."""
-
-    def __init__(self, hello: Hello, places: Sequence[ValuePosition]) -> None:
-        # By port and kind, the best source first.
-        places = sorted(places, key=lambda place: (place.what, place.row, place.rank))
-        kinds = [
-            counter_kind(hello.metrics[p.metric].kind if p.metric in hello.metrics else "")
-            for p in places
-        ]
-        self.what = np.array([place.what for place in places], np.intp)
-        self.row = np.array([place.row for place in places], np.intp)
-        self.bits = np.array([place.bits for place in places], np.float64)
-        self.block = np.array([place.block for place in places], np.intp)
-        self.kind = np.array([kind for kind, _ in kinds], np.uint8)
-        self.top = np.array([top for _, top in kinds], np.uint64)
-        self.every = [block.every for block in hello.blocks]
-        self.interval_s = hello.interval_s
-        clocks: list[int] = []
-        position = 0
-        for block in hello.blocks:
-            clocks.append(position)
-            position += block.width()
-        self.clocks = clocks
-        self.positions = [place.position for place in places]
-        self.key = self.what * (int(self.row.max(initial=0)) + 1) + self.row
-
-
-class ChunkRates:
-    """Turns runs of frames of one layout into rates; remembers the last frame in between."""
-
-    def __init__(self, layout: ChunkLayout) -> None:
-        self._layout = layout
-        count = len(layout.positions)
-        blocks = range(len(layout.clocks))
-        self._of_block = [np.flatnonzero(layout.block == number) for number in blocks]
-        self._counted = np.zeros(count, np.bool_)
-        self._last: dict[int, tuple[int, NDArray[np.float64]]] = {}
-        self._chosen: tuple[NDArray[np.bool_], NDArray[np.intp]] | None = None
-        self._now = np.zeros(count, np.uint64)
-        self._known = np.zeros(count, np.bool_)
-        self._clock = np.zeros(len(layout.clocks), np.uint64)
-        self._heard = np.zeros(len(layout.clocks), np.bool_)
-
-    def accept(
-        self, run: NodeFrames, interval_s: float
-    ) -> tuple[NDArray[np.int64], dict[int, tuple[NDArray[np.intp], Floats]]]:
-        """Times of the run's ticks, and by kind of value rows [n] and values [ticks, n]."""
-        own = self._layout
-        times, tick_of = run.time_ns, np.arange(len(run.time_ns))
-        if not (times[1:] > times[:-1]).all():
-            times, tick_of = np.unique(times, return_inverse=True)
-        rates = np.full((len(times), len(own.positions)), np.nan)
-        for number, clock in enumerate(own.clocks):
-            ours = self._of_block[number]
-            if not len(ours):
-                continue
-            values, known = run.read([clock, *(own.positions[each] for each in ours.tolist())])
-            # Of several reads at one tick the last one tells; the rate is over all of them.
-            rows = np.flatnonzero(run.there[:, number] & known[:, 0])
-            if not len(rows):
-                continue
-            rows = rows[np.append(tick_of[rows][1:] != tick_of[rows][:-1], True)]
-            if len(rows) != len(values):
-                values, known = values[rows], known[rows]
-            read = tick_of[rows]
-            made = self._rates(number, ours, values[:, 0], values[:, 1:], known[:, 1:])
-            if len(read) != len(times):
-                longest_ns = int(STALE_READS * own.every[number] * own.interval_s * 1e9)
-                made = self._held(number, made, times, times[read], longest_ns)
-            self._last[number] = (int(times[read[-1]]), made[-1])
-            rates[:, ours] = made
-        rates *= own.bits
-        self._counted |= ~np.isnan(np.fmax.reduce(rates, axis=0, initial=np.nan))
-        return times, self._best(rates)
-
-    def _held(
-        self,
-        number: int,
-        made: NDArray[np.float64],
-        times: NDArray[np.int64],
-        read_ns: NDArray[np.int64],
-        longest_ns: int,
-    ) -> NDArray[np.float64]:
-        """[ticks, n]: rates of ticks without a read are those of the last one, for so long."""
-        last_ns, last = self._last.get(number, (-longest_ns - 1, made[0]))
-        made = np.concatenate([last[None], made])
-        read_ns = np.concatenate([[last_ns], read_ns])
-        at = np.searchsorted(read_ns, times, side="right") - 1
-        held: NDArray[np.float64] = made[np.maximum(at, 0)]
-        held[(at < 0) | (times - read_ns[np.maximum(at, 0)] > longest_ns)] = np.nan
-        return held
-
-    def _rates(
-        self,
-        number: int,
-        ours: NDArray[np.intp],
-        clock: NDArray[np.uint64],
-        values: NDArray[np.uint64],
-        known: NDArray[np.bool_],
-    ) -> NDArray[np.float64]:
-        """[reads, n] of one block, and its last read kept for the next run."""
-        own = self._layout
-        clock = np.concatenate([self._clock[[number]], clock])
-        values = np.concatenate([self._now[None, ours], values])
-        known = np.concatenate([(self._known[ours] & self._heard[number])[None], known])
-        self._clock[number], self._heard[number] = clock[-1], True
-        self._now[ours], self._known[ours] = values[-1], known[-1]
-        kind, top = own.kind[ours], own.top[ours]
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            dt_ns = (clock[1:] - clock[:-1])[:, None]
-            runs = (clock[1:] > clock[:-1])[:, None]
-            sure = known[1:] & known[:-1] & runs & ~is_saturated(values[1:], kind, top)
-            rate = np.where(sure, rate_per_s(values[1:], values[:-1], dt_ns, kind), np.nan)
-        gauges = kind == GAUGE
-        rate[:, gauges] = np.where(known[1:, gauges], values[1:, gauges], np.nan)
-        return rate
-
-    def _best(self, rates: NDArray[np.float64]) -> dict[int, tuple[NDArray[np.intp], Floats]]:
-        """Of each port the best source that ever counted."""
-        own = self._layout
-        if self._chosen is None or not np.array_equal(self._counted, self._chosen[0]):
-            counting = np.flatnonzero(self._counted)
-            _, first = np.unique(own.key[counting], return_index=True)
-            self._chosen = (self._counted.copy(), counting[first])
-        chosen = self._chosen[1]
-        found = {}
-        for what in np.unique(own.what[chosen]).tolist():
-            ours = chosen[own.what[chosen] == what]
-            found[what] = (own.row[ours], rates[:, ours].astype(np.float32))
-        return found
-
-
-# Traffic of many ticks at once: what is made of stretches, five minutes at a time.
-
+from fabmon.history.derived_metrics import line_rate_overrides, line_rates
+from fabmon.history.rates import (
+    LINE_RATE,
+    RX,
+    SOURCE_NUMBERS,
+    TX,
+    BestSources,
+    Bools,
+    CounterKinds,
+    Float64s,
+    Indices,
+    counter_rates,
+    elapsed_between,
+    is_stale,
+)
 
 CHUNK_S = 300
-"""Seconds of a passage: many iterations of a job, few enough bytes to hold."""
+"""Seconds of a rate chunk: many iterations of a job, and little enough to hold in memory."""
 
-_WAYS = ("tx", "rx")
-_RATE = 2
+_LATEST_NS = (1 << 63) - 1
+
+Times = NDArray[np.int64]
+PortRates = Mapping[int, tuple[Indices, Floats]]
+"""By quantity (TX, RX, LINE_RATE): rows of ports [n], and their bits/s [ticks, n]."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateChunk:
-    """Bits/s of every port, [ticks, ports] each way; NaN where it is not known.
+    """Bits/s of every port, [ticks, ports] for each direction; NaN where unknown.
 
-    Ticks are `interval_s` apart from `start_ns` on. `line_rate_bps` is [ports]. Rows are those of
-    the fabric.
+    Ticks are `interval_s` apart, beginning at `start_ns`. `line_rate_bps` is [ports]. Rows are
+    those of the fabric.
     """
 
     start_ns: int
@@ -197,25 +61,8 @@ class RateChunk:
     line_rate_bps: Floats
 
 
-class _Open:
-    """A passage that is being filled: [ways, ticks, ports]."""
-
-    def __init__(self, start_ns: int, interval_s: float, ports: int) -> None:
-        self.start_ns = start_ns
-        self.interval_s = interval_s
-        self.ticks = max(1, round(CHUNK_S / interval_s))
-        self.bps = np.full((len(_WAYS), self.ticks, ports), np.nan, np.float32)
-
-    def put(self, way: int, at: NDArray[np.intp], rows: NDArray[np.intp], values: Floats) -> None:
-        most = int(rows.max(initial=-1)) + 1
-        if most > self.bps.shape[2]:
-            wider = ((0, 0), (0, 0), (0, most - self.bps.shape[2]))
-            self.bps = np.pad(self.bps, wider, constant_values=np.nan)
-        self.bps[way, at[:, None], rows[None, :]] = values
-
-
 class RateChunkBuilder:
-    """Makes passages of stretches; `fabric` is what has been told of it so far."""
+    """Builds rate chunks from raw chunks; `fabric` is what has been reported of it so far."""
 
     def __init__(
         self, management: Sequence[str] = MANAGEMENT_PORTS, topology: Topology | None = None
@@ -225,116 +72,235 @@ class RateChunkBuilder:
         self._topology = topology
         self._rows = PortRows()
         self._hosts: dict[str, Host] = {}
-        self._told: dict[str, Hello] = {}
-        self._counts: dict[str, tuple[Hello, ChunkRates]] = {}
-        self._open: dict[tuple[int, float], _Open] = {}
-        self._line_rate: dict[int, float] = {}
+        self._hellos: dict[str, Hello] = {}
+        self._nodes: dict[str, _NodeRates] = {}
+        self._open: dict[tuple[int, float], _OpenChunk] = {}
+        self._line_rate_bps: dict[int, float] = {}
         self.fabric: Fabric = build([], {}, self._rows, 0, management, topology)
 
     def of(
-        self, stretches: Iterable[RawChunk], from_ns: int = 0, until_ns: int = (1 << 63) - 1
+        self, raw_chunks: Iterable[RawChunk], from_ns: int = 0, until_ns: int = _LATEST_NS
     ) -> Iterator[RateChunk]:
-        """Every passage between two times, by time; stretches have to come by time too."""
-        for stretch in stretches:
-            yield from self._done(stretch.start_ns)
-            self._learn(stretch)
-            for run in stretch.runs:
-                times, found = self._of_layout(run).accept(run, stretch.interval_s)
-                inside = (times >= from_ns) & (times <= until_ns)
-                self._put(stretch.interval_s, times[inside], inside, found)
-        yield from self._done((1 << 63) - 1)
+        """All rate chunks between two times, in order of time, as the raw chunks have to be."""
+        for raw_chunk in raw_chunks:
+            yield from self._complete(raw_chunk.start_ns)
+            self._update_fabric(raw_chunk)
+            for frames in raw_chunk.runs:
+                times_ns, rates = self._node(frames).accept(frames)
+                inside = (times_ns >= from_ns) & (times_ns <= until_ns)
+                self._put(raw_chunk.interval_s, times_ns[inside], inside, rates)
+        yield from self._complete(_LATEST_NS)
 
-    def _learn(self, stretch: RawChunk) -> None:
-        """Build the fabric anew when somebody has told something new."""
-        hosts = {host.name: host for host in stretch.hosts}
-        changed = [n for n, hello in stretch.hellos.items() if self._told.get(n) is not hello]
+    def _update_fabric(self, raw_chunk: RawChunk) -> None:
+        """Build the fabric again when a node has reported something new."""
+        hosts = {host.name: host for host in raw_chunk.hosts}
+        hellos = raw_chunk.hellos.items()
+        changed = {name: hello for name, hello in hellos if self._hellos.get(name) is not hello}
         if not changed and hosts.keys() <= self._hosts.keys():
             return
         self._hosts |= hosts
-        self._told |= {node: stretch.hellos[node] for node in changed}
-        version = self.fabric.version + 1
-        hosts_now = list(self._hosts.values())
+        self._hellos |= changed
         self.fabric = build(
-            hosts_now, self._told, self._rows, version, self._management, self._topology
+            list(self._hosts.values()),
+            self._hellos,
+            self._rows,
+            self.fabric.version + 1,
+            self._management,
+            self._topology,
         )
 
-    def _of_layout(self, run: NodeFrames) -> ChunkRates:
-        """What turns a run's counters into rates: the same as before, unless its layout changed."""
-        known = self._counts.get(run.node)
-        if known is None or (known[0] is not run.hello and not run.hello.counts_like(known[0])):
-            places = _places(self._hosts[run.node], self._hosts, run.hello, self._rows)
-            known = self._counts[run.node] = (run.hello, ChunkRates(ChunkLayout(run.hello, places)))
-        return known[1]
+    def _node(self, frames: NodeFrames) -> _NodeRates:
+        """The rates of a node: the same object as before, unless its layout has changed."""
+        node = self._nodes.get(frames.node)
+        if node is None or (
+            node.hello is not frames.hello and not frames.hello.counts_like(node.hello)
+        ):
+            speaker = self._hosts[frames.node]
+            node = self._nodes[frames.node] = _NodeRates(
+                frames.hello, speaker, self._hosts, self._rows
+            )
+        return node
 
-    def _put(
-        self,
-        interval_s: float,
-        times: NDArray[np.int64],
-        inside: NDArray[np.bool_],
-        found: Mapping[int, tuple[NDArray[np.intp], Floats]],
-    ) -> None:
-        length_ns = int(max(1, round(CHUNK_S / interval_s)) * interval_s * 1e9)
-        number = times // length_ns
+    def _put(self, interval_s: float, times_ns: Times, inside: Bools, rates: PortRates) -> None:
+        """Copy a node's rates at some ticks to the chunks that these are part of."""
+        length_ns = int(_ticks(interval_s) * interval_s * 1e9)
+        number = times_ns // length_ns
         for each in np.unique(number).tolist():
             start_ns = each * length_ns
             key = (start_ns, interval_s)
-            opened = self._open.get(key)
-            if opened is None:
-                opened = self._open[key] = _Open(start_ns, interval_s, len(self._rows))
+            chunk = self._open.get(key)
+            if chunk is None:
+                chunk = self._open[key] = _OpenChunk(start_ns, interval_s, len(self._rows))
             here = number == each
-            at = ((times[here] - start_ns) / (interval_s * 1e9)).astype(np.intp)
-            at = np.minimum(at, opened.ticks - 1)
-            for way in range(len(_WAYS)):
-                if way in found:
-                    rows, values = found[way]
-                    opened.put(way, at, rows, values[inside][here])
-        if _RATE in found and len(times):
-            rows, values = found[_RATE]
-            last = values[-1]
-            told = np.isfinite(last) & (last > 0)
-            rates = zip(rows[told].tolist(), last[told].tolist(), strict=True)
-            self._line_rate |= dict(rates)
+            tick = ((times_ns[here] - start_ns) / (interval_s * 1e9)).astype(np.intp)
+            for direction in (TX, RX):
+                if direction in rates:
+                    rows, values = rates[direction]
+                    chunk.put(direction, tick, rows, values[inside][here])
+        if LINE_RATE in rates and len(times_ns):
+            rows, values = rates[LINE_RATE]
+            known = values[-1] > 0
+            latest = zip(rows[known].tolist(), values[-1][known].tolist(), strict=True)
+            self._line_rate_bps |= dict(latest)
 
-    def _done(self, before_ns: int) -> Iterator[RateChunk]:
+    def _complete(self, before_ns: int) -> Iterator[RateChunk]:
+        """The chunks that end before a time, which are complete."""
         for key in sorted(self._open):
-            opened = self._open[key]
-            if opened.start_ns + opened.ticks * opened.interval_s * 1e9 <= before_ns:
+            chunk = self._open[key]
+            if chunk.start_ns + len(chunk.bps[TX]) * chunk.interval_s * 1e9 <= before_ns:
                 del self._open[key]
-                yield self._closed(opened)
+                yield self._rate_chunk(chunk)
 
-    def _closed(self, opened: _Open) -> RateChunk:
-        ports = len(self.fabric.ports)
-        missing = ports - opened.bps.shape[2]
-        bps = np.pad(opened.bps, ((0, 0), (0, 0), (0, missing)), constant_values=np.nan)
-        rate = line_rate_overrides(self.fabric.ports, self._hosts)
-        for row, told in self._line_rate.items():
-            if np.isnan(rate[row]):
-                rate[row] = told
-        return RateChunk(opened.start_ns, opened.interval_s, self.fabric, bps[0], bps[1], rate)
+    def _rate_chunk(self, chunk: _OpenChunk) -> RateChunk:
+        ports = self.fabric.ports
+        chunk.widen(len(ports))
+        reported_bps = np.full(len(ports), np.nan, np.float32)
+        reported_bps[list(self._line_rate_bps)] = list(self._line_rate_bps.values())
+        line_rate_bps = line_rates(reported_bps, line_rate_overrides(ports, self._hosts))
+        tx_bps, rx_bps = chunk.bps
+        return RateChunk(
+            chunk.start_ns, chunk.interval_s, self.fabric, tx_bps, rx_bps, line_rate_bps
+        )
 
 
-def _places(
-    speaker: Host, given: Mapping[str, Host], hello: Hello, rows: PortRows
-) -> list[ValuePosition]:
-    """Where a node's frame has what its ports send and receive, and their line rates."""
-    wanted = {
-        template.format(way): (number, rank, float(bits))
-        for number, way in enumerate(_WAYS)
-        for rank, (template, bits) in enumerate(WIRE)
-    }
-    wanted |= {name: (_RATE, rank, 1.0) for rank, name in enumerate(RATES)}
-    places = []
-    position = 0
-    for number, block in enumerate(hello.blocks):
-        clock = position
-        position += 1
-        for item in block.objects:
+def _ticks(interval_s: float) -> int:
+    """Ticks of a rate chunk."""
+    return max(1, round(CHUNK_S / interval_s))
+
+
+class _OpenChunk:
+    """A rate chunk that is being filled; `bps` is [directions, ticks, ports]."""
+
+    def __init__(self, start_ns: int, interval_s: float, ports: int) -> None:
+        self.start_ns = start_ns
+        self.interval_s = interval_s
+        self.bps = np.full((2, _ticks(interval_s), ports), np.nan, np.float32)
+
+    def put(self, direction: int, tick: Indices, rows: Indices, values: Floats) -> None:
+        """Set [ticks, ports] of one direction; a tick after the end counts as the last one."""
+        self.widen(int(rows.max(initial=-1)) + 1)
+        tick = np.minimum(tick, self.bps.shape[1] - 1)
+        self.bps[direction, tick[:, None], rows[None, :]] = values
+
+    def widen(self, ports: int) -> None:
+        """Make room for as many ports."""
+        new = max(0, ports - self.bps.shape[2])
+        if new:
+            self.bps = np.pad(self.bps, ((0, 0), (0, 0), (0, new)), constant_values=np.nan)
+
+
+class _Block:
+    """The wanted values of one source of a node, and its last read, for the next run of frames.
+
+    `number` is that of the block in a frame, `period_s` the time between its reads. `positions` in
+    a frame are those of the clock and of the values, `columns` those of the values in the node's
+    rates.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        period_s: float,
+        positions: Sequence[int],
+        columns: Indices,
+        kinds: CounterKinds,
+    ) -> None:
+        self.columns = columns
+        self._number = number
+        self._period_s = period_s
+        self._positions = positions
+        self._kinds = kinds
+        self._values = np.zeros((1, len(positions)), np.uint64)
+        self._known = np.zeros((1, len(positions)), np.bool_)
+        self._last_ns = 0
+        self._last_rates = np.full((1, len(columns)), np.nan)
+
+    def rates(self, frames: NodeFrames, times_ns: Times, tick: Indices) -> Float64s | None:
+        """[ticks, values] at `times_ns`, of frames at these ticks; None without a read."""
+        values, known = frames.read(self._positions)
+        # Of several reads at one tick the last one counts; the rate is the mean over all of them.
+        reads = np.flatnonzero(frames.there[:, self._number] & known[:, 0])
+        if not len(reads):
+            return None
+        reads = reads[np.append(tick[reads][1:] != tick[reads][:-1], True)]
+        if len(reads) != len(values):
+            values, known = values[reads], known[reads]
+        values = np.concatenate([self._values, values])
+        known = np.concatenate([self._known, known])
+        self._values, self._known = values[-1:], known[-1:]
+        elapsed_ns = elapsed_between(values[1:, :1], values[:-1, :1])
+        rates, _ = counter_rates(
+            values[1:, 1:], values[:-1, 1:], known[1:, 1:], known[:-1, 1:], elapsed_ns, self._kinds
+        )
+        read_ns = times_ns[tick[reads]]
+        at_every_tick = rates
+        if len(reads) != len(times_ns):
+            at_every_tick = self._hold(rates, read_ns, times_ns)
+        self._last_ns, self._last_rates = int(read_ns[-1]), rates[-1:]
+        return at_every_tick
+
+    def _hold(self, rates: Float64s, read_ns: Times, times_ns: Times) -> Float64s:
+        """[ticks, values]: at a tick without a read, the last read's rate until it is stale."""
+        rates = np.concatenate([self._last_rates, rates])
+        read_ns = np.concatenate([[self._last_ns], read_ns])
+        last = np.searchsorted(read_ns, times_ns, side="right") - 1
+        held: Float64s = rates[last]
+        held[is_stale((times_ns - read_ns[last]) / 1e9, self._period_s)] = np.nan
+        return held
+
+
+class _NodeRates:
+    """Turns runs of frames of one node and layout into rates of its ports.
+
+    It remembers the last read of every source between runs.
+    """
+
+    def __init__(
+        self, hello: Hello, speaker: Host, given: Mapping[str, Host], rows: PortRows
+    ) -> None:
+        self.hello = hello
+        names, of_block, of_position, of_row = [], [], [], []
+        for number, first, item in hello.objects():
             node = owner_of(item, speaker, given)
-            for place, name in enumerate(item.metrics):
-                if name in wanted and item.port is not None and node is not None:
-                    what, rank, bits = wanted[name]
-                    row = rows.of(node, item.port)
-                    where = position + place
-                    places.append(ValuePosition(what, row, rank, bits, where, clock, number, name))
-            position += len(item.metrics)
-    return places
+            if item.port is None or node is None:
+                continue
+            for offset, name in enumerate(item.metrics):
+                if name in SOURCE_NUMBERS:
+                    names.append(name)
+                    of_block.append(number)
+                    of_position.append(first + offset)
+                    of_row.append(rows.of(node, item.port))
+        source = np.array([SOURCE_NUMBERS[name] for name in names], np.intp)
+        self._sources = BestSources(source, np.array(of_row, np.intp))
+        order = self._sources.order
+        self._width = len(order)
+        kinds = CounterKinds.of(hello, names)
+        block, position = (np.array(each, np.intp)[order] for each in (of_block, of_position))
+        self._blocks = []
+        clock = 0
+        for number, info in enumerate(hello.blocks):
+            columns = np.flatnonzero(block == number)
+            if len(columns):
+                ours = order[columns]
+                self._blocks.append(
+                    _Block(
+                        number,
+                        info.every * hello.interval_s,
+                        [clock, *position[columns].tolist()],
+                        columns,
+                        CounterKinds(kinds.code[ours], kinds.maximum[ours]),
+                    )
+                )
+            clock += info.width()
+
+    def accept(self, frames: NodeFrames) -> tuple[Times, PortRates]:
+        """The times of the frames' ticks, and the rates at these."""
+        times_ns, tick = frames.time_ns, np.arange(len(frames.time_ns))
+        if not (times_ns[1:] > times_ns[:-1]).all():
+            times_ns, tick = np.unique(times_ns, return_inverse=True)
+        rates = np.full((len(times_ns), self._width), np.nan)
+        for block in self._blocks:
+            block_rates = block.rates(frames, times_ns, tick)
+            if block_rates is not None:
+                rates[:, block.columns] = block_rates
+        return times_ns, self._sources.rates_bps(rates)

@@ -1,40 +1,21 @@
-"""What is drawn, out of what is counted: bits/s on the wire, pause, marks, errors, line rate."""
+"""What is shown and judged of a port, computed from the rates of its counters: the columns of HEAT
+(bits/s on the wire, pause, marks, errors), line rate and link state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from collectors.catalog import CATALOG
+from collectors.catalog import CATALOG, require
+from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.model import Host, Port
 from fabmon.fabric.names import matches
 from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.history.rates import LINE_RATES, RX, SOURCE_NUMBERS, TX, BestSources, Bools, Indices
 
-WIRE = (
-    ("phy_{}_bytes", 8),
-    ("ib_{}_bytes", 8),
-    ("ib_{}_bps", 1),
-    ("rdma_{}_bytes", 8),
-    ("netdev_{}_bytes", 8),
-    ("nvlink_{}_bytes", 8),
-    ("nvlink_{}_bps", 1),
-    ("xgmi_{}_bytes", 8),
-)
-"""Who counts a port's bytes, the best first, and the bits in one of its units. They overlap (on
-RoCE `ib_*` and `rdma_*` are RDMA only, while `phy_*` is the whole wire and `netdev_*` misses
-RDMA), so one is taken and none are added."""
-
-RATES = (
-    "ib_rate_bps",
-    "phy_speed_bps",
-    "netdev_speed_bps",
-    "nvlink_speed_bps",
-    "xgmi_speed_bps",
-)
 _STATES = ("phy_up", "netdev_up", "nvlink_state", "xgmi_state")
-"""What a switch's chip says of a port comes before what the kernel of the switch thinks."""
+"""The state that a switch's chip reports has priority over that of the switch's kernel."""
 
 _ECN = ("rdma_ecn_marked", "phy_tx_ecn_marked")
 """Marks that arrived at a host's port; on a switch, those that its queues made."""
@@ -42,9 +23,10 @@ _ECN = ("rdma_ecn_marked", "phy_tx_ecn_marked")
 _PAUSE = ("pfc_{}_pause_us_prio{}", "pause_{}_us")
 _XOFF = ("pfc_{}_transitions_prio{}", "pause_{}_transitions")
 _WAIT = ("ib_ext_tx_wait", "ib_tx_wait")
-_BITS_A_WAIT = 64
+_BITS_PER_WAIT = 64
 """One count of these is the port's time for 8 bytes: ibdiagnet manual 2.13, "Congestion
-Assessment on InfiniBand Links", for Quantum; taken to hold for ConnectX too."""
+Assessment on InfiniBand Links", for Quantum; assumed to hold for ConnectX too."""
+
 DAMAGE = (
     "phy_rx_crc_errors",
     "phy_rx_symbol_errors",
@@ -60,9 +42,12 @@ DAMAGE = (
     "nvlink_symbol_errors",
     "nvlink_effective_errors",
 )
-_FALLS = "phy_link_down_events"
-"""A link that fell comes up again: two changes of carrier."""
-_BUS = ("pci_stalled_write_percent", "pci_stalled_read_percent")
+"""Errors of the link itself, without what congestion causes."""
+
+_LINK_DOWN = "phy_link_down_events"
+"""A link that went down comes up again: two changes of carrier."""
+
+_PCIE_STALLS = ("pci_stalled_write_percent", "pci_stalled_read_percent")
 _PARTS: dict[str, tuple[str, ...]] = {
     "phy_rx_errors": ("phy_rx_crc_errors", "phy_rx_symbol_errors"),
     "rdma_rx_drops": ("rdma_rx_limit_drops",),
@@ -70,28 +55,46 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "phy_rx_discards": tuple(f"phy_rx_discards_prio{prio}" for prio in range(8)),
     "phy_tx_discards": tuple(f"phy_tx_discards_prio{prio}" for prio in range(8)),
 }
-"""What counts the same packets again, by kind or priority. Some ports have the parts only."""
+"""Metrics that count the same packets again, by kind or priority. Some ports have parts only."""
+
+_CNP_SENT, _CNP_HANDLED = "rdma_cnp_sent", "rdma_cnp_handled"
+_IB_STATE, _NVLINK_BPS = "ib_state", "nvlink_speed_bps"
+_CARRIER_CHANGES = "netdev_carrier_changes"
+require(*_STATES, *_ECN, *_WAIT, *DAMAGE, *_PCIE_STALLS, *_PARTS, *sum(_PARTS.values(), ()))
+require(_LINK_DOWN, _CNP_SENT, _CNP_HANDLED, _IB_STATE, _NVLINK_BPS, _CARRIER_CHANGES)
+require(
+    *(
+        name.format(direction, priority)
+        for name in (*_PAUSE, *_XOFF)
+        for direction in ("tx", "rx")
+        for priority in PRIORITIES
+    )
+)
+
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
 
 class MetricDeriver:
-    """Computes a moment's arrays from the table of rates; `columns` maps metric to table column.
+    """Computes a snapshot's arrays from the table of rates; `columns` maps metric to table column.
 
-    `has` is [ports, columns]: which metrics the port's layout holds. `before` is the deriver of the
-    layouts before, whose choices of a port's source of bytes are kept.
+    `has` is [ports, columns]: which metrics the port's layout has. `before` is the deriver of the
+    previous layouts; its choice of each port's byte counter is kept.
     """
 
     def __init__(
-        self,
-        columns: Mapping[str, int],
-        has: NDArray[np.bool_],
-        before: MetricDeriver | None = None,
+        self, columns: Mapping[str, int], has: Bools, before: MetricDeriver | None = None
     ) -> None:
         self._columns = columns
-        self._has = has
-        self._counts: dict[str, NDArray[np.bool_]] = {} if before is None else before._counts
-        self._topics: dict[str, NDArray[np.intp]] = {
+        names = [name for name in columns if name in SOURCE_NUMBERS and name not in LINE_RATES]
+        column = np.array([columns[name] for name in names], np.intp)
+        number, row = np.nonzero(has[:, column].T)
+        source = np.array([SOURCE_NUMBERS[name] for name in names], np.intp)[number]
+        had = None if before is None else before._byte_sources
+        self._byte_sources: BestSources = BestSources(source, row, had)
+        cells = row * has.shape[1] + column[number]
+        self._cells: Indices = cells[self._byte_sources.order]
+        self._topics: dict[str, Indices] = {
             topic: np.array(
                 [columns[name] for name in columns if _topic(name) == topic], dtype=np.intp
             )
@@ -100,38 +103,45 @@ class MetricDeriver:
 
     def heat(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each."""
+        bps = self._bits_per_s(values)
         rows = {
-            "tx_bps": self._bps(values, "tx"),
-            "rx_bps": self._bps(values, "rx"),
+            "tx_bps": bps[TX],
+            "rx_bps": bps[RX],
             "pause_rx": self._pause(values, "rx"),
             "pause_tx": self._pause(values, "tx"),
             "xoff": self._xoff(values),
             "stall": self._stall(values, line_rate_bps),
-            "ecn": self._first(values, _ECN, ""),
-            "cnp_sent": self._one(values, "rdma_cnp_sent"),
-            "cnp": self._one(values, "rdma_cnp_handled"),
-            "damage": self._worst_of(values, DAMAGE),
+            "ecn": self._first(values, _ECN),
+            "cnp_sent": self._one(values, _CNP_SENT),
+            "cnp": self._one(values, _CNP_HANDLED),
+            "damage": self._max(values, DAMAGE),
             "flaps": self._flaps(values),
-            "bus": self._worst_of(values, _BUS) / np.float32(100),
+            "bus": self._max(values, _PCIE_STALLS) / np.float32(100),
             "errors": self._total(values, "error"),
             "drops": self._total(values, "drop"),
         }
         return np.stack([rows[name] for name in HEAT]).astype(np.float32)
 
     def line_rate_bps(self, values: Floats, overrides: Floats) -> Floats:
-        """[ports] line rate of one direction: what the hosts file says, else what the port says."""
-        told = self._first(values, RATES, "")
-        told[told <= 0] = np.nan
-        return np.where(np.isnan(overrides), told, overrides).astype(np.float32)
+        """[ports] line rate of one direction: as the hosts file says, else as the port reports."""
+        return line_rates(self._first(values, LINE_RATES), overrides)
 
     def up(self, values: Floats) -> Floats:
         """[ports] 1 up, 0 down, NaN unknown. An InfiniBand port is up when it is ACTIVE."""
-        ib_state = self._one(values, "ib_state")
+        ib_state = self._one(values, _IB_STATE)
         ib_up = np.where(np.isnan(ib_state), np.nan, ib_state == _IB_ACTIVE)
-        up = self._first(values, _STATES, "")
-        links_bps = self._one(values, "nvlink_speed_bps")
-        up = np.where(np.isnan(up) & ~np.isnan(links_bps), links_bps > 0, up)
+        up = self._first(values, _STATES)
+        nvlink_bps = self._one(values, _NVLINK_BPS)
+        up = np.where(np.isnan(up) & ~np.isnan(nvlink_bps), nvlink_bps > 0, up)
         return np.where(np.isnan(ib_up), up, ib_up).astype(np.float32)
+
+    def _bits_per_s(self, values: Floats) -> Floats:
+        """[2, ports] bits/s sent and received, each port from its best byte counter."""
+        bps = np.full((2, len(values)), np.nan, np.float32)
+        best = self._byte_sources.rates_bps(values.ravel()[self._cells])
+        for quantity, (rows, rates) in best.items():
+            bps[quantity, rows] = rates
+        return bps
 
     def _one(self, values: Floats, name: str) -> Floats:
         column = self._columns.get(name)
@@ -140,25 +150,27 @@ class MetricDeriver:
         picked: Floats = np.array(values[:, column])
         return picked
 
-    def _first(self, values: Floats, names: Sequence[str], direction: str) -> Floats:
-        """Per port the first of several metrics that it has."""
+    def _first(self, values: Floats, names: Sequence[str]) -> Floats:
+        """[ports] the first of several metrics that is known."""
         best = np.full(len(values), np.nan, np.float32)
         for name in names:
-            column = self._columns.get(name.format(direction))
+            column = self._columns.get(name)
             if column is not None:
                 np.copyto(best, values[:, column], where=np.isnan(best))
         return best
 
     def _xoff(self, values: Floats) -> Floats:
-        """Pauses begun or ended a second, both ways."""
+        """[ports] pauses begun or ended per second, in both directions."""
         per_priority, whole_link = _XOFF
-        names = [whole_link.format(way) for way in ("rx", "tx")]
-        names += [per_priority.format(way, prio) for way in ("rx", "tx") for prio in range(8)]
-        there = [self._columns[name] for name in names if name in self._columns]
-        return _sum(values[:, there])
+        names = [whole_link.format(direction) for direction in ("rx", "tx")]
+        names += [
+            per_priority.format(direction, prio) for direction in ("rx", "tx") for prio in range(8)
+        ]
+        present = [self._columns[name] for name in names if name in self._columns]
+        return _sum(values[:, present])
 
     def _total(self, values: Floats, topic: str) -> Floats:
-        """The sum over a topic; of a total and its parts the greater, not both."""
+        """[ports] the sum over a topic; of a total and its parts the greater one, not both."""
         picked = np.array(values[:, self._topics[topic]])
         at = {int(column): place for place, column in enumerate(self._topics[topic])}
         for name, parts in _PARTS.items():
@@ -170,68 +182,55 @@ class MetricDeriver:
         return _sum(picked)
 
     def _stall(self, values: Floats, line_rate_bps: Floats) -> Floats:
-        """Share of time in which data waited and nothing could be sent, 0 to 1."""
-        waited_bps = self._first(values, _WAIT, "") * np.float32(_BITS_A_WAIT)
+        """[ports] share of time in which data waited and nothing could be sent, 0 to 1."""
+        waited_bps = self._first(values, _WAIT) * np.float32(_BITS_PER_WAIT)
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
         return share
 
-    def _worst_of(self, values: Floats, names: Sequence[str]) -> Floats:
-        """The largest of several metrics that count the same from different places."""
-        worst = np.full(len(values), np.nan, np.float32)
+    def _max(self, values: Floats, names: Sequence[str]) -> Floats:
+        """[ports] the largest of several metrics that count the same at different places."""
+        largest = np.full(len(values), np.nan, np.float32)
         for name in names:
             if name in self._columns:
-                np.fmax(worst, values[:, self._columns[name]], out=worst)
-        return worst
+                np.fmax(largest, values[:, self._columns[name]], out=largest)
+        return largest
 
     def _flaps(self, values: Floats) -> Floats:
-        changes = self._one(values, "netdev_carrier_changes")
-        falls = 2 * self._one(values, _FALLS)
-        flaps: Floats = np.where(np.isnan(changes), falls, changes)
+        """[ports] changes of carrier per second."""
+        changes = self._one(values, _CARRIER_CHANGES)
+        downs = 2 * self._one(values, _LINK_DOWN)
+        flaps: Floats = np.where(np.isnan(changes), downs, changes)
         return flaps
 
-    def _bps(self, values: Floats, direction: str) -> Floats:
-        """[ports] bits/s: per port from the best of WIRE that it has and that ever counted.
-
-        Once a source has counted it stays the one, silent or not: the next best counts something
-        else, and a hot RoCE link would be drawn idle by the bytes of its interface.
-        """
-        best = np.full(len(values), np.nan, np.float32)
-        chosen = np.zeros(len(values), np.bool_)
-        for template, bits in WIRE:
-            name = template.format(direction)
-            column = self._columns.get(name)
-            if column is None:
-                continue
-            rates = values[:, column] * np.float32(bits)
-            counts = ~np.isnan(rates)
-            before = self._counts.get(name)
-            if before is not None:
-                counts[: len(before)] |= before
-            self._counts[name] = counts
-            ours = counts & self._has[:, column] & ~chosen
-            best[ours] = rates[ours]
-            chosen |= ours
-        return best
-
     def _pause(self, values: Floats, direction: str) -> Floats:
-        """Share of time paused, 0 to 1: the worst priority, or the link pause of 802.3x."""
+        """[ports] share of time paused, 0 to 1: the worst priority, or 802.3x link pause."""
         per_priority, whole_link = _PAUSE
         names = [per_priority.format(direction, priority) for priority in range(8)]
-        worst = self._worst_of(values, (*names, whole_link.format(direction)))
+        worst = self._max(values, (*names, whole_link.format(direction)))
         share: Floats = np.minimum(worst / np.float32(_US_PER_S), np.float32(1.0))
         return share
 
 
+def line_rates(reported_bps: Floats, overrides_bps: Floats) -> Floats:
+    """[ports] line rates: the override where there is one, else what the port reports.
+
+    A port that is down reports 0 or less: unknown, NaN.
+    """
+    reported_bps = np.where(reported_bps > 0, reported_bps, np.float32(np.nan))
+    rates = np.where(np.isnan(overrides_bps), reported_bps, overrides_bps)
+    return rates.astype(np.float32)
+
+
 def line_rate_overrides(ports: Sequence[Port], hosts: Mapping[str, Host]) -> Floats:
-    """[ports] line rates that the hosts file gives, NaN where it says nothing."""
-    given = np.full(len(ports), np.nan, np.float32)
+    """[ports] line rates that the hosts file sets; NaN where it sets none."""
+    overrides = np.full(len(ports), np.nan, np.float32)
     for port in ports:
         host = hosts.get(port.node)
         for pattern, bps in host.speeds if host is not None else ():
             if matches(port.name, (pattern,)) or matches(port.label, (pattern,)):
-                given[port.row] = bps
-    return given
+                overrides[port.row] = bps
+    return overrides
 
 
 def _topic(name: str) -> str:

@@ -1,4 +1,4 @@
-"""From ticks to moments: the one place where raw counters become what is drawn and judged."""
+"""Ticks become snapshots: raw counters, rates, and the last minutes of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Hello, Notice
 from fabmon.history.bursts import BurstAssembler
 from fabmon.history.derived_metrics import MetricDeriver, line_rate_overrides
-from fabmon.history.rates import FrameSlots, LiveRates
+from fabmon.history.live_rates import FrameSlots, LiveRates
 from fabmon.history.ring import RateRing
 
 RING_TICKS = 900
@@ -33,16 +33,17 @@ _US_PER_S = 1e6
 
 
 class _Columns(dict[str, int]):
-    """Metric name -> its number, in the catalog's order; a newer probe's get one at first sight."""
+    """Metric name -> its number, in the catalog's order; unknown metrics get the next numbers."""
 
     def of(self, name: str) -> int:
         return self.setdefault(name, len(self))
 
 
-class _Seat:
-    """Where one node's series lie, and which cells of the table of ports they fill.
+class _NodeSlots:
+    """The slots of one node's series, and the cells of the table of ports that they fill.
 
-    `series`, `rows` and `columns` are parallel, one element a value that belongs to a port.
+    `series`, `rows` and `columns` are parallel, one element a value that belongs to a port. `cpu`
+    is the slot of the probe's CPU time, None where it is not reported.
     """
 
     def __init__(
@@ -50,40 +51,37 @@ class _Seat:
         speaker: Host,
         given: Mapping[str, Host],
         hello: Hello,
-        place: FrameSlots,
+        slots: FrameSlots,
         rows: PortRows,
         columns: _Columns,
     ) -> None:
         self.hello = hello
         self.queue_pairs = queue_pairs_of(hello)
-        self.place = place
+        self.slots = slots
         self.cpu: int | None = None
         series: list[int] = []
         row_of: list[int] = []
         column_of: list[int] = []
-        for start, block in zip(place.starts, hello.blocks, strict=True):
-            position = start + 1
-            for item in block.objects:
-                width = len(item.metrics)
-                node = owner_of(item, speaker, given)
-                if item.port is not None and node is not None:
-                    series += range(position, position + width)
-                    row_of += [rows.of(node, item.port)] * width
-                    column_of += [columns.of(metric) for metric in item.metrics]
-                elif _PROBE_CPU in item.metrics:
-                    self.cpu = position + item.metrics.index(_PROBE_CPU)
-                position += width
+        for _, position, item in hello.objects():
+            first, width = slots.start + position, len(item.metrics)
+            node = owner_of(item, speaker, given)
+            if item.port is not None and node is not None:
+                series += range(first, first + width)
+                row_of += [rows.of(node, item.port)] * width
+                column_of += [columns.of(metric) for metric in item.metrics]
+            elif _PROBE_CPU in item.metrics:
+                self.cpu = first + item.metrics.index(_PROBE_CPU)
         self.series: Indices = np.array(series, np.intp)
         self.rows: Indices = np.array(row_of, np.intp)
         self.columns: Indices = np.array(column_of, np.intp)
 
 
 class History:
-    """Keeps counters, rates and the last minutes; `accept` a tick, get a moment.
+    """Keeps counters, rates and the last minutes; `accept` takes a tick and returns a snapshot.
 
     `hosts` are the nodes in the order of the hosts file. `management` are patterns of ports that
-    carry no training traffic. `topology` is what was given of the cabling. `rows` are those of
-    another history that is to call the same ports by the same rows.
+    carry no training traffic. `topology` is the planned cabling. `rows` are the port rows of
+    another history; both then number the same ports by the same rows.
     """
 
     def __init__(
@@ -99,12 +97,12 @@ class History:
         self._interval_s = interval_s
         self._management = management
         self._topology = topology
-        self._series = LiveRates()
+        self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
         self._bursts = BurstAssembler()
         self.rows = PortRows() if rows is None else rows
-        self._nodes: dict[str, _Seat] = {}
-        self._told_before: dict[str, _Seat] = {}
+        self._nodes: dict[str, _NodeSlots] = {}
+        self._before_restart: dict[str, _NodeSlots] = {}
         self._is_new = False
         self._built_of: list[str] = []
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
@@ -118,18 +116,18 @@ class History:
         self._heard = ReportedFacts()
         self._fabric = self._built({}, 0)
         self._connections = Connections(self._fabric, {})
-        self._wire_up()
+        self._lay_out()
 
     def restart(self) -> None:
         """Forget all counters and states: the next ticks are of another time.
 
-        What nodes said of themselves is known again as soon as they say the same: a thousand
-        hellos take a second else.
+        The slots of nodes are kept for when they send the same hello again: to process a thousand
+        hellos takes a second.
         """
         self._is_new = True
-        self._told_before = {**self._told_before, **self._nodes}
+        self._before_restart = {**self._before_restart, **self._nodes}
         self._nodes = {}
-        self._series.restart()
+        self._rates.restart()
         self._ring.restart()
         self._bursts = BurstAssembler()
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
@@ -140,35 +138,35 @@ class History:
         self._deriver = MetricDeriver(self._metrics, self._has)
 
     def accept(self, tick: Tick) -> Snapshot:
-        """Take a tick and say how the fabric looks at its end."""
+        """Take a tick. Returns the fabric at its end."""
         self.take(tick)
-        return self._moment(tick, tick.time_ns / 1e9)
+        return self._snapshot(tick, tick.time_ns / 1e9)
 
     def take(self, tick: Tick) -> None:
-        """Take a tick that nobody looks at: one before that which is wanted."""
+        """Take a tick without computing its snapshot: one before the first that is wanted."""
         now_s = tick.time_ns / 1e9
         for host in tick.hosts:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         is_other_fabric = bool(tick.hosts)
-        moved = False
+        queue_pairs_changed = False
         for node, hello in tick.hellos:
-            old = self._nodes.get(node) or self._told_before.get(node)
+            old = self._nodes.get(node) or self._before_restart.get(node)
             if old is not None and old.hello is hello:
                 self._nodes[node] = old
-                moved |= self._note_queue_pairs(node, old.queue_pairs)
+                queue_pairs_changed |= self._note_queue_pairs(node, old.queue_pairs)
                 self._notices.pop(node, None)
                 continue
-            # Queue pairs come and go with every job: what is cabled to what stays as it is.
+            # Queue pairs change with every job; that does not change the cabling.
             is_other_fabric |= old is None or not only_queue_pairs_moved(old.hello, hello)
             if old is not None and hello.counts_like(old.hello):
-                place = old.place
+                slots = old.slots
             else:
-                place = self._series.add(hello, old.place if old else None)
-            seat = self._nodes[node] = _Seat(
-                self._hosts[node], self._hosts, hello, place, self.rows, self._columns
+                slots = self._rates.add(hello, old.slots if old else None)
+            new = self._nodes[node] = _NodeSlots(
+                self._hosts[node], self._hosts, hello, slots, self.rows, self._columns
             )
-            moved |= self._note_queue_pairs(node, seat.queue_pairs)
+            queue_pairs_changed |= self._note_queue_pairs(node, new.queue_pairs)
             self._notices.pop(node, None)
         for status in tick.statuses:
             self._statuses[status.node] = status
@@ -176,31 +174,32 @@ class History:
             self._note(node, notice)
         for node, frame in tick.frames:
             if node in self._nodes:
-                self._series.accept(self._nodes[node].place, frame, now_s)
+                self._rates.accept(self._nodes[node].slots, frame, now_s)
         for node, reads in tick.reads:
             if node in self._nodes:
-                self._series.resume(self._nodes[node].place, reads)
+                self._rates.resume(self._nodes[node].slots, reads)
         if tick.hellos or is_other_fabric or self._is_new:
-            self._told_by(list(self._nodes), is_other_fabric, moved)
-        self._series.advance()
-        stale = self._series.stale(now_s)
+            self._update_fabric(is_other_fabric, queue_pairs_changed)
+        self._rates.advance()
+        stale = self._rates.stale(now_s)
         if tick.reads and stale.any():
-            # Who had fallen silent by then is drawn as it was before.
-            self._remember(*self._drawn()[2:])
-        self._series.let_go(stale)
+            # Ports that had fallen silent by then are shown with their last known values.
+            self._remember(*self._arrays()[2:])
+        self._rates.discard(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
 
-    def _told_by(self, names: list[str], is_other_fabric: bool, moved: bool) -> None:
-        """The fabric of what these nodes say now; as it was where they say the same."""
-        moved |= self._is_new
+    def _update_fabric(self, is_other_fabric: bool, queue_pairs_changed: bool) -> None:
+        """Build the fabric and its connections again where something in them may have changed."""
+        connections_changed = queue_pairs_changed or self._is_new
         self._is_new = False
+        names = list(self._nodes)
         if is_other_fabric or names != self._built_of:
             self._built_of = names
             hellos = {name: node.hello for name, node in self._nodes.items()}
             self._fabric = self._built(hellos, self._fabric.version + 1)
-            self._wire_up()
-            moved = True
-        if moved:
+            self._lay_out()
+            connections_changed = True
+        if connections_changed:
             before = self._connections
             self._connections = Connections(self._fabric, self._queue_pairs, before)
 
@@ -210,22 +209,20 @@ class History:
             hosts, hellos, self.rows, version, self._management, self._topology, self._heard
         )
 
-    def _note_queue_pairs(self, node: str, told: QueuePairs | None) -> bool:
-        """Keep what a node tells of its connections; nothing is another state than none.
-
-        Whether that is something else than before.
-        """
+    def _note_queue_pairs(self, node: str, reported: QueuePairs | None) -> bool:
+        """Keep the queue pairs that a node reports (None: it does not report any, which is not the
+        same as having none). Returns whether they changed."""
         before = self._queue_pairs.get(node)
-        if told is before or (told and before and told.is_like(before)):
+        if reported is before or (reported and before and reported.is_like(before)):
             return False
-        if told is None:
+        if reported is None:
             self._queue_pairs.pop(node, None)
         else:
-            self._queue_pairs[node] = told
+            self._queue_pairs[node] = reported
         return True
 
     def _note(self, node: str, notice: Notice) -> None:
-        """Keep what is wrong on a node now; a recovery takes its trouble away."""
+        """Keep a node's current problems; a recovery removes the notice of the problem."""
         notices = self._notices.setdefault(node, {})
         key = (notice.source, notice.object, notice.metric)
         if notice.event == "recovered":
@@ -233,48 +230,48 @@ class History:
         else:
             notices[key] = notice
 
-    def _wire_up(self) -> None:
-        """Work out once, for this fabric, which series goes to which cell of the table."""
-        seats = list(self._nodes.values())
-        rows = _joined([seat.rows for seat in seats])
-        self._picked = _joined([seat.series for seat in seats])
-        columns = _joined([seat.columns for seat in seats])
-        # A port has a tenth of what the catalog has: what nobody has takes no room.
-        there, place = np.unique(columns, return_inverse=True)
+    def _lay_out(self) -> None:
+        """Compute, once for this fabric, which series fills which cell of the table."""
+        nodes = list(self._nodes.values())
+        rows = _joined([node.rows for node in nodes])
+        self._picked = _joined([node.series for node in nodes])
+        # A port has a tenth of the catalog's metrics: those that no port has get no column.
+        columns, column = np.unique(_joined([node.columns for node in nodes]), return_inverse=True)
         names = list(self._columns)
-        self._metrics = {names[column]: number for number, column in enumerate(there.tolist())}
-        self._cells = rows * len(there) + place
+        self._metrics = {names[each]: number for number, each in enumerate(columns.tolist())}
+        self._cells = rows * len(columns) + column
         self._cell_rows = rows
-        self._ring.place(np.array([port.role == NVLINK for port in self._fabric.ports], np.bool_))
-        self._overrides: Floats = line_rate_overrides(self._fabric.ports, self._hosts)
-        self._has = np.zeros((len(self._fabric.ports), len(there)), np.bool_)
+        ports = self._fabric.ports
+        self._ring.place(np.array([port.role == NVLINK for port in ports], np.bool_))
+        self._overrides: Floats = line_rate_overrides(ports, self._hosts)
+        self._has = np.zeros((len(ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True
         self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
-        self._carries = np.array([port.role in FABRIC for port in self._fabric.ports], np.bool_)
-        clocks = [(start, index) for index, seat in enumerate(seats) for start in seat.place.starts]
+        self._carries = np.array([port.role in FABRIC for port in ports], np.bool_)
+        clocks = [(start, n) for n, node in enumerate(nodes) for start in node.slots.starts]
         self._clocks, self._clock_node = np.array(clocks, np.intp).reshape(-1, 2).T
-        # Who tells of a port: the last of `_nodes` stands for nobody.
-        self._row_node = np.full(len(self._fabric.ports), len(seats), np.intp)
+        # The node that reports a port; the number after the last node means none.
+        self._row_node = np.full(len(ports), len(nodes), np.intp)
         self._speakers: dict[str, str] = {}
-        for index, (speaker, seat) in enumerate(self._nodes.items()):
-            self._row_node[seat.rows] = index
-            told_of = {self._fabric.ports[row].node for row in np.unique(seat.rows)} - {speaker, ""}
-            self._speakers.update(dict.fromkeys(told_of, speaker))
+        for index, (speaker, node) in enumerate(self._nodes.items()):
+            self._row_node[node.rows] = index
+            others = {ports[row].node for row in np.unique(node.rows)} - {speaker, ""}
+            self._speakers.update(dict.fromkeys(others, speaker))
 
-    def _drawn(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Values, line rates, heat and up of a moment, from the rates as they are."""
+    def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Values, line rates, heat and up of a snapshot, from the current rates."""
         values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
-        values.ravel()[self._cells] = self._series.rate[self._picked]
+        values.ravel()[self._cells] = self._rates.rate[self._picked]
         line_rate = self._deriver.line_rate_bps(values, self._overrides)
         return values, line_rate, self._deriver.heat(values, line_rate), self._deriver.up(values)
 
-    def _moment(self, tick: Tick, now_s: float) -> Snapshot:
-        values, line_rate, heat, up = self._drawn()
+    def _snapshot(self, tick: Tick, now_s: float) -> Snapshot:
+        values, line_rate, heat, up = self._arrays()
         saturated = np.zeros(len(values), np.bool_)
-        full = self._series.saturated[self._picked]
+        full = self._rates.saturated[self._picked]
         saturated[self._cell_rows[full]] = True
         arrived_s = np.full(len(self._nodes) + 1, -np.inf)
-        np.maximum.at(arrived_s, self._clock_node, self._series.arrived_s[self._clocks])
+        np.maximum.at(arrived_s, self._clock_node, self._rates.arrived_s[self._clocks])
         age_s = (now_s - arrived_s)[self._row_node].astype(np.float32)
         self._remember(heat, up)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -288,7 +285,7 @@ class History:
             time_ns=tick.time_ns,
             interval_s=self._interval_s,
             fabric=self._fabric,
-            statuses={**self._statuses, **self._told_statuses()},
+            statuses={**self._statuses, **self._reported_statuses()},
             notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
             probe_cpu=self._probe_cpu(),
             columns=self._metrics,
@@ -309,7 +306,7 @@ class History:
         )
 
     def _remember(self, heat: Floats, up: Floats) -> None:
-        """Carry over what was known of ports that are silent now."""
+        """Keep the last known values of ports that are silent now."""
         known = self._last_heat.shape[1]
         last_heat, was_up = heat.copy(), up == 1
         silent = np.isnan(heat[:, :known])
@@ -317,21 +314,21 @@ class History:
         was_up[:known] |= self._was_up
         self._last_heat, self._was_up = last_heat, was_up
 
-    def _told_statuses(self) -> dict[str, NodeStatus]:
-        """States of the nodes that others tell of: as good as the speaker's, or stale."""
-        told = {}
+    def _reported_statuses(self) -> dict[str, NodeStatus]:
+        """States of nodes that are reported by others: up while the speaker is up, else stale."""
+        statuses = {}
         for name, speaker in self._speakers.items():
             status = self._statuses[speaker]
-            if status.state is NodeState.UP:
-                told[name] = NodeStatus(name, NodeState.UP, status.since_ns, f"told by {speaker}")
-            else:
-                reason = f"told by {speaker}, which is {status.state}"
-                told[name] = NodeStatus(name, NodeState.STALE, status.since_ns, reason, "stale")
-        return told
+            state, reason, cause = NodeState.UP, f"reported by {speaker}", ""
+            if status.state is not NodeState.UP:
+                state, cause = NodeState.STALE, "stale"
+                reason = f"{reason}, which is {status.state}"
+            statuses[name] = NodeStatus(name, state, status.since_ns, reason, cause)
+        return statuses
 
     def _probe_cpu(self) -> dict[str, float]:
-        """Share of a core that the probe takes on each node."""
-        rate = self._series.rate
+        """By node, the share of a core that the probe uses, 0 to 1."""
+        rate = self._rates.rate
         return {
             name: float(rate[node.cpu]) / _US_PER_S
             for name, node in self._nodes.items()

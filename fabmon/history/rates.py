@@ -1,278 +1,74 @@
-"""Raw counters of the whole fabric in flat arrays, and their rates, all at once.
+"""The rules by which raw counters become rates.
 
-A series is one position of one node's frame. Every block's clock is a series too, so that a frame
-is copied in as it came and every rate has the time of its own read.
+They are written once, for arrays of any shape, and applied to arriving ticks (`live_rates.py`)
+and to recorded chunks (`chunk_rates.py`):
+
+- wrap: a 64-bit counter wraps modulo 2**64, a 32-bit counter modulo 2**32 (`rate_per_s`);
+- reset: a counter that went down without a plausible wrap has no rate (`rate_per_s`);
+- saturation: a counter that is stuck at its maximum has no rate (`counter_rates`);
+- staleness: a rate is valid for STALE_READS periods of its source (`is_stale`);
+- best source: of several counters of the same quantity, the best one that ever counted
+  (`BestSources`).
 """
 
 from __future__ import annotations
 
-from array import array
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.catalog import WRAP32, WRAP64
-from fabmon.fabric.tick import LastReads
-from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello
+from collectors.catalog import WRAP32, WRAP64, require
+from fabmon.fabric.wire.messages import Hello
 
-_CLOCK, _WRAP64, _WRAP32, _SATURATING, GAUGE = range(5)
+CLOCK, _WRAP64, _WRAP32, _SATURATING, GAUGE = range(5)
+"""Codes of kinds of series."""
+
 _WRAP32_MASK = np.uint64(0xFFFFFFFF)
 _HALF_WRAP32 = np.uint64(1 << 31)
-"""A 32-bit counter that seems to move by more between two reads was reset, not wrapped."""
+"""A 32-bit counter that appears to advance by more than this between two reads was reset."""
 
 _FASTEST_WRAP32 = 500e6
-"""And so was one that seems to wrap faster: no port sends 500 million packets a second."""
+"""A 32-bit counter that appears to wrap at a higher rate (per second) was reset: no port sends
+500 million packets a second."""
 
 _WIDTHS = {str(bits): bits for bits in range(1, 65)}
 
-_WORD = "L" if array("L").itemsize == 8 else "Q"
-"""CPython turns an int into an unsigned long twice as fast as into an unsigned long long."""
-
 STALE_READS = 2.5
-"""A rate is held for this many periods of its source, then it is absent."""
+"""A rate is valid for this many periods of its source, then it is absent."""
+
+UInt64s = NDArray[np.uint64]
+Float64s = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+Floating = NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
-class FrameSlots:
-    """Where a node's values lie: the start of each block's range, and the end of the last."""
+class CounterKinds:
+    """How the counters of an array are to be read: one element a series.
 
-    starts: tuple[int, ...]
-    stop: int
+    `code` says clock, 64-bit, 32-bit, saturating or gauge; `maximum` is the value at which a
+    saturating counter is stuck, 0 for others.
+    """
 
-    def fits(self, frame: Frame) -> bool:
-        """Whether a frame fills these blocks and nothing beside them."""
-        blocks, ends = frame.blocks, (*self.starts, self.stop)
-        if len(blocks) != len(self.starts):
-            return False
-        for number, block in enumerate(blocks):
-            if block is not None and len(block) != ends[number + 1] - ends[number]:
-                return False
-        return True
-
-    @property
-    def width(self) -> int:
-        """Values in a frame, the blocks' clocks included."""
-        return self.stop - self.starts[0] if self.starts else 0
-
-
-@dataclass(slots=True)
-class _Arrays:
-    """One element a series. `clock` is where the series' block has its clock."""
-
-    now: NDArray[np.uint64]
-    before: NDArray[np.uint64]
-    known: NDArray[np.bool_]
-    known_before: NDArray[np.bool_]
-    fresh: NDArray[np.bool_]
-    rate: NDArray[np.float32]
-    saturated: NDArray[np.bool_]
-    kind: NDArray[np.uint8]
-    top: NDArray[np.uint64]
-    clock: NDArray[np.intp]
-    arrived_s: NDArray[np.float64]
-    period_s: NDArray[np.float32]
+    code: NDArray[np.uint8]
+    maximum: UInt64s
 
     @classmethod
-    def of(cls, size: int) -> _Arrays:
+    def of(cls, hello: Hello, metrics: Sequence[str]) -> CounterKinds:
+        """Kinds of some metrics, as a node's hello declares them; a gauge where it does not."""
+        declared = hello.metrics
+        pairs = [_kind(declared[name].kind if name in declared else "") for name in metrics]
         return cls(
-            now=np.zeros(size, np.uint64),
-            before=np.zeros(size, np.uint64),
-            known=np.zeros(size, np.bool_),
-            known_before=np.zeros(size, np.bool_),
-            fresh=np.zeros(size, np.bool_),
-            rate=np.full(size, np.nan, np.float32),
-            saturated=np.zeros(size, np.bool_),
-            kind=np.full(size, GAUGE, np.uint8),
-            top=np.zeros(size, np.uint64),
-            clock=np.arange(size, dtype=np.intp),
-            arrived_s=np.full(size, -np.inf),
-            period_s=np.ones(size, np.float32),
+            np.array([code for code, _ in pairs], np.uint8),
+            np.array([maximum for _, maximum in pairs], np.uint64),
         )
 
-    def put(self, start: int, other: _Arrays) -> None:
-        """Copy all of `other` to the range that begins at `start`."""
-        for field in fields(self):
-            source = getattr(other, field.name)
-            getattr(self, field.name)[start : start + len(source)] = source
 
-
-class LiveRates:
-    """Counters in, rates out, for every series of every node."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._all = _Arrays.of(0)
-
-    @property
-    def rate(self) -> NDArray[np.float32]:
-        """[size or more]: per second for counters, the level for gauges.
-
-        NaN where it is not known: first sample, reset, saturated, absent, stale.
-        """
-        return self._all.rate
-
-    @property
-    def arrived_s(self) -> NDArray[np.float64]:
-        """[size or more]: of a block's clock, when the block arrived; minus infinity before."""
-        return self._all.arrived_s
-
-    @property
-    def saturated(self) -> NDArray[np.bool_]:
-        """[size or more]: whether the counter sticks at its maximum."""
-        return self._all.saturated
-
-    def restart(self) -> None:
-        """Forget all values; every series keeps its place."""
-        s = self._all
-        s.known[:] = s.known_before[:] = s.fresh[:] = s.saturated[:] = False
-        s.rate[:] = np.nan
-        s.arrived_s[:] = -np.inf
-
-    def add(self, hello: Hello, old: FrameSlots | None = None) -> FrameSlots:
-        """Make room for a node's frames; nothing is known of them yet.
-
-        `old` is the place of the node's layout before; it is used again when the width is the same.
-        """
-        width = hello.width()
-        if old is not None:
-            self._all.put(old.starts[0] if old.starts else 0, _Arrays.of(old.width))
-        if old is not None and old.width == width and old.starts:
-            start = old.starts[0]
-        else:
-            start = self._room(width)
-        starts = []
-        for block in hello.blocks:
-            starts.append(start)
-            start = self._lay_out(start, block, hello)
-        return FrameSlots(tuple(starts), start)
-
-    def accept(self, place: FrameSlots, frame: Frame, now_s: float) -> None:
-        """Take a frame's values.
-
-        One that does not fit the place is left out: its values would be other nodes'.
-        """
-        if not place.fits(frame):
-            return
-        s = self._all
-        for start, block in zip(place.starts, frame.blocks, strict=True):
-            if block is None:
-                continue
-            stop = start + len(block)
-            try:
-                words = array(_WORD, block)  # type: ignore[type-var]
-                s.now[start:stop] = np.frombuffer(words, np.uint64)
-                s.known[start:stop] = True
-            except (TypeError, OverflowError):
-                s.now[start:stop], s.known[start:stop] = _with_gaps(block)
-            s.fresh[start:stop] = True
-            s.arrived_s[start] = now_s
-
-    def resume(self, place: FrameSlots, reads: LastReads) -> None:
-        """Take a node's last two reads, as if they had been accepted when they came.
-
-        What does not fit the place is left out.
-        """
-        if len(reads.now) != place.width or len(reads.arrived_ns) != len(place.starts):
-            return
-        s, span = self._all, slice(place.stop - place.width, place.stop)
-        s.now[span], s.before[span] = reads.now, reads.before
-        s.known[span], s.known_before[span] = reads.known, reads.known_before
-        s.fresh[span] = True
-        for start, arrived_ns in zip(place.starts, reads.arrived_ns.tolist(), strict=True):
-            s.arrived_s[start] = arrived_ns / 1e9 if arrived_ns else -np.inf
-
-    def advance(self) -> None:
-        """Turn what has arrived since the last call into rates."""
-        s = self._all
-        if not self.size:
-            return
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            fell = (s.now < s.before)[s.clock]
-            dt_ns = (s.now - s.before)[s.clock]
-            clock_ok = (dt_ns > 0) & ~fell & s.known[s.clock]
-            full = s.known & is_saturated(s.now, s.kind, s.top)
-            sure = s.known & s.known_before & clock_ok & ~full
-            rate = np.where(sure, rate_per_s(s.now, s.before, dt_ns, s.kind), np.nan)
-        np.copyto(rate, np.where(s.known, s.now, np.nan), where=s.kind == GAUGE)
-        np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
-        np.copyto(s.saturated, full, where=s.fresh)
-        np.copyto(s.before, s.now, where=s.fresh)
-        np.copyto(s.known_before, s.known, where=s.fresh)
-        s.fresh[:] = False
-
-    def stale(self, now_s: float) -> NDArray[np.bool_]:
-        """[size or more]: whether the last read is too old for its rate to be that of now."""
-        s = self._all
-        stale: NDArray[np.bool_] = (now_s - s.arrived_s)[s.clock] > s.period_s * STALE_READS
-        return stale
-
-    def let_go(self, stale: NDArray[np.bool_]) -> None:
-        """Forget the rates of some series."""
-        self._all.rate[stale] = np.nan
-
-    def _room(self, width: int) -> int:
-        """The start of a new range; doubling, so that a thousand hellos copy little."""
-        start = self.size
-        self.size += width
-        if self.size > len(self._all.now):
-            larger = _Arrays.of(max(self.size, 2 * len(self._all.now)))
-            larger.put(0, self._all)
-            self._all = larger
-        return start
-
-    def _lay_out(self, start: int, block: BlockInfo, hello: Hello) -> int:
-        """Describe one block's series; where the next one starts."""
-        names = [name for item in block.objects for name in item.metrics]
-        kinds = [
-            counter_kind(hello.metrics[name].kind if name in hello.metrics else "")
-            for name in names
-        ]
-        stop = start + 1 + len(names)
-        s = self._all
-        s.kind[start] = _CLOCK
-        s.kind[start + 1 : stop] = [kind for kind, _ in kinds]
-        s.top[start + 1 : stop] = [top for _, top in kinds]
-        s.clock[start:stop] = start
-        s.period_s[start:stop] = block.every * hello.interval_s
-        return stop
-
-
-def rate_per_s(
-    now: NDArray[np.uint64],
-    before: NDArray[np.uint64],
-    dt_ns: NDArray[np.uint64],
-    kind: NDArray[np.uint8],
-) -> NDArray[np.float64]:
-    """Per second between two reads of counters; NaN where the counter was reset."""
-    delta, fell = now - before, now < before
-    wrap32 = kind == _WRAP32
-    if wrap32.any():
-        delta[np.broadcast_to(wrap32, delta.shape)] &= _WRAP32_MASK
-    rate: NDArray[np.float64] = delta / dt_ns * 1e9
-    if fell.any():
-        rate[fell & (~wrap32 | (delta >= _HALF_WRAP32) | (rate > _FASTEST_WRAP32))] = np.nan
-    return rate
-
-
-def is_saturated(
-    now: NDArray[np.uint64], kind: NDArray[np.uint8], top: NDArray[np.uint64]
-) -> NDArray[np.bool_]:
-    """Whether a counter sticks at its maximum."""
-    full: NDArray[np.bool_] = (kind == _SATURATING) & (now >= top)
-    return full
-
-
-def _with_gaps(block: list[int | None]) -> tuple[list[int], list[bool]]:
-    """A block's values, 0 where absent or out of range, and which of them are known."""
-    top = (1 << 64) - 1
-    known = [value is not None and 0 <= value <= top for value in block]
-    pairs = zip(block, known, strict=True)
-    return [value if ok and value is not None else 0 for value, ok in pairs], known
-
-
-def counter_kind(name: str) -> tuple[int, int]:
-    """A catalog kind as a code, and the value at which a saturating counter sticks."""
+def _kind(name: str) -> tuple[int, int]:
+    """A catalog kind as a code, and the value at which a saturating counter is stuck."""
     if name == WRAP64:
         return _WRAP64, 0
     if name == WRAP32:
@@ -281,3 +77,148 @@ def counter_kind(name: str) -> tuple[int, int]:
     if bits is not None:
         return _SATURATING, (1 << bits) - 1
     return GAUGE, 0
+
+
+def counter_rates(
+    now: UInt64s,
+    before: UInt64s,
+    known: Bools,
+    known_before: Bools,
+    elapsed_ns: UInt64s,
+    kinds: CounterKinds,
+) -> tuple[Float64s, Bools]:
+    """Rates between two reads of series, and which series are saturated; both [..., series].
+
+    A rate is per second for a counter and the level for a gauge. It is NaN where either value is
+    unknown, the counter was reset or is saturated, or no time passed. `elapsed_ns` is the time
+    between the two reads on the node's own clock, 0 where that is unknown or went back.
+    """
+    saturated: Bools = known & (kinds.code == _SATURATING) & (now >= kinds.maximum)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        valid = known & known_before & (elapsed_ns > 0) & ~saturated
+        rates = np.where(valid, rate_per_s(now, before, elapsed_ns, kinds.code), np.nan)
+    gauge = kinds.code == GAUGE
+    rates[..., gauge] = np.where(known[..., gauge], now[..., gauge], np.nan)
+    return rates, saturated
+
+
+def rate_per_s(
+    now: UInt64s, before: UInt64s, elapsed_ns: UInt64s, code: NDArray[np.uint8]
+) -> Float64s:
+    """Advance per second between two reads of counters; NaN where the counter was reset.
+
+    A 64-bit counter that went down was reset: at 400 Gb/s it wraps after 12 years. A 32-bit
+    counter that went down wrapped, unless the wrap would be implausibly large or fast.
+    """
+    delta, went_down = now - before, now < before
+    wrap32 = code == _WRAP32
+    if wrap32.any():
+        delta[np.broadcast_to(wrap32, delta.shape)] &= _WRAP32_MASK
+    rate: Float64s = delta / elapsed_ns * 1e9
+    if went_down.any():
+        implausible = ~wrap32 | (delta >= _HALF_WRAP32) | (rate > _FASTEST_WRAP32)
+        rate[went_down & implausible] = np.nan
+    return rate
+
+
+def elapsed_between(now: UInt64s, before: UInt64s) -> UInt64s:
+    """Nanoseconds between two reads of a clock; 0 where it went back."""
+    return np.where(now > before, now - before, np.uint64(0))
+
+
+def is_stale(age_s: Float64s, period_s: Floating | float) -> Bools:
+    """Whether reads of that age are too old for their rates, by the period of their source."""
+    stale: Bools = age_s > np.multiply(period_s, STALE_READS)
+    return stale
+
+
+TX, RX, LINE_RATE = range(3)
+"""Quantities of a port, see PORT_SOURCES."""
+
+_BYTE_SOURCES = (
+    ("phy_{}_bytes", 8),
+    ("ib_{}_bytes", 8),
+    ("ib_{}_bps", 1),
+    ("rdma_{}_bytes", 8),
+    ("netdev_{}_bytes", 8),
+    ("nvlink_{}_bytes", 8),
+    ("nvlink_{}_bps", 1),
+    ("xgmi_{}_bytes", 8),
+)
+"""Metrics that count a port's bytes, the best first, and the bits in one of their units. They
+overlap (on RoCE `ib_*` and `rdma_*` are RDMA only, `phy_*` is the whole wire and `netdev_*` lacks
+RDMA), so one is used and none are added."""
+
+LINE_RATES = (
+    "ib_rate_bps",
+    "phy_speed_bps",
+    "netdev_speed_bps",
+    "nvlink_speed_bps",
+    "xgmi_speed_bps",
+)
+"""Metrics that report a port's line rate, the best first."""
+
+_SOURCES = [
+    *(
+        (template.format(direction), quantity, rank, bits)
+        for quantity, direction in ((TX, "tx"), (RX, "rx"))
+        for rank, (template, bits) in enumerate(_BYTE_SOURCES)
+    ),
+    *((name, LINE_RATE, rank, 1) for rank, name in enumerate(LINE_RATES)),
+]
+SOURCE_NUMBERS = {name: number for number, (name, *_) in enumerate(_SOURCES)}
+require(*SOURCE_NUMBERS)
+"""By name, the number of each metric among those that measure a quantity of a port."""
+
+_QUANTITY, _RANK, _BITS = np.array([numbers for _, *numbers in _SOURCES], np.intp).T
+
+
+class BestSources:
+    """Chooses, of several values that measure the same quantity of a port, the one to use.
+
+    That is the best one that ever had a rate. It stays chosen while it has none: the next best
+    measures something else, and a busy RoCE link would be shown idle by its interface's counter.
+
+    Parallel arrays, one element a value: `source` is the number of its metric in SOURCE_NUMBERS,
+    `row` that of its port. Rates are passed in `order`. `before` are the sources of previous
+    layouts: what had a rate there has had one here.
+    """
+
+    def __init__(self, source: Indices, row: Indices, before: BestSources | None = None) -> None:
+        self.order: Indices = np.lexsort((_RANK[source], row, _QUANTITY[source]))
+        self._source, self._row = source[self.order], row[self.order]
+        self._quantity = _QUANTITY[self._source]
+        ports = int(row.max(initial=-1)) + 1
+        # Equal for values of the same quantity of the same port.
+        self._group = self._quantity * ports + self._row
+        # [sources, rows]
+        self._had_rate = np.zeros((len(_SOURCES), ports), np.bool_)
+        if before is not None:
+            new = max(0, before._had_rate.shape[1] - ports)
+            self._had_rate = np.pad(self._had_rate, ((0, 0), (0, new)))
+            self._had_rate[:, : before._had_rate.shape[1]] = before._had_rate
+        self._choose()
+
+    def rates_bps(self, rates: Floating) -> Mapping[int, tuple[Indices, NDArray[np.float32]]]:
+        """By quantity: rows [n] and bits/s [..., n] from the best of rates [..., values]."""
+        has_rate = np.atleast_2d(~np.isnan(rates)).any(axis=0)
+        is_new = has_rate & ~self._had_rate[self._source, self._row]
+        if is_new.any():
+            self._had_rate[self._source[is_new], self._row[is_new]] = True
+            self._choose()
+        return {
+            quantity: (
+                self._row[best],
+                (rates[..., best] * _BITS[self._source[best]]).astype(np.float32),
+            )
+            for quantity, best in self._chosen.items()
+        }
+
+    def _choose(self) -> None:
+        candidates = np.flatnonzero(self._had_rate[self._source, self._row])
+        _, first = np.unique(self._group[candidates], return_index=True)
+        best = candidates[first]
+        self._chosen: dict[int, Indices] = {
+            quantity: best[self._quantity[best] == quantity]
+            for quantity in np.unique(self._quantity[best]).tolist()
+        }

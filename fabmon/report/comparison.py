@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fabmon.analysis.fluctuation.comparison import BANDWIDTH, LEAST, LEVEL, Comparison, Difference
+from fabmon.fabric.wording import bit_rate
 from fabmon.report.scene_report import aligned
-from fabmon.report.units import bits
 
 _MOST_LINKS = 40
 
@@ -114,7 +114,7 @@ def _chance(p: float) -> str:
 def _value(each: Difference, value: float) -> str:
     if value != value:
         return "nothing"
-    return bits(value) if each.what == BANDWIDTH else f"{value:.3f} s"
+    return bit_rate(value) if each.what == BANDWIDTH else f"{value:.3f} s"
 
 
 def _row(each: Difference) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from fabmon.analysis.fluctuation.results import (
     Step,
     Subject,
 )
+from fabmon.fabric.wording import bit_rate
 from fabmon.report.records import utc
 from fabmon.report.scene_report import aligned
-from fabmon.report.units import bits
 
 HOUR, WEEKDAY = "hour", "weekday"
 
@@ -95,9 +95,9 @@ def numbers(subject: Subject) -> list[str]:
         return ["·", "·", "·", "·", "0", "0 %", "·"]
     least = "" if spread.whole else "≥ "
     return [
-        least + bits(spread.median_bps),
-        bits(spread.p5_bps),
-        bits(spread.p95_bps),
+        least + bit_rate(spread.median_bps),
+        bit_rate(spread.p5_bps),
+        bit_rate(spread.p95_bps),
         f"{spread.cov * 100:.1f} %",
         str(spread.samples),
         f"{spread.share * 100:.0f} %",
@@ -140,9 +140,9 @@ def _slots(found: Fluctuation, by: str) -> Iterator[str]:
 def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
     return [
         f"{slot.slot:02}:00" if by == HOUR else DAYS[slot.slot],
-        bits(slot.median_bps),
-        bits(slot.p5_bps),
-        bits(slot.p95_bps),
+        bit_rate(slot.median_bps),
+        bit_rate(slot.p5_bps),
+        bit_rate(slot.p95_bps),
         f"{slot.cov * 100:.1f} %",
         f"{slot.cells / 6:.0f}",
         "█" * round(20 * slot.median_bps / top) if top > 0 else "",
@@ -183,7 +183,7 @@ def step_words(step: Step, subject: Subject) -> tuple[str, str, str, str]:
     return (
         f"{utc(step.at_ns):%Y-%m-%d %H:%M:%SZ} ± {step.within_s:.0f} s",
         name_of(subject),
-        f"{bits(step.before_bps)} -> {bits(step.after_bps)}",
+        f"{bit_rate(step.before_bps)} -> {bit_rate(step.after_bps)}",
         f"{step.change * 100:+.1f} %",
     )
 

@@ -14,6 +14,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.wording import bit_rate, percent
 from fabmon.report.iterations import IterationLines
 from fabmon.report.records import (
     LinkRecord,
@@ -26,7 +27,6 @@ from fabmon.report.records import (
     link_records,
     utc,
 )
-from fabmon.report.units import bits, percent
 
 
 class JsonLines:
@@ -176,9 +176,9 @@ def _cells(snapshot: Snapshot, link: LinkRecord, row: int) -> Sequence[str]:
         link.port,
         link.label,
         link.state,
-        bits(link.speed_bps),
-        bits(link.tx_bps),
-        bits(link.rx_bps),
+        bit_rate(link.speed_bps),
+        bit_rate(link.tx_bps),
+        bit_rate(link.rx_bps),
         percent(link.tx_util),
         percent(link.rx_util),
         "·" if errors != errors else f"{errors:.0f}",

@@ -22,6 +22,7 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
@@ -43,7 +44,6 @@ from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.terminal import TerminalDriver, console_of, theme
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.time_keys import TimeKeys, Travel
 from fabmon.tui.widgets.lines import BurstRequested, Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu

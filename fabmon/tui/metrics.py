@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.measures import greatest, measure
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
@@ -36,6 +37,10 @@ class HeatMetric:
     high: float
     ends: tuple[str, str]
     counted_by: str = ""
+
+    def __post_init__(self) -> None:
+        if self.counted_by:
+            require(self.counted_by)
 
     @property
     def traffic(self) -> bool:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time.clock import SECOND_NS
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 

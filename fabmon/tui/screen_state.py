@@ -12,6 +12,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
 from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.snapshot import Floats, stale_ports
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import CHOSEN, Codes, Scale, encode
@@ -19,7 +20,6 @@ from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
 from fabmon.tui.selection import Selection, selection_of
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
 from fabmon.tui.time.past_reader import Curve, RecordingContents

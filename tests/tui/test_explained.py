@@ -74,7 +74,7 @@ def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> 
         lines_of(scene, finding, 80, 24),
     ):
         assert f"last seen 9 s ago: {finding.text}" in " ".join(" ".join(lines).split())
-        assert lines[0].split()[:2] == ["△", "polarization"]
+        assert lines[0].split()[:2] == ["△", "Polarization"]
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -178,7 +178,7 @@ async def test_one_who_waits_is_shown_inside_its_root() -> None:
     )
     async with running(size=(120, 40)) as run:
         await run.send(replace(scene, findings=(*scene.findings, victim)))
-        assert "  └ ▲ pause victim  leaf2" in run.text
+        assert "  └ ▲ Pause victim  leaf2" in run.text
 
 
 BIG = big()

@@ -343,7 +343,7 @@ async def test_what_was_found_then_is_kept_beside_what_is_found_today(tmp_path: 
         await at_end(run)
         await run.press("4")
         await run.shows("Found then, as recorded, not found today")
-        await run.shows("incast")
+        await run.shows("Incast")
         assert "Found today, not found then" not in run.text
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.snapshot import HEAT
+from fabmon.fabric.time_wording import MINUS
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.writing.writer import Writer
 from fabmon.tui.screens.finding import WaterfallScreen
 from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.text.pages.waterfall import LongWaterfall
-from fabmon.tui.time.clock import MINUS
 from fabmon.tui.time.time_keys import Travel
 from tests.tui.golden import check
 from tests.tui.long_past import write_day

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from fabmon.fabric.time_wording import MINUS
 from fabmon.tui.cells import ABSENT
 from fabmon.tui.palette import RAMPS, Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages.waterfall import Waterfall
-from fabmon.tui.time.clock import MINUS
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.scenes import World

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collectors import wire
 from collectors.wire import Object
 from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, decode
-from fabmon.history.rates import LiveRates
+from fabmon.history.live_rates import LiveRates
 from tests.builders import SECOND_NS, frame
 
 WRAP64, WRAP32, SAT16, GAUGE = (
@@ -26,7 +26,7 @@ WRAP64, WRAP32, SAT16, GAUGE = (
 def advance(series: LiveRates, now_s: float) -> None:
     """What a history does at the end of a tick."""
     series.advance()
-    series.let_go(series.stale(now_s))
+    series.discard(series.stale(now_s))
 
 
 class OneNode:

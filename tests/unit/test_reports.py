@@ -14,7 +14,6 @@ from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.history.history import History
 from fabmon.report.records import schema
 from fabmon.report.scene_report import JsonLines, report_json, table
-from fabmon.report.units import bits, percent
 from fabmon.session.config import load
 from tests.builders import START_NS, LeafSpine, tick
 from tests.goldens import check_golden
@@ -78,23 +77,3 @@ def test_absent_is_null_and_not_zero(scenes: list[Scene]) -> None:
 
 def test_the_table(scenes: list[Scene]) -> None:
     check_golden(GOLDENS / "table.txt", table(scenes[-1]) + "\n")
-
-
-@pytest.mark.parametrize(
-    ("bps", "text"),
-    [
-        (None, "·"),
-        (0.0, "0 b/s"),
-        (999.0, "999 b/s"),
-        (1e3, "1.00 kb/s"),
-        (98.76e9, "98.8 Gb/s"),
-        (392e9, "392 Gb/s"),
-        (1.6e12, "1.60 Tb/s"),
-    ],
-)
-def test_bits_have_three_digits_and_decimal_units(bps: float | None, text: str) -> None:
-    assert bits(bps) == text
-
-
-def test_a_share_is_a_percentage() -> None:
-    assert (percent(0.984), percent(None)) == ("98 %", "·")

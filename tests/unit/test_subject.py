@@ -40,7 +40,7 @@ def test_a_node_that_was_asked_tells_of_switches_that_nobody_lists() -> None:
     assert snapshot.column("tx_bps")[row] == 400
     assert snapshot.age_s[row] == 0
     assert snapshot.statuses["leaf9"].state is NodeState.UP
-    assert snapshot.statuses["leaf9"].reason == "told by gpu1"
+    assert snapshot.statuses["leaf9"].reason == "reported by gpu1"
 
 
 def test_a_node_that_was_not_asked_speaks_for_itself_alone() -> None:
@@ -72,7 +72,7 @@ def test_when_the_speaker_is_lost_what_it_told_of_is_stale() -> None:
     lost = NodeStatus("gpu1", NodeState.LOST, 1, "gone", "timeout")
     snapshot = history.accept(tick(1, statuses=(lost,)))
     assert snapshot.statuses["leaf9"].state is NodeState.STALE
-    assert snapshot.statuses["leaf9"].reason == "told by gpu1, which is lost"
+    assert snapshot.statuses["leaf9"].reason == "reported by gpu1, which is lost"
 
 
 def test_a_feed_may_come_to_know_of_nodes_by_itself() -> None:

@@ -15,8 +15,8 @@ from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import LinkHealth as Thresholds
-from fabmon.analysis.words import gbps
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate
 from fabmon.history.derived_metrics import DAMAGE
 
 CAUSE = Cause(
@@ -125,7 +125,7 @@ class LinkHealth:
                 inputs,
                 row,
                 "degraded_link",
-                f"runs at {gbps(own)} while its peers run at {gbps(float(usual[row]))}",
+                f"runs at {bit_rate(own)} while its peers run at {bit_rate(float(usual[row]))}",
                 (
                     Evidence("line rate", round(own), "bps"),
                     Evidence("peers", round(float(usual[row])), "bps"),

@@ -19,7 +19,7 @@ from fabmon.analysis.evidence.group_load import LEVEL, Load, loads
 from fabmon.analysis.fabric_structure import NONE, LinkGroup
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
     name="ecmp_collision",
@@ -119,9 +119,9 @@ class EcmpCollisions:
             subject=port.id,
             rows=(row, *carried_on, *(int(each) for each in rows if each != row)),
             text=(
-                f"{structure.label(row)}{towards} sends at {percent(level[member])} of line rate"
-                f" while {group} at {percent(load.mean)}; the group loses"
-                f" {percent(lost)} ({others or 'none idle'}){wrong}"
+                f"{structure.label(row)}{towards} sends at {rounded_percent(level[member])} of line"
+                f" rate while {group} at {rounded_percent(load.mean)}; the group loses"
+                f" {rounded_percent(lost)} ({others or 'none idle'}){wrong}"
             ),
             evidence=(
                 Evidence(LEVEL, round(float(level[member]) * 100, 1), "%"),

@@ -16,8 +16,8 @@ from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import Bus
-from fabmon.analysis.words import gbps, percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate, rounded_percent
 
 CAUSE = Cause(
     name="host_pcie_limit",
@@ -84,9 +84,9 @@ def _condition(inputs: DetectorInput, row: int, narrow: bool) -> Condition:
     lanes = f"x{info.get('pcie_width')} at {info.get('pcie_speed_gtps')} GT/s"
     parts = []
     if share > 0:
-        parts.append(f"stalls {percent(share)} of the time")
+        parts.append(f"stalls {rounded_percent(share)} of the time")
     if narrow:
-        parts.append(f"is {lanes}, {gbps(carries)}, less than the other rails have")
+        parts.append(f"is {lanes}, {bit_rate(carries)}, less than the other rails have")
     graph = pause_graph(inputs)
     victims = [each for each in graph.victims(int(structure.node[row])) if each != row]
     victims = victims if graph.holds[row] else []
@@ -96,7 +96,7 @@ def _condition(inputs: DetectorInput, row: int, narrow: bool) -> Condition:
         subject=port.id,
         rows=(row, *victims),
         text=f"PCIe of {port.node} {port.label} {' and '.join(parts)}"
-        f"{f': it moves {gbps(moved)}' if known else ''}",
+        f"{f': it moves {bit_rate(moved)}' if known else ''}",
         evidence=(
             Evidence("time stalled", round(share * 100, 1), "%"),
             *([Evidence("moved", round(moved), "bps")] if known else []),

@@ -11,8 +11,8 @@ from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Incast as Thresholds
-from fabmon.analysis.words import percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
     name="incast",
@@ -118,8 +118,8 @@ class Incasts:
             subject=port.id,
             rows=(*rows, *(each for each in waiting if each not in rows)),
             text=(
-                f"{port.node} {port.label} receives {percent(level)} of line rate, more is meant"
-                f" for it: {senders} senders {'are slowed' if slowed_ones else 'at most'}"
+                f"{port.node} {port.label} receives {rounded_percent(level)} of line rate, more is"
+                f" meant for it: {senders} senders {'are slowed' if slowed_ones else 'at most'}"
             ),
             evidence=(
                 Evidence("received", round(level * 100, 1), "%"),

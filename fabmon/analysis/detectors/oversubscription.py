@@ -10,7 +10,7 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.group_load import Load, loads
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
     name="oversubscription",
@@ -65,8 +65,8 @@ def _condition(inputs: DetectorInput, load: Load) -> Condition:
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in load.group.rows[np.argsort(-np.nan_to_num(load.level))]),
         text=(
-            f"all {load.links} uplinks of {node} are full: {percent(load.mean)} of line rate on"
-            f" average, {ratio:.1f} times as much can come from below"
+            f"all {load.links} uplinks of {node} are full: {rounded_percent(load.mean)} of line"
+            f" rate on average, {ratio:.1f} times as much can come from below"
         ),
         evidence=(
             Evidence("group mean", round(load.mean * 100, 1), "%"),

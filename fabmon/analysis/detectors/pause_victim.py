@@ -10,8 +10,8 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
-from fabmon.analysis.words import counted, percent
 from fabmon.fabric.model import SWITCH
+from fabmon.fabric.wording import plural, rounded_percent
 
 CAUSE = Cause(
     name="pause_victim",
@@ -91,8 +91,8 @@ def _storming_switches(inputs: DetectorInput) -> Iterator[Condition]:
             subject=about.name,
             rows=(*(int(row) for row in rows), *victims),
             text=(
-                f"{about.name} makes {len(victims)} ports wait, up to {percent(share)} of the time,"
-                " and none of its own ports is full"
+                f"{about.name} makes {len(victims)} ports wait, up to {rounded_percent(share)} of"
+                " the time, and none of its own ports is full"
             ),
             evidence=(
                 Evidence("ports that wait", len(victims), "ports"),
@@ -120,9 +120,10 @@ def _victim(inputs: DetectorInput, neighbour: str, rows: list[int]) -> Condition
         subject=neighbour or _NOT_NAMED,
         rows=(worst, *(row for row in rows if row != worst)),
         text=(
-            f"{counted(len(rows), 'port')} of {counted(nodes, 'node')}"
-            f" ({structure.labels(np.array(rows), 3)}) {are} told to wait, up to {percent(share)}"
-            f" of the time: {neighbour or 'what they are cabled to'} is congested"
+            f"{plural(len(rows), 'port')} of {plural(nodes, 'node')}"
+            f" ({structure.labels(np.array(rows), 3)}) {are} told to wait, up to"
+            f" {rounded_percent(share)} of the time:"
+            f" {neighbour or 'what they are cabled to'} is congested"
         ),
         evidence=(
             Evidence("time held", round(share * 100, 1), "%"),

@@ -19,7 +19,7 @@ from fabmon.analysis.evidence.group_load import Load, loads
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import EcmpGroups
-from fabmon.analysis.words import percent
+from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
     name="polarization",
@@ -91,7 +91,7 @@ def _condition(inputs: DetectorInput, load: Load) -> Condition:
         text=(
             f"{flows} flows or more of {node} use {load.used} of {load.links} uplinks"
             f" ({', '.join(used)}); chance does that {_seldom(probability)};"
-            f" the group loses {percent(lost)}"
+            f" the group loses {rounded_percent(lost)}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),

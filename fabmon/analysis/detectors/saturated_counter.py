@@ -8,7 +8,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import NOTE, Cause, Condition, Evidence
-from fabmon.analysis.words import counted
+from fabmon.fabric.wording import plural
 
 CAUSE = Cause(
     name="saturated_counter",
@@ -41,8 +41,8 @@ def saturated_counters(inputs: DetectorInput) -> Iterator[Condition]:
                 severity=NOTE,
                 subject=name,
                 rows=tuple(rows.tolist()),
-                text=f"{name} sticks at its maximum on {counted(len(rows), 'port')} of"
-                f" {counted(nodes, 'node')}: {what} cannot be seen there",
+                text=f"{name} sticks at its maximum on {plural(len(rows), 'port')} of"
+                f" {plural(nodes, 'node')}: {what} cannot be seen there",
                 evidence=(
                     Evidence("ports", len(rows), "ports"),
                     Evidence("nodes", nodes, "nodes"),

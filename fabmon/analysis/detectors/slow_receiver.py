@@ -13,9 +13,9 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
-from fabmon.analysis.words import gbps, percent
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate, rounded_percent
 
 CAUSE = Cause(
     name="slow_receiver",
@@ -84,8 +84,9 @@ def _condition(inputs: DetectorInput, node: int, row: int) -> Condition:
         subject=port.id,
         rows=(row, *(int(each) for each in victims)),
         text=(
-            f"{port.node} {port.label} tells the network to wait {percent(held_share)} of the time"
-            f"{f' while it receives {gbps(received)}' if known else ''}: {why}"
+            f"{port.node} {port.label} tells the network to wait"
+            f" {rounded_percent(held_share)} of the time"
+            f"{f' while it receives {bit_rate(received)}' if known else ''}: {why}"
         ),
         evidence=(
             Evidence("time held", round(held_share * 100, 1), "%"),

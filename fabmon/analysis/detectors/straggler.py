@@ -16,8 +16,8 @@ from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import medians
 from fabmon.analysis.thresholds import Straggler as Thresholds
-from fabmon.analysis.words import percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
     name="straggler",
@@ -149,7 +149,7 @@ def _condition(
         rows=tuple(rows.tolist()),
         text=(
             f"{name} moved nothing in {seconds:.0f} of the last {of_s:.0f} s"
-            f" while the {mates} hosts of its job moved {percent(level)} of line rate:"
+            f" while the {mates} hosts of its job moved {rounded_percent(level)} of line rate:"
             " they wait for it"
         ),
         evidence=(

@@ -16,8 +16,8 @@ from fabmon.analysis.fabric_structure import Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import medians
 from fabmon.analysis.thresholds import UnevenRails as Thresholds
-from fabmon.analysis.words import percent
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
     name="uneven_rails",
@@ -120,8 +120,9 @@ class UnevenRails:
             subject=subject,
             rows=(*low, *busy),
             text=(
-                f"{who} {verb} at {percent(float(np.mean(few)))} of line rate on {rails} and at"
-                f" {percent(top)} on the other rails; that loses {percent(lost)}"
+                f"{who} {verb} at {rounded_percent(float(np.mean(few)))} of line rate on {rails}"
+                f" and at {rounded_percent(top)} on the other rails;"
+                f" that loses {rounded_percent(lost)}"
             ),
             evidence=(
                 Evidence("hosts", len(names), "hosts"),

@@ -6,6 +6,7 @@ decoded, so that nothing after this module can paint an escape sequence.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -74,6 +75,18 @@ class Hello(msgspec.Struct, frozen=True):
     def width(self) -> int:
         """Values in a frame of this layout, the blocks' clocks included."""
         return sum(block.width() for block in self.blocks)
+
+    def objects(self) -> Iterator[tuple[int, int, ObjectInfo]]:
+        """Every object: its block's number, the position of its first value in a frame, itself.
+
+        A frame is its blocks one after the other, each with its clock first.
+        """
+        position = 0
+        for number, block in enumerate(self.blocks):
+            position += 1
+            for item in block.objects:
+                yield number, position, item
+                position += len(item.metrics)
 
     def counts_like(self, other: Hello) -> bool:
         """Whether two hellos of a node differ in facts only, so that its counters go on.

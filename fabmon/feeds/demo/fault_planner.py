@@ -39,17 +39,34 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
         return self.since_s <= now_s and (self.until_s is None or now_s < self.until_s)
 
 
-# What a fault is planned on, and what a planned one is.
+def cross_leaf_demand(hardware: Hardware, jobs: Sequence[Job], flows: Sequence[Flows]) -> Floats:
+    """Bytes/s [nics] that each NIC's jobs would send to other leaves if nothing limited them.
+
+    `flows` are those of each job. The busiest NIC of a job sends at its line rate times the job's
+    `demand`.
+    """
+    wants = np.zeros(hardware.nics)
+    for job, own in zip(jobs, flows, strict=True):
+        src_leaf, dst_leaf = (hardware.leaf_of(hardware.cabling[e]) for e in (own.src, own.dst))
+        away = src_leaf != dst_leaf
+        busiest = np.bincount(own.src, own.weight, hardware.nics).max()
+        share = np.bincount(own.src[away], own.weight[away], hardware.nics) / busiest
+        wants += share * job.demand * hardware.speed[: hardware.nics]
+    return wants
 
 
 @dataclass(frozen=True, slots=True)
 class FaultPlanner:
-    """What a fault is planned on; `hosts` and `flows` are those of each job."""
+    """Chooses what a fault strikes. `hosts` and `flows` are those of each job.
+
+    `cross_leaf_bytes_per_s` is `cross_leaf_demand` of them; it is the same for every fault.
+    """
 
     hardware: Hardware
     jobs: Sequence[Job]
     hosts: Sequence[Sequence[int]]
     flows: Sequence[Flows]
+    cross_leaf_bytes_per_s: Floats
     rng: np.random.Generator
 
     def job(self, name: str) -> int:
@@ -93,21 +110,16 @@ class FaultPlanner:
             if kind != "leaf":
                 raise ScenarioError(f"{fault.kind}: {fault.where} is no leaf")
             return number
-        leaves = [leaf for leaf in range(self.hardware.leaves) if len(self.senders(leaf)[0])]
-        return self.any_of(leaves or range(self.hardware.leaves))
+        nics = np.flatnonzero(self.cross_leaf_bytes_per_s)
+        leaves = np.unique(self.hardware.leaf_of(self.hardware.cabling[nics]))
+        return self.any_of(leaves if len(leaves) else range(self.hardware.leaves))
 
     def senders(self, leaf: int) -> tuple[Indices, Floats]:
-        """The NICs of a leaf that send to other leaves, and how much each wants to, bytes/s."""
-        hardware, peer = self.hardware, self.hardware.cabling
-        wants = np.zeros(hardware.nics)
-        for job, flows in zip(self.jobs, self.flows, strict=True):
-            here = hardware.leaf_of(peer[flows.src]) == leaf
-            away = here & (hardware.leaf_of(peer[flows.dst]) != leaf)
-            busiest = np.bincount(flows.src, flows.weight, hardware.nics).max()
-            share = np.bincount(flows.src[away], flows.weight[away], hardware.nics) / busiest
-            wants += share * job.demand * hardware.speed[: hardware.nics]
-        nics = np.flatnonzero(wants)
-        return nics, wants[nics]
+        """The NICs of a leaf that send to other leaves, and how much each can send, bytes/s."""
+        hardware = self.hardware
+        of_leaf = hardware.leaf_of(hardware.cabling[: hardware.nics]) == leaf
+        nics = np.flatnonzero(of_leaf & (self.cross_leaf_bytes_per_s > 0))
+        return nics, self.cross_leaf_bytes_per_s[nics]
 
     def peers(self, nic: int, count: int) -> Indices:
         """NICs of the same rail on other hosts, by lot."""

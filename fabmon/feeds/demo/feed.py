@@ -103,7 +103,8 @@ class DemoFeed:
             await self._wait()
         if self._closed.is_set():
             raise StopAsyncIteration
-        return self.step()
+        # A thousand hosts take a second where conditions change; the screen answers meanwhile.
+        return await asyncio.to_thread(self.step)
 
     async def aclose(self) -> None:
         """Ticks end."""

@@ -18,6 +18,13 @@ Indices = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
+_MOST_PATHS = 400_000
+"""Paths of sprayed flows that are followed one by one: 0.3 s a change of conditions. Above it each
+flow is spread over some of the uplinks only, in turn, which loads all of them as evenly."""
+
+_FEWEST_PATHS = 4
+"""Uplinks that a sprayed flow uses at least, where its leaf has so many."""
+
 
 @dataclass(slots=True)
 class ForwardingState:
@@ -85,9 +92,13 @@ class Router:
             self._over(links, cross, whole, picks[whole], tables, salted, rules, lane),
         ]
         if len(sprayed):
-            counts = tables.count[tables.pair[sprayed]]
+            uplinks = tables.count[tables.pair[sprayed]]
+            counts = np.minimum(uplinks, max(_FEWEST_PATHS, _MOST_PATHS // len(sprayed)))
             item = np.repeat(sprayed, counts)
             pick = np.arange(len(item)) - np.repeat(np.cumsum(counts) - counts, counts)
+            # Where a flow takes some of the uplinks, the next flow takes those after them.
+            first = np.where(counts < uplinks, np.arange(len(sprayed)) * counts, 0)
+            pick = (pick + np.repeat(first, counts)) % np.repeat(uplinks, counts)
             flow.append(cross[item])
             weight.append(flows.weight[cross[item]] / np.repeat(counts, counts))
             rows.append(self._over(links, cross, item, pick, tables, salted, rules, None))

@@ -42,6 +42,12 @@ FaultKind = Literal[
 ]
 
 
+_HOSTS_OF_ONE_EXCHANGE = 128
+_EXPERT_GROUP = 16
+"""Hosts of an expert-parallel group: an all-to-all of every host of a larger fabric would be
+millions of flows, which no job of that size sends either."""
+
+
 class ScenarioError(Exception):
     """A scenario that cannot be played; the message says where and what to do."""
 
@@ -186,17 +192,21 @@ def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario
     return msgspec.structs.replace(
         scenario,
         topology=msgspec.structs.replace(scenario.topology, hosts=hosts),
-        job=tuple(
-            msgspec.structs.replace(job, hosts=max(2, job.hosts * hosts // before))
-            if job.hosts
-            else job
-            for job in scenario.job
-        ),
+        job=tuple(_resized_job(job, hosts, before) for job in scenario.job),
         fault=tuple(
             msgspec.structs.replace(fault, where="") if hosts < before else fault
             for fault in scenario.fault
         ),
     )
+
+
+def _resized_job(job: Job, hosts: int, before: int) -> Job:
+    """A job with its share of the hosts; on a large fabric its experts are exchanged in groups."""
+    if hosts > _HOSTS_OF_ONE_EXCHANGE and job.collective == "all-to-all" and not job.group:
+        job = msgspec.structs.replace(job, group=_EXPERT_GROUP)
+    if not job.hosts:
+        return job
+    return msgspec.structs.replace(job, hosts=max(2, job.hosts * hosts // before))
 
 
 def _hint(message: str) -> str:

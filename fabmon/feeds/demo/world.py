@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from fabmon.feeds.demo.congestion import Regime, Traffic
 from fabmon.feeds.demo.fabric_state import FabricState
-from fabmon.feeds.demo.fault_planner import FaultPlanner, PlannedFault, Truth
+from fabmon.feeds.demo.fault_planner import (
+    FaultPlanner,
+    PlannedFault,
+    Truth,
+    cross_leaf_demand,
+)
 from fabmon.feeds.demo.faults import plan
 from fabmon.feeds.demo.flows import Flows, flows_of, placed
 from fabmon.feeds.demo.hardware import Hardware
@@ -71,6 +76,7 @@ class World:
             Training(job, len(hosts), np.random.default_rng([seed, 2, number]))
             for number, (job, hosts) in enumerate(zip(scenario.job, self.hosts_of, strict=True))
         ]
+        cross_leaf = cross_leaf_demand(hardware, scenario.job, self._job_flows)
         self.planned = [
             plan(
                 fault,
@@ -79,6 +85,7 @@ class World:
                     scenario.job,
                     self.hosts_of,
                     self._job_flows,
+                    cross_leaf,
                     np.random.default_rng([seed, 3, number]),
                 ),
             )

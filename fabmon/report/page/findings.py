@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from fabmon.analysis import causes
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.report.page import words
+from fabmon.fabric.time_wording import duration, event_time
+from fabmon.fabric.wording import bit_rate, evidence_value, percent
 from fabmon.report.page.digest import Bar, Digest, ReportedFinding
 from fabmon.report.page.markup import Markup, joined, table, tag
 
@@ -39,27 +41,31 @@ def findings(digest: Digest) -> Markup:
 def _finding(number: int, told: ReportedFinding, digest: Digest) -> Markup:
     finding, dated = told.finding, digest.bins.is_dated
     end_ns = finding.until_ns or digest.bins.until_ns
-    lasted = words.span((end_ns - finding.since_ns) / 1e9)
-    until = f"{words.clock(finding.until_ns, dated)} UTC" if finding.until_ns else "the end"
+    lasted = duration((end_ns - finding.since_ns) / 1e9)
+    until = f"{event_time(finding.until_ns, dated)}" if finding.until_ns else "the end"
     facts = [
-        f"{words.clock(finding.since_ns, dated)} to {until} ({lasted})",
+        f"{event_time(finding.since_ns, dated)} to {until} ({lasted})",
         f"{finding.confidence * 100:.0f} % sure",
         finding.severity,
     ]
     if finding.lost > 0:
-        facts.insert(1, f"costs {words.share(finding.lost)} of the bandwidth")
+        facts.insert(1, f"costs {percent(finding.lost)} of the bandwidth")
     return tag(
         "section",
         tag(
             "h3",
             tag("span", str(number), class_=f"mark {finding.severity}"),
-            f" {words.cause(finding.cause)} ",
+            f" {causes.title(finding.cause)} ",
             tag("span", finding.subject, class_="subject"),
         ),
         tag("p", finding.text, class_="said"),
         tag("p", " · ".join(facts), class_="muted"),
         _picture(told, dated),
-        table(("evidence", ""), ((each.name, words.evidence(each)) for each in finding.evidence), 1)
+        table(
+            ("evidence", ""),
+            ((each.name, evidence_value(each.value, each.unit)) for each in finding.evidence),
+            1,
+        )
         if finding.evidence
         else None,
         _labelled("Advice", finding.advice),
@@ -116,7 +122,7 @@ def _picture(told: ReportedFinding, dated: bool) -> Markup | None:
         ),
         tag(
             "figcaption",
-            f"At {words.clock(told.at_ns, dated)} UTC, when it cost the most{more}. ",
+            f"At {event_time(told.at_ns, dated)}, when it cost the most{more}. ",
             tag("span", "■ sent", class_="key-tx"),
             " ",
             tag("span", "■ received", class_="key-rx"),
@@ -129,7 +135,7 @@ def _bar(bar: Bar, left: float, axis: float, room: float, y: float) -> Markup:
     """The two bars of a port: from `axis` on, `room` wide for all of line rate."""
     mark = "✖ " if bar.up == 0 else "▲ " if bar.guilty else ""
     said = [
-        f"{way} {words.rate(bps)} {words.share(util)}"
+        f"{way} {bit_rate(bps)} {percent(util)}"
         for way, bps, util in (
             ("tx", bar.tx_bps, bar.tx_util),
             ("rx", bar.rx_bps, bar.rx_util),

@@ -16,6 +16,8 @@ from fabmon.analysis.fluctuation.results import (
     Step,
     Subject,
 )
+from fabmon.fabric.time_wording import time_of_day
+from fabmon.fabric.wording import bit_rate
 from fabmon.report.fluctuation import (
     DAYS,
     FOREIGN,
@@ -29,9 +31,8 @@ from fabmon.report.fluctuation import (
     over,
     step_words,
 )
-from fabmon.report.page import markup, words
+from fabmon.report.page import markup
 from fabmon.report.page.markup import CHART_LEFT, CHART_WIDTH, Markup, joined, table, tag
-from fabmon.report.units import bits
 
 # Bandwidth by hour of the day and day of the week: a box an hour, a row a job or a rail.
 
@@ -97,7 +98,7 @@ def _row(
     )
     parts = [
         tag("text", name_of(subject)[:22], x=0, y=top + 16, class_="name"),
-        tag("text", f"{unit}, highest {bits(highest)}", x=0, y=top + 30, class_="axis"),
+        tag("text", f"{unit}, highest {bit_rate(highest)}", x=0, y=top + 30, class_="axis"),
     ]
     known = {slot.slot: slot for slot in slots}
     across = min(width - 4, _WIDEST)
@@ -112,8 +113,8 @@ def _row(
             for value in (slot.p5_bps, slot.median_bps, slot.p95_bps)
         )
         said = (
-            f"{name_of(subject)}: median {bits(slot.median_bps)}, 5th percentile "
-            f"{bits(slot.p5_bps)}, 95th {bits(slot.p95_bps)}, CoV {slot.cov * 100:.1f} %, "
+            f"{name_of(subject)}: median {bit_rate(slot.median_bps)}, 5th percentile "
+            f"{bit_rate(slot.p5_bps)}, 95th {bit_rate(slot.p95_bps)}, CoV {slot.cov * 100:.1f} %, "
             f"{slot.cells / 6:.0f} min"
         )
         parts.append(
@@ -200,7 +201,7 @@ def _row_levels(found: Fluctuation, subject: Subject, top: float) -> list[Markup
         was_there = True
     return [
         tag("text", name_of(subject)[:22], x=0, y=top + 16, class_="name"),
-        tag("text", f"highest {bits(highest)}", x=0, y=top + 30, class_="axis"),
+        tag("text", f"highest {bit_rate(highest)}", x=0, y=top + 30, class_="axis"),
         tag("path", d=area, class_="band"),
         tag("path", d=line, class_="median"),
         tag("line", x1=markup.CHART_LEFT, x2=markup.CHART_WIDTH, y1=base, y2=base, class_="grid"),
@@ -217,7 +218,7 @@ def _mark(found: Fluctuation, subject: Subject, step: Step, top: float, base: fl
         tag("line", x1=x, x2=x, y1=top - 10, y2=base, class_="step"),
         tag(
             "text",
-            f"{words.clock(step.at_ns)[:5]} {step.change * 100:+.0f} %",
+            f"{time_of_day(step.at_ns)[:5]} {step.change * 100:+.0f} %",
             x=x - 4 if is_right else x + 4,
             y=top - 2,
             class_="hot",

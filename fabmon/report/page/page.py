@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fabmon import __version__
+from fabmon.analysis import causes
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric
 from fabmon.fabric.tick import NodeState
-from fabmon.report.page import words
+from fabmon.fabric.time_wording import date_time, duration, event_time
+from fabmon.fabric.wording import bit_rate, byte_count, percent
 from fabmon.report.page.digest import Digest
 from fabmon.report.page.findings import findings
 from fabmon.report.page.fluctuation import fluctuation
@@ -57,8 +59,8 @@ def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
         ("findings", str(len(told) + digest.left_out_findings), kinds or "nothing was found"),
         (
             "costliest",
-            words.share(worst.lost) if worst is not None and worst.lost else "-",
-            f"{words.cause(worst.cause)} {worst.subject}" if worst is not None else "no finding",
+            percent(worst.lost) if worst is not None and worst.lost else "-",
+            f"{causes.title(worst.cause)} {worst.subject}" if worst is not None else "no finding",
         ),
         ("nodes", str(nodes), f"{up} up at the end"),
         (
@@ -86,7 +88,7 @@ def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
 def recording(digest: Digest, sources: Sequence[Source]) -> Markup:
     """The files, and what of them is lost."""
     rows = [
-        (source.name, words.size(source.size), source.tool or "?", source.recorder or "-")
+        (source.name, byte_count(source.size), source.tool or "?", source.recorder or "-")
         for source in sources
     ]
     losses = [f"{source.name}: {loss}" for source in sources for loss in source.losses]
@@ -108,9 +110,9 @@ def events(digest: Digest) -> Markup:
     return joined(
         [
             table(
-                ("time, UTC", "what", ""),
+                ("time", "what", ""),
                 (
-                    (words.clock(event.time_ns, digest.bins.is_dated), event.kind, event.text)
+                    (event_time(event.time_ns, digest.bins.is_dated), event.kind, event.text)
                     for event in shown
                 ),
             ),
@@ -155,7 +157,7 @@ def topology(digest: Digest) -> Markup:
     rates: Counter[tuple[str, str]] = Counter()
     for port in fabric.ports:
         if port.node and port.role in _WORDS:
-            rates[port.role, words.rate(float(last.line_rate_bps[port.row]))] += 1
+            rates[port.role, bit_rate(float(last.line_rate_bps[port.row]))] += 1
     rows = [(_WORDS[role], rate, str(count)) for (role, rate), count in sorted(rates.items())]
     groups = Counter((len(group.rows)) for group in fabric.groups)
     said = [
@@ -210,7 +212,7 @@ def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
     )
     begin, end = digest.bins.from_ns, digest.bins.until_ns
     title = next((source.title for source in sources if source.title), "fabric report")
-    lasted = words.span((end - begin) / 1e9)
+    lasted = duration((end - begin) / 1e9)
     parts = {
         "Timeline": timeline(digest),
         "Findings": findings(digest),
@@ -226,7 +228,7 @@ def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title}, {words.date(begin)}"),
+        tag("title", f"{title}, {date_time(begin)}"),
         tag("style", Markup(style)),
     )
     body = tag(
@@ -234,7 +236,7 @@ def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
         tag(
             "header",
             tag("h1", title),
-            tag("p", f"{words.date(begin)} to {words.date(end)} · {lasted} · all times are UTC"),
+            tag("p", f"{date_time(begin)} to {date_time(end)} · {lasted} · all times are UTC"),
         ),
         tag("nav", *(tag("a", title, href=f"#{_id(title)}") for title in parts)),
         cards(digest, sources),

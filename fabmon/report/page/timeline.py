@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fabmon.analysis import causes
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
-from fabmon.report.page import markup, words
+from fabmon.fabric.time_wording import event_time
+from fabmon.report.page import markup
 from fabmon.report.page.digest import Digest, is_drawn
 from fabmon.report.page.markup import Markup, joined, tag
 
@@ -43,7 +45,7 @@ def timeline(digest: Digest) -> Markup:
         parts.append(
             tag(
                 "circle",
-                tag("title", f"{words.clock(event.time_ns, bins.is_dated)} {event.text}"),
+                tag("title", f"{event_time(event.time_ns, bins.is_dated)} {event.text}"),
                 cx=x,
                 cy=events_top + 8,
                 r=3.5,
@@ -100,7 +102,7 @@ def _bar(digest: Digest, finding: Finding, number: int, y: float) -> Markup:
     bins = digest.bins
     begin = markup.time_position(finding.since_ns, bins.from_ns, bins.until_ns)
     end = markup.time_position(finding.until_ns or bins.until_ns, bins.from_ns, bins.until_ns)
-    name = words.cause(finding.cause)
+    name = causes.title(finding.cause)
     label = f"{finding.subject}"
     is_right = end > markup.CHART_WIDTH * 0.8
     return tag(

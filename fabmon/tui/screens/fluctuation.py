@@ -14,6 +14,7 @@ from textual.worker import Worker
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.fluctuation.study import recent_traffic
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Palette
@@ -21,7 +22,6 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.pages import fluctuation
 from fabmon.tui.text.pages.fluctuation import hours
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import PastError, PastReader
 from fabmon.tui.widgets.lines import Highlighted, LineView, Painted
 

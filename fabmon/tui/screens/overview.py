@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import Grid, build_grid
@@ -26,7 +27,6 @@ from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
 from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline, with_finding_span
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimeStrip
 

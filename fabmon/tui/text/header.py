@@ -12,12 +12,12 @@ from rich.style import Style
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import MANAGEMENT
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
 from fabmon.tui.cells import FULL
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.screen_state import ScreenState, hot_rows
-from fabmon.tui.time import clock
 from fabmon.tui.time.cursor import speed_text
 
 _COUNTED = re.compile(r" (nodes|hot|down)$|(?<=● REC) .*")
@@ -107,14 +107,14 @@ def time_state(screen_state: ScreenState) -> list[Span]:
         if screen_state.reads:
             return [("○ READING the recording", palette.dim)]
         return [("○ WAITING for the first tick", palette.dim)]
-    time = clock.hms(scene.snapshot.time_ns)
+    time = time_of_day(scene.snapshot.time_ns)
     if screen_state.shown is not None:
         return [_cursor(screen_state, screen_state.shown)]
     if screen_state.ended:
         return [(f"■ ENDED {time}", palette.strong)]
     live: list[Span] = [("● LIVE ", palette.key), (time, palette.strong)]
     if screen_state.silent_s:
-        live.append((f" no tick for {clock.span(screen_state.silent_s)}", palette.hot))
+        live.append((f" no tick for {duration(screen_state.silent_s)}", palette.hot))
     return live
 
 
@@ -126,10 +126,10 @@ def _cursor(screen_state: ScreenState, shown: Scene) -> Span:
     pace = f"▶ {speed_text(cursor.speed)}"
     if screen_state.live is not None:
         is_today = screen_state.lag_s < _HALF_A_DAY_S
-        time = clock.hms(time_ns) if is_today else clock.stamp(time_ns)
+        time = time_of_day(time_ns) if is_today else date_time(time_ns)
         sign = pace if cursor.playing else "❚❚ PAUSED"
-        return f" {sign} {time} ({clock.lag(screen_state.lag_s)}){more} ", palette.paused
-    time, share = clock.stamp(time_ns), _share(screen_state, time_ns)
+        return f" {sign} {time} ({lag(screen_state.lag_s)}){more} ", palette.paused
+    time, share = date_time(time_ns), _share(screen_state, time_ns)
     if cursor.at_end:
         waits = " waits for more" if cursor.playing else ""
         return f"■ END of replay{waits} {time}", palette.strong
@@ -156,7 +156,7 @@ def _recording(screen_state: ScreenState) -> list[_Part]:
         why = status.trouble.rpartition(": ")[2]
         why = "disk full" if why == os.strerror(errno.ENOSPC) else why
         return [(0, [(f"✖ REC {fit(why, min(len(why), 24))}", palette.gone)])]
-    return [(0, [(f"● REC {clock.whole(status.kept_s)}", palette.dim)])]
+    return [(0, [(f"● REC {full_units(status.kept_s)}", palette.dim)])]
 
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:

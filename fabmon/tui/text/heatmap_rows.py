@@ -8,13 +8,13 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric import time_wording
 from fabmon.fabric.snapshot import STALE_TICKS
 from fabmon.fabric.tick import NodeState
 from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, Block, CellRow, Codes
 from fabmon.tui.heatmap_layout import AGE, MARK, Grid, GridPart
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
-from fabmon.tui.time import clock
 
 _LEFT = 2
 """Blocks that belong to the node at the left: its ports, and its GPUs."""
@@ -120,7 +120,7 @@ def _said(part: GridPart, scene: Scene, marks: _Marks, y: int, palette: Palette)
     age_s = marks.age_s(y, own)
     return _Said(
         palette.selection_mark + mark if chosen else mark,
-        clock.age(age_s) if age_s else "",
+        time_wording.age(age_s) if age_s else "",
         note,
         gone,
     )

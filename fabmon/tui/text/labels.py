@@ -8,23 +8,23 @@ import numpy as np
 from rich.cells import cell_len
 from rich.style import Style
 
+from fabmon.analysis import causes
 from fabmon.analysis.finding import Finding, unseen_s
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot, stale_ports
+from fabmon.fabric.time_wording import duration
 from fabmon.tui.line import Line, Span, peer, width_of
 from fabmon.tui.metrics import traffic_words
 from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time import clock
 
-_CAUSES = {"ecmp_collision": "ECMP collision", "gpu_nic_numa": "GPU far from its NIC"}
 _GONE = ("down", "lost", "failed", "dead", "stale")
 
 
 def cause_title(finding: Finding) -> str:
-    """A cause as a person says it."""
-    return _said(finding.cause)
+    """The title of a finding's cause: `ECMP collision`."""
+    return causes.title(finding.cause)
 
 
 def event_text(event_: Event) -> str:
@@ -33,11 +33,7 @@ def event_text(event_: Event) -> str:
     name, space, about = rest.partition(" ")
     if event_.kind != "finding":
         return event_.text
-    return f"{did} {_said(name)}{space}{about}"
-
-
-def _said(name: str) -> str:
-    return _CAUSES.get(name, name.replace("_", " "))
+    return f"{did} {causes.title(name)}{space}{about}"
 
 
 def is_gone(finding: Finding) -> bool:
@@ -136,7 +132,7 @@ def port_state(scene: Scene, row: int) -> str:
     """`up`, `down`, `stale 12 s`, or what else is known of a port."""
     snapshot = scene.snapshot
     if stale_ports(snapshot)[row]:
-        return f"stale {clock.span(float(snapshot.age_s[row]))}"
+        return f"stale {duration(float(snapshot.age_s[row]))}"
     if np.isnan(snapshot.up[row]):
         return "state unknown"
     return "up" if snapshot.up[row] else "down"

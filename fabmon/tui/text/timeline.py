@@ -11,14 +11,13 @@ from rich.style import Style
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.time_wording import SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
 from fabmon.tui.text.header import panel_title
-from fabmon.tui.time import clock
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import Curve
 
 _GONE = ("lost", "down", "failed")
@@ -42,7 +41,7 @@ def timeline(
     named = palette.cursor if is_focused else palette.strong
     here = _here(screen_state, scene)
     if height <= 1:
-        label, now = f" {clock.short(span_s)} ", f" {percent(here):>6} "
+        label, now = f" {interval(span_s)} ", f" {percent(here):>6} "
         columns = max(1, width - len(label) - len(now))
         row = _rows(screen_state, window, columns, 1, is_alone=True)[0]
         first = (label, named if is_focused else palette.dim)
@@ -54,7 +53,7 @@ def timeline(
         else ""
     )
     title: list[list[Span]] = [
-        [(f"{last}{clock.short(span_s)}", named)],
+        [(f"{last}{interval(span_s)}", named)],
         [("busiest link, % of line rate" if width >= 100 else "busiest link", palette.dim)],
         [(f"{'now' if follows else 'here'} {percent(here)}", palette.text)],
     ]
@@ -90,7 +89,7 @@ def time_columns(width: int, height: int, span_s: int) -> tuple[int, int]:
     """(first, count): the columns of the strip that stand for time."""
     if height > 1:
         return 0, width
-    label = len(f" {clock.short(span_s)} ")
+    label = len(f" {interval(span_s)} ")
     return label, max(1, width - label - 8)
 
 
@@ -189,7 +188,7 @@ def _with_times(
     cells: list[Span] = [(char, style) for char in stroke]
     span_s = (window[1] - window[0]) / SECOND_NS
     for time_ns in _label_times(window, width):
-        text = f" {clock.label(time_ns, span_s)} "
+        text = f" {axis_label(time_ns, span_s)} "
         place = column_of(time_ns, window, width) - start - len(text) // 2
         is_free = head is None or not place <= head - start < place + len(text)
         if is_free and place >= 2 and place + len(text) < len(cells) - 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fabmon.tui.time.clock import SECOND_NS
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.time.past_reader import Curve, RecordingContents
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400

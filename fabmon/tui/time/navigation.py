@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.analysis.scene_cache import Kept
+from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
-from fabmon.tui.time import clock
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
 
 
@@ -96,7 +95,7 @@ class Navigation:
             await self._no_further_back()
             return
         if at_ns < recorded.start_ns:
-            self._say(f"the recording begins at {clock.stamp(recorded.start_ns)}")
+            self._say(f"the recording begins at {date_time(recorded.start_ns)}")
         scene = await self._past.seek(at_ns)
         if scene is None:
             await self._no_further_back()
@@ -119,7 +118,7 @@ class Navigation:
         scene = self.kept.at(first_ns)
         if scene is not None:
             await self.show(scene)
-        self._say(f"{why}: no further back than {clock.hms(first_ns)}")
+        self._say(f"{why}: no further back than {time_of_day(first_ns)}")
 
     async def step(self, by: int) -> None:
         """So many ticks on, or back."""

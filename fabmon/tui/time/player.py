@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.navigation import Navigation, Playback
 from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
 from fabmon.recording.writing.recorder import RecorderStatus
@@ -15,7 +16,6 @@ from fabmon.tui.containment import ContainingApp
 from fabmon.tui.line import FindingTarget
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.finding import FindingScreen
-from fabmon.tui.time import clock
 from fabmon.tui.time.cursor import speed_text
 from fabmon.tui.time.past_reader import PastReader, RecordingContents
 from fabmon.tui.time.player import Player
@@ -139,10 +139,10 @@ class TimeKeys(ContainingApp):
             said = f"the mark of {'the start' if which == 'in' else 'the end'} is gone"
         elif marked is None:
             key = "i" if which == "in" else "o"
-            said = f"marked {which} at {clock.hms(scene.snapshot.time_ns)}; {key} again lets go"
+            said = f"marked {which} at {time_of_day(scene.snapshot.time_ns)}; {key} again lets go"
         else:
-            length = clock.span((marked[1] - marked[0]) / clock.SECOND_NS)
-            said = f"marked {clock.hms(marked[0])} to {clock.hms(marked[1])}, {length}"
+            length = duration((marked[1] - marked[0]) / SECOND_NS)
+            said = f"marked {time_of_day(marked[0])} to {time_of_day(marked[1])}, {length}"
         self._say(said)
         self._repaint()
 
@@ -169,11 +169,11 @@ class TimeKeys(ContainingApp):
     def _when(self, at_ns: int, recorded: RecordingContents, text: str) -> int | None:
         live = self.screen_state.live
         until_ns = recorded.until_ns if live is None else live.snapshot.time_ns
-        start_ns = recorded.start_ns or at_ns - 86_400 * clock.SECOND_NS
+        start_ns = recorded.start_ns or at_ns - 86_400 * SECOND_NS
         found = parse_time_near(text, at_ns, start_ns, until_ns, recorded.marks_ns())
-        if found is not None and found % clock.SECOND_NS == 0:
+        if found is not None and found % SECOND_NS == 0:
             # A person who says 14:03:22 means the tick that the header calls so.
-            found += clock.SECOND_NS - 1
+            found += SECOND_NS - 1
         return found
 
     def action_bookmark(self) -> None:
@@ -189,9 +189,9 @@ class TimeKeys(ContainingApp):
             said = " ".join(text.split()) or "bookmark"
             note = Note(kind="bookmark", time_ns=snapshot.time_ns, seq=snapshot.seq, text=said)
             refused = self._travel.keep_note(note)
-            self._say(refused or f"◆ {said}, at {clock.hms(snapshot.time_ns)}")
+            self._say(refused or f"◆ {said}, at {time_of_day(snapshot.time_ns)}")
 
-        label = f"◆ {clock.hms(snapshot.time_ns)}"
+        label = f"◆ {time_of_day(snapshot.time_ns)}"
         self.push_screen(
             Prompt(label, "a bookmark: its text, or none", self.screen_state.palette), keep
         )

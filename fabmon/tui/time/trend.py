@@ -10,11 +10,10 @@ import numpy as np
 
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import MINUS, SECOND_NS, axis_label, interval
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins, empty_bins
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time import clock
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.past_reader import PastError, PastReader
 
 _MEMORY_TICKS = 900
@@ -53,17 +52,17 @@ class Trend:
         """Its start and its end, as short as they can be told apart."""
         span_s = (self.until_ns - self.from_ns) / SECOND_NS
         if self.ends_now:
-            return f"{clock.MINUS}{clock.short(round(span_s))}", "now"
-        return clock.label(self.from_ns, span_s), clock.label(self.until_ns, 3600)
+            return f"{MINUS}{interval(round(span_s))}", "now"
+        return axis_label(self.from_ns, span_s), axis_label(self.until_ns, 3600)
 
     def said(self, bin_ns: int) -> str:
         """How long it is, and how finely it is told: `1 d, highest of each 15 min`."""
-        return f"{self.length}, highest of each {clock.short(bin_ns // SECOND_NS)}"
+        return f"{self.length}, highest of each {interval(bin_ns // SECOND_NS)}"
 
     @property
     def length(self) -> str:
         """How long it is."""
-        return clock.short(round((self.until_ns - self.from_ns) / SECOND_NS))
+        return interval(round((self.until_ns - self.from_ns) / SECOND_NS))
 
 
 def trend(

@@ -2,19 +2,29 @@ from __future__ import annotations
 
 import re
 
-from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64, saturating
-from collectors.catalog.ethernet import cxi_metrics, netdev_metrics, phy_metrics, switch_metrics
-from collectors.catalog.gpu import gpu_metrics
-from collectors.catalog.probe import probe_metrics
-from collectors.catalog.rdma import ib_metrics, rdma_metrics
+import pytest
+
+from collectors.catalog import CATALOG, GAUGE, ROWS, WRAP32, WRAP64, require, saturating
 from collectors.loop.source_loader import load_source
 from collectors.registry import SOURCES
 from collectors.source import Source
 from collectors.sources import ib as ib_source
 from collectors.sources.ethtool import RULES, catalog_name
 from collectors.sources.rdma import SPELLINGS
+from fabmon.fabric.measures import Measure
+from fabmon.tui.metrics import HeatMetric
 
-TOPICS = {"traffic", "packets", "pause", "congestion", "error", "drop", "mended", "state", "probe"}
+TOPICS = {
+    "traffic",
+    "packets",
+    "pause",
+    "congestion",
+    "error",
+    "drop",
+    "corrected",
+    "state",
+    "probe",
+}
 UNITS = {
     "bytes",
     "bits",
@@ -42,20 +52,7 @@ PROMISED = {
 
 
 def test_every_name_is_one_row() -> None:
-    rows = [
-        metric.name
-        for family in (
-            netdev_metrics,
-            ib_metrics,
-            rdma_metrics,
-            phy_metrics,
-            cxi_metrics,
-            switch_metrics,
-            gpu_metrics,
-            probe_metrics,
-        )
-        for metric in family()
-    ]
+    rows = [metric.name for metric in ROWS]
     assert len(rows) == len(set(rows)) == len(CATALOG) > 200
 
 
@@ -127,3 +124,13 @@ def test_what_no_rule_names_is_left_alone() -> None:
         for name in ("rx0_bytes", "[0]: rx_ucast_bytes", "tx_queue_3_bytes", "ch0_arm", ""):
             assert catalog_name(driver, name) is None, (driver, name)
     assert catalog_name("e1000e", "rx_bytes") is None
+
+
+def test_a_misspelt_name_is_refused_at_import() -> None:
+    require("phy_tx_bytes", "netdev_up")
+    with pytest.raises(KeyError, match="phy_tx_bites"):
+        require("phy_tx_bytes", "phy_tx_bites")
+    with pytest.raises(KeyError, match="phy_rx_discard"):
+        Measure("discards", ("phy_rx_discard",))
+    with pytest.raises(KeyError, match="ib_tx_weight"):
+        HeatMetric("x", "x", "x", ("tx_bps",), True, 0, 1, ("0", "1"), counted_by="ib_tx_weight")

@@ -15,6 +15,8 @@ import pytest
 from fabmon.analysis.fluctuation.results import Fluctuation, Foreign, Slot, Spread, Step, Subject
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.time_wording import event_time
+from fabmon.fabric.wording import bit_rate, percent
 from fabmon.history.history import History
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import SessionRecord
@@ -23,9 +25,7 @@ from fabmon.recording.writing.writer import Writer
 from fabmon.report.page.fluctuation import fluctuation
 from fabmon.report.page.markup import CHART_LEFT, CHART_WIDTH
 from fabmon.report.page.timeline import MOST_ROWS
-from fabmon.report.page.words import clock
 from fabmon.report.records import utc
-from fabmon.report.units import bits, percent
 from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.fixtures import browser
 from tests.unit.export.test_rates import exported, lines_of
@@ -101,7 +101,7 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
             assert f"costs {percent(finding['lost'])} of the bandwidth" in text
         for evidence in finding["evidence"]:
             assert evidence["name"] in text
-        at = re.search(r"At (\S+) UTC, when it cost the most", text)
+        at = re.search(r"At (\S+)Z, when it cost the most", text)
         if at is None:
             continue
         pictures += 1
@@ -112,7 +112,7 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
         for name, said in bars:
             link = by_id[name]
             assert said == ", ".join(
-                f"{way} {bits(link[f'{way}_bps'])} {percent(link[f'{way}_util'])}"
+                f"{way} {bit_rate(link[f'{way}_bps'])} {percent(link[f'{way}_util'])}"
                 for way in ("tx", "rx")
             )
     assert pictures
@@ -277,7 +277,7 @@ def test_a_part_begins_with_what_was_found_before(pod7: Path, tmp_path: Path) ->
     with Recording(pod7) as recording:
         begin = recording.start_ns
     text = words(html)
-    assert f"{clock(begin + 22 * SECOND_NS)} UTC to" in text
+    assert f"{event_time(begin + 22 * SECOND_NS, False)} to" in text
     assert "ECMP collision" in text
     assert embedded(html)["bins"] == 5
 

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value, percent
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, right, wrap
 from fabmon.tui.palette import Palette
@@ -16,7 +17,6 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import picture
-from fabmon.tui.time import clock
 
 _NAME = 28
 _LEAST_PICTURE = 8
@@ -106,10 +106,10 @@ def _title(
         labels.finding_sign(finding, snapshot, palette) if open_now else ("△", palette.dim)
     )
     until = finding.until_ns or snapshot.time_ns
-    lasted = clock.span((until - finding.since_ns) / clock.SECOND_NS)
-    when = f"since {clock.hms(finding.since_ns)} ({lasted})"
+    lasted = duration((until - finding.since_ns) / SECOND_NS)
+    when = f"since {time_of_day(finding.since_ns)} ({lasted})"
     if not open_now:
-        when = f"not open any more; began {clock.hms(finding.since_ns)}"
+        when = f"not open any more; began {time_of_day(finding.since_ns)}"
     costs = f"costs {percent(finding.lost)} of the bandwidth, " if finding.lost > 0 else ""
     subject = labels.subject_name(finding, snapshot.fabric)
     return [

@@ -9,8 +9,10 @@ import numpy as np
 
 from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
+from fabmon.fabric import time_wording
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import per_second, percent
 from fabmon.recording.reading.recorded_findings import Told
 from fabmon.tui.line import (
@@ -29,7 +31,6 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import iteration, labels
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
-from fabmon.tui.time import clock
 from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 
 _MOST_EVENTS = 500
@@ -104,7 +105,7 @@ def entry(
     """
     target, palette = FindingTarget(finding.key), screen_state.palette
     sign, accent = labels.finding_sign(finding, scene.snapshot, palette)
-    age = clock.age((scene.snapshot.time_ns - finding.since_ns) / clock.SECOND_NS)
+    age = time_wording.age((scene.snapshot.time_ns - finding.since_ns) / SECOND_NS)
     indent = "  └ " if inside else ""
     title = f"{indent}{sign} {labels.cause_title(finding)}"
     room = width - len(title) - 9
@@ -230,7 +231,7 @@ def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
         sign = event_mark(event)
         accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
         text = fit(labels.event_text(event), max(0, width - 15))
-        time = clock.hms(event.time_ns)
+        time = time_of_day(event.time_ns)
         lines.append(
             line(
                 (f" {time} ", palette.dim),
@@ -252,8 +253,8 @@ def _closed(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     lines = [line(("", palette.text)), line((" Closed, the latest first", palette.strong))]
     for finding in found:
         until_ns = finding.until_ns or scene.snapshot.time_ns
-        lasted = clock.span((until_ns - finding.since_ns) / clock.SECOND_NS)
-        when = f" {clock.hms(finding.since_ns)} to {clock.hms(until_ns)}, {lasted}"
+        lasted = duration((until_ns - finding.since_ns) / SECOND_NS)
+        when = f" {time_of_day(finding.since_ns)} to {time_of_day(until_ns)}, {lasted}"
         said = (
             f"{labels.cause_title(finding)}  {labels.subject_name(finding, scene.snapshot.fabric)}"
         )
@@ -283,7 +284,7 @@ def _otherwise(screen_state: ScreenState, scene: Scene, width: int) -> list[Line
         if found:
             lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for finding in found:
-            since = f"{labels.finding_mark(finding)} {clock.hms(finding.since_ns)}"
+            since = f"{labels.finding_mark(finding)} {time_of_day(finding.since_ns)}"
             subject = labels.subject_name(finding, scene.snapshot.fabric)
             named = f"{labels.cause_title(finding)} {subject}"
             lines.append(

@@ -20,13 +20,13 @@ from fabmon.analysis.fluctuation.results import (
 )
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.time_wording import date_time, day_time, duration, time_of_day
 from fabmon.fabric.wording import RATE, Unit, number, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, SubjectTarget, Target, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.chart import BLOCKS
-from fabmon.tui.time import clock
 
 _TITLES = {
     JOB: "Jobs: hosts that move together",
@@ -42,10 +42,10 @@ def over(found: Fluctuation) -> list[str]:
     """`14:06:41Z to 14:21:39Z`, `15 min watched`; `11-20 22:30Z` where it is not one day."""
     if not found.until_ns:
         return ["nothing is known yet"]
-    is_day = clock.stamp(found.from_ns)[:10] == clock.stamp(found.until_ns)[:10]
-    say = clock.hms if is_day else clock.date
+    is_day = date_time(found.from_ns)[:10] == date_time(found.until_ns)[:10]
+    say = time_of_day if is_day else day_time
     between = f"{say(found.from_ns)} to {say(found.until_ns)}"
-    return [between, f"{clock.span(found.watched_s)} watched"]
+    return [between, f"{duration(found.watched_s)} watched"]
 
 
 def targets(scene: Scene, found: Fluctuation) -> list[tuple[Subject, Target]]:
@@ -179,7 +179,7 @@ def _step(step: Step, subject: Subject, screen_state: ScreenState) -> str:
         rate(value, line_bps, screen_state.choices.unit)
         for value in (step.before_bps, step.after_bps)
     )
-    at = clock.hms(step.at_ns)
+    at = time_of_day(step.at_ns)
     return f"{at} {subject.name}: {before} → {after}, {step.change * 100:+.1f} %"
 
 
@@ -260,7 +260,7 @@ def _moved(subject: Subject, line_bps: float, unit: Unit) -> str:
         return f"{said}; no step of the level"
     largest = sorted(steps, key=lambda step: -abs(step.change))[:_MOST_STEPS_hours]
     told = [
-        f"{clock.hms(step.at_ns)} {rate(step.before_bps, line_bps, unit).strip()} → "
+        f"{time_of_day(step.at_ns)} {rate(step.before_bps, line_bps, unit).strip()} → "
         f"{rate(step.after_bps, line_bps, unit).strip()} ({step.change * 100:+.0f} %)"
         for step in sorted(largest, key=lambda step: step.at_ns)
     ]

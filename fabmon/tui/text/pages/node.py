@@ -7,6 +7,7 @@ from typing import Any
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import GPU, NVLINK, Node, Port
+from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, Unit, compact, per_second, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, width_of, wrap
 from fabmon.tui.metrics import both_words, unit_of
@@ -14,7 +15,6 @@ from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.labels import port_state
-from fabmon.tui.time import clock
 
 _MINUTES = 5
 _SPARK = 16
@@ -68,7 +68,7 @@ def _about(node: Node, scene: Scene, width: int, palette: Palette) -> list[Line]
         facts.append(f"probe {percent(cpu)} of a core")
     lines = []
     if status is not None:
-        since = clock.span((scene.snapshot.time_ns - status.since_ns) / clock.SECOND_NS)
+        since = duration((scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
         said = f" {status.state}" + (f" for {since}" if status.since_ns else "")
         reason = f"  {status.reason}" if status.reason else ""
         lines.append(line((said, palette.strong), (fit(reason, width), palette.text)))

@@ -8,11 +8,11 @@ from rich.style import Style
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time import clock
 
 _BAD = (NodeState.LOST, NodeState.FAILED)
 _FOLDED = (*_BAD, NodeState.STALE)
@@ -149,7 +149,7 @@ def _noticed(count: int) -> str:
 def _node(
     status: NodeStatus, scene: Scene, name: int, width: int, palette: Palette, chosen: bool
 ) -> Line:
-    since = clock.span((scene.snapshot.time_ns - status.since_ns) / clock.SECOND_NS)
+    since = duration((scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
     cpu = scene.snapshot.probe_cpu.get(status.node)
     said = percent(cpu) if cpu is not None else "·"
     notices = scene.snapshot.notices.get(status.node, ())

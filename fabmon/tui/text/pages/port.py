@@ -18,6 +18,7 @@ from fabmon.fabric import wording
 from fabmon.fabric.filter import Term
 from fabmon.fabric.model import GPU, NVLINK, Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import MINUS
 from fabmon.fabric.wording import RATE, Unit, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, wrap
 from fabmon.tui.metrics import traffic_words, unit_of
@@ -27,7 +28,6 @@ from fabmon.tui.text import chart, flows, labels
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.text.pages.node import facts, flow, troubles
-from fabmon.tui.time.clock import MINUS
 from fabmon.tui.time.trend import Trend
 
 # The links of one GPU, a line each: what it carries both ways, and where it ends.
@@ -88,7 +88,7 @@ _TOPICS = (
     ("congestion", "Congestion"),
     ("error", "Errors"),
     ("drop", "Drops"),
-    ("mended", "Mended by error correction; a good link has them too"),
+    ("corrected", "Corrected errors; a good link has them too"),
     ("state", "State"),
     ("probe", "Probe"),
 )
@@ -283,29 +283,27 @@ def counters(
             lines.append(line((f" {title}", palette.strong)))
         for name in sorted(topics[topic]):
             lines.extend(_counter(name, float(snapshot.column(name)[port.row]), width, palette))
-    return lines + _absent(
-        missing, {name for names in topics.values() for name in names}, width, palette
-    )
+    families = {_family(name) for names in topics.values() for name in names}
+    similar = [each.row for each in snapshot.fabric.ports if each.kind == port.kind]
+    expected = [
+        name
+        for name in missing
+        if _family(name) in families
+        or (name in snapshot.columns and not np.isnan(snapshot.column(name)[similar]).all())
+    ]
+    return lines + _absent(expected, width, palette)
 
 
-def _absent(missing: list[str], there: set[str], width: int, palette: Palette) -> list[Line]:
-    """What the port lacks: single counters of families that it has, whole families else."""
-    families = {_family(name) for name in there}
-    single = sorted(_PRIORITY.sub(r"\1*", name) for name in missing if _family(name) in families)
-    whole = sorted({_family(name) for name in missing} - families)
-    lines: list[Line] = []
-    for title, names in (
-        (
-            "Absent here: not supported, not permitted, or not yet known",
-            list(dict.fromkeys(single)),
-        ),
-        ("Nothing here of", whole),
-    ):
-        if names:
-            lines.append(line((f" {title}", palette.strong)))
-            text = "  ".join(names)
-            lines += [line((f"   {part}", palette.dim)) for part in wrap(text, width - 4)]
-    return lines
+def _absent(names: list[str], width: int, palette: Palette) -> list[Line]:
+    """Counters that the port lacks, of families that it or another port of its kind has."""
+    if not names:
+        return []
+    text = "  ".join(dict.fromkeys(sorted(_PRIORITY.sub(r"\1*", name) for name in names)))
+    title = "Absent here: not supported, not permitted, or not yet known"
+    return [
+        line((f" {title}", palette.strong)),
+        *(line((f"   {part}", palette.dim)) for part in wrap(text, width - 4)),
+    ]
 
 
 def _family(name: str) -> str:

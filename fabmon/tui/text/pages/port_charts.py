@@ -10,12 +10,12 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric import wording
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import WAYS, BurstSamples, Floats
+from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import Unit
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.metrics import unit_of
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
-from fabmon.tui.time import clock
 
 SECONDS, HZ = 5.0, 50.0
 """What `B` asks for."""
@@ -54,7 +54,7 @@ def burst_section(screen_state: ScreenState, scene: Scene, port: Port, width: in
 
 
 def _title(samples: BurstSamples, screen_state: ScreenState, width: int) -> Line:
-    when = clock.hms(samples.time_ns)
+    when = time_of_day(samples.time_ns)
     state = "" if samples.done else ", coming in"
     who = f", {_SOURCES[samples.source]}" if samples.source in _SOURCES else ""
     pace = f"{samples.asked_hz:g} Hz for {samples.asked_s:g} s"

@@ -12,6 +12,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.time_wording import MINUS, SECOND_NS, duration, interval, time_of_day
 from fabmon.fabric.wording import per_second, percent
 from fabmon.recording.reading.tiers import Tier
 from fabmon.tui.cells import ABSENT, Block, CellRow, Codes, Look, scale
@@ -22,8 +23,6 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import OF_GROUPS, members
-from fabmon.tui.time import clock
-from fabmon.tui.time.clock import SECOND_NS
 from fabmon.tui.time.trend import Trend
 
 KEPT_MIN = 2
@@ -97,7 +96,7 @@ class Waterfall:
     @property
     def each(self) -> str:
         """The length of a column, in words."""
-        return clock.span(self._each * self.scene.snapshot.interval_s)
+        return duration(self._each * self.scene.snapshot.interval_s)
 
     @property
     def is_tick(self) -> bool:
@@ -107,7 +106,7 @@ class Waterfall:
     @property
     def ends(self) -> tuple[str, str]:
         """What stands at the two ends of its time."""
-        return f"{clock.MINUS}{self.minutes} min", "now"
+        return f"{MINUS}{self.minutes} min", "now"
 
     @property
     def here(self) -> int | None:
@@ -123,12 +122,12 @@ class Waterfall:
         """When a column's first tick was."""
         ticks = (self.columns - column) * self._each - self._missing - 1
         snapshot = self.scene.snapshot
-        return snapshot.time_ns - int(ticks * snapshot.interval_s * clock.SECOND_NS)
+        return snapshot.time_ns - int(ticks * snapshot.interval_s * SECOND_NS)
 
     def column(self, time_ns: int) -> int:
         """The column of a time; below 0 where it is further back."""
         snapshot = self.scene.snapshot
-        ago = (snapshot.time_ns - time_ns) / clock.SECOND_NS / snapshot.interval_s
+        ago = (snapshot.time_ns - time_ns) / SECOND_NS / snapshot.interval_s
         return self.columns - 1 - int(ago + self._missing) // self._each
 
     # Room.
@@ -225,7 +224,7 @@ class Waterfall:
         if cell is None or cell[0] >= len(self.ports) or cell[1] >= self.columns:
             return line((" ", palette.text))
         port, value = self.ports[cell[0]], float(self.values[cell])
-        when = clock.hms(self.began_ns(cell[1]))
+        when = time_of_day(self.began_ns(cell[1]))
         most = "" if self.is_tick else " at most"
         known = f"{self.metric.name} {self.say(value)}{most}"
         return line(
@@ -262,7 +261,7 @@ class LongWaterfall(Waterfall):
     @property
     def each(self) -> str:
         """The length of a bin, in words."""
-        return clock.short(self._tier.wanted.bin_ns // SECOND_NS)
+        return interval(self._tier.wanted.bin_ns // SECOND_NS)
 
     @property
     def is_tick(self) -> bool:

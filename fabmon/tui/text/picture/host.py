@@ -9,13 +9,13 @@ import numpy as np
 
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, rate
 from fabmon.tui.heatmap_layout import ports_of_role
 from fabmon.tui.line import Line, NodeTarget, fit, line, right
 from fabmon.tui.text import chart
 from fabmon.tui.text.picture.canvas import RECENT_S, Canvas, Loads, bars
 from fabmon.tui.text.picture.pause_tree import pause_tree
-from fabmon.tui.time import clock
 
 _PEER_S = 60
 _MOST_PEERS = 8
@@ -159,7 +159,7 @@ def last_traffic(canvas: Canvas) -> list[Line]:
         drawn = chart.spark(total.astype(np.float32), columns, float(np.nanmax(total, initial=1)))
         lines.append(line((f"   {drawn}", canvas.palette.tx), target=NodeTarget(node.name)))
     if status is not None:
-        ago = clock.span((canvas.scene.snapshot.time_ns - status.since_ns) / clock.SECOND_NS)
+        ago = duration((canvas.scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
         lines += canvas.said(f"{status.state} for {ago}: {status.reason or 'no reason is known'}")
     return lines
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from fabmon.fabric.model import RAIL, CableReport, Contradiction, Port
+from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import bit_rate, per_second, whole_number
 from fabmon.tui.line import Line, PortTarget, fit, line, peer
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.picture.canvas import Canvas
-from fabmon.tui.time import clock
 
 _LOOK_BACK_S = 120
 """How long errors and changes of carrier are kept."""
@@ -97,7 +97,7 @@ def _told(canvas: Canvas, seen: np.ndarray, what: str) -> str:
         return f"{per_second(float(known.max()))} at most, now {per_second(float(seen[-1]))}"
     snapshot = canvas.scene.snapshot
     ago = (len(seen) - 1 - np.flatnonzero(known)) * snapshot.interval_s
-    times = [clock.hms(snapshot.time_ns - int(each * clock.SECOND_NS)) for each in ago.tolist()]
+    times = [time_of_day(snapshot.time_ns - int(each * SECOND_NS)) for each in ago.tolist()]
     count = whole_number(round(float(known.sum() * snapshot.interval_s)))
     return f"{count}, the last at {', '.join(times[: -_MOST_TIMES - 1 : -1])}"
 

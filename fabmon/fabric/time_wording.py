@@ -1,0 +1,96 @@
+"""The one formatter for times and durations, as every output shows them.
+
+Times are UTC and have a `Z`. Nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from fabmon.fabric.wording import number, trimmed
+
+SECOND_NS = 1_000_000_000
+MINUS = "\N{MINUS SIGN}"
+
+_LARGER = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+
+
+def time_of_day(time_ns: int) -> str:
+    """`14:03:22Z`."""
+    return _formatted(time_ns, "%H:%M:%SZ")
+
+
+def date_time(time_ns: int) -> str:
+    """`2026-11-20 14:03:22Z`."""
+    return _formatted(time_ns, "%Y-%m-%d %H:%M:%SZ")
+
+
+def day_time(time_ns: int) -> str:
+    """`11-20 14:03Z`."""
+    return _formatted(time_ns, "%m-%d %H:%MZ")
+
+
+def event_time(time_ns: int, is_dated: bool) -> str:
+    """`14:03:22Z`, or `11-20 14:03:22Z` where a time of day alone may mean two."""
+    return _formatted(time_ns, "%m-%d %H:%M:%SZ" if is_dated else "%H:%M:%SZ")
+
+
+def axis_label(time_ns: int, window_s: float) -> str:
+    """As much of a time as distinguishes it within a window: `14:03:20`, `14:03`, `11-20 14:03`."""
+    pattern = "%H:%M:%S" if window_s < 300 else "%H:%M" if window_s < 86_400 else "%m-%d %H:%M"
+    return _formatted(time_ns, pattern)
+
+
+def _formatted(time_ns: int, pattern: str) -> str:
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime(pattern)
+
+
+def duration(seconds: float) -> str:
+    """Elapsed time in full seconds, in its two largest units: `31 s`, `2 min 11 s`, `10 min`."""
+    whole = max(0, int(seconds))
+    for size, unit, smaller_size, smaller in _LARGER:
+        if whole >= size:
+            rest = whole % size // smaller_size
+            return f"{whole // size} {unit} {rest} {smaller}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def full_units(seconds: float) -> str:
+    """Elapsed time in its largest unit, those that are full: `34 s`, `12 min`, `3 h`."""
+    whole = max(0, int(seconds))
+    for size, unit, _, _ in _LARGER:
+        if whole >= size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def interval(seconds: float) -> str:
+    """A set or round length of time: `0.5 s`, `50 ms`, `10 min`, `1.5 h`, `7 d`."""
+    for size, unit, _, _ in _LARGER:
+        if seconds >= size:
+            return f"{trimmed(seconds / size)} {unit}"
+    if 0 < seconds < 0.1:
+        return f"{trimmed(seconds * 1000)} ms"
+    return f"{trimmed(seconds)} s"
+
+
+def measured(seconds: float) -> str:
+    """A measured length of time with three digits: `20.0 ms`, `6.20 s`."""
+    return f"{number(seconds)} s" if abs(seconds) >= 1 else f"{number(seconds * 1000)} ms"
+
+
+def age(seconds: float) -> str:
+    """Elapsed time in at most four cells: `12s`, `3m`, `5h`, `9d`."""
+    whole = max(0, int(seconds))
+    if whole < 100:
+        return f"{whole}s"
+    if whole < 6000:
+        return f"{whole // 60}m"
+    return f"{whole // 3600}h" if whole < 360_000 else f"{whole // 86_400}d"
+
+
+def lag(seconds: float) -> str:
+    """How far behind now, with a minus sign: minus `02:11`, minus `1:02:11`."""
+    whole = max(0, int(seconds))
+    minutes = f"{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{MINUS}{whole // 3600}:{minutes}" if whole >= 3600 else f"{MINUS}{minutes}"

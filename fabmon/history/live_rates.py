@@ -1,0 +1,242 @@
+"""Rates of a live session: the raw counters of the whole fabric in flat arrays, tick by tick."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.tick import LastReads
+from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello
+from fabmon.history.rates import (
+    CLOCK,
+    GAUGE,
+    Bools,
+    CounterKinds,
+    Float64s,
+    Indices,
+    UInt64s,
+    counter_rates,
+    elapsed_between,
+    is_stale,
+)
+
+_WORD = "L" if array("L").itemsize == 8 else "Q"
+"""CPython converts an int to an unsigned long twice as fast as to an unsigned long long."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSlots:
+    """The slots of a node's values in LiveRates: the first of each block, and the end of the last.
+
+    The first slot of a block is its clock.
+    """
+
+    starts: tuple[int, ...]
+    stop: int
+
+    def fits(self, frame: Frame) -> bool:
+        """Whether a frame fills these blocks exactly."""
+        blocks, ends = frame.blocks, (*self.starts, self.stop)
+        if len(blocks) != len(self.starts):
+            return False
+        for number, block in enumerate(blocks):
+            if block is not None and len(block) != ends[number + 1] - ends[number]:
+                return False
+        return True
+
+    @property
+    def start(self) -> int:
+        """The first slot; 0 without blocks."""
+        return self.starts[0] if self.starts else 0
+
+    @property
+    def width(self) -> int:
+        """Values in a frame, the blocks' clocks included."""
+        return self.stop - self.start if self.starts else 0
+
+
+@dataclass(slots=True)
+class _Arrays:
+    """One element a series. `clock` is the slot of the clock of the series' block."""
+
+    now: UInt64s
+    before: UInt64s
+    known: Bools
+    known_before: Bools
+    fresh: Bools
+    rate: NDArray[np.float32]
+    saturated: Bools
+    code: NDArray[np.uint8]
+    maximum: UInt64s
+    clock: Indices
+    arrived_s: Float64s
+    period_s: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, size: int) -> _Arrays:
+        return cls(
+            now=np.zeros(size, np.uint64),
+            before=np.zeros(size, np.uint64),
+            known=np.zeros(size, np.bool_),
+            known_before=np.zeros(size, np.bool_),
+            fresh=np.zeros(size, np.bool_),
+            rate=np.full(size, np.nan, np.float32),
+            saturated=np.zeros(size, np.bool_),
+            code=np.full(size, GAUGE, np.uint8),
+            maximum=np.zeros(size, np.uint64),
+            clock=np.arange(size, dtype=np.intp),
+            arrived_s=np.full(size, -np.inf),
+            period_s=np.ones(size, np.float32),
+        )
+
+    def put(self, start: int, other: _Arrays) -> None:
+        """Copy all of `other` to the range that begins at `start`."""
+        for field in fields(self):
+            source = getattr(other, field.name)
+            getattr(self, field.name)[start : start + len(source)] = source
+
+
+class LiveRates:
+    """Rates of every series of every node, tick by tick.
+
+    A series is one position of one node's frame. Every block's clock is a series too, so that a
+    frame is copied in as it arrived and every rate has the time of its own read.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._all = _Arrays.of(0)
+
+    @property
+    def rate(self) -> NDArray[np.float32]:
+        """[size or more]: per second for counters, the level for gauges.
+
+        NaN where unknown: first sample, reset, saturated, absent, stale.
+        """
+        return self._all.rate
+
+    @property
+    def arrived_s(self) -> Float64s:
+        """[size or more]: for a block's clock, when the block arrived; minus infinity before."""
+        return self._all.arrived_s
+
+    @property
+    def saturated(self) -> Bools:
+        """[size or more]: whether the counter is stuck at its maximum."""
+        return self._all.saturated
+
+    def restart(self) -> None:
+        """Forget all values; every series keeps its slot."""
+        s = self._all
+        s.known[:] = s.known_before[:] = s.fresh[:] = s.saturated[:] = False
+        s.rate[:] = np.nan
+        s.arrived_s[:] = -np.inf
+
+    def add(self, hello: Hello, old: FrameSlots | None = None) -> FrameSlots:
+        """Allocate slots for a node's frames; their values are unknown.
+
+        `old` are the slots of the node's previous layout, reused when the width is the same.
+        """
+        width = hello.width()
+        if old is not None:
+            self._all.put(old.start, _Arrays.of(old.width))
+        if old is not None and old.width == width and old.starts:
+            start = old.start
+        else:
+            start = self._allocate(width)
+        starts = []
+        for block in hello.blocks:
+            starts.append(start)
+            start = self._describe(start, block, hello)
+        return FrameSlots(tuple(starts), start)
+
+    def accept(self, slots: FrameSlots, frame: Frame, now_s: float) -> None:
+        """Take a frame's values.
+
+        A frame that does not fit the slots is ignored: it would overwrite other nodes' values.
+        """
+        if not slots.fits(frame):
+            return
+        s = self._all
+        for start, block in zip(slots.starts, frame.blocks, strict=True):
+            if block is None:
+                continue
+            stop = start + len(block)
+            try:
+                words = array(_WORD, block)  # type: ignore[type-var]
+                s.now[start:stop] = np.frombuffer(words, np.uint64)
+                s.known[start:stop] = True
+            except (TypeError, OverflowError):
+                s.now[start:stop], s.known[start:stop] = _with_gaps(block)
+            s.fresh[start:stop] = True
+            s.arrived_s[start] = now_s
+
+    def resume(self, slots: FrameSlots, reads: LastReads) -> None:
+        """Take a node's last two reads, as if they had been accepted when they arrived.
+
+        Reads that do not fit the slots are ignored.
+        """
+        if len(reads.now) != slots.width or len(reads.arrived_ns) != len(slots.starts):
+            return
+        s, span = self._all, slice(slots.stop - slots.width, slots.stop)
+        s.now[span], s.before[span] = reads.now, reads.before
+        s.known[span], s.known_before[span] = reads.known, reads.known_before
+        s.fresh[span] = True
+        for start, arrived_ns in zip(slots.starts, reads.arrived_ns.tolist(), strict=True):
+            s.arrived_s[start] = arrived_ns / 1e9 if arrived_ns else -np.inf
+
+    def advance(self) -> None:
+        """Compute the rates of everything that arrived since the last call."""
+        s = self._all
+        if not self.size:
+            return
+        elapsed_ns = np.where(s.known, elapsed_between(s.now, s.before), np.uint64(0))[s.clock]
+        kinds = CounterKinds(s.code, s.maximum)
+        rate, saturated = counter_rates(s.now, s.before, s.known, s.known_before, elapsed_ns, kinds)
+        np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
+        np.copyto(s.saturated, saturated, where=s.fresh)
+        np.copyto(s.before, s.now, where=s.fresh)
+        np.copyto(s.known_before, s.known, where=s.fresh)
+        s.fresh[:] = False
+
+    def stale(self, now_s: float) -> Bools:
+        """[size or more]: whether the last read is too old for its rate to be the current one."""
+        s = self._all
+        return is_stale((now_s - s.arrived_s)[s.clock], s.period_s)
+
+    def discard(self, stale: Bools) -> None:
+        """Make the rates of some series unknown."""
+        self._all.rate[stale] = np.nan
+
+    def _allocate(self, width: int) -> int:
+        """The start of a new range; capacity doubles, so that a thousand hellos copy little."""
+        start = self.size
+        self.size += width
+        if self.size > len(self._all.now):
+            larger = _Arrays.of(max(self.size, 2 * len(self._all.now)))
+            larger.put(0, self._all)
+            self._all = larger
+        return start
+
+    def _describe(self, start: int, block: BlockInfo, hello: Hello) -> int:
+        """Set kinds, clock and period of one block's series. Returns the slot after the last."""
+        kinds = CounterKinds.of(hello, [name for item in block.objects for name in item.metrics])
+        stop = start + 1 + len(kinds.code)
+        s = self._all
+        s.code[start] = CLOCK
+        s.code[start + 1 : stop] = kinds.code
+        s.maximum[start + 1 : stop] = kinds.maximum
+        s.clock[start:stop] = start
+        s.period_s[start:stop] = block.every * hello.interval_s
+        return stop
+
+
+def _with_gaps(block: list[int | None]) -> tuple[list[int], list[bool]]:
+    """A block's values, 0 where absent or out of range, and which of them are known."""
+    top = (1 << 64) - 1
+    known = [value is not None and 0 <= value <= top for value in block]
+    pairs = zip(block, known, strict=True)
+    return [value if ok and value is not None else 0 for value, ok in pairs], known

@@ -1,0 +1,37 @@
+"""The tour on fabrics of every size that `fabmon demo --hosts` takes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from fabmon.feeds.demo import scenario as scenarios
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.feeds.demo.random_faults import with_random_faults
+
+CPU_S = 5.0
+"""Of the fabric up to its first two ticks; 1.6 s for 1,024 hosts on a quiet core."""
+
+
+@pytest.mark.parametrize("kind", ["leaf-spine", "rail", "fat-tree"])
+@pytest.mark.parametrize("hosts", [4, 20, 128, 256, 1024])
+def test_every_size_starts_within_seconds(kind: str, hosts: int) -> None:
+    began_s = time.process_time()
+    feed = DemoFeed(with_random_faults(scenarios.resized(scenarios.tour(kind), hosts, None)))
+    first, second = feed.step(), feed.step()
+    assert time.process_time() - began_s < CPU_S
+    assert len(first.hellos) == len(feed.hosts) == len(second.frames) >= hosts
+
+
+def test_the_uplinks_of_a_large_fabric_are_loaded_evenly() -> None:
+    """Flows are spread over some uplinks each, and over all of them together."""
+    feed = DemoFeed(scenarios.resized(scenarios.tour("leaf-spine"), 256, None))
+    world = feed.world
+    hardware = world.hardware
+    loads = np.sum([world.advance(1.0).sent for _ in range(6)], axis=0)
+    for leaf in range(hardware.leaves):
+        sent = loads[hardware.uplinks(leaf)]
+        assert sent.min() > 0
+        assert sent.max() / sent.mean() < 1.1
