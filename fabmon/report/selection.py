@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 
 from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.causes import Thresholds
 from fabmon.analysis.scene import Scene
-from fabmon.analysis.thresholds import Thresholds
 from fabmon.fabric.filter import FilterError, Index, Mask, index, match, parse
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.redaction import Redactor

@@ -1,4 +1,4 @@
-"""The input of every detector: a snapshot, the structure of its fabric, the last ticks as arrays."""
+"""The input of every detector: a snapshot, its fabric's structure, the last ticks as arrays."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class _GroupMeter:
 
     @cached_property
     def _slowed_ports(self) -> tuple[Mask, Mask]:
-        """[ports]: which saw marks or were slowed in the last ticks, and which count any of that."""
+        """[ports]: which saw marks or were slowed in the last ticks, and which count such."""
         inputs, late = self._inputs, self._t.of_ticks
         slowed = inputs.slow_signals[:, -late:] | inputs.marked[:, -late:]
         counted = np.zeros(len(slowed), np.bool_)

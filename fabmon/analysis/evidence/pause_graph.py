@@ -8,15 +8,17 @@ waits for a root, directly or through devices that wait, is its victim (detectio
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
-from fabmon.analysis.finding import Cause
+from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate, rounded_percent
 
 PAUSED = 0.05
 """Share of time, 0 to 1, above which a port counts as paused: below it pause is ordinary flow
@@ -32,7 +34,7 @@ fifth of the line rate is left ..."""
 _STORM_TICKS = 2
 """... in so many ticks running."""
 
-_PAUSE_SHARE_TICKS = 3
+_SHARE_TICKS = 3
 """Ticks of which a finding shows the largest pause share."""
 
 _DROPS = ("rdma_out_of_buffer", "phy_rx_out_of_buffer", "phy_rx_discards", "rdma_rx_drops")
@@ -134,63 +136,101 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
 def _share(inputs: DetectorInput, peer: Rows) -> Floats:
     """[ports]: the mean share of time paused over the last ticks, as either end counts it."""
     own = np.fmax(inputs.window("pause_rx")[:, -_OF_TICKS:], inputs.window("stall")[:, -_OF_TICKS:])
-    sent = np.vstack(
-        [inputs.window("pause_tx")[:, -_OF_TICKS:], np.full((1, _OF_TICKS), np.nan)]
-    )[peer]
+    sent = np.vstack([inputs.window("pause_tx")[:, -_OF_TICKS:], np.full((1, _OF_TICKS), np.nan)])[
+        peer
+    ]
     share: Floats = np.nan_to_num(np.fmax(own, sent)).mean(axis=1)
     return share
 
 
 @dataclass(frozen=True, slots=True)
-class HostPause:
-    """A port of a host that pauses its switch.
-
-    `share` is the share of time, the largest of the last ticks. `is_storm`: it all but stops the
-    switch port, whatever arrives. `victims` are the rows that wait for the host, directly or not.
-    `received_bps` is NaN when the host fell silent a second ago. `drops` are the host's counters
-    of packets without room, by name, packets/s.
-    """
+class _HostPause:
+    """A port of a host that pauses its switch for `share` of the time, the largest of the last
+    ticks; `victims` are the rows that wait for the host, directly or not."""
 
     row: int
     share: float
     is_storm: bool
     victims: list[int]
-    received_bps: float
-    drops: dict[str, float]
 
 
-def host_pauses(inputs: DetectorInput, slow: Cause, storm: Cause) -> tuple[HostPause, ...]:
-    """Every port of a host that pauses its switch, computed once a tick.
+class HostPauses:
+    """Finds the ports of hosts that pause their switch, for the two detectors that report them.
 
-    A port stays what its open finding says, a slow receiver or a storm.
+    A `slow` receiver pauses its switch for as long as it takes to drain what has arrived; a `storm`
+    all but stops the switch port, whatever arrives. A port keeps the cause that its finding was
+    opened with.
     """
-    return inputs.once(_host_pauses, slow, storm)
 
+    def __init__(self, slow: Cause, storm: Cause) -> None:
+        self._slow = slow
+        self._storm = storm
 
-def _host_pauses(inputs: DetectorInput, slow: Cause, storm: Cause) -> tuple[HostPause, ...]:
-    graph, structure, snapshot = pause_graph(inputs), inputs.structure, inputs.snapshot
-    found = []
-    for node, rows in graph.roots.items():
-        if structure.fabric.nodes[node].role != HOST:
-            continue
-        for row in rows.tolist():
-            share = inputs.pauses_peer(row)
-            port = structure.fabric.ports[row].id
-            guard_errors = float(snapshot.column("pause_storm_errors")[row])
-            is_storm = not inputs.is_open(slow, port) and (
-                inputs.is_open(storm, port)
-                or bool((share[-_STORM_TICKS:] > _STORM).all())
-                or guard_errors > 0
-            )
-            drops = {name: float(snapshot.column(name)[row]) for name in _DROPS}
-            found.append(
-                HostPause(
-                    row=row,
-                    share=float(share[-_PAUSE_SHARE_TICKS:].max()),
-                    is_storm=is_storm,
-                    victims=[each for each in graph.victims(node) if each != row],
-                    received_bps=float(snapshot.column("rx_bps")[row]),
-                    drops={name: value for name, value in drops.items() if value > 0},
+    def conditions(self, inputs: DetectorInput, cause: Cause) -> Iterator[Condition]:
+        """One condition for each port with one of the two causes."""
+        for pause in inputs.once(self._pauses):
+            if pause.is_storm == (cause is self._storm):
+                yield self._condition(inputs, pause, cause)
+
+    def _pauses(self, inputs: DetectorInput) -> tuple[_HostPause, ...]:
+        graph, nodes = pause_graph(inputs), inputs.structure.fabric.nodes
+        found = []
+        for node, rows in graph.roots.items():
+            if nodes[node].role != HOST:
+                continue
+            for row in rows.tolist():
+                share = inputs.pauses_peer(row)
+                found.append(
+                    _HostPause(
+                        row,
+                        float(share[-_SHARE_TICKS:].max()),
+                        self._is_storm(inputs, row, share),
+                        [each for each in graph.victims(node) if each != row],
+                    )
                 )
-            )
-    return tuple(found)
+        return tuple(found)
+
+    def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
+        port = inputs.structure.fabric.ports[row].id
+        if inputs.is_open(self._slow, port):
+            return False
+        if inputs.is_open(self._storm, port) or (share[-_STORM_TICKS:] > _STORM).all():
+            return True
+        return float(inputs.snapshot.column("pause_storm_errors")[row]) > 0
+
+    def _condition(self, inputs: DetectorInput, pause: _HostPause, cause: Cause) -> Condition:
+        structure, snapshot, row = inputs.structure, inputs.snapshot, pause.row
+        ports = structure.fabric.ports
+        received = float(snapshot.column("rx_bps")[row])
+        drops = [
+            Evidence(name, round(value), "packets/s")
+            for name in _DROPS
+            if (value := float(snapshot.column(name)[row])) > 0
+        ]
+        # A host that fell silent a second ago still pauses its switch, with no known rate.
+        known = np.isfinite(received)
+        at = f" while it receives at {bit_rate(received)}" if known else ""
+        pauses = f"pauses its switch {rounded_percent(pause.share)} of the time{at}"
+        if pause.is_storm:
+            what = f"{pauses}: it all but stops the traffic to it"
+        else:
+            what = f"cannot keep up: it {pauses}"
+        return Condition(
+            cause=cause.name,
+            severity=cause.severity,
+            subject=ports[row].id,
+            rows=(row, *pause.victims),
+            text=f"{structure.label(row)} {what}",
+            evidence=(
+                Evidence("time paused", round(pause.share * 100, 1), "%"),
+                *([Evidence("received", round(received), "bps")] if known else []),
+                *drops,
+            ),
+            advice=cause.advice,
+            confidence=0.9 if drops or pause.is_storm else 0.8,
+            lost=round(pause.share, 3),
+            victims=tuple(dict.fromkeys(ports[each].id for each in pause.victims)),
+            unseen=""
+            if structure.peer[row] != NONE
+            else "what waits for it: its switch is not watched",
+        )

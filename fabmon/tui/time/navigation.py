@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
-from fabmon.analysis.scene_cache import Kept
+from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
@@ -44,7 +44,7 @@ class Navigation:
         self._repaint = repaint
         self._say = say
         self._now = now
-        self.kept = Kept()
+        self.kept = SceneCache()
 
     @property
     def cursor_ns(self) -> int | None:
