@@ -122,8 +122,10 @@ class _Roots:
         is_inferred = condition.cause == ecmp_collision.CAUSE.name and bool(
             self._structure.is_rail[list(condition.rows[:1])].any()
         )
+        if not is_inferred:
+            return condition
         damaged = [each.subject for each in self._roots if each.cause in _DAMAGES_PACKETS]
-        if not is_inferred or not damaged:
+        if not damaged:
             return condition
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         return msgspec.structs.replace(

@@ -1,26 +1,38 @@
 """Why a node cannot be watched.
 
 NodeError
-|-- Unreachable    no route, refused, or no answer in time
-|-- HostKeyError   unknown or changed host key; the message has the command that mends it
-|-- LoginRefused   the node answered and does not let us in
-|-- BadSecret      the file with its token or password cannot be used; the message says why
+|-- Unreachable    no route, connection refused, or no answer in time
+|-- HostKeyError   unknown or changed host key; the message has the command that accepts it
+|-- LoginRefused   the node answered and rejected the login
+|-- BadSecret      the file with the token or password cannot be used; the message says why
 |-- BadTrust       the file with the certificates to trust cannot be used
 |-- NoPython       no python3 >= 3.9 on the node
-|-- Misbehaved     what it sent is not the wire
+|-- Misbehaved     the data received does not follow the protocol
 `-- Ended          the probe or the session ended; the message says how
 """
 
 from __future__ import annotations
 
+import errno
+
 from fabmon.fabric.wire.messages import clean
+
+_CONNECT_ERRORS = {
+    errno.ECONNREFUSED: ("connection refused by", "refused"),
+    errno.ECONNRESET: ("connection reset by", "reset"),
+    errno.ENETUNREACH: ("no route to", "no route"),
+    errno.EHOSTUNREACH: ("no route to", "no route"),
+    errno.ETIMEDOUT: ("no answer to the TCP connection from", "timeout"),
+    errno.EMFILE: ("too many open files (raise ulimit -n) to reach", "files"),
+}
+"""errno of a failed TCP connection -> the words before the address, and the `cause`."""
 
 
 class NodeError(Exception):
-    """One node's trouble. `cause` groups equal failures; the message is for a person.
+    """An error of one node. `cause` groups equal failures; the message is for a person.
 
-    `cause` is a short word (`refused`, `timeout`); without it, the class's own. The message may
-    quote what a node sent: it is made printable and bounded here, so no caller has to.
+    `cause` is a short word (`refused`, `timeout`); the default is that of the class. The message
+    may quote data from a node: it is made printable and bounded here, so callers need not do it.
     """
 
     cause = "failed"
@@ -38,13 +50,13 @@ class Unreachable(NodeError):
 
 
 class HostKeyError(NodeError):
-    """The node's key is unknown or has changed."""
+    """The node's host key is unknown or has changed."""
 
     cause = "host key"
 
 
 class LoginRefused(NodeError):
-    """The node answered and does not let us in."""
+    """The node answered and rejected the login."""
 
     cause = "login refused"
 
@@ -62,13 +74,13 @@ class BadTrust(NodeError):
 
 
 class NoPython(NodeError):
-    """There is no usable Python on the node."""
+    """The node has no Python that can run the probe."""
 
     cause = "no python"
 
 
 class Misbehaved(NodeError):
-    """What the node sent is not the wire."""
+    """The data that the node sent does not follow the protocol."""
 
     cause = "garbage"
 
@@ -77,3 +89,10 @@ class Ended(NodeError):
     """The session was up and ended."""
 
     cause = "ended"
+
+
+def connect_error(error: OSError, where: str) -> Unreachable:
+    """The error for a TCP connection to `where` that failed with `error`."""
+    words, cause = _CONNECT_ERRORS.get(error.errno or 0, ("", "unreachable"))
+    text = f"{words} {where}" if words else f"{where}: {error.strerror or error}"
+    return Unreachable(text, cause)

@@ -1,37 +1,178 @@
-"""What all that is read over HTTP has in common: TLS as a hosts file asks for it, and reasons."""
+"""The HTTP client of all feeds: TLS as the hosts file asks for it, size limits, errors with causes.
+
+Redirects are never followed: they would send the token or password to another address.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import errno
 import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
-import msgspec
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import is_loopback
-from fabmon.feeds.errors import BadTrust, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.errors import (
+    BadTrust,
+    LoginRefused,
+    Misbehaved,
+    NodeError,
+    Unreachable,
+    connect_error,
+)
 
-_CAUSES = {
-    errno.ECONNREFUSED: ("connection refused by", "refused"),
-    errno.ECONNRESET: ("connection reset by", "reset"),
-    errno.ENETUNREACH: ("no route to", "no route"),
-    errno.EHOSTUNREACH: ("no route to", "no route"),
-    errno.ETIMEDOUT: ("no answer to the TCP connection from", "timeout"),
-    errno.EMFILE: ("too many open files (raise ulimit -n) to reach", "files"),
-}
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""The largest body accepted where the caller sets no limit."""
 
 
-def trust(tls: str | None, address: str) -> ssl.SSLContext | None:
-    """The TLS that a host's `tls` means, None for none. Blocks: it reads certificates.
+class ApiServer(NamedTuple):
+    """An HTTP server: `base` URL without a final slash, aiohttp's `ssl` argument, credentials.
 
-    `no`: none. `yes`: the certificates that this machine trusts. `insecure`: anybody. Else a file
-    of certificates to trust. Without a `tls`: none on this machine, `yes` beyond it. Raises
-    BadTrust.
+    `authorization` is the value of that header; empty to send none.
+    """
+
+    base: str
+    tls: ssl.SSLContext | bool
+    authorization: str = ""
+
+    @property
+    def where(self) -> str:
+        """`address:port`, for messages."""
+        return self.base.partition("//")[2].partition("/")[0]
+
+
+class HttpReply(NamedTuple):
+    """A successful reply."""
+
+    body: bytes
+    content_type: str
+
+
+class HttpStatusError(Misbehaved):
+    """The server replied with an HTTP status other than 200; `status` is the number."""
+
+    cause = "http status"
+
+    def __init__(self, url: str, status: int, reason: str | None = None) -> None:
+        super().__init__(f"{url} replied with HTTP {status} {reason or ''}".rstrip())
+        self.status = status
+
+
+class HttpClient:
+    """The connections of one transport. All methods belong to one event loop.
+
+    `keep_alive_s` is how long an idle connection is kept. `per_server` limits the connections to
+    one server, 0 for no limit.
+    """
+
+    def __init__(self, keep_alive_s: float = 15.0, per_server: int = 0) -> None:
+        self._keep_alive_s = keep_alive_s
+        self._per_server = per_server
+        self._session: aiohttp.ClientSession | None = None
+        self._tls: dict[tuple[str | None, bool], ssl.SSLContext | None] = {}
+
+    async def server(
+        self, host: Host, port: int, tls: str | None, authorization: str = ""
+    ) -> ApiServer:
+        """The server at a port of a host. `tls` is as in `tls_context`. Raises BadTrust."""
+        address = host.address or host.name
+        key = (tls, is_loopback(address))
+        if key not in self._tls:
+            # Reading certificates takes a while: once for all hosts.
+            self._tls[key] = await asyncio.to_thread(tls_context, tls, address)
+        context = self._tls[key]
+        shown = f"[{address}]" if ":" in address else address
+        scheme = "http" if context is None else "https"
+        return ApiServer(f"{scheme}://{shown}:{port}", context or True, authorization)
+
+    async def fetch(
+        self,
+        server: ApiServer,
+        path: str,
+        timeout_s: float,
+        *,
+        json: Any = None,
+        accept: str = "*/*",
+        max_bytes: int | None = None,
+    ) -> HttpReply:
+        """The reply to a GET, or to a POST of `json`. Raises HttpStatusError, else NodeError."""
+        url = server.base + path
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                await self._request(server, path, accept, json) as response,
+            ):
+                if response.status in (401, 403):
+                    why = "check the file of secret=" if server.authorization else "set secret=FILE"
+                    raise LoginRefused(f"{url} rejected the login (HTTP {response.status}): {why}")
+                if response.status != 200:
+                    raise HttpStatusError(url, response.status, response.reason)
+                body = await bounded_body(response, max_bytes or MAX_BODY_BYTES, url)
+                return HttpReply(body, response.content_type)
+        except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
+            raise http_error(error, server.where, timeout_s) from None
+
+    async def stream(self, server: ApiServer, path: str) -> aiohttp.ClientResponse:
+        """An open response of any status, not unpacked, which the caller reads and closes.
+
+        Raises aiohttp's errors, see `http_error`.
+        """
+        return await self._request(server, path, "*/*", unpack=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _request(
+        self, server: ApiServer, path: str, accept: str, json: Any = None, unpack: bool = True
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, limit_per_host=self._per_server, keepalive_timeout=self._keep_alive_s
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+        headers = {"Accept": accept}
+        if server.authorization:
+            headers["Authorization"] = server.authorization
+        return await self._session.request(
+            "GET" if json is None else "POST",
+            server.base + path,
+            json=json,
+            headers=headers,
+            ssl=server.tls,
+            allow_redirects=False,
+            auto_decompress=unpack,
+        )
+
+
+def basic_authorization(user_and_password: str) -> str:
+    """The `Authorization` header for `user:password`."""
+    return "Basic " + base64.b64encode(user_and_password.encode()).decode()
+
+
+async def bounded_body(response: aiohttp.ClientResponse, max_bytes: int, url: str) -> bytes:
+    """The unpacked body of a response. Raises Misbehaved when it is larger than `max_bytes`."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > max_bytes:
+            raise Misbehaved(f"{url} replied with more than {max_bytes >> 20} MiB")
+    return bytes(body)
+
+
+def tls_context(tls: str | None, address: str) -> ssl.SSLContext | None:
+    """The TLS context for the value of `tls=`; None to use plain HTTP. Blocks: it reads files.
+
+    `no`: plain HTTP. `yes`: the certificates that this machine trusts. `insecure`: any certificate.
+    Another value is a file of certificates to trust. None means `no` for a loopback address and
+    `yes` for any other. Raises BadTrust.
     """
     if tls == "no" or (tls is None and is_loopback(address)):
         return None
@@ -46,16 +187,16 @@ def trust(tls: str | None, address: str) -> ssl.SSLContext | None:
     try:
         return ssl.create_default_context(cafile=file)
     except ssl.SSLError:
-        why = "holds no certificate in PEM"
+        why = "the file has no PEM certificate"
     except OSError as error:
         why = error.strerror or str(error)
     raise BadTrust(f"{file}: {why}; tls= is yes, no, insecure or a file with certificates")
 
 
-def explain(error: Exception, where: str, timeout_s: float) -> NodeError:
-    """What an error of aiohttp's client means, for the server at `where` (`address:port`).
+def http_error(error: Exception, where: str, timeout_s: float) -> NodeError:
+    """The NodeError for an error of aiohttp's client. Any other exception is raised as it is.
 
-    `timeout_s` is the time that there was, for its end. Another exception is raised as it is.
+    `where` is the server, `address:port`; `timeout_s` is the time that the request had.
     """
     if isinstance(error, TimeoutError):
         return Unreachable(f"no answer from {where} in {timeout_s:g} s", "timeout")
@@ -64,123 +205,16 @@ def explain(error: Exception, where: str, timeout_s: float) -> NodeError:
         fix = "tls=FILE names the certificates to trust"
         return Unreachable(f"the certificate of {where} is not trusted: {why}; {fix}", "tls")
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
-        return Unreachable(f"no TLS at {where}; tls=no goes without it", "tls")
+        return Unreachable(f"no TLS at {where}; tls=no uses plain HTTP", "tls")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Unreachable(f"no address for {error.host}: {error.strerror}", "unknown name")
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return Unreachable(f"{where} hung up without an answer; does it want tls=yes?", "ended")
+        why = "closed the connection without an answer; does it need tls=yes?"
+        return Unreachable(f"{where} {why}", "ended")
     if isinstance(error, (aiohttp.ClientResponseError, aiohttp.InvalidURL)):
-        return Misbehaved(f"{where} does not answer in HTTP; does it want tls=yes?", "not http")
+        return Misbehaved(f"{where} does not speak HTTP; does it need tls=yes?", "not http")
     if isinstance(error, aiohttp.ClientOSError):
-        words, cause = _CAUSES.get(error.errno or 0, ("", "unreachable"))
-        text = f"{words} {where}" if words else f"{where}: {error.strerror or error}"
-        return Unreachable(text, cause)
+        return connect_error(error, where)
     if isinstance(error, aiohttp.ClientError):
         return Unreachable(f"{where}: {error}", "unreachable")
     raise error
-
-
-# HTTP to nodes that are asked: one client, bounded answers, true reasons.
-
-
-_MAX_BODY = 64 * 1024 * 1024
-
-
-class ApiServer(NamedTuple):
-    """Where a node's API is: `base` without a slash at its end, what TLS trusts, and who we are.
-
-    `authorization` is the value of that header; empty to send none.
-    """
-
-    base: str
-    tls: ssl.SSLContext | bool
-    authorization: str = ""
-
-
-class HttpStatusError(NodeError):
-    """The node answered with an HTTP status that is not success. `status` is the number."""
-
-    cause = "http status"
-
-    def __init__(self, url: str, status: int) -> None:
-        super().__init__(f"{url} answered HTTP {status}")
-        self.status = status
-
-
-async def api_server_of(
-    host: Host, port: int, authorization: str = "", tls: str = "yes"
-) -> ApiServer:
-    """The site of a host; `port` and `tls` where it says nothing. Raises BadTrust."""
-    name = host.address or host.name
-    place = f"[{name}]" if ":" in name else name
-    certificates = await asyncio.to_thread(trust, host.tls or tls, name)
-    scheme = "http" if certificates is None else "https"
-    return ApiServer(f"{scheme}://{place}:{host.port or port}", certificates or True, authorization)
-
-
-def basic(user_and_password: str) -> str:
-    """The header for `user:password`."""
-    return "Basic " + base64.b64encode(user_and_password.encode()).decode()
-
-
-class HttpClient:
-    """The client of one transport. All its methods belong to one event loop."""
-
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
-
-    async def get(self, site: ApiServer, path: str, deadline_s: float) -> bytes:
-        """The body at a path. Raises Refused for a status, else NodeError."""
-        return await self._fetch("GET", site, path, None, deadline_s)
-
-    async def post(self, site: ApiServer, path: str, body: Any, deadline_s: float) -> bytes:
-        """The body that answers `body`, which is sent as JSON. Raises as `get` does."""
-        return await self._fetch("POST", site, path, msgspec.json.encode(body), deadline_s)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-
-    async def _fetch(
-        self, method: str, site: ApiServer, path: str, body: bytes | None, deadline_s: float
-    ) -> bytes:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, limit_per_host=4),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None),
-            )
-        headers = {"Authorization": site.authorization} if site.authorization else {}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        url = site.base + path
-        try:
-            async with (
-                asyncio.timeout(deadline_s),
-                # A redirect would take the password to somewhere else.
-                self._session.request(
-                    method, url, data=body, headers=headers, ssl=site.tls, allow_redirects=False
-                ) as reply,
-            ):
-                if reply.status in (401, 403):
-                    raise LoginRefused(_not_let_in(url, reply.status, site), "login refused")
-                if reply.status != 200:
-                    raise HttpStatusError(url, reply.status)
-                return await _bounded(url, reply.content)
-        except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
-            raise explain(error, site.base.partition("//")[2], deadline_s) from None
-
-
-async def _bounded(url: str, content: aiohttp.StreamReader) -> bytes:
-    data = bytearray()
-    async for piece in content.iter_chunked(1 << 16):
-        data += piece
-        if len(data) > _MAX_BODY:
-            raise Misbehaved(f"{url} answered with more than {_MAX_BODY >> 20} MiB")
-    return bytes(data)
-
-
-def _not_let_in(url: str, status: int, site: ApiServer) -> str:
-    hint = "check the file of secret=" if site.authorization else "set secret= to a file"
-    return f"{url} does not let us in (HTTP {status}): {hint}"

@@ -1,4 +1,4 @@
-"""The live feed: what all watched nodes send, merged into one tick an interval."""
+"""The live feed: the data of all watched nodes, merged into one tick an interval."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
 from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
-from fabmon.feeds.ticks import Clock, Inbox, RealClock, TickSchedule
+from fabmon.feeds.ticks import Clock, Inbox, RealClock, TickFeed, TickSchedule, wait_for_any
 from fabmon.feeds.transports.transport import Transport, Transports
 
 _OFFSET_SHARE = 0.3
-_LONGEST_OFFSET_S = 0.3
+_MAX_OFFSET_S = 0.3
 _GATHER_S = 0.05
+"""Seconds from the first frame to the tick with it: the frames of other nodes arrive together."""
+
 _WARM_UP_S = 15.0
 _CHECK_S = 0.5
 _CLOSE_S = 3.0
@@ -27,25 +28,25 @@ _MAX_FILES = 1 << 20
 
 
 class TransportOf(Protocol):
-    """Finds a host's transport; closes them all."""
+    """Finds the transport of a host, and closes them all."""
 
     def of(self, host: Host) -> Transport:
         """The transport that reaches a host."""
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all transports."""
 
 
-class LiveFeed:
-    """An async iterator of ticks, one every `interval_s`, for as long as it is not closed.
+class LiveFeed(TickFeed):
+    """An async iterator of ticks, one every `interval_s`, until it is closed.
 
-    The first tick comes at once with every node's state, the second with the first frames, the
-    others 0.3 intervals (at most 0.3 s) after each multiple of the interval on the wall clock:
-    nodes send at the multiples, so a node's frame falls in the tick of its own second. For the
-    first 15 s of a longer interval, states are told every second.
+    The first tick comes at once with the state of every node, the second with the first frames. The
+    others come 0.3 intervals (at most 0.3 s) after each multiple of the interval on the wall clock:
+    nodes send at the multiples, so that a frame is in the tick of its own second. If the interval
+    is longer than 1 s, ticks with states come every second for the first 15 s.
 
     `sources` limits what the probes read, `ssh_config` replaces the user's ssh_config. `root`,
-    `transports` and `clock` are for tests. Raises ValueError for a host's unknown `via`.
+    `transports` and `clock` are for tests. Raises ValueError for an unknown `via`.
     """
 
     def __init__(
@@ -67,25 +68,22 @@ class LiveFeed:
         self._lease_s = lease_s
         self._transports = transports or Transports(hosts, settings, ssh_config)
         self._clock = clock or RealClock()
-        offset_s = min(_OFFSET_SHARE * interval_s, _LONGEST_OFFSET_S)
-        self._timeline = TickSchedule(self._clock, interval_s, offset_s)
-        self._news = LogDigest()
+        offset_s = min(_OFFSET_SHARE * interval_s, _MAX_OFFSET_S)
+        self._schedule = TickSchedule(self._clock, interval_s, offset_s)
+        self._log_digest = LogDigest()
         self._inbox = Inbox(len(self._hosts))
-        self._watches: list[NodeWatch] = []
+        self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = asyncio.Event()
         self._seq = 0
-        self._asks = 0
+        self._last_command_id = 0
         self._seen_frames = False
-        self._warm_until = 0.0
+        self._warm_until_s = 0.0
 
     @property
     def statuses(self) -> tuple[NodeStatus, ...]:
-        """Every node's state now, in the order of the hosts."""
-        return tuple(watch.status for watch in self._watches)
-
-    def __aiter__(self) -> Self:
-        return self
+        """The state of every node now, in the order of the hosts."""
+        return tuple(watch.status for watch in self._watches.values())
 
     async def __anext__(self) -> Tick:
         if not self._closed.is_set():
@@ -95,23 +93,12 @@ class LiveFeed:
                 await self._wait()
         if self._closed.is_set():
             raise StopAsyncIteration
-        tick = self._inbox.take(self._seq, self._timeline.now_ns())
+        tick = self._inbox.take(self._seq, self._schedule.now_ns())
         self._seq += 1
         return tick
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
-        """Close every session, all at once and within 3 s. Ticks end."""
+        """Close every session, all at once and within 3 s. The iterator ends."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -120,14 +107,15 @@ class LiveFeed:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_S)
         await self._transports.close()
-        self._news.flush()
+        self._log_digest.flush()
 
     def burst(self, node: str, ports: Sequence[str], seconds: float, hz: float) -> str:
-        """Have a node sample some of its ports `hz` times a second, for so long.
+        """Let a node sample some of its ports `hz` times a second, for that many seconds.
 
-        The samples come with the ticks. Returns why that cannot be, for a person; else nothing.
+        The samples come with the ticks. Returns why it is not possible, or an empty string.
         """
-        return self._ask(node, BurstCommand(self._next_ask(), tuple(ports), seconds, hz))
+        command = BurstCommand(id=self._next_id(), ports=tuple(ports), seconds=seconds, hz=hz)
+        return self._send(node, command)
 
     def trace(
         self,
@@ -142,12 +130,12 @@ class LiveFeed:
         max_hops: int = 16,
         probes: int = 1,
     ) -> str:
-        """Have a node follow flows to `dst`, as `TraceAsk` says, for so long at most.
+        """Let a node trace paths to `dst`, see `TraceCommand`, for that many seconds at most.
 
-        The paths come with the ticks. Returns why that cannot be, for a person; else nothing.
+        The paths come with the ticks. Returns why it is not possible, or an empty string.
         """
-        ask = TraceCommand(
-            id=self._next_ask(),
+        command = TraceCommand(
+            id=self._next_id(),
             src=src,
             dst=dst,
             sports=tuple(sports),
@@ -157,79 +145,63 @@ class LiveFeed:
             probes=probes,
             seconds=seconds,
         )
-        return self._ask(node, ask)
+        return self._send(node, command)
 
-    def _next_ask(self) -> int:
-        self._asks += 1
-        return self._asks
+    def _next_id(self) -> int:
+        self._last_command_id += 1
+        return self._last_command_id
 
-    def _ask(self, node: str, ask: ProbeCommand) -> str:
-        watch = next((watch for watch in self._watches if watch.host.name == node), None)
+    def _send(self, node: str, command: ProbeCommand) -> str:
+        watch = self._watches.get(node)
         if watch is None:
-            return f"{node} is told of by another node, which {ask.cannot}"
-        return watch.ask(ask)
+            return f"{node} is reported by another node, which {command.unsupported}"
+        return watch.send(command)
 
     def _start(self) -> None:
         raise_file_limit()
-        gate = ConnectLimiter()
-        self._warm_until = self._clock.monotonic() + _WARM_UP_S
+        limiter = ConnectLimiter()
+        self._warm_until_s = self._clock.monotonic() + _WARM_UP_S
         for host in self._hosts:
             watch = NodeWatch(
                 host,
                 self._transports.of(host),
                 self._inbox,
-                gate,
-                self._news,
+                limiter,
+                self._log_digest,
                 self._clock,
-                self._timeline,
+                self._schedule,
                 interval_s=self._interval_s,
                 lease_s=self._lease_s,
             )
-            self._watches.append(watch)
+            self._watches[host.name] = watch
             self._tasks.append(asyncio.create_task(watch.run(), name=f"watch {host.name}"))
-        self._tasks.append(asyncio.create_task(self._keep(), name="keep"))
+        self._tasks.append(asyncio.create_task(self._check_nodes(), name="check nodes"))
 
-    async def _keep(self) -> None:
-        """Leases and silence, whether or not anybody takes ticks."""
+    async def _check_nodes(self) -> None:
+        """Renew leases and notice silent nodes, whether or not ticks are taken."""
         while True:
             await self._clock.sleep(min(_CHECK_S, self._interval_s / 2))
-            now = self._clock.monotonic()
-            for watch in self._watches:
-                watch.check(now)
-            self._news.flush()
+            now_s = self._clock.monotonic()
+            for watch in self._watches.values():
+                watch.check(now_s)
+            self._log_digest.flush()
 
     async def _wait(self) -> None:
         """Return when the next tick is due, or the feed is closed."""
-        if not self._seen_frames:
-            early = await self._first_of(self._due_s(), self._inbox.arrived)
-            if early and not self._closed.is_set():
-                self._seen_frames = True
-                await self._clock.sleep(_GATHER_S)
+        due_s = self._schedule.until_next_s()
+        if self._clock.monotonic() < self._warm_until_s:
+            due_s = min(due_s, 1.0)
+        if self._seen_frames:
+            await wait_for_any(self._clock, due_s, self._closed)
             return
-        await self._first_of(self._due_s())
-
-    def _due_s(self) -> float:
-        due_s = self._timeline.until_next_s()
-        if self._clock.monotonic() < self._warm_until:
-            return min(due_s, 1.0)
-        return due_s
-
-    async def _first_of(self, timeout_s: float, event: asyncio.Event | None = None) -> bool:
-        """Wait for `event`, for the feed's end or for the time; whether the event came first."""
-        events = [self._closed] if event is None else [self._closed, event]
-        waits = [asyncio.ensure_future(item.wait()) for item in events]
-        timer = asyncio.ensure_future(self._clock.sleep(timeout_s))
-        try:
-            await asyncio.wait([*waits, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (*waits, timer):
-                task.cancel()
-            await asyncio.gather(*waits, timer, return_exceptions=True)
-        return event is not None and event.is_set()
+        await wait_for_any(self._clock, due_s, self._closed, self._inbox.arrived)
+        if self._inbox.arrived.is_set() and not self._closed.is_set():
+            self._seen_frames = True
+            await self._clock.sleep(_GATHER_S)
 
 
 def raise_file_limit() -> None:
-    """Raise the soft `ulimit -n` to the hard one: each node takes one to three files."""
+    """Raise the soft `ulimit -n` to the hard one: each node takes one to three open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

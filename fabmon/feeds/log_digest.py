@@ -1,4 +1,4 @@
-"""One line in the log for what happened to many nodes at once: on loss, and on recovery."""
+"""Log lines about nodes: one on loss and one on recovery, for all nodes of one cause together."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ _LOG = logging.getLogger("fabmon.feeds")
 
 
 class LogDigest:
-    """Collects losses and recoveries until `flush`, and groups them by cause."""
+    """Collects lost and recovered nodes until `flush` and logs them grouped by cause."""
 
     def __init__(self) -> None:
         self._lost: dict[str, dict[str, str]] = {}
-        self._back: list[str] = []
+        self._recovered: list[str] = []
 
     def lost(self, node: str, cause: str, reason: str) -> None:
-        """A node that can no longer, or not yet, be watched."""
+        """Note a node that cannot be watched now."""
         self._lost.setdefault(cause, {})[node] = reason
 
-    def back(self, node: str) -> None:
-        """A node whose loss was told can be watched again."""
-        self._back.append(node)
+    def recovered(self, node: str) -> None:
+        """Note that a node whose loss was logged can be watched again."""
+        self._recovered.append(node)
 
     def flush(self) -> None:
-        """Tell what happened since the last time."""
+        """Log what was noted since the last call."""
         for cause, nodes in self._lost.items():
             reasons = list(dict.fromkeys(nodes.values()))
             if len(reasons) == 1:
                 _LOG.warning("%s: %s", fold(nodes), reasons[0])
             else:
-                _LOG.warning("%s: %s, as in: %s", fold(nodes), cause, reasons[0])
-        if self._back:
-            _LOG.info("%s: back", fold(self._back))
+                _LOG.warning("%s: %s, for example: %s", fold(nodes), cause, reasons[0])
+        if self._recovered:
+            _LOG.info("%s: recovered", fold(self._recovered))
         self._lost = {}
-        self._back = []
+        self._recovered = []

@@ -1,4 +1,4 @@
-"""The supervisor of one node: connects, listens, and tries again for as long as it is watched."""
+"""The supervisor of one node: connects, reads its session, and reconnects after a loss."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ from fabmon.feeds.session_reader import SessionReader
 from fabmon.feeds.ticks import Clock, Inbox, TickSchedule
 from fabmon.feeds.transports.transport import ProbeSession, Transport
 
-# How many connections are opened at a time.
-
-
-class ConnectLimiter:
-    """Lets `width` openings through at a time.
-
-    Opening costs CPU in its first moments; one that takes longer than `slow_s` waits for its node,
-    and a node that never answers must not keep the ones behind it in the queue. So it gives its
-    place back.
-    """
-
-    def __init__(self, width: int = 64, slow_s: float = 1.5) -> None:
-        self._places = asyncio.Semaphore(width)
-        self._slow_s = slow_s
-
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Wait for a place, and hold it while opening."""
-        await self._places.acquire()
-        slow = asyncio.get_running_loop().call_later(self._slow_s, self._places.release)
-        try:
-            yield
-        finally:
-            # After its time the place has been given back already.
-            if asyncio.get_running_loop().time() < slow.when():
-                slow.cancel()
-                self._places.release()
-
-
 _LOG = logging.getLogger("fabmon.feeds")
 
 _STALE_INTERVALS = 2.5
 _SILENT_INTERVALS = 10
-_LONGEST_INTERVAL_S = 3600.0
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
-_REFUSED_PAUSE_S = 30.0
-_LONGEST_REFUSED_PAUSE_S = 120.0
+_MAX_INTERVAL_S = 3600.0
+_FIRST_DELAY_S = 1.0
+_MAX_DELAY_S = 30.0
+_FIRST_DELAY_AFTER_REFUSAL_S = 30.0
+_MAX_DELAY_AFTER_REFUSAL_S = 120.0
 _SETTLED_S = 10.0
-_ASK_ROOM_S = 1.0
-_FAULT = "fault"
+"""A session that was up for longer resets the delay before the next attempt."""
+
+_ANSWER_MARGIN_S = 1.0
+"""Seconds that an answer may take beyond the duration of its command."""
+
+_INTERNAL_ERROR = "internal error"
+
+
+class ConnectLimiter:
+    """Lets `width` connections be opened at a time.
+
+    The first moments of opening cost CPU on the console. After `slow_s` a connection waits for its
+    node only and gives its slot back, so that nodes that never answer do not delay the others.
+    """
+
+    def __init__(self, width: int = 64, slow_s: float = 1.5) -> None:
+        self._slots = asyncio.Semaphore(width)
+        self._slow_s = slow_s
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot, and occupy it while opening, for 1.5 s at most."""
+        await self._slots.acquire()
+        release = asyncio.get_running_loop().call_later(self._slow_s, self._slots.release)
+        try:
+            yield
+        finally:
+            if asyncio.get_running_loop().time() < release.when():
+                release.cancel()
+                self._slots.release()
 
 
 class NodeWatch:
-    """Keeps one node's frames coming into the inbox, and tells its state.
+    """Keeps the frames of one node arriving in the inbox, and reports the node's state.
 
-    QUEUED, CONNECTING (to the end of the login), STARTING (to the first frame), UP, and STALE when
-    2.5 intervals pass without a frame: the node's intervals, if they are longer. When it ends: LOST
-    if it was ever up, FAILED if not, which stays until the next frame while it is tried again.
-    `start_s` bounds STARTING, `silence_s` how long a session may say nothing before it is given up.
+    The states are QUEUED, CONNECTING (until the login is done), STARTING (until the first frame),
+    UP, and STALE after 2.5 intervals without a frame (of the node's own interval if that is
+    longer). When a session ends the node is LOST if it was ever up, else FAILED; it stays so until
+    the next frame, while fabmon reconnects. `start_s` limits STARTING. `silence_s` is how long a
+    session may be silent before it is closed; at least ten intervals.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class NodeWatch:
         host: Host,
         transport: Transport,
         inbox: Inbox,
-        gate: ConnectLimiter,
-        news: LogDigest,
+        limiter: ConnectLimiter,
+        log_digest: LogDigest,
         clock: Clock,
-        timeline: TickSchedule,
+        schedule: TickSchedule,
         *,
         interval_s: float,
         lease_s: float,
@@ -87,166 +87,168 @@ class NodeWatch:
         silence_s: float = 30.0,
     ) -> None:
         self.host = host
-        self.status = NodeStatus(host.name, NodeState.QUEUED, timeline.now_ns())
+        self.status = NodeStatus(host.name, NodeState.QUEUED, schedule.now_ns())
         self._transport = transport
         self._inbox = inbox
-        self._gate = gate
-        self._news = news
+        self._limiter = limiter
+        self._log_digest = log_digest
         self._clock = clock
-        self._timeline = timeline
-        self._admission = HelloLimits(host)
+        self._schedule = schedule
+        self._hello_limits = HelloLimits(host)
         self._interval_s = interval_s
         self._silence_s = silence_s
         self._renew_s = lease_s / 4
         self._start_s = start_s
         self._session: ProbeSession | None = None
-        self._listener: SessionReader | None = None
-        self._limit: asyncio.Timeout | None = None
+        self._reader: SessionReader | None = None
+        self._deadline: asyncio.Timeout | None = None
         self._last_hello: Hello | None = None
-        self._renewed_at = 0.0
-        self._up_at = 0.0
+        self._renewed_at_s = 0.0
+        self._up_since_s = 0.0
         self._was_up = False
         self._failures = 0
-        self._told_cause = ""
-        self.asked: dict[type[Answer], int] = {}
-        self._busy_until: dict[type[Answer], float] = {}
+        self._logged_cause = ""
+        self._last_command_ids: dict[type[Answer], int] = {}
+        self._busy_until_s: dict[type[Answer], float] = {}
         inbox.add_status(self.status)
 
     async def run(self) -> None:
-        """Watch the node until cancelled; a session that is open then is closed."""
+        """Watch the node until cancelled; then the open session is closed."""
         while True:
-            error = await self._once()
+            error = await self._run_session()
             if self.status.state in (NodeState.UP, NodeState.STALE):
-                settled = self._clock.monotonic() - self._up_at > _SETTLED_S
-                self._failures = 0 if settled else self._failures
+                is_settled = self._clock.monotonic() - self._up_since_s > _SETTLED_S
+                self._failures = 0 if is_settled else self._failures
             self._fail(error)
-            await self._clock.sleep(self._pause_s(error))
+            await self._clock.sleep(self._delay_s(error))
 
-    def check(self, now: float) -> None:
-        """Once a second or so, `now` by the monotonic clock: renew the lease, notice silence."""
-        if self._session is None or self._listener is None:
+    def check(self, now_s: float) -> None:
+        """Renew the lease and notice silence. Call about once a second, with the monotonic time."""
+        if self._session is None or self._reader is None:
             return
-        if now - self._renewed_at >= self._renew_s:
-            self._renewed_at = now
+        if now_s - self._renewed_at_s >= self._renew_s:
+            self._renewed_at_s = now_s
             self._session.send(b"{}\n")
-        silent_s = now - self._listener.last_frame_at
-        if self.status.state is NodeState.UP and silent_s > _STALE_INTERVALS * self._pace_s:
+        silent_s = now_s - self._reader.last_frame_s
+        if self.status.state is NodeState.UP and silent_s > _STALE_INTERVALS * self._frame_s:
             self._set(NodeState.STALE, f"no frame for {silent_s:.1f} s", "stale")
-        if self.status.state is NodeState.STALE and silent_s > self._patience_s:
-            self._extend(0.0)
+        if self.status.state is NodeState.STALE and silent_s > self._max_silence_s:
+            self._set_deadline(0.0)
 
-    def ask(self, ask: ProbeCommand) -> str:
-        """Have the node do what is asked beside its frames; why it cannot, or nothing."""
+    def send(self, command: ProbeCommand) -> str:
+        """Send a command to the probe. Returns why that is not possible, or an empty string."""
         if self.host.via not in VIAS_WITH_PROBE:
-            return f"{self.host.name} is read through {self.host.via}, which {ask.cannot}"
-        if self._session is None or not self.is_up:
+            return f"{self.host.name} is read through {self.host.via}, which {command.unsupported}"
+        if self._session is None or self.status.state is not NodeState.UP:
             return f"{self.host.name} is {self.status.state}, not up"
-        now = self._clock.monotonic()
-        if now < self._busy_until.get(ask.answer, 0.0):
-            return f"one of {self.host.name} is running"
-        self._busy_until[ask.answer] = now + ask.seconds + _ASK_ROOM_S
-        self.asked[ask.answer] = ask.id
-        self._session.send(ask.line())
+        now_s = self._clock.monotonic()
+        if now_s < self._busy_until_s.get(command.answer, 0.0):
+            return f"{self.host.name} already runs a {command.key}"
+        self._busy_until_s[command.answer] = now_s + command.seconds + _ANSWER_MARGIN_S
+        self._last_command_ids[command.answer] = command.id
+        self._session.send(command.line())
         return ""
 
-    def up(self) -> None:
-        """A good frame came while the node was not UP. Called by the listener."""
+    def _note_frame(self) -> None:
+        """A valid frame arrived: the node is UP."""
+        if self.status.state is NodeState.UP:
+            return
         if self.status.state is not NodeState.STALE:
-            self._up_at = self._clock.monotonic()
-        self._extend(None)
+            self._up_since_s = self._clock.monotonic()
+        self._set_deadline(None)
         self._was_up = True
         self._set(NodeState.UP)
-        if self._told_cause:
-            self._told_cause = ""
-            self._news.back(self.host.name)
+        if self._logged_cause:
+            self._logged_cause = ""
+            self._log_digest.recovered(self.host.name)
 
     @property
-    def is_up(self) -> bool:
-        """Whether the last frame is no older than 2.5 intervals."""
-        return self.status.state is NodeState.UP
+    def _frame_s(self) -> float:
+        """Seconds between frames. An agent has an interval of its own, which may be longer."""
+        hello = self._reader.hello if self._reader is not None else None
+        node_s = hello.interval_s if hello is not None else 0.0
+        return max(self._interval_s, min(node_s, _MAX_INTERVAL_S))
 
     @property
-    def _pace_s(self) -> float:
-        """From one frame to the next: an agent has a pace of its own, which may be slower."""
-        hello = self._listener.hello if self._listener is not None else None
-        theirs_s = hello.interval_s if hello is not None else 0.0
-        return max(self._interval_s, min(theirs_s, _LONGEST_INTERVAL_S))
+    def _max_silence_s(self) -> float:
+        return max(self._silence_s, _SILENT_INTERVALS * self._frame_s)
 
-    @property
-    def _patience_s(self) -> float:
-        """How long the session may say nothing."""
-        return max(self._silence_s, _SILENT_INTERVALS * self._pace_s)
-
-    async def _once(self) -> NodeError:
-        """One session from its beginning to its end; why it ended."""
+    async def _run_session(self) -> NodeError:
+        """Run one session from connecting to its end; the error that ended it."""
         try:
-            async with self._gate.place():
-                self._first_time(NodeState.CONNECTING)
+            async with self._limiter.slot():
+                self._set_unless_lost(NodeState.CONNECTING)
                 self._session = await self._transport.open(self.host)
-            self._first_time(NodeState.STARTING)
-            self._renewed_at = self._clock.monotonic()
-            self._listener = SessionReader(
-                self, self._session, self._inbox, self._clock, self._admission
+            self._set_unless_lost(NodeState.STARTING)
+            self._renewed_at_s = self._clock.monotonic()
+            self._reader = SessionReader(
+                self.host.name,
+                self._session,
+                self._inbox,
+                self._clock,
+                self._hello_limits,
+                last_command_ids=self._last_command_ids,
+                on_frame=self._note_frame,
             )
-            async with asyncio.timeout(self._start_s) as self._limit:
-                await self._listener.run(self._last_hello)
+            async with asyncio.timeout(self._start_s) as self._deadline:
+                await self._reader.run(self._last_hello)
         except NodeError as error:
             return error
         except TimeoutError:
-            return self._too_late()
+            return self._timeout_error()
         except Exception as error:
-            # Whatever it is, it costs this node's row and nothing else.
-            if self._told_cause != _FAULT:
-                _LOG.exception("%s: a fault of fabmon itself", self.host.name)
-            return NodeError(f"a fault of fabmon itself: {type(error).__name__}: {error}", _FAULT)
+            # Whatever it is, it affects this node and no other.
+            if self._logged_cause != _INTERNAL_ERROR:
+                _LOG.exception("%s: internal error in fabmon", self.host.name)
+            text = f"internal error in fabmon: {type(error).__name__}: {error}"
+            return NodeError(text, _INTERNAL_ERROR)
         finally:
             await self._close()
         return Ended("the session ended")
 
-    def _extend(self, seconds: float | None) -> None:
-        """Let the session run for so long from now; without an end for None."""
-        if self._limit is not None and not self._limit.expired():
-            now = asyncio.get_running_loop().time()
-            self._limit.reschedule(None if seconds is None else now + seconds)
+    def _set_deadline(self, seconds: float | None) -> None:
+        """Let the session run for that long from now; None for no limit."""
+        if self._deadline is not None and not self._deadline.expired():
+            now_s = asyncio.get_running_loop().time()
+            self._deadline.reschedule(None if seconds is None else now_s + seconds)
 
     async def _close(self) -> None:
-        session, self._session, self._limit = self._session, None, None
-        if self._listener is not None:
-            self._last_hello, self._listener = self._listener.hello, None
+        session, self._session, self._deadline = self._session, None, None
+        if self._reader is not None:
+            self._last_hello, self._reader = self._reader.hello, None
         if session is not None:
             try:
                 await session.close()
             except Exception:
-                _LOG.exception("%s: a fault of fabmon itself, in closing", self.host.name)
+                _LOG.exception("%s: internal error in fabmon, on close", self.host.name)
 
-    def _too_late(self) -> NodeError:
+    def _timeout_error(self) -> NodeError:
         if self.status.state is NodeState.STALE:
-            return Ended(f"sent nothing for {self._patience_s:g} s", "timeout")
-        listener = self._listener
-        said = listener.said if listener is not None else ""
-        what = f"; it said: {said}" if said else " (does its login shell wait for something?)"
-        return Unreachable(f"logged in, and no frame in {self._start_s:g} s{what}", "timeout")
+            return Ended(f"sent nothing for {self._max_silence_s:g} s", "timeout")
+        line = self._reader.last_stray_line if self._reader is not None else ""
+        why = f"; its output was: {line}" if line else " (does its login shell wait for input?)"
+        return Unreachable(f"logged in, but no frame in {self._start_s:g} s{why}", "timeout")
 
     def _fail(self, error: NodeError) -> None:
         state = NodeState.LOST if self._was_up else NodeState.FAILED
         self._set(state, str(error), error.cause)
-        if error.cause != self._told_cause:
-            self._told_cause = error.cause
-            self._news.lost(self.host.name, error.cause, str(error))
+        if error.cause != self._logged_cause:
+            self._logged_cause = error.cause
+            self._log_digest.lost(self.host.name, error.cause, str(error))
 
-    def _pause_s(self, error: NodeError) -> float:
-        """Seconds to wait: doubling, with jitter so that a thousand nodes do not come as one.
+    def _delay_s(self, error: NodeError) -> float:
+        """Seconds until the next attempt: doubling, with jitter to spread a thousand nodes.
 
-        A refused login waits longer: sites lock out who asks too often.
+        The delay is longer after a refused login: sites lock accounts after many attempts.
         """
-        first, longest = _FIRST_PAUSE_S, _LONGEST_PAUSE_S
+        first_s, longest_s = _FIRST_DELAY_S, _MAX_DELAY_S
         if isinstance(error, LoginRefused):
-            first, longest = _REFUSED_PAUSE_S, _LONGEST_REFUSED_PAUSE_S
-        pause_s: float = min(longest, first * 2.0 ** min(self._failures, 10))
+            first_s, longest_s = _FIRST_DELAY_AFTER_REFUSAL_S, _MAX_DELAY_AFTER_REFUSAL_S
+        delay_s: float = min(longest_s, first_s * 2.0 ** min(self._failures, 10))
         self._failures += 1
-        return pause_s * random.uniform(0.5, 1.0)
+        return delay_s * random.uniform(0.5, 1.0)
 
-    def _first_time(self, state: NodeState) -> None:
+    def _set_unless_lost(self, state: NodeState) -> None:
         if self.status.state not in (NodeState.LOST, NodeState.FAILED):
             self._set(state)
 
@@ -254,6 +256,6 @@ class NodeWatch:
         before = self.status
         if (before.state, before.reason) == (state, reason):
             return
-        since_ns = before.since_ns if before.state is state else self._timeline.now_ns()
+        since_ns = before.since_ns if before.state is state else self._schedule.now_ns()
         self.status = NodeStatus(self.host.name, state, since_ns, reason, cause)
         self._inbox.add_status(self.status)

@@ -1,8 +1,8 @@
-"""How the probe gets onto a node: an archive over standard input, run by the node's own Python.
+"""Everything the console writes to a probe's standard input: archive, settings and commands.
 
-The node runs `python3 -c LOADER`. The console then writes one line with a byte count, the archive,
-and one line of settings (`payload`). The archive lives in memory on the node; nothing is written to
-its disk, and nothing is left when the pipe closes.
+The node runs `python3 -c LOADER`. The console then writes a line with a byte count, the archive, a
+line of settings (`payload`), and later commands. The archive is kept in memory on the node: nothing
+is written to its disk, and nothing remains when the pipe closes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zipfile
 from importlib import resources
 from importlib.abc import SourceLoader
 from importlib.resources.abc import Traversable
-from typing import Protocol
+from typing import ClassVar
 from zipimport import zipimporter
 
 import msgspec
@@ -35,13 +35,13 @@ LOADER = (
     "sys.path.insert(0,'/proc/self/fd/%d'%f);sys.argv=['collectors','--control'];"
     "runpy.run_module('collectors',None,'__main__',True)"
 ).replace("'", '"')
-"""What Python runs on the node. One line, for `python3 -c`.
+"""The code that Python runs on the node: one line, for `python3 -c`.
 
 It holds no single quote, backslash, exclamation mark or newline, so that it can stand between
-single quotes whatever shell the account has, csh and fish included. It takes nothing from the pipe
-beyond the archive. The empty entry of sys.path goes first: a json.py in somebody's home directory
-must not become part of the probe. A Python built for a C library without memfd_create gets an
-unnamed file in /dev/shm (O_TMPFILE), which is memory too.
+single quotes in any login shell, csh and fish included. It reads nothing from the pipe beyond the
+archive. The empty entry of sys.path is removed first, so that a json.py in the home directory does
+not become part of the probe. A Python built for a C library without memfd_create uses an unnamed
+file in /dev/shm (O_TMPFILE), which is memory too.
 """
 
 _MARK = "fabmon-no-python"
@@ -63,18 +63,19 @@ _FIND = (
     '*) case "$f " in *" $q "*) ;; *) f="$f; ${v:-False ?} at $q ";; esac;; esac; done; '
     f'echo "{_MARK}$f" >&2; exit 127'
 )
-"""POSIX sh, with the loader and the hosts file's `python` as arguments: the first Python that is
-new enough replaces the shell. Without one it says on standard error what it found."""
+"""POSIX sh, with the loader and the hosts file's `python` as arguments: it executes the first
+Python that is new enough. Without one it writes to standard error which ones it found."""
 
-_NOT_PLAIN = re.compile(r"['\\!\x00-\x1f\x7f]")
+_UNQUOTABLE = re.compile(r"['\\!\x00-\x1f\x7f]")
 
 
 class ProbeSettings(msgspec.Struct, frozen=True):
-    """What the probe is asked for: its first line after the archive.
+    """The probe's settings: the first line after the archive.
 
-    `interval_s` between frames; `lease_s` without a line from the console before it ends by itself;
-    `sources` by name, or `+name` and `-name` beside the usual ones, None for those; `root` of the
-    tree to read, for tests; `encodings` that this console reads.
+    `interval_s` is the time between frames; after `lease_s` without a line from the console the
+    probe exits. `sources` are names, or `+name` and `-name` to change the default set, None for the
+    default set. `root` is the tree to read, for tests. `encodings` are those that this console
+    decodes.
     """
 
     interval_s: float = 1.0
@@ -84,7 +85,7 @@ class ProbeSettings(msgspec.Struct, frozen=True):
     encodings: tuple[str, ...] = ()
 
     def of(self, host: Host) -> ProbeSettings:
-        """The same for one host: its own sources, and frames packed unless they stay here."""
+        """The settings for one host: its own sources; packed frames unless the probe is local."""
         return msgspec.structs.replace(
             self,
             sources=host.sources or self.sources,
@@ -99,17 +100,17 @@ class ProbeSettings(msgspec.Struct, frozen=True):
 def shell_line(python: str | None = None) -> str:
     """A command line for any login shell that finds a Python and runs the loader with it.
 
-    `python` is tried first. Raises ValueError when it holds a character that no shell's single
-    quotes keep as it is; a hosts file with such a value has been refused before.
+    `python` is tried first. Raises ValueError when it has a character that cannot be put between
+    single quotes in every shell; the hosts file rejects such values already.
     """
-    if python is not None and _NOT_PLAIN.search(python):
+    if python is not None and _UNQUOTABLE.search(python):
         raise ValueError(f"not the path of an interpreter: {python!r}")
     find = _FIND.replace("CANDIDATES", _CANDIDATES)
     return f"exec /bin/sh -c '{find}' fabmon '{LOADER}' '{python or ''}'"
 
 
 def payload(settings: ProbeSettings) -> bytes:
-    """All that a new probe is sent: the archive's length, the archive, the settings."""
+    """The input of a new probe: the archive's length, the archive, the settings."""
     data = archive()
     return b"%d\n%s%s" % (len(data), data, settings.line())
 
@@ -127,16 +128,16 @@ def archive() -> bytes:
     return buffer.getvalue()
 
 
-def no_python(errors: str) -> NoPython | None:
-    """The NoPython that a node's standard error tells of, if it does."""
-    for line in errors.splitlines():
+def no_python(stderr: str) -> NoPython | None:
+    """The error, if a node's standard error says that it has no usable Python."""
+    for line in stderr.splitlines():
         _, mark, found = line.partition(_MARK)
         if mark:
-            return NoPython(_explain(found))
+            return NoPython(_no_python_text(found))
     return None
 
 
-def _explain(found: str) -> str:
+def _no_python_text(found: str) -> str:
     seen = []
     for item in found.split(";")[1:]:
         words, _, path = item.strip().partition(" at ")
@@ -156,7 +157,7 @@ def _add(zipped: zipfile.ZipFile, directory: Traversable, prefix: str) -> None:
 
 
 def _source(module: str) -> bytes:
-    """The text of a module of one file, which is not imported for it."""
+    """The source of a module of one file, without importing it."""
     spec = importlib.util.find_spec(module)
     loader = None if spec is None else spec.loader
     text = loader.get_source(module) if isinstance(loader, (SourceLoader, zipimporter)) else None
@@ -166,77 +167,66 @@ def _source(module: str) -> bytes:
 
 
 def _add_file(zipped: zipfile.ZipFile, name: str, data: bytes) -> None:
-    # Without a date of its own an entry carries the time of the packing.
+    # With a fixed date the archive is the same whenever it is made.
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     zipped.writestr(info, data)
 
 
-# What the console asks a probe for beside the frames: to look faster, to follow flows.
-
-
 VIAS_WITH_PROBE = ("ssh", "exec", "local")
-"""`via` of the nodes whose probe belongs to this console and listens to it."""
+"""`via` of the nodes whose probe is started by this console and takes its commands."""
 
 
-class ProbeCommand(Protocol):
-    """A request to one node; `id` comes back with the answer, within `seconds` or a little more."""
+class ProbeCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to the probe of one node. At most one of each class runs on a node at a time.
 
-    @property
-    def id(self) -> int:
-        """Greater than that of any request before."""
-
-    @property
-    def seconds(self) -> float:
-        """How long it takes at most."""
-
-    @property
-    def answer(self) -> type[Answer]:
-        """What its answers are. One request of a kind runs at a time on a node."""
-
-    @property
-    def cannot(self) -> str:
-        """What a node without a probe of ours cannot do, after its name and `which`."""
-
-    def line(self) -> bytes:
-        """The request as the probe reads it."""
-
-
-class BurstCommand(msgspec.Struct, frozen=True):
-    """`ports` of one node, `hz` samples a second, for `seconds`.
-
-    The probe takes at most 16 ports, 100 Hz and 60 s.
+    `id` is greater than that of any command before and is repeated in the answers. `seconds` is how
+    long the command runs at most.
     """
 
+    key: ClassVar[str]
+    """Key of the command on the wire."""
+
+    answer: ClassVar[type[Answer]]
+    """Type of its answers."""
+
+    unsupported: ClassVar[str]
+    """What a node without a probe lacks, to follow `NAME is read through VIA, which`."""
+
     id: int
-    ports: tuple[str, ...]
     seconds: float
+
+    def line(self) -> bytes:
+        """The command as the probe reads it."""
+        return json.dumps({self.key: msgspec.to_builtins(self)}).encode() + b"\n"
+
+
+class BurstCommand(ProbeCommand, frozen=True, kw_only=True):
+    """Sample `ports` of one node `hz` times a second for `seconds`.
+
+    The probe accepts at most 16 ports, 100 Hz and 60 s.
+    """
+
+    key: ClassVar[str] = "burst"
+    answer: ClassVar[type[Answer]] = Burst
+    unsupported: ClassVar[str] = "cannot sample faster"
+
+    ports: tuple[str, ...]
     hz: float
 
-    @property
-    def answer(self) -> type[Answer]:
-        """Samples."""
-        return Burst
 
-    @property
-    def cannot(self) -> str:
-        """Without a probe."""
-        return "cannot sample faster"
+class TraceCommand(ProbeCommand, frozen=True, kw_only=True):
+    """Trace UDP from `src`, an address of the node, to `dst`:4791 from each port of `sports`.
 
-    def line(self) -> bytes:
-        """The request as the probe reads it."""
-        return _line("burst", self)
-
-
-class TraceCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of UDP from `src`, an address of the node, to `dst`:4791, for each of `sports`.
-
-    `dev` is the interface to leave by, None for the route's; `tos` is the whole byte; `probes` are
-    the answers wanted of each hop. The probe takes at most 32 source ports, 64 hops, 3 answers and
-    120 s.
+    `dev` is the interface to send from, None for that of the route; `tos` is the whole byte;
+    `probes` is the number of answers wanted of each hop. The probe accepts at most 32 source ports,
+    64 hops, 3 answers and 120 s.
     """
 
-    id: int
+    key: ClassVar[str] = "trace"
+    answer: ClassVar[type[Answer]] = Trace
+    unsupported: ClassVar[str] = "has no probe of this console that could trace"
+
     src: str
     dst: str
     sports: tuple[int, ...]
@@ -244,22 +234,3 @@ class TraceCommand(msgspec.Struct, frozen=True, kw_only=True):
     tos: int = 0
     max_hops: int = 16
     probes: int = 1
-    seconds: float = 60.0
-
-    @property
-    def answer(self) -> type[Answer]:
-        """Paths."""
-        return Trace
-
-    @property
-    def cannot(self) -> str:
-        """Without a probe."""
-        return "has no probe of this console that could trace"
-
-    def line(self) -> bytes:
-        """The request as the probe reads it."""
-        return _line("trace", self)
-
-
-def _line(key: str, ask: msgspec.Struct) -> bytes:
-    return json.dumps({key: msgspec.to_builtins(ask)}).encode() + b"\n"

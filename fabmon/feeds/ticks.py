@@ -1,48 +1,81 @@
-"""Time, injected: what a feed asks of a clock, and the real one."""
+"""Clocks, the schedule of ticks, and the inbox that a tick empties."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import AsyncIterator
+from typing import Any, Protocol, Self
 
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 
+_MAX_WAITING_PER_NODE = 30
+"""Messages per node that an inbox accepts between two ticks."""
+
 
 class Clock(Protocol):
-    """Wall and monotonic time, and a way to wait."""
+    """Wall time, monotonic time and sleeping; injected so that tests control time."""
 
     def wall_ns(self) -> int:
         """Nanoseconds since the epoch, UTC. May step."""
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow, at the pace of real time."""
+        """Seconds that only increase, at the pace of real time."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds."""
 
 
 class RealClock:
-    """The machine's own."""
+    """The clock of this machine."""
 
     def wall_ns(self) -> int:
         """Nanoseconds since the epoch, UTC."""
         return time.time_ns()
 
     def monotonic(self) -> float:
-        """Seconds since some start."""
+        """Seconds since an arbitrary start."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Return after that many seconds; at once for none or fewer."""
+        """Return after that many seconds; immediately for zero or less."""
         await asyncio.sleep(max(0.0, seconds))
 
 
-class TickSchedule:
-    """Ticks of a wall clock, at multiples of `interval_s` plus `offset_s`, that never go back.
+async def wait_for_any(clock: Clock, timeout_s: float, *events: asyncio.Event) -> None:
+    """Return when one of the events is set, or after `timeout_s` by the clock."""
+    tasks: list[asyncio.Future[Any]] = [
+        asyncio.ensure_future(waiting)
+        for waiting in (clock.sleep(timeout_s), *(event.wait() for event in events))
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    When the wall clock is set back, time goes on from where it was at the pace of real time.
+
+class TickFeed(AsyncIterator[Tick]):
+    """Base of feeds: an async iterator of ticks that is closed at the end of an `async with`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Release everything that is open. The iterator ends."""
+        raise NotImplementedError
+
+
+class TickSchedule:
+    """Due times of ticks: multiples of `interval_s` plus `offset_s` on the wall clock.
+
+    The times given out never decrease: after the wall clock is set back, they continue from the
+    last one at the pace of real time.
     """
 
     def __init__(self, clock: Clock, interval_s: float, offset_s: float) -> None:
@@ -50,21 +83,21 @@ class TickSchedule:
         self._interval_ns = int(interval_s * 1e9)
         self._offset_ns = int(offset_s * 1e9)
         self._last_ns = 0
-        self._last_monotonic = clock.monotonic()
+        self._last_monotonic_s = clock.monotonic()
 
     def now_ns(self) -> int:
-        """Nanoseconds since the epoch, never less than before."""
-        now_ns, monotonic = self._clock.wall_ns(), self._clock.monotonic()
+        """Nanoseconds since the epoch, never less than in the call before."""
+        now_ns, monotonic_s = self._clock.wall_ns(), self._clock.monotonic()
         if now_ns < self._last_ns:
-            now_ns = self._last_ns + int((monotonic - self._last_monotonic) * 1e9)
-        self._last_ns, self._last_monotonic = now_ns, monotonic
+            now_ns = self._last_ns + int((monotonic_s - self._last_monotonic_s) * 1e9)
+        self._last_ns, self._last_monotonic_s = now_ns, monotonic_s
         return now_ns
 
     def until_next_s(self) -> float:
-        """Seconds to the next tick: more than none, at most an interval.
+        """Seconds to the next tick: more than 0, at most 1.1 intervals.
 
-        A tick that would come within a tenth of the interval is left out: a sleep that woke early
-        must not make two ticks of one.
+        A tick due in less than a tenth of the interval is skipped, so that a sleep that ended early
+        does not make two ticks out of one.
         """
         into_ns = (self._clock.wall_ns() - self._offset_ns) % self._interval_ns
         left_ns = self._interval_ns - into_ns
@@ -73,17 +106,11 @@ class TickSchedule:
         return left_ns / 1e9
 
 
-# What reached the console since the last tick.
-
-
-_PER_NODE = 30
-
-
 class Inbox:
-    """Collects between ticks, in the order of arrival.
+    """Collects what arrives between two ticks, in the order of arrival.
 
-    Bounded: when nobody takes ticks, `full` turns true and those who fill it wait for `room`, so
-    that the nodes wait in their pipes instead of in our memory.
+    Its size is bounded: when no tick is taken, `full` becomes true and the readers of sessions wait
+    in `room`, so that data stays in the nodes' pipes and does not fill the memory of the console.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -93,7 +120,7 @@ class Inbox:
         self._statuses: list[NodeStatus] = []
         self._notices: list[tuple[str, Notice]] = []
         self._answers: list[tuple[str, Answer]] = []
-        self._limit = _PER_NODE * max(nodes, 32)
+        self._limit = _MAX_WAITING_PER_NODE * max(nodes, 32)
         self._room = asyncio.Event()
 
     @property
@@ -101,22 +128,18 @@ class Inbox:
         """Whether to wait for `room` before adding more."""
         return len(self.frames) + len(self._notices) + len(self._answers) >= self._limit
 
-    @property
-    def empty(self) -> bool:
-        """Whether a tick would have nothing to tell."""
-        return not (self.frames or self._hellos or self._statuses or self._notices or self._answers)
-
     def add_frame(self, node: str, frame: Frame) -> None:
-        """Take a frame that follows the last hello of its node."""
+        """Add a frame that follows the last hello of its node."""
         self.frames.append((node, frame))
         self.arrived.set()
 
     def add_hello(self, node: str, hello: Hello, *, continues: bool) -> None:
-        """Take a hello. Frames of this tick that followed another layout are dropped.
+        """Add a hello. Frames of this tick that were sent for another layout are dropped.
 
-        A tick's hellos apply before its frames, so those frames would be read by the wrong layout.
-        `continues` says that the frames before hold the same and count on: then they may stay.
-        Notices go in any case: after a hello a node tells anew what is wrong with it.
+        The hellos of a tick apply before its frames, so those frames would be decoded with the
+        wrong layout. `continues` says that the earlier frames have the same layout and continue the
+        same counters: then they are kept. Earlier notices are always dropped: after a hello a node
+        repeats the notices that still apply.
         """
         if not continues:
             self.frames = [item for item in self.frames if item[0] != node]
@@ -124,19 +147,19 @@ class Inbox:
         self._hellos[node] = hello
 
     def add_status(self, status: NodeStatus) -> None:
-        """Take a change of a node's state."""
+        """Add a change of a node's state."""
         self._statuses.append(status)
 
     def add_notice(self, node: str, notice: Notice) -> None:
-        """Take a notice."""
+        """Add a notice."""
         self._notices.append((node, notice))
 
     def add_answer(self, node: str, part: Answer) -> None:
-        """Take a part of what the node was asked for."""
+        """Add a part of the answer to a command."""
         self._answers.append((node, part))
 
     def take(self, seq: int, time_ns: int) -> Tick:
-        """All of it as a tick; the inbox is empty after."""
+        """The content as a tick. The inbox is empty afterwards."""
         tick = Tick(
             seq,
             time_ns,

@@ -1,7 +1,7 @@
-"""What a cell of the heatmap says, as a small number; and how each of those numbers looks.
+"""Cells of the heatmap: the 16-bit code of each cell, and how a code is drawn.
 
-A code is 16 bits: a level (0 idle, then rising) with the flags HOT, STALE and CHOSEN, or one of the
-specials. Codes are made for all ports at once; pictures are made once per code.
+A code is a level (0 is idle) with the flags HOT, STALE and SELECTED, or one of the special codes.
+Codes are computed for all ports at once; each code is turned into text and style once.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ LEVEL = 0x7F
 HOT = 0x80
 STALE = 0x100
 ABSENT = 0x200
-"""Nobody can say: not supported, not permitted, not yet known."""
+"""No value: not supported, not permitted, or not yet read."""
 DOWN = 0x201
 """The link has no carrier."""
 UNRATED = 0x202
-"""Traffic, but the line rate is not known, so no share of it."""
+"""Traffic on a port of unknown line rate: no share can be computed."""
 NOTHING = 0x203
-"""No port in this place."""
+"""There is no port at this place."""
 STUCK = 0x204
-"""The counter sticks at its maximum: at least so much, nobody knows how much."""
+"""The counter is saturated: the true value is at least the maximum."""
 
 FULL = "#"
-"""The digit of a cell whose value is all that there can be."""
+"""The digit of a cell at 100 %."""
 
-CHOSEN = 0x400
-"""One of the links of the finding that the person has chosen; a flag, also on the specials."""
+SELECTED = 0x400
+"""A link of the selected finding; a flag, also of special codes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How values become levels: `edges` is where each level begins, `digits` what is written.
+    """How values become levels: `edges[i]` is where level i + 1 begins.
 
-    Without `digits` a level is a colour or a density. With them `digits[level]` is its text, short
-    first: in one cell and in two or more.
+    Without `digits` a level is a colour or a density. With them `digits[level]` is its text: in a
+    cell of one column, and in a wider one.
     """
 
     edges: tuple[float, ...]
@@ -55,7 +55,7 @@ class Scale:
 
 @lru_cache
 def scale(heat: HeatMetric, depth: Depth, digits: bool) -> Scale:
-    """The levels that a metric has at a colour depth; without colour there are always digits."""
+    """The levels of a metric at a colour depth; without colours, cells always have digits."""
     if not digits and depth is not Depth.NONE:
         steps = {Depth.TRUECOLOR: STEPS - 1, Depth.EIGHT_BIT: 12, Depth.SIXTEEN: 4}[depth]
         return Scale(tuple(heat.edges(steps).tolist()))
@@ -74,9 +74,9 @@ def scale(heat: HeatMetric, depth: Depth, digits: bool) -> Scale:
 def encode(
     snapshot: Snapshot, heat: HeatMetric, levels: Scale, hot: Iterable[int], line_rate_bps: Floats
 ) -> Codes:
-    """[ports]: the code of every port of a moment. `hot` are the rows that findings are about.
+    """[ports]: the code of every port. `hot` are the rows of ports that findings name as cause.
 
-    `line_rate_bps` is the last that is known: a port that fell silent keeps its last colour.
+    `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
     stale = stale_ports(snapshot)
     values = np.where(stale, heat.last_values(snapshot, line_rate_bps), heat.values(snapshot))
@@ -98,16 +98,16 @@ def encode(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How codes are drawn."""
+    """How codes are drawn: colours and levels."""
 
     palette: Palette
     levels: Scale
 
     def picture(self, code: int, width: int) -> tuple[str, Style]:
-        """Text of `width` cells, and its style."""
+        """The text of a cell, `width` columns wide, and its style."""
         palette = self.palette
-        if code & CHOSEN:
-            return self._chosen(code & ~CHOSEN, width)
+        if code & SELECTED:
+            return self._selected(code & ~SELECTED, width)
         kind = code & ~STALE
         if kind == NOTHING:
             return " " * width, palette.text
@@ -122,8 +122,8 @@ class Look:
             return text.ljust(width), palette.gone
         return self._level(code & LEVEL, width, bool(code & HOT), bool(code & STALE))
 
-    def _chosen(self, code: int, width: int) -> tuple[str, Style]:
-        """The same cell with the mark of what is chosen; at one cell, another mark is reversed."""
+    def _selected(self, code: int, width: int) -> tuple[str, Style]:
+        """A cell with the mark of the selection; in one column, another mark is reversed."""
         palette, mark = self.palette, self.palette.selection_mark
         if code > LEVEL and width == 1:
             text, style = self.picture(code, 1)
@@ -151,7 +151,7 @@ class Look:
         return self._fill(level, width), table[self._colour(level)]
 
     def _fill(self, level: int, width: int) -> str:
-        """A level's glyph or digits in `width` cells; nothing when there is no room."""
+        """The glyphs or digits of a level in `width` columns; blank if there is no room."""
         if not level or not width:
             return " " * width
         if self.levels.digits:
@@ -160,7 +160,7 @@ class Look:
         return self.palette.glyphs[self._colour(level)] * width
 
     def _colour(self, level: int) -> int:
-        """The palette's step of a level from 1."""
+        """The index of the palette's colour for a level (1 or more)."""
         last = len(self.palette.levels) - 1
         levels = len(self.levels.edges)
         return last if levels <= 1 else round((level - 1) / (levels - 1) * last)
@@ -168,7 +168,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Cells side by side: the first at `x`, then every `pitch`; columns from `first`."""
+    """Adjacent cells of a row: the first at screen column `x`, then one every `pitch`.
+
+    `width` is the width of a cell; the cells show the columns of codes from `first` on.
+    """
 
     x: int
     pitch: int
@@ -177,17 +180,17 @@ class Block:
     count: int
 
     def at(self, x: int) -> int | None:
-        """The column whose cell is at `x`; None between cells and outside."""
+        """The column of codes whose cell is at screen column `x`; None between cells."""
         place, inside = divmod(x - self.x, self.pitch)
         return self.first + place if 0 <= place < self.count and inside < self.width else None
 
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """What a row shows beside its cells: `texts` are (x, text, style), left to right.
+    """A row of the heatmap: `texts` are (x, text, style), left to right, beside the cells.
 
-    `heading` is the index of the row that names this one's columns: it stays in sight while its
-    rows scroll by.
+    `heading` is the index of the row that labels the columns of this one (-1: none): it stays
+    visible while its rows scroll.
     """
 
     texts: tuple[tuple[int, str, Style], ...]
@@ -195,7 +198,7 @@ class CellRow:
     heading: int = -1
 
     def block(self, column: int) -> Block | None:
-        """The block that a column is in."""
+        """The block of a column; None if it is in none."""
         for block in self.blocks:
             if block.first <= column < block.first + block.count:
                 return block
@@ -203,6 +206,6 @@ class CellRow:
 
     @property
     def width(self) -> int:
-        """Cells up to the end of the last block."""
+        """Screen columns up to the end of the last block."""
         last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, 0)
         return last.x + last.count * last.pitch

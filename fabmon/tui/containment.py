@@ -1,8 +1,8 @@
-"""Keeps an unexpected error where it happened: in one view, or outside of the terminal.
+"""Containment of unexpected errors: they are shown where they occur, and the app continues.
 
-An error while a view is drawn becomes a message in that view; an error in a handler of a key or an
-event becomes a message in one line. Either is logged once. Whatever else gets out ends the app,
-restores the terminal and is raised to the caller of `run_async`.
+An error while a view is drawn is shown in that view; an error in a handler of a key or an event is
+shown as a message of one line. Each is logged once. Any other error ends the app: the terminal is
+restored, and `run_async` raises the error.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from fabmon.error_log import log_error, log_path, summary
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 _SIGNAL_STATUS = 128
-"""Exit status of a program that a signal ended: this and the number of the signal."""
+"""The exit status after a signal is this plus the number of the signal."""
 _AT_START = (events.Load, events.Compose, events.Mount)
-"""Without what these do there is nothing to show a message in."""
+"""If these fail, there is no view to show a message in."""
 
 
 class ContainingApp(App[None]):
-    """An app that outlives errors of its views, and leaves the terminal as it was."""
+    """An app that survives errors of its views and restores the terminal when it ends."""
 
     failure: BaseException | None = None
-    """What ended the app; None while nothing has."""
+    """The error that ended the app; None if there was none."""
 
     def __init__(self, **options: Any) -> None:
-        """Nothing has gone wrong yet."""
+        """No error so far; `options` are those of `textual.app.App`."""
         super().__init__(**options)
         self.contained: list[BaseException] = []
         self._known: set[tuple[str, str]] = set()
         self._logging: set[asyncio.Future[str]] = set()
 
     def contain(self, error: BaseException, where: str) -> str:
-        """Log an error the first time that it happens here. Returns what to show of it."""
+        """Log an error the first time it occurs at a place. Returns its text for the screen."""
         place = (where, _place(error))
         if place not in self._known:
             self._known.add(place)
@@ -54,21 +54,21 @@ class ContainingApp(App[None]):
         return f"{where} failed: {summary(error)}; details in {log_path()}"
 
     def is_known(self, error: BaseException, where: str) -> bool:
-        """Whether the same has happened here before."""
+        """Whether an error from the same line was contained here before."""
         return (where, _place(error)) in self._known
 
     def contain_handler(self, error: BaseException, where: str) -> None:
-        """The same for an error in a handler: shown as a message in one line."""
+        """Contain an error of a handler: log it and show it as a message of one line."""
         text = self.contain(error, where)
         self.notify(text, timeout=10, markup=False, severity="error")
 
     def fail(self, error: BaseException) -> None:
-        """End the app; `run_async` raises the error once the terminal is restored."""
+        """End the app with exit status 1; `run_async` raises the error."""
         self.failure = self.failure or error
         self.exit(return_code=1)
 
     async def run_async(self, **options: Any) -> None:
-        """Run until the person or a signal ends it. Raises what ended it, if that was an error."""
+        """Run until the user quits or a signal arrives. Raises the error that ended the app."""
         loop = asyncio.get_running_loop()
         handled = () if options.get("headless") else _SIGNALS
         for number in handled:
@@ -95,21 +95,21 @@ class ContainingApp(App[None]):
             self.contain_handler(error, "fabmon")
 
     def _fatal_error(self) -> None:
-        """In place of Textual's traceback with the values of variables."""
+        """End without Textual's traceback, which shows the values of variables."""
         self.failure = self.failure or self._exception
         self._close_messages_no_wait()
 
     def panic(self, *renderables: RenderableType) -> None:
-        """In place of Textual's: nothing is rendered; `run_async` raises what it is about."""
+        """End without rendering anything; `run_async` raises the error."""
         self.failure = self.failure or self._exception or RuntimeError("the screen failed")
         self._close_messages_no_wait()
 
 
 class Contained(MessagePump):
-    """Mixed into screens and widgets, before their Textual class.
+    """Mixin for screens and widgets, listed before their Textual base class.
 
-    An error in a handler does not end their message loop; lines that cannot be drawn are blank.
-    It is no widget itself: Textual inherits style sheets from the first base that is one.
+    An error in a handler does not end the message loop; lines that cannot be drawn are blank. The
+    mixin is not a widget: Textual inherits style sheets from the first base class that is one.
     """
 
     async def _dispatch_message(self, message: Message) -> None:
@@ -122,12 +122,12 @@ class Contained(MessagePump):
             app.contain_handler(error, view_of(self))
 
     def strips(self, crop: Region) -> list[Strip]:
-        """The lines within `crop`."""
+        """The rendered lines in `crop`; to be overridden in place of `render_lines`."""
         strips: list[Strip] = super().render_lines(crop)  # type: ignore[misc]
         return strips
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The same for Textual, whatever happens."""
+        """The rendered lines in `crop`, blank after an error."""
         try:
             return self.strips(crop)
         except Exception as error:
@@ -140,7 +140,7 @@ class Contained(MessagePump):
 
 
 def _place(error: BaseException) -> str:
-    """File and line that raised it."""
+    """`file:line` that raised the error."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -148,7 +148,7 @@ def _place(error: BaseException) -> str:
 
 
 def view_of(pump: MessagePump) -> str:
-    """The name of the view that something belongs to; that of its class outside of views."""
+    """The name of the view that a widget belongs to; outside of views, the name of its class."""
     at: MessagePump | None = pump
     while at is not None:
         view = getattr(at, "VIEW", "")

@@ -1,225 +1,227 @@
-"""Every word on the screen, explained to someone who sees it for the first time at night."""
+"""The glossary of help: every word and mark on the screen, with its meaning."""
 
 from __future__ import annotations
 
+from fabmon.tui.metrics import HEATS
+
 _TEXT = """
 absent ·
-    nobody can say: the device has no such counter, we may not read it, or it is not known yet.
+    no value: the device has no such counter, permission is missing, or nothing has been read yet.
     Never zero.
 bookmark ◆
-    a tick that somebody kept with `b`, and what they said of it; `{` and `}` go there.
+    a tick that someone marked with `b`, and its text; `{` and `}` go there.
 burst
-    fast samples of one port, 50 a second for 5 s, by its own node: `B` on the port's page.
+    fast samples of one port by its own node, 50 per second for 5 s: `B` on the page of the port.
 busiest
-    the ports with the most of the metric in use, now.
+    the ports with the highest value of the current metric, now.
 by chance ┊
-    what a random hash would do: so many flows on so many links, and 19 times of 20 the busiest has
-    at most so many times the mean. `┊` in the bars is where that is.
-chosen ◉
-    one of the links, hosts or switches of the finding that the cursor was on last in a list of
-    findings, and on the strip the time it lasts; esc lets go. Where a cell is too small for two
-    marks, the other one is reversed.
+    the result of a random hash: with this many flows on this many links, the busiest link has at
+    most this many times the mean load in 19 of 20 cases. `┊` in the bars marks that load.
 CNP
-    congestion notification packet: a receiver of ECN-marked RDMA asks the sender to slow down;
-    here, those handled.
+    congestion notification packet: the receiver of ECN-marked RDMA asks the sender to slow down;
+    the metric counts those handled.
 collision
-    more large flows than its share were hashed onto one link of an ECMP group, while others
+    more large flows than its share were hashed onto one link of an ECMP group, while other links
     have room.
 comm
-    share of a step in which the job communicates; a range where samples are too coarse for one
-    number.
+    communication: the share of a step in which the job communicates; a range where the samples are
+    too coarse for one number.
 compute-bound
     less than a fifth of the step is communication: a faster network would change little.
 confidence
-    how sure a finding is, from what was seen: 100 % is a fact, less is a judgement.
+    how certain a finding is, from what was observed: 100 % is a fact, less is an inference.
 config
-    what a file or fabmon.toml says of the cabling; it is believed before all others.
+    the hosts file or fabmon.toml gives this cable; it overrides all other sources.
 connecting
-    on the way to the node, nothing from it yet.
+    the connection to the node is being opened; nothing has been received.
 counter
-    a number that a device only ever counts up; the screen shows its rate.
+    a number that a device only counts up; the screen shows its rate.
 CoV
-    coefficient of variation: standard deviation over mean of the samples in communication; 0 is
-    perfectly steady.
+    coefficient of variation: standard deviation divided by the mean of the samples in
+    communication; 0 is perfectly steady.
 direction
-    tx leaves the port named, rx enters it.
+    tx leaves the named port, rx enters it.
 down ✖
-    the port has no carrier. In the header: cables that are down, told once.
+    the port has no carrier. In the header: cables that are down, each counted once.
 downlink
-    a switch's port towards hosts, or a spine's towards leaves: dn1, dn2 …
+    a port of a switch towards hosts, or of a spine towards leaves: dn1, dn2 …
 drops
-    packets thrown away per second, for lack of room or by rule.
+    packets dropped per second, for lack of buffer or by a rule.
 ECMP
-    equal-cost multi-path: a switch spreads flows over several links by a hash of their
+    equal-cost multi-path: a switch distributes flows over several links by a hash of their
     addresses.
 ECN
-    explicit congestion notification: a switch marks packets when its queue grows; here, marked
-    ones received per second.
+    explicit congestion notification: a switch marks packets when its queue grows; the metric counts
+    marked packets received per second.
 END ■
     the last tick of a recording; backtick waits there for more.
-engine
-    a Prometheus, or another store of metrics, that fabmon reads instead of the nodes.
 errors
-    packets or symbols damaged per second: cable, optics or connector.
+    damaged packets or symbols per second: cable, optics or connector.
 event
-    anything with a time on the strip: a finding opened, a node lost.
+    anything with a time on the timeline: a finding that opened, a node that was lost.
 evidence
-    the numbers that a finding was judged by.
+    the numbers that a finding was decided by.
 expected
-    what a step should move, by what was told of the job.
+    the bytes a step should move, from the given model and parallelism.
 failed
-    the node was never reached; the reason says why. It is tried again.
+    the node was never reached; the reason is shown. fabmon tries again.
 finding
     a condition with a subject, a cause, numbers, a start and advice. One cause, one finding.
 gap
-    no sample of that time: `·` in the strips and charts, never joined over.
+    no samples of that time: `·` in timelines and charts, never interpolated.
 GB/s
-    thousand million bytes per second: a Gb/s figure divided by eight.
+    10⁹ bytes per second: a figure in Gb/s divided by eight.
 Gb/s
-    thousand million bits per second, decimal, one direction.
+    10⁹ bits per second, decimal, one direction.
 group
-    the leaf or rack that a node is shown under.
-holds
-    tells its neighbour to stop sending: what waits for it is listed hop by hop below it.
+    the leaf or rack that a node is listed under.
 host
     a machine with GPUs; its ports are rails.
 hot ▲
-    a port that a finding holds guilty, and that is up and heard of now.
+    the port that a finding names as its cause; it is up and its samples are current.
 idle
-    less than half a percent of the scale: a blank cell.
+    below 0.5 % of the scale: a blank cell.
 last seen △
-    for so long the condition of a finding has not held. It stays open for a while, since what
-    pauses with the job comes back with it; its sentence and numbers are of then.
+    the condition of a finding has not been true for this long. The finding stays open for a while,
+    because a condition that stops with the job returns with it; its numbers are of that time.
 leaf
     the switch that hosts are cabled to.
 line rate
-    what the port can carry, one direction. 80 to 90 % of it is what networks deliver in
-    practice.
+    what the port can carry in one direction. Networks deliver 80 to 90 % of it in practice.
 LIVE
-    the screen follows the last tick; the time is that tick's, UTC.
+    the screen follows the newest tick; the time shown is that of the tick, in UTC.
 LLDP
-    what the two ends of a cable tell each other: the surest way to know who is where.
+    link layer discovery: both ends of a cable announce themselves; the most reliable source of
+    cabling.
 lost
-    the node sent and fell silent; the connection is gone and is being made again. Of bandwidth:
-    1 - mean/max of an ECMP group.
+    the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - mean/max of an ECMP
+    group.
 matrix
-    the switches of one tier by those above: of each pair, left what goes up, right what comes
-    down, of the busiest of its links. `?` is where nobody says which switch it is.
+    the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
+    the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not
+    known.
 max/mean
-    the busiest uplink over the average one: 1 is perfectly even.
+    the load of the busiest uplink divided by the mean: 1 is perfectly even.
 metric
-    what colours the cells: util, tx, rx, pause, pause-rx, pause-tx (and those of each priority that
-    PFC is used on, as in pause-rx-p3), xoff, stall, ecn, cnp-sent, cnp, errors or drops.
+    what the colour of the cells shows: {metrics}. PFC pauses are also shown per priority, as in
+    pause-rx-p3.
 min
-    minutes, of time; UTC everywhere.
+    minutes of time; all times are UTC.
 miscabled
-    two sources name different far ends for a port: the cable is in the wrong place, or the plan.
+    two sources name different far ends of a port: the cable is in the wrong place, or the plan is
+    wrong.
 neighbour MAC
-    the address seen at the other end of a cable; it tells who that is when both are watched.
+    the MAC address seen at the other end of a cable; it identifies the peer when both are watched.
 network-bound
     more than half of the step is communication.
 no tick for
-    nothing has come for so long: what is drawn is as old.
+    nothing has been received for this long: what is shown is this old.
 node
-    a machine watched: a host or a switch.
+    a machine that is watched: a host or a switch.
 NUMA
-    the half of the host that a card hangs on.
+    the half of the host that a card is attached to.
 NVLink
-    the links between the GPUs of a node. g0, g1 … are GPUs, with all their NVLinks together, in
-    GB/s, one direction.
+    the links between the GPUs of a node. g0, g1 … are GPUs: the sum of their NVLinks, in GB/s, one
+    direction.
 p5 to p95
-    nine samples of ten lie between: the 5th and the 95th percentile.
+    nine of ten samples are in this range: the 5th to the 95th percentile.
 pause
-    share of time that a port was told to hold (paused, rx), or told its neighbour to (pausing,
-    tx).
+    share of time that a port was paused by its neighbour (rx), or paused its neighbour (tx).
 PAUSED ❚❚
-    the screen shows that time, so far behind now; … while the minutes before it are worked
-    through. Everything still works; watching and recording go on.
+    the screen shows that time; the number is how far it is behind now, … while the minutes before
+    it are analysed. All keys work; collection and recording continue.
 peer
     the port at the other end of the cable.
 PFC
-    priority flow control: pause for one class of traffic. It spreads backwards from a slow
-    receiver.
+    priority flow control: pause for one traffic class. It spreads backwards from a slow receiver.
 port
-    one end of a cable, called node/device.
+    one end of a cable, shown as `gpu006 r3` or `leaf2 up5`; its id is node/device.
 probe
     the small program on the node that reads its counters; it leaves nothing behind.
 probe CPU
-    the share of one core that the probe takes on its node.
+    the share of one core that the probe uses on its node.
+Prometheus
+    a Prometheus-compatible server that fabmon reads instead of the nodes.
 QP
-    queue pair: one end of an RDMA connection. `may be on it`: which link of a group it takes is a
-    secret of the switch's hash.
+    queue pair: one end of an RDMA connection. `may be on it`: the switch's hash decides which link
+    of the group it takes, and the hash is not known.
 queued
-    waiting for its turn to be connected to.
+    waiting for its turn to connect.
 r
-    correlation of what a NIC sends with what a link carries, to 1: a hint at who is on it.
+    correlation between what a NIC sends and what a link carries, at most 1: a hint at the senders
+    on the link.
 rail
     the NIC of the same index in every host: r0, r1 … Collectives run along rails.
 RDMA only
-    the port's bytes are those of RDMA alone: the wire carries more.
+    the bytes of the port are those of RDMA alone: the wire carries more.
 REC ●
-    what is watched is recorded, and kept for so long: as far as that one can go back. ✖ and why,
-    when it is not.
+    everything is recorded; the time is how far back you can go. ✖ and the reason when it is not.
 REPLAY ▶
-    a recording plays, so many times as fast as it was, so far from its start; ▶ alone: what was,
-    while now goes on.
+    a recording plays, at this speed, this far from its start. ▶ alone: the past plays, while
+    collection continues.
 resolution
-    the shortest time that a burst can tell apart: that of the reading, or the counter's own.
-rhythm
-    the steps of training, seen in byte counters alone. Hosts whose traffic moves together are one
-    job, called by its first host.
+    the shortest time that a burst can resolve: the interval of its samples, or of the counter.
 rx
-    received: into the port named.
+    received: into the named port.
 saturated ≥
-    a counter stuck at its maximum, as old InfiniBand ones do: the true value is unknown.
+    a counter stuck at its maximum, as old InfiniBand counters are: the true value is unknown.
 scale
-    to line rate: the top of a chart is that, and stays. To greatest seen: no line rate is known,
-    the top is the most that was seen, and moves.
+    to line rate: the top of a chart is the line rate and stays. To greatest seen: the line rate is
+    not known, the top is the largest value so far.
+selected ◉
+    a link, host or switch of the selected finding, and the time of that finding on the timeline.
+    The cursor in a list of findings selects it; esc clears it. In cells too small for two marks,
+    the other mark is reversed.
 spine
     a switch that joins the leaves.
 sport
-    UDP source port of an RDMA connection, from its two QP numbers: what hashes tell it apart by.
+    UDP source port of an RDMA connection, derived from its two QP numbers: the entropy for hashes.
 stale ▒
     the last sample is older than three ticks: the last colour, dimmed, with its age in the row.
     `?` without colours.
 stall
-    share of time that a port had data and might not send: InfiniBand's xmit_wait over the line
-    rate; an estimate.
+    share of time that a port had data but no credit to send: InfiniBand xmit_wait, estimated.
 starting
-    the probe is on its way into the node's python3.
+    the probe is being sent to the python3 of the node.
 step
-    one iteration of training, and how long it takes; in brackets what it was before it changed.
+    one iteration of training, and its duration; in brackets the duration before it changed.
 sure
-    so many % sure: the confidence in a finding.
+    the confidence of a finding in %.
 switch
-    a node that forwards for others.
+    a node that forwards traffic of others.
 then
-    findings told when it was recorded are those of then; others are worked out today.
+    a finding as it was recorded; other findings are computed now from the recorded counters.
 tick
-    one round of samples, one per second unless told otherwise.
+    one round of samples, one per second by default.
+timeline
+    the strip of time below the heatmap: the busiest link, findings and events.
+training
+    the iterations of jobs, from byte counters alone. Hosts whose traffic moves together are one
+    job, named after its first host.
 tx
-    transmitted: out of the port named.
+    transmitted: out of the named port.
 unrated ?
-    traffic, but no line rate is known: name it in the hosts file, as in speed=400G.
+    traffic, but the line rate is not known: set it in the hosts file, as in speed=400G.
 uplink
-    a switch's port towards the spines, one of an ECMP group: up1, up2 …
+    a port of a switch towards the spines, one of an ECMP group: up1, up2 …
 util
-    bits per second over line rate, the greater of tx and rx.
+    bits per second divided by the line rate, the greater of tx and rx.
 victim
-    what suffers under a finding without being its cause.
+    also affected by a finding, without being its cause.
 waterfall
-    the links of a finding over the last minutes, or with `-` over hours and days of what is
-    recorded: a row a link, a column a stretch of time, the busiest second of each. `w` on the
-    finding's page.
+    the links of a finding over the last minutes, or with `-` over hours and days of the recording:
+    one row per link, one column per span of time, the busiest second of each. `w` on the page of
+    the finding.
 without RDMA
-    the port's bytes are those of the kernel's stack, which RDMA bypasses: the wire carries more.
+    the bytes of the port are those of the kernel's network stack, which RDMA bypasses: the wire
+    carries more.
 XOFF
-    pauses begun or ended per second, PFC and 802.3x, both ways.
+    pauses begun or ended per second, PFC and 802.3x, both directions.
 """
 
 
 def _entries(text: str) -> dict[str, str]:
-    """Word -> explanation; the words stand at the margin."""
+    """Word -> explanation, from lines of which only those with a word are not indented."""
     entries: dict[str, str] = {}
     word = ""
     for line in text.strip().splitlines():
@@ -228,8 +230,10 @@ def _entries(text: str) -> dict[str, str]:
         else:
             word = line
             entries[word] = ""
+    names = ", ".join(each.name for each in HEATS)
+    entries["metric"] = entries["metric"].format(metrics=names)
     return entries
 
 
 GLOSSARY = _entries(_TEXT)
-"""Word -> explanation, in the order of the alphabet."""
+"""Word -> explanation, in alphabetical order."""

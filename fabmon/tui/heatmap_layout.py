@@ -1,4 +1,10 @@
-"""One group of the overview: what stands at its left, what at its right, and how wide that is."""
+"""The layout of the heatmap: the place of every port on the overview.
+
+The order is physical, never by value. Nodes are listed by group. To the right of the hosts of a
+group are the uplinks of its switches, the first switch beside the first host. A group without hosts
+(the spines) shows the ports of its switches. Groups are stacked; where that is too high, they are
+placed side by side as far as the width allows.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +19,24 @@ from fabmon.fabric.model import DOWNLINK, GPU, MANAGEMENT, RAIL, SWITCH, UPLINK,
 from fabmon.tui.cells import Block
 
 Shape = tuple[int, int]
-"""Width of a cell, and of the gap after it."""
+"""(width of a cell, width of the gap after it) in columns."""
 
 MARK = 3
-"""Cells before a name: for the mark of what is wrong in the row."""
+"""Columns before a name, for the mark of a row."""
 AGE = 5
-"""Cells that a row keeps for the age of its samples."""
-_BETWEEN = 3
-"""Cells between the ports of the hosts and the uplinks beside them."""
+"""Columns of a row for the age of its samples."""
+_BLOCK_GAP = 3
+"""Columns between the ports of the hosts and the uplinks beside them."""
 
 _Side = tuple[tuple[Node, tuple[Port, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLayout:
-    """A group. `name` and `beside` are the widths of the names at the left and at the right.
+    """One group of nodes. `name` and `beside` are the widths of the names at both sides.
 
-    `slots` is how many places for ports there are at the left, `gpus` how many for GPUs after
-    them, the same for all groups of hosts.
+    `slots` is the number of places for ports at the left, `gpus` that of places for GPUs after
+    them; all groups of hosts have the same.
     """
 
     title: str
@@ -44,44 +50,44 @@ class GroupLayout:
 
     @property
     def height(self) -> int:
-        """Rows, the heading included."""
+        """Rows, including the heading."""
         return 1 + max(len(self.left), len(self.right))
 
     def nodes(self, y: int) -> tuple[Node | None, Node | None]:
-        """What stands at the left and at the right of a row."""
+        """The nodes at the left and at the right of row `y`; None where there is none."""
         left = self.left[y][0] if y < len(self.left) else None
         return left, self.right[y][0] if y < len(self.right) else None
 
     @staticmethod
     def left_ports(node: Node) -> tuple[Port, ...]:
-        """The ports at the left: a host's rails, or whatever it has when it has none."""
+        """Ports at the left: rails of a host (else its management ports), downlinks of a switch."""
         if node.role == SWITCH:
             return ports_of_role(node, DOWNLINK)
         return ports_of_role(node, RAIL) or ports_of_role(node, MANAGEMENT)
 
     @staticmethod
     def middle_ports(node: Node) -> tuple[Port, ...]:
-        """The GPUs, between the rails and what stands beside."""
+        """GPUs, between the rails and the uplinks."""
         return ports_of_role(node, GPU)
 
     @staticmethod
     def right_ports(node: Node) -> tuple[Port, ...]:
-        """The ports at the right."""
+        """Ports at the right: uplinks."""
         return ports_of_role(node, UPLINK)
 
     def width(self, shape: Shape) -> int:
-        """Cells that the group takes."""
+        """The width of the group in columns."""
         last = self.blocks(shape)[-1]
         return last.x + last.count * last.pitch
 
     def blocks(self, shape: Shape) -> tuple[Block, ...]:
-        """The ports, the GPUs, and the uplinks beside them; the last two may have no cells."""
+        """The cells of ports, GPUs and uplinks; the last two can be empty."""
         cell = shape[0]
         ports = Block(MARK + self.name + AGE, _pitch(self.left, shape), cell, 0, self.slots)
-        x = ports.x + ports.count * ports.pitch + (_BETWEEN if self.slots and self.gpus else 0)
+        x = ports.x + ports.count * ports.pitch + (_BLOCK_GAP if self.slots and self.gpus else 0)
         gpus = Block(x, _pitch(self._middle, shape), cell, self.slots, self.gpus)
         before = self.slots + self.gpus
-        x = gpus.x + gpus.count * gpus.pitch + (_BETWEEN if before else 0) + self.beside
+        x = gpus.x + gpus.count * gpus.pitch + (_BLOCK_GAP if before else 0) + self.beside
         uplinks = _slots(self.right)
         if not uplinks:
             return (ports, gpus)
@@ -92,7 +98,7 @@ class GroupLayout:
         return tuple((node, gpus) for node, _ in self.left if (gpus := self.middle_ports(node)))
 
     def labels(self, shape: Shape) -> list[tuple[int, str]]:
-        """What the columns are called; where that does not fit, as much of its end as does."""
+        """(x, label) of the columns; a label that is too long keeps its end."""
         made: list[tuple[int, str]] = []
         sides = (self.left, self._middle, self.right)
         for block, side in zip(self.blocks(shape), sides, strict=False):
@@ -103,14 +109,14 @@ class GroupLayout:
             room = max(1, block.pitch - (1 if block.pitch > 1 else 0))
             fits = all(cell_len(label) <= room for label in names.values())
             for place, (slot, label) in enumerate(sorted(names.items())):
-                # Cut labels are told apart by the first one, which says what the block is of.
+                # The first label keeps its start: it names the kind of port for the cut ones.
                 cut = label[:room] if not place else label[-room:]
                 made.append((block.x + slot * block.pitch, label if fits else cut))
         return made
 
 
 def group_layouts(fabric: Fabric, keep: frozenset[str] | None, width: int) -> list[GroupLayout]:
-    """The groups of a fabric in their order, of the nodes to `keep` (None for all)."""
+    """The groups of a fabric in its order, restricted to the nodes in `keep` (None: all)."""
     groups: dict[str, list[Node]] = {}
     for node in fabric.nodes:
         if keep is None or node.name in keep:
@@ -139,7 +145,7 @@ def group_layouts(fabric: Fabric, keep: frozenset[str] | None, width: int) -> li
 
 
 def _sides(nodes: list[Node]) -> tuple[_Side, _Side, bool]:
-    """What is at the left and at the right, and whether hosts are at the left."""
+    """(left, right, whether hosts are at the left) of the nodes of a group."""
     hosts = [node for node in nodes if node.role != SWITCH]
     switches = [node for node in nodes if node.role == SWITCH]
     right = tuple((n, ports) for n in switches if (ports := ports_of_role(n, UPLINK)) or hosts)
@@ -148,12 +154,12 @@ def _sides(nodes: list[Node]) -> tuple[_Side, _Side, bool]:
 
 
 def ports_of_role(node: Node, role: str) -> tuple[Port, ...]:
-    """The ports of a role, in physical order."""
+    """The ports of a node with a role, in physical order."""
     return tuple(sorted((p for p in node.ports if p.role == role), key=lambda p: p.index))
 
 
 def _beside(title: str, right: _Side) -> int:
-    """Cells for the names at the right: none when the only switch is named as its group is."""
+    """Columns for names at the right: 0 if the only switch has the name of its group."""
     names = [node.name for node, _ in right]
     return 0 if names in ([], [title]) else min(max(map(cell_len, names)), 16) + 1
 
@@ -163,32 +169,25 @@ def _slots(side: _Side) -> int:
 
 
 def _pitch(side: _Side, shape: Shape) -> int:
-    """From cell to cell: where cells are wide, so far that a column's label fits above it."""
+    """Columns from cell to cell; wide cells leave room for the labels above them."""
     cell, gap = shape
     longest = max((cell_len(port.label) for _, ports in side for port in ports), default=0)
     return cell + gap if cell < 2 else max(cell + gap, min(longest, 4) + 1)
 
 
-# Where every port is on the overview: a fabric in, a grid out. Physical order, never by value.
-#
-# Nodes are shown by group. Beside the hosts of a group stand the uplinks of its switches, the first
-# switch beside the first host. A group without hosts (the spines) shows its switches' own ports.
-# Groups stand below each other; when that is too high, side by side as far as there is room.
-
-
 SHAPES: tuple[Shape, ...] = ((4, 1), (3, 1), (2, 1), (1, 1), (1, 0))
-"""Cell widths and gaps to try, the roomiest first; a cell never gets smaller than the last."""
+"""Cell widths and gaps to try, widest first; the last is the smallest."""
 _SIDE_BY_SIDE: Shape = (1, 1)
-"""The smallest cells that groups are put side by side for."""
-_BETWEEN_layout = 2
-"""Cells between groups side by side."""
+"""The smallest cells with which groups are placed side by side."""
+_GROUP_GAP = 2
+"""Columns between groups side by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridPart:
-    """One row of one group: its heading, or a host and the switch that stands beside it.
+    """One row of one group: its heading, or a host and the switch beside it.
 
-    `x` is where the group begins; blocks and labels count from the grid's own left.
+    `x` is the first column of the group; blocks and labels count from the left of the grid.
     """
 
     x: int
@@ -202,10 +201,10 @@ class GridPart:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The overview of a fabric. `ports` is [rows, columns] of port rows, -1 where there is none.
+    """The heatmap of a fabric. `ports` [rows, columns] are rows of ports, -1 where there is none.
 
-    `name` is the width of the names, `beside` that of the names of the switches at the right (0
-    when switches are called as their groups are).
+    `name` is the width of the names, `beside` that of the names of the switches at the right (0 if
+    switches have the names of their groups).
     """
 
     rows: tuple[tuple[GridPart, ...], ...]
@@ -214,15 +213,15 @@ class Grid:
     beside: int
 
     def place(self, port: int) -> tuple[int, int] | None:
-        """(row, column) of a port; None when it is not on the grid."""
+        """(row, column) of a port; None if it is not on the grid."""
         found = np.argwhere(self.ports == port)
         return (int(found[0][0]), int(found[0][1])) if len(found) else None
 
 
 def build_grid(fabric: Fabric, width: int, height: int, keep: frozenset[str] | None = None) -> Grid:
-    """The grid of a fabric in `width` cells, and in `height` rows if that can be.
+    """The grid of a fabric in `width` columns, and in `height` rows if possible.
 
-    `keep` are the nodes to show (None for all).
+    `keep` are the names of the nodes to show (None: all).
     """
     groups = group_layouts(fabric, keep, width)
     bands = _arrange(groups, width, height)
@@ -242,11 +241,11 @@ def build_grid(fabric: Fabric, width: int, height: int, keep: frozenset[str] | N
 
 
 _Placed = tuple[GroupLayout, Shape, int]
-"""A group, the shape of its cells, and where it begins."""
+"""(group, shape of its cells, first column)."""
 
 
 def _arrange(groups: Sequence[GroupLayout], width: int, height: int) -> list[list[_Placed]]:
-    """Bands of groups: one group a band where that is low enough, else as many as stand in one."""
+    """Bands of groups: one group per band if that fits the height, else several side by side."""
     single = [[(group, _roomiest(group, width), 0)] for group in groups]
     shape = min((band[0][1] for band in single if band[0][0].hosts), default=SHAPES[0])
     single = [[(g, shape if g.hosts else min(shape, own), 0)] for [(g, own, _)] in single]
@@ -269,7 +268,7 @@ def _roomiest(group: GroupLayout, width: int) -> Shape:
 
 
 def _pack(groups: Sequence[GroupLayout], shape: Shape, width: int) -> list[list[_Placed]]:
-    """Groups in reading order, as many side by side as have room."""
+    """Bands of groups in reading order, as many per band as the width allows."""
     bands: list[list[_Placed]] = []
     x = width + 1
     for group in groups:
@@ -278,12 +277,12 @@ def _pack(groups: Sequence[GroupLayout], shape: Shape, width: int) -> list[list[
             bands.append([])
             x = 0
         bands[-1].append((group, own, x))
-        x += group.width(own) + _BETWEEN_layout
+        x += group.width(own) + _GROUP_GAP
     return bands
 
 
 def _band(band: Sequence[_Placed]) -> list[tuple[GridPart, ...]]:
-    """The rows of groups that stand side by side; their headings are in one row."""
+    """The rows of a band; the headings of its groups are in one row."""
     rows: list[list[GridPart]] = [[] for _ in range(max(group.height for group, _, _ in band))]
     first = 0
     for group, shape, x in band:
@@ -301,7 +300,7 @@ def _band(band: Sequence[_Placed]) -> list[tuple[GridPart, ...]]:
 
 
 def _place(line: NDArray[np.intp], part: GridPart) -> None:
-    """Write the port rows of a part into its columns."""
+    """Write the rows of the ports of a part into its columns of `line`."""
     for node, ports, block in zip(
         (part.node, part.node, part.beside),
         (GroupLayout.left_ports, GroupLayout.middle_ports, GroupLayout.right_ports),

@@ -1,4 +1,4 @@
-"""Every key, once: bindings, footer, help, command palette and docs/keys.md are made from this."""
+"""Every key, once; bindings, footer, help, command palette and docs/keys.md come from `KEYS`."""
 
 from __future__ import annotations
 
@@ -7,76 +7,71 @@ from dataclasses import dataclass, replace
 EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
-CHART = "port"
+PORT = "port"
 STRIP = "strip"
 FINDING = "finding"
 WATERFALL = "waterfall"
 FLUCTUATION = "fluctuation"
 SAVE = "save"
-_OUT = ("back", "close")
-_LAST = ("help", *_OUT)
-ROOT = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
+ROOT_VIEWS = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
+"""The views that the keys 1 to 6 open, in that order."""
+_EXITS = ("back", "close")
+_LAST = ("help", *_EXITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One action: its Textual name, its keys as Textual calls them, and as a person reads them.
+    """One action: its Textual name, its keys as Textual names them, and as they are shown.
 
-    `where` is the view that it works in; `label` is its word in the footer (none: not there);
-    `title` is its name in the command palette (none: not there). The footer of
-    `only` these views reminds of it (none: of all). `away` is its word, among the first, where
-    something else than now is shown; of those of one view, before them all.
+    `scope` is the view or the kind of widget that the key works in. `label` is its word in the
+    footer (empty: not in the footer), `title` its name in the command palette (empty: not there).
+    With `only_views` it is in the footers of these views only. `past_label` is its word in the
+    footer while the screen shows a time in the past, where these keys come first; a key of one
+    view then comes before all others.
     """
 
     action: str
     keys: str
     shown: str
     help: str
-    where: str = EVERYWHERE
+    scope: str = EVERYWHERE
     label: str = ""
     title: str = ""
-    only: tuple[str, ...] = ()
-    away: str = ""
+    only_views: tuple[str, ...] = ()
+    past_label: str = ""
 
 
 KEYS = (
-    Key(
-        "open",
-        "enter",
-        "enter",
-        "open what is selected: cell → node → port, finding",
-        CURSOR,
-        "open",
-    ),
+    Key("open", "enter", "enter", "open the selected cell or line", CURSOR, "open"),
     Key(
         "back",
         "escape",
         "esc",
-        "go back; at the top, let go of the finding, then clear the filter",
+        "go back; at the top: clear the selected finding, then the filter, then the tips",
         label="back",
     ),
-    Key("view('overview')", "1", "1", "overview: the heatmap of every link", title="Overview"),
+    Key("view('overview')", "1", "1", "overview: heatmap of every link", title="Overview"),
     Key(
         "view('switches')",
         "2",
         "2",
-        "switches: the uplinks of each, side by side",
+        "switches: the uplinks of each switch side by side",
         title="Switches",
     ),
-    Key("view('nodes')", "3,n", "3 n", "nodes: who is connected, and why not", title="Nodes"),
+    Key("view('nodes')", "3,n", "3 n", "nodes: connection state of every node", title="Nodes"),
     Key("view('findings')", "4", "4", "findings and events", title="Findings and events"),
     Key(
         "view('matrix')",
         "5",
         "5",
-        "matrix: leaves by spines, every pair's links up and down",
+        "matrix: traffic between leaves and spines, up and down",
         title="Matrix of leaves and spines",
     ),
     Key(
         "view('fluctuation')",
         "6",
         "6",
-        "fluctuation: how steady it was, live or recorded, by job, rail, pair and link",
+        "fluctuation: variability of bandwidth by job, rail, pair of switches and link",
         title="Fluctuation of bandwidth",
     ),
     Key(
@@ -91,20 +86,19 @@ KEYS = (
         "metric",
         "m",
         "m",
-        "metric of the cells: util, tx, rx, pause, XOFF, stall, ECN, CNPs, errors, drops",
+        "next metric of the cells",
         label="metric",
-        only=("overview", "waterfall"),
+        only_views=("overview", "waterfall"),
         title="Next metric",
     ),
     Key(
         "freeze",
         "space",
         "space",
-        "freeze the screen, or go on: with now, or playing from where you went to; "
-        "nothing is lost meanwhile",
+        "freeze or resume the screen; in the past: play or pause. Recording continues",
         label="freeze",
-        title="Freeze or go on",
-        away="go on",
+        title="Freeze or resume",
+        past_label="resume",
     ),
     Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
     Key(
@@ -113,21 +107,33 @@ KEYS = (
         "[",
         "one tick back",
         label="back 1",
-        title="Back",
-        away="back",
+        title="One tick back",
+        past_label="back",
     ),
-    Key("step(1)", "right_square_bracket", "]", "one tick on", title="On", away="on"),
+    Key(
+        "step(1)",
+        "right_square_bracket",
+        "]",
+        "one tick forward",
+        title="One tick forward",
+        past_label="forward",
+    ),
     Key(
         "event(-1)",
         "left_curly_bracket",
         "{",
-        "to the event before: a finding, a node lost, a bookmark",
+        "to the previous event: a finding, a lost node, a bookmark",
         label="event",
-        title="Event before",
-        away="event",
+        title="Previous event",
+        past_label="event",
     ),
     Key(
-        "event(1)", "right_curly_bracket", "}", "to the next event", title="Next event", away="next"
+        "event(1)",
+        "right_curly_bracket",
+        "}",
+        "to the next event",
+        title="Next event",
+        past_label="next",
     ),
     Key(
         "seek",
@@ -136,166 +142,142 @@ KEYS = (
         "to a time: 14:03  2026-11-20 14:03:22  -10m  +1h  event 17",
         label="time",
         title="Go to a time",
-        away="time",
+        past_label="time",
     ),
     Key(
         "now",
         "grave_accent",
         "`",
-        "back to now; in a recording, to its end",
+        "to now (live), or to the end of a recording",
         title="Now",
-        away="now",
+        past_label="now",
     ),
-    Key("speed(-1)", "less_than_sign", "<", "play half as fast, down to ½", title="Slower"),
+    Key(
+        "speed(-1)", "less_than_sign", "<", "play half as fast, down to half speed", title="Slower"
+    ),
     Key(
         "speed(1)",
         "greater_than_sign",
         ">",
-        "play twice as fast, up to 64",
+        "play twice as fast, up to 64 times",
         title="Faster",
-        away="faster",
+        past_label="faster",
     ),
-    Key("skip_idle", "S", "S", "skip, in playing, what nothing happens in", title="Skip idle"),
+    Key("skip_idle", "S", "S", "playback skips ticks without traffic or events", title="Skip idle"),
     Key(
         "bookmark",
         "b",
         "b",
-        "keep this tick as a bookmark, with a text",
+        "bookmark this tick, with a text",
         title="Bookmark",
-        away="bookmark",
+        past_label="bookmark",
     ),
+    Key("mark('in')", "i", "i", "mark the start of a range; again: clear", title="Mark the start"),
+    Key("mark('out')", "o", "o", "mark the end of a range; again: clear", title="Mark the end"),
     Key(
-        "mark('in')",
-        "i",
-        "i",
-        "what is to be cut out begins here; again, it does not",
-        title="Mark the start",
+        "began",
+        "f",
+        "f",
+        "to the time the selected finding began",
+        title="Start of the finding",
     ),
-    Key(
-        "mark('out')",
-        "o",
-        "o",
-        "what is to be cut out ends here; again, it does not",
-        title="Mark the end",
-    ),
-    Key("began", "f", "f", "to where the selected finding began", title="Where it began"),
     Key(
         "digits",
         "C",
         "C",
-        "digits in the cells",
+        "digits in the cells on or off",
         label="digits",
-        only=("overview", "matrix", "waterfall"),
+        only_views=("overview", "matrix", "waterfall"),
         title="Digits in the cells",
     ),
     Key("ramp", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
-    Key(
-        "maximise",
-        "z",
-        "z",
-        "give the focused panel the whole screen, or give it back",
-        title="Maximise the panel",
-    ),
+    Key("maximise", "z", "z", "maximise or restore the focused panel", title="Maximise the panel"),
     Key(
         "save",
         "x",
         "x",
-        "save: the screen as a picture, its links as CSV, what was recorded",
+        "save a picture of the screen, a CSV of the links, or part of the recording",
         title="Save",
     ),
     Key(
         "help",
         "question_mark,f1",
         "? F1",
-        "help for where you are, and every word explained",
+        "help: the keys of this view, and every word on the screen",
         label="help",
         title="Help",
     ),
-    Key("command_palette", "colon,ctrl+p", ": ctrl+p", "find any of these by name"),
-    Key("close", "q", "q", "go back from a page; quit from a view (1-6)", label="quit"),
+    Key("command_palette", "colon,ctrl+p", ": ctrl+p", "find a command by name"),
+    Key("close", "q", "q", "go back; from the views 1 to 6: quit", label="quit"),
     Key("quit", "ctrl+q", "ctrl+q", "quit", title="Quit"),
     Key("interrupt", "ctrl+c", "ctrl+c", "quit at once, with exit status 130"),
     Key("cursor('up')", "k,up", "k ↑", "up", CURSOR),
     Key("cursor('down')", "j,down", "j ↓", "down", CURSOR),
     Key("cursor('left')", "h,left", "h ←", "left", CURSOR),
     Key("cursor('right')", "l,right", "l →", "right", CURSOR),
-    Key("cursor('page_up')", "pageup", "PgUp", "a page up", CURSOR),
-    Key("cursor('page_down')", "pagedown", "PgDn", "a page down", CURSOR),
+    Key("cursor('page_up')", "pageup", "PgUp", "one page up", CURSOR),
+    Key("cursor('page_down')", "pagedown", "PgDn", "one page down", CURSOR),
     Key("cursor('top')", "g,home", "g Home", "to the first", CURSOR),
     Key("cursor('bottom')", "G,end", "G End", "to the last", CURSOR),
-    Key("app.focus_next", "tab", "tab", "the next panel", OVERVIEW),
-    Key("app.focus_previous", "shift+tab", "shift+tab", "the panel before", OVERVIEW),
+    Key("app.focus_next", "tab", "tab", "next panel", OVERVIEW),
+    Key("app.focus_previous", "shift+tab", "shift+tab", "previous panel", OVERVIEW),
     Key(
         "burst",
         "B",
         "B",
         "burst: sample this port at 50 Hz for 5 s, to see what one sample a second hides",
-        CHART,
+        PORT,
         "burst",
     ),
-    Key("app.time_zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the strip", OVERVIEW),
-    Key("app.time_zoom(1)", "minus", "-", "more time in the strip, up to days", OVERVIEW),
-    Key("app.time_zoom(0)", "0", "0", "the usual time in the strip", OVERVIEW),
+    Key("app.time_zoom(-1)", "plus,equals_sign", "+", "less time in the timeline", OVERVIEW),
+    Key("app.time_zoom(1)", "minus", "-", "more time in the timeline, up to 30 d", OVERVIEW),
+    Key("app.time_zoom(0)", "0", "0", "default time in the timeline", OVERVIEW),
     Key("app.step(-1)", "left,h", "h ←", "one tick back", STRIP),
-    Key("app.step(1)", "right,l", "l →", "one tick on", STRIP),
+    Key("app.step(1)", "right,l", "l →", "one tick forward", STRIP),
     Key("app.step(-10)", "shift+left,H", "H shift+←", "ten ticks back", STRIP),
-    Key("app.step(10)", "shift+right,L", "L shift+→", "ten ticks on", STRIP),
-    Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes in the charts", CHART, "closer"),
-    Key(
-        "zoom(1)",
-        "minus",
-        "-",
-        "more time in the charts, up to days, as the strip",
-        CHART,
-        "wider",
-    ),
+    Key("app.step(10)", "shift+right,L", "L shift+→", "ten ticks forward", STRIP),
+    Key("zoom(-1)", "plus,equals_sign", "+", "less time in the charts", PORT, "closer"),
+    Key("zoom(1)", "minus", "-", "more time in the charts, up to 30 d", PORT, "wider"),
     Key(
         "waterfall",
         "w",
         "w",
-        "waterfall: its links over the last minutes, a row a link",
+        "waterfall: the links of this finding over time, one row per link",
         FINDING,
         "waterfall",
     ),
-    Key("zoom(-1)", "plus,equals_sign", "+", "fewer minutes across", WATERFALL, "closer"),
-    Key(
-        "zoom(1)",
-        "minus",
-        "-",
-        "more time across, up to days, as the strip",
-        WATERFALL,
-        "wider",
-    ),
+    Key("zoom(-1)", "plus,equals_sign", "+", "less time", WATERFALL, "closer"),
+    Key("zoom(1)", "minus", "-", "more time, up to 30 d", WATERFALL, "wider"),
     Key(
         "range",
         "r",
         "r",
-        "range: what is marked, all that is recorded, the last minutes",
+        "next range: marked range, whole recording, last minutes",
         FLUCTUATION,
         "range",
-        only=("fluctuation",),
-        away="range",
+        only_views=("fluctuation",),
+        past_label="range",
     ),
-    Key("choose('picture')", "p", "p", "picture: the screen as it is, SVG", SAVE),
-    Key("choose('table')", "t", "t", "table: every link the filter leaves, now, CSV", SAVE),
-    Key("choose('cut')", "c", "c", "cut: the minutes of the timeline, a recording", SAVE),
-    Key("choose('')", "escape,x,q", "esc", "nothing", SAVE),
+    Key("choose('picture')", "p", "p", "picture of the screen, SVG", SAVE),
+    Key("choose('table')", "t", "t", "table of the links that match the filter, CSV", SAVE),
+    Key("choose('cut')", "c", "c", "recording of the marked range, else of the timeline", SAVE),
+    Key("choose('')", "escape,x,q", "esc", "cancel", SAVE),
 )
 _VIEWS = Key("next_view", "", "1-6", "", label="views")
-"""What stands in the footer for the keys of the views."""
+"""One entry in the footer for the six keys of the views."""
 MOUSE = (
-    ("click", "select a cell or a line; again, open it"),
-    ("hover", "the value of the cell under the mouse, in the line below the heatmap"),
+    ("click", "select a cell or a line; a second click opens it"),
+    ("hover", "show the value of a cell below the heatmap"),
     ("wheel", "scroll"),
-    ("click a time", "in the strip: go there"),
-    ("click a key", "in the footer: the same as pressing it; 1-6 goes to the next view"),
+    ("click a time", "in the timeline: go to that time"),
+    ("click a key", "in the footer: press that key; 1-6 opens the next view"),
 )
 _TITLES = {
     EVERYWHERE: "Everywhere",
     CURSOR: "In the heatmap and in lists",
     OVERVIEW: "Overview",
-    STRIP: "In the strip of time (tab goes there)",
-    CHART: "Port",
+    STRIP: "In the timeline (tab selects it)",
+    PORT: "Port",
     FINDING: "Finding",
     WATERFALL: "Waterfall",
     FLUCTUATION: "Fluctuation",
@@ -303,47 +285,54 @@ _TITLES = {
 }
 
 
-def bindings(where: str) -> list[tuple[str, str, str]]:
-    """The bindings of a scope as Textual takes them: keys, action, description."""
-    return [(key.keys, key.action, key.help) for key in KEYS if key.where == where]
+def bindings(scope: str) -> list[tuple[str, str, str]]:
+    """The keys of a scope as Textual takes them: keys, action, description."""
+    return [(key.keys, key.action, key.help) for key in KEYS if key.scope == scope]
 
 
-def footer(view: str, is_away: bool = False) -> list[Key]:
-    """The keys to remind of in a view, the most wanted first; last are help and the way out.
+def footer(view: str, is_past: bool = False) -> list[Key]:
+    """The keys for the footer of a view, most useful first; the last two are help and the exit.
 
-    That is back from a page that lies over a view, and quitting from a view. Where it `is_away`
-    from now, those that go through time come first.
+    The exit is back from a page, quit from a view. While the screen shows the past (`is_past`), the
+    keys that move through time come first.
     """
-    out = "close" if view in ROOT else "back"
+    exit_ = "close" if view in ROOT_VIEWS else "back"
     every = [_VIEWS if key.action == f"view('{OVERVIEW}')" else key for key in KEYS]
-    chosen = [key for key in every if key.label and key.where in (EVERYWHERE, CURSOR, view)]
-    chosen = [key for key in chosen if not key.only or view in key.only]
-    chosen = [key for key in chosen if key.action not in _OUT or key.action == out]
-    if is_away:
-        of_time = [replace(key, label=key.away) for key in KEYS if key.away and not key.only]
-        actions = {key.action for key in of_time}
-        near = [key for key in chosen if key.action == "open" or (key.away and key.only)]
-        rest = [key for key in chosen if key not in near and key.action not in actions]
-        return [*near, *of_time, *sorted(rest, key=_turn)]
-    return sorted(chosen, key=lambda key: (_turn(key), key.where != view))
+    shown = [
+        key
+        for key in every
+        if key.label
+        and key.scope in (EVERYWHERE, CURSOR, view)
+        and (not key.only_views or view in key.only_views)
+        and (key.action not in _EXITS or key.action == exit_)
+    ]
+    if not is_past:
+        return sorted(shown, key=lambda key: (_order(key), key.scope != view))
+    past = [
+        replace(key, label=key.past_label) for key in KEYS if key.past_label and not key.only_views
+    ]
+    actions = {key.action for key in past}
+    first = [key for key in shown if key.action == "open" or (key.past_label and key.only_views)]
+    rest = [key for key in shown if key not in first and key.action not in actions]
+    return [*first, *past, *sorted(rest, key=_order)]
 
 
-def _turn(key: Key) -> int:
+def _order(key: Key) -> int:
     return _LAST.index(key.action) if key.action in _LAST else -1
 
 
 def scopes(view: str) -> list[tuple[str, list[Key]]]:
-    """For help: the keys that work in a view, under their headings, the nearest first."""
+    """For help: (title, keys) of the scopes that a view has, the most specific first."""
     order = [view, *([STRIP] if view == OVERVIEW else []), CURSOR, EVERYWHERE]
     return [
-        (_TITLES[where], [key for key in KEYS if key.where == where])
-        for where in order
-        if where in _TITLES
+        (_TITLES[scope], [key for key in KEYS if key.scope == scope])
+        for scope in order
+        if scope in _TITLES
     ]
 
 
-def steps(way: str, page: int, every: int) -> tuple[int, int]:
-    """(down, across) of a cursor key; a page and everything are so many lines."""
+def steps(direction: str, page: int, every: int) -> tuple[int, int]:
+    """(rows down, columns right) of a cursor key; `page` and `every` are numbers of lines."""
     return {
         "up": (-1, 0),
         "down": (1, 0),
@@ -353,18 +342,18 @@ def steps(way: str, page: int, every: int) -> tuple[int, int]:
         "page_down": (page, 0),
         "top": (-every, 0),
         "bottom": (every, 0),
-    }[way]
+    }[direction]
 
 
 def markdown() -> str:
-    """docs/keys.md."""
-    lines = ["# Keys", "", "Made from `fabmon/tui/keys.py`; a test compares them.", ""]
-    for where, title in _TITLES.items():
+    """The text of docs/keys.md."""
+    lines = ["# Keys", "", "Generated from `fabmon/tui/keys.py`; a test compares them.", ""]
+    for scope, title in _TITLES.items():
         lines += [f"## {title}", "", "| key | what it does |", "|---|---|"]
         lines += [
             f"| {' '.join(_code(part) for part in key.shown.split())} | {key.help} |"
             for key in KEYS
-            if key.where == where
+            if key.scope == scope
         ]
         lines.append("")
     lines += ["## Mouse", "", "| | |", "|---|---|"]

@@ -1,4 +1,4 @@
-"""A line of the screen: styled pieces of text, what it opens, and nothing that can be markup."""
+"""A line of the screen: styled pieces of text (never markup) and the targets that it opens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from rich.style import Style
 
 from fabmon.fabric.model import Fabric, Port
 
-# What can be opened from a line or a cell, and what is at the other end of a cable.
-
 
 class NodeTarget(NamedTuple):
-    """A node, by name; `row` is the port to start at."""
+    """A node, by name; `row` is the port that is selected first."""
 
     node: str
     row: int | None = None
@@ -33,28 +31,28 @@ class FindingTarget(NamedTuple):
 
 
 class EventTarget(NamedTuple):
-    """Something that happened, by its time and text: opening it goes to that time."""
+    """An event, by time and text: opening it goes to that time."""
 
     time_ns: int
     text: str
 
 
 class FoldTarget(NamedTuple):
-    """Nodes that failed alike, by state and cause: opening unfolds or folds them."""
+    """Nodes that failed for the same reason: opening expands or collapses them."""
 
     state: str
     cause: str
 
 
 class PairTarget(NamedTuple):
-    """The cables between two switches; `high` is empty for those of unknown end."""
+    """The cables between two switches; `high` is empty where the far end is not known."""
 
     low: str
     high: str
 
 
 class SubjectTarget(NamedTuple):
-    """Something whose bandwidth is told of together, a job or a rail: chosen, but not opened."""
+    """A job or a rail in the fluctuation view; it can be selected, not opened."""
 
     kind: str
     name: str
@@ -66,7 +64,7 @@ Target = (
 
 
 def peer(port: Port, fabric: Fabric) -> Port | None:
-    """The other end of the cable; None when it is not watched."""
+    """The port at the other end of the cable; None if it is not watched."""
     if port.peer is None or port.peer >= len(fabric.ports):
         return None
     other = fabric.ports[port.peer]
@@ -79,8 +77,8 @@ Span = tuple[str, Style]
 class Hit(NamedTuple):
     """Columns `start` to `end` (exclusive) of a line that open `target`.
 
-    A cell that `is_colour` has no text that a background would show behind: the cursor holds it in
-    brackets, for which there is a blank on either side.
+    A hit that `is_colour` is drawn in full blocks, which hide a background: the cursor is drawn as
+    brackets in the blanks on both sides.
     """
 
     start: int
@@ -91,10 +89,10 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Pieces of text from left to right.
+    """Styled pieces of text from left to right.
 
-    `target` is what the whole line opens; `hits` are parts of it that open something of their own.
-    A line with either can be selected.
+    The line opens `target`; the parts in `hits` open targets of their own. A line with either can
+    be selected.
     """
 
     spans: tuple[Span, ...]
@@ -103,22 +101,22 @@ class Line:
 
     @property
     def text(self) -> str:
-        """The characters alone."""
+        """The text without styles."""
         return "".join(text for text, _ in self.spans)
 
 
 def line(*spans: Span, target: Target | None = None, hits: tuple[Hit, ...] = ()) -> Line:
-    """A line of spans."""
+    """A `Line` of these spans."""
     return Line(spans, target, hits)
 
 
 def width_of(spans: tuple[Span, ...] | list[Span]) -> int:
-    """Cells that spans take."""
+    """The number of columns that spans take."""
     return sum(cell_len(text) for text, _ in spans)
 
 
 def fit(text: str, width: int) -> str:
-    """`text` in exactly `width` cells, cut with an ellipsis when it is longer."""
+    """`text` padded to `width` columns, or cut to them with an ellipsis."""
     if width <= 0:
         return ""
     if cell_len(text) <= width:
@@ -127,13 +125,13 @@ def fit(text: str, width: int) -> str:
 
 
 def right(text: str, width: int) -> str:
-    """`text` at the right of `width` cells, cut with an ellipsis when it is longer."""
+    """`text` right-aligned in `width` columns, or cut to them with an ellipsis."""
     missing = width - cell_len(text)
     return " " * missing + text if missing >= 0 else fit(text, width)
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces where there are any."""
+    """`text` in lines of at most `width` columns, broken at spaces where possible."""
     lines: list[str] = []
     current = ""
     for word in text.split():

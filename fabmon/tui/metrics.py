@@ -1,4 +1,4 @@
-"""What `m` cycles through: the metrics that colour the cells, their scales and their words."""
+"""The metrics of the heatmap, which `m` cycles through: their scales and their texts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.measures import greatest, measure
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
-from fabmon.fabric.wording import Unit, bit_rate, byte_rate, per_second, percent, rate
+from fabmon.fabric.wording import Unit, per_second, percent, rate
 
 IDLE = 0.005
-"""A share of the scale below which a cell is drawn as idle."""
+"""Below this share of the scale a cell is drawn as idle."""
 _TINY = 1e-9
 
 
@@ -22,10 +22,10 @@ _TINY = 1e-9
 class HeatMetric:
     """One metric of the heatmap.
 
-    `name` is that of its measure (fabmon/fabric/measures.py), and `columns` are what it is made
-    of. `low` and `high` bound the scale, which is
-    logarithmic unless `linear`. `counted_by` is the counter behind it that may stick at its
-    maximum, empty when none can.
+    `name` is the name of its measure (fabmon/fabric/measures.py), `columns` are the columns of a
+    snapshot that it is computed from. The scale is from `low` to `high`, logarithmic unless
+    `linear`; `ends` are its labels. `counted_by` is the counter of the metric that can be saturated
+    (empty: none can).
     """
 
     name: str
@@ -44,15 +44,15 @@ class HeatMetric:
 
     @property
     def traffic(self) -> bool:
-        """Whether it is a share of line rate."""
+        """Whether the metric is a share of line rate."""
         return self.columns[0].endswith("_bps")
 
     def values(self, snapshot: Snapshot) -> Floats:
-        """[ports]: a share of line rate, a share of time, or events per second; NaN is absent."""
+        """[ports]: shares of line rate or of time (0 to 1), or events per second; NaN: absent."""
         return measure(self.name).values(snapshot)
 
     def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:
-        """[ports]: the same, of the last time that each port was heard of, where that is kept."""
+        """[ports]: the values of the last sample of each port, where those are kept."""
         if self.columns[0] not in HEAT:
             return self.values(snapshot)
         values = greatest([snapshot.last_heat[HEAT.index(column)] for column in self.columns])
@@ -63,7 +63,7 @@ class HeatMetric:
         return share
 
     def edges(self, steps: int) -> NDArray[np.float64]:
-        """Where each level from 1 to `steps` begins; below the first is idle."""
+        """The lower bounds of levels 1 to `steps`; values below the first are idle."""
         shares = np.arange(1, steps) / steps
         if self.linear:
             return np.concatenate(([IDLE * self.high], shares * self.high))
@@ -71,7 +71,7 @@ class HeatMetric:
         return np.concatenate(([_TINY], self.low * 10 ** (shares * span)))
 
     def say(self, snapshot: Snapshot, row: int, unit: Unit) -> str:
-        """The value of a port in words, with its unit: `8.10 % of time told to hold`."""
+        """The value of a port with its unit: `8.10 % of time paused`."""
         if self.traffic:
             line = float(snapshot.line_rate_bps[row])
             parts = [
@@ -80,7 +80,7 @@ class HeatMetric:
             ]
             return "  ".join(parts)
         if self.counted_by and snapshot.is_stuck(self.counted_by)[row]:
-            return f"{self.name}: its counter sticks at its maximum"
+            return f"{self.name}: the counter is saturated"
         value = float(self.values(snapshot)[row])
         if np.isnan(value):
             return f"{self.name}: absent"
@@ -109,8 +109,8 @@ _TRAFFIC = (
 )
 _PAUSE = (
     _share("pause", "% of time paused, max of rx and tx"),
-    _share("pause-rx", "% of time told to hold"),
-    _share("pause-tx", "% of time telling to hold"),
+    _share("pause-rx", "% of time paused by the neighbour"),
+    _share("pause-tx", "% of time pausing the neighbour"),
 )
 _CONGESTION = (
     _events("xoff", "PFC pauses begun or ended /s", "XOFF /s"),
@@ -122,16 +122,13 @@ _CONGESTION = (
     _events("drops", "drops /s", "drops /s"),
 )
 HEATS = (*_TRAFFIC, *_PAUSE, *_CONGESTION)
-"""In the order of the key; the priorities that PFC is used on come after `pause-tx`."""
+"""In the order of `m`; the pauses of single priorities come after `pause-tx`."""
 
 
 def _of_priority(direction: str, priority: int) -> HeatMetric:
-    """The pause of one priority in one direction."""
-    told = "told to hold" if direction == "rx" else "telling to hold"
-    return _share(
-        f"pause-{direction}-p{priority}",
-        f"% of time {told}, priority {priority}",
-    )
+    """The pause metric of one priority in one direction."""
+    paused = "paused by the neighbour" if direction == "rx" else "pausing the neighbour"
+    return _share(f"pause-{direction}-p{priority}", f"% of time {paused}, priority {priority}")
 
 
 _BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEATS} | {
@@ -143,27 +140,27 @@ _BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEATS} | {
 
 
 def heat(name: str) -> HeatMetric:
-    """The metric called `name`, also one of a single priority. Raises KeyError."""
+    """The metric of this name, also of a single priority. Raises KeyError."""
     return _BY_NAME[name]
 
 
 def lossless_priorities(snapshot: Snapshot) -> list[int]:
-    """The priorities that PFC is used on: those a port says are lossless, or that paused now."""
-    told: set[int] = set()
-    for port in snapshot.fabric.ports:
-        told.update(p for p in port.info.get("pfc_priorities") or () if p in PRIORITIES)
-    for priority in PRIORITIES:
-        for direction in ("rx", "tx"):
-            if (
-                np.nanmax(snapshot.column(f"pfc_{direction}_pause_us_prio{priority}"), initial=0.0)
-                > 0
-            ):
-                told.add(priority)
-    return sorted(told)
+    """The priorities with PFC: configured on a port, or paused in this snapshot."""
+    configured = {
+        priority
+        for port in snapshot.fabric.ports
+        for priority in port.info.get("pfc_priorities") or ()
+    }
+
+    def is_paused(priority: int) -> bool:
+        names = (f"pfc_{way}_pause_us_prio{priority}" for way in ("rx", "tx"))
+        return any(np.nanmax(snapshot.column(name), initial=0.0) > 0 for name in names)
+
+    return [each for each in PRIORITIES if each in configured or is_paused(each)]
 
 
 def next_metric_name(name: str, snapshot: Snapshot | None) -> str:
-    """The name of the metric after it, of those that this fabric has."""
+    """The name of the next metric of those that this fabric has."""
     used = [] if snapshot is None else lossless_priorities(snapshot)
     names = [item.name for item in (*_TRAFFIC, *_PAUSE)]
     names += [f"pause-{way}-p{priority}" for priority in used for way in ("rx", "tx")]
@@ -172,16 +169,16 @@ def next_metric_name(name: str, snapshot: Snapshot | None) -> str:
 
 
 _INSIDE = ("gpu", "nvlink", "xgmi")
-"""Kinds of ports whose traffic the field counts in bytes."""
+"""Kinds of ports whose traffic is shown in bytes, as their vendors do."""
 
 
-def unit_of(kind: str, chosen: Unit) -> Unit:
-    """The unit for a port's traffic: links inside a node are told in GB/s, one direction."""
-    return Unit.GBYTE if kind in _INSIDE and chosen is Unit.GBIT else chosen
+def unit_of(kind: str, unit: Unit) -> Unit:
+    """The unit for the traffic of a port: GB/s instead of Gb/s for links inside a node."""
+    return Unit.GBYTE if kind in _INSIDE and unit is Unit.GBIT else unit
 
 
 def scope(snapshot: Snapshot, row: int) -> str:
-    """What a port's traffic leaves out, in words; empty when it is the whole wire."""
+    """What the traffic figures of a port cover; empty if that is everything on the wire."""
     port = snapshot.fabric.ports[row]
     has = {
         stem: not np.isnan(snapshot.column(f"{stem}_tx_bytes")[row])
@@ -205,34 +202,31 @@ def _has_links(snapshot: Snapshot, row: int, stem: str) -> bool:
 
 
 def both_words(snapshot: Snapshot, row: int, unit: Unit) -> str:
-    """A port's traffic where its directions are not told apart; empty where they are."""
+    """The traffic of a port that counts both directions together; empty for other ports."""
     both = float(snapshot.column("nvlink_both_bps")[row])
-    told = any(not np.isnan(snapshot.column(f"{name}_bps")[row]) for name in ("tx", "rx"))
-    if told or np.isnan(both):
+    is_split = any(not np.isnan(snapshot.column(f"{name}_bps")[row]) for name in ("tx", "rx"))
+    if is_split or np.isnan(both):
         return ""
-    shown = unit_of(
-        snapshot.fabric.ports[row].kind, unit if unit is not Unit.PERCENT else Unit.GBIT
-    )
-    return f"{rate(both, float('nan'), shown)} both directions together"
+    return f"{rate(both, float('nan'), _rate_unit(snapshot, row, unit))} both directions together"
+
+
+def _rate_unit(snapshot: Snapshot, row: int, unit: Unit) -> Unit:
+    """The unit for a rate beside a share: never %."""
+    return unit_of(snapshot.fabric.ports[row].kind, Unit.GBIT if unit is Unit.PERCENT else unit)
 
 
 def traffic_words(snapshot: Snapshot, row: int, unit: Unit) -> str:
-    """`tx 188 Gb/s 47.0 %  rx …`: a port's traffic, both ways, in the unit and as a share."""
+    """`tx 188 Gb/s 47.0 %  rx …`: the traffic of a port as rates and as shares of line rate."""
     line = float(snapshot.line_rate_bps[row])
     both = both_words(snapshot, row, unit)
     if both:
         return f"{both}  ({scope(snapshot, row)})"
     parts = []
     for name, util in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
-        kind = snapshot.fabric.ports[row].kind
-        shown = unit_of(kind, unit if unit is not Unit.PERCENT else Unit.GBIT)
+        shown = _rate_unit(snapshot, row, unit)
         value = rate(float(snapshot.column(f"{name}_bps")[row]), line, shown)
         parts.append(f"{name} {value:>9} {percent(float(util[row])):>6}")
-    said = (
-        byte_rate(line)
-        if unit_of(snapshot.fabric.ports[row].kind, Unit.GBIT) is Unit.GBYTE
-        else bit_rate(line)
-    )
-    of = f"of {said}" if line > 0 else "no line rate: set speed="
-    less = scope(snapshot, row)
-    return f"{'  '.join(parts)}  {of}" + (f"  ({less})" if less else "")
+    of = rate(line, line, _rate_unit(snapshot, row, Unit.GBIT))
+    of = f"of {of}" if line > 0 else "no line rate: set speed="
+    covered = scope(snapshot, row)
+    return f"{'  '.join(parts)}  {of}" + (f"  ({covered})" if covered else "")

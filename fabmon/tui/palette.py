@@ -1,8 +1,8 @@
-"""Every colour on the screen, chosen per colour depth by hand: nothing is converted downwards.
+"""Every colour on the screen, defined by hand for each colour depth.
 
-Automatic conversion to 256 or 16 colours makes ramps that fall where they should rise, so each
-depth has ramps of its own, and their lightness rises strictly. Colour only ever repeats what a
-glyph or a word already says.
+Automatic conversion to 256 or 16 colours gives ramps whose lightness falls in places. Each depth
+therefore has its own ramps with strictly rising lightness. Colour only repeats what a glyph or a
+word already says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEPS = 32
 
 
 class Depth(StrEnum):
-    """How many colours the terminal shows."""
+    """The number of colours of the terminal."""
 
     TRUECOLOR = "truecolor"
     EIGHT_BIT = "256"
@@ -29,15 +29,15 @@ class Depth(StrEnum):
 
     @property
     def rgb(self) -> bool:
-        """Whether the colours are ours; the 16 are whatever the person's terminal makes of them."""
+        """Whether colours are fixed; the terminal decides how its 16 colours look."""
         return self in (Depth.TRUECOLOR, Depth.EIGHT_BIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """From little to much: `stops` are interpolated in truecolor, `eight_bit` are used as they are.
+    """Colours from low to high: `stops` are interpolated in truecolor, `eight_bit` is used as is.
 
-    `hot` stands out from every step of it.
+    `hot` (truecolor, 256 colours) contrasts with every step.
     """
 
     name: str
@@ -96,12 +96,12 @@ _DENSITY = "░▒▓█"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Palette:
-    """The styles of one ramp at one depth; every one of them owns its background.
+    """The styles of one ramp at one depth; each style has its own background.
 
-    There is one object for each: they are compared, and looked up, by identity.
+    There is one object per ramp and depth; they are compared by identity.
 
-    `levels` rise with the value; `faded` are the same for a sample that has grown old; `inked` are
-    for digits written upon the level. `glyphs` are what a cell of each level is filled with.
+    `levels` rise with the value; `faded` are the same for stale samples; `inked` are for digits on
+    a background in the colour of the level. `glyphs` fill the cells of each level.
     """
 
     depth: Depth
@@ -124,22 +124,22 @@ class Palette:
 
     @property
     def selection_mark(self) -> str:
-        """What marks the links of the chosen finding, one cell wide."""
+        """The mark of the links of the selected finding, one column wide."""
         return "*" if self.depth is Depth.NONE else "◉"
 
 
 @lru_cache
 def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:
     """The palette of a ramp at a depth."""
-    chosen = next(item for item in RAMPS if item.name == ramp)
+    selected = next(item for item in RAMPS if item.name == ramp)
     paper = Style(bgcolor=_BACKGROUND[depth]) if depth.rgb else Style()
     column = list(Depth).index(depth)
     roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES.items()}
-    colours = _colours(chosen, depth)
+    colours = _colours(selected, depth)
     levels = tuple(paper + Style(color=colour) for colour in colours)
     hot = {
-        Depth.TRUECOLOR: Style(color=chosen.hot[0], bold=True),
-        Depth.EIGHT_BIT: Style(color=f"color({chosen.hot[1]})", bold=True),
+        Depth.TRUECOLOR: Style(color=selected.hot[0], bold=True),
+        Depth.EIGHT_BIT: Style(color=f"color({selected.hot[1]})", bold=True),
         Depth.SIXTEEN: Style(color="bright_yellow", bold=True),
         Depth.NONE: Style(bold=True),
     }[depth]
@@ -158,7 +158,7 @@ def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:
 
 
 def detect(environ: Mapping[str, str]) -> Depth:
-    """What the environment says that the terminal shows. NO_COLOR, set to anything, is obeyed."""
+    """The colour depth according to the environment: NO_COLOR, TERM, COLORTERM."""
     term = environ.get("TERM", "")
     if environ.get("NO_COLOR") or term == "dumb":
         return Depth.NONE

@@ -1,4 +1,4 @@
-"""The finding that the person has chosen: which ports and nodes it is about, in every view."""
+"""The selected finding and its ports and nodes, which every view marks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fabmon.fabric.model import Fabric
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`rows` are both ends of the links of `finding`; `nodes` those it is about or that suffer."""
+    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims."""
 
     finding: Finding
     rows: NDArray[np.intp]
@@ -21,7 +21,7 @@ class Selection:
 
 
 def selection_of(finding: Finding, fabric: Fabric) -> Selection:
-    """What a finding is about, in a fabric."""
+    """The ports and nodes of a finding in a fabric."""
     ports = fabric.ports
     own = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
     peers = [peer for row in own if (peer := ports[row].peer) is not None and peer < len(ports)]

@@ -1,4 +1,4 @@
-"""The terminal: its colours, its bytes, and what is written to it, as Textual wants them."""
+"""The terminal: colours of Textual's own widgets, the console at our depth, the input driver."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 }
 
 _X10_MOUSE = re.compile(rb"\x1b\[M[\x00-\xff]{3}", re.DOTALL)
-"""A mouse report of the oldest kind; its three bytes may be anything, also not UTF-8."""
-_X10_BEGUN = re.compile(rb"\x1b\[M[\x00-\xff]{0,2}\Z", re.DOTALL)
+"""An X10 mouse report; its last three bytes can have any value and need not be UTF-8."""
+_X10_BEGUN = re.compile(rb"\x1b\[(M[\x00-\xff]{0,2})?\Z", re.DOTALL)
 _READ_BYTES = 4096
 _POLL_S = 0.1
 
 
 def console_of(depth: Depth) -> Console:
-    """What Textual renders with, at our depth instead of one guessed from the environment."""
+    """The console that Textual renders with, at a given depth instead of a guessed one."""
     return Console(
         color_system=_COLOR_SYSTEMS.get(depth, "standard"),
         file=io.StringIO(),
@@ -55,7 +55,7 @@ def console_of(depth: Depth) -> Console:
 
 
 def theme(depth: Depth) -> Theme:
-    """The theme of a colour depth; without colours of our own, the terminal's."""
+    """The theme of a colour depth; with 16 colours or none, the colours of the terminal."""
     if depth not in _OURS:
         base = BUILTIN_THEMES["ansi-dark"]
         return Theme(
@@ -97,15 +97,15 @@ def theme(depth: Depth) -> Theme:
 
 
 class InputDecoder:
-    """Decodes the terminal's bytes as UTF-8; drops other bytes, and X10 mouse reports."""
+    """Decodes input as UTF-8; drops bytes that are not UTF-8, and X10 mouse reports."""
 
     def __init__(self) -> None:
-        """Nothing has been read."""
+        """With empty buffers."""
         self._decode = getincrementaldecoder("utf-8")(errors="ignore").decode
         self._rest = b""
 
     def feed(self, data: bytes) -> str:
-        """The text in the next bytes; a character or a report may continue in the bytes after."""
+        """Decode the next bytes. An incomplete character or report is kept for the next call."""
         data = _X10_MOUSE.sub(b"", self._rest + data)
         begun = _X10_BEGUN.search(data)
         self._rest = begun.group() if begun else b""
@@ -113,7 +113,7 @@ class InputDecoder:
 
 
 class _Output:
-    """The terminal to write to. Once it has hung up, what is written is dropped."""
+    """Output to the terminal; after a hang-up, writes have no effect."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -135,7 +135,7 @@ class _Output:
 
 
 class TerminalDriver(LinuxDriver):
-    """Reads keys and draws. A terminal that goes away counts as SIGHUP."""
+    """Textual's driver with a tolerant input decoder; the end of input raises SIGHUP."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class TerminalDriver(LinuxDriver):
         mouse: bool = True,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """For an app, as Textual makes its drivers."""
+        """As Textual constructs its drivers."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert sys.__stderr__ is not None
         self._file = _Output(sys.__stderr__)  # type: ignore[assignment]
@@ -157,7 +157,7 @@ class TerminalDriver(LinuxDriver):
             self._app.call_later(self._app._handle_exception, error)
 
     def run_input_thread(self) -> None:
-        """Read the terminal and post events, until the app ends."""
+        """Read the terminal and post events until the app ends (in a thread of its own)."""
         parser, decoder = XTermParser(self._debug), InputDecoder()
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
@@ -178,7 +178,7 @@ class TerminalDriver(LinuxDriver):
             pass
 
     def _read(self) -> bytes:
-        """What the terminal sent; empty when it has hung up."""
+        """The next bytes of input; empty after a hang-up."""
         try:
             return os.read(self.fileno, _READ_BYTES)
         except OSError:

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fabmon.fabric.model import Host
 from fabmon.feeds.live import LiveFeed, raise_file_limit
-from fabmon.feeds.scrape.exporter_tables import tables
+from fabmon.feeds.scrape.exporter_tables import exporter_tables
 from fabmon.feeds.scrape.page_reader import PageReader
 from fabmon.feeds.scrape.text_format import PageDecoder
 from tests.bench.measure import cpu_s, tell
@@ -88,7 +88,7 @@ def _as_go_prints(value: float) -> str:
 def decoding() -> None:
     """The ratio asked for is 10."""
     pages = [page(seed) for seed in range(PAGES)]
-    decoder, reader = PageDecoder(), PageReader(tables())
+    decoder, reader = PageDecoder(), PageReader(exporter_tables())
 
     def parse() -> None:
         for text in pages:

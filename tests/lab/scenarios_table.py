@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             outcomes[path.stem].append(outcome)
             print(f"run {run}, {path.stem}: {_verdict(outcome)}", file=sys.stderr, flush=True)
-    print("| scenario | wrong, by the kernel's counters | told after, s | right |")
+    print("| scenario | fault, by the kernel's counters | reported after, s | correct |")
     print("|---|---|---|---|")
     for name, played in outcomes.items():
         print(_row(name, played, options.runs))
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sum(_is_right(each[run]) for each in outcomes.values() if run < len(each))
         for run in range(options.runs)
     ]
-    print(f"\nRight: {', '.join(f'{count} of {len(paths)}' for count in right)}.")
+    print(f"\nCorrect: {', '.join(f'{count} of {len(paths)}' for count in right)}.")
     return 0 if right == [len(paths)] * options.runs else 1
 
 

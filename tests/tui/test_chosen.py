@@ -11,7 +11,7 @@ import pytest
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
-from fabmon.tui.cells import CHOSEN, scale
+from fabmon.tui.cells import SELECTED, scale
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
@@ -107,15 +107,15 @@ def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
     scene, screen_state = _wide(BIG.scene(70)), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     levels = scale(heat("util"), Depth.TRUECOLOR, False)
-    plain = _least(lambda: screen_state.cells(scene, levels))
+    plain = _least(lambda: screen_state.draw_context(scene, 120).codes(levels))
 
     def choose_and_draw() -> object:
-        screen_state.choose("")
-        screen_state.choose(scene.findings[0].key)
-        return screen_state.cells(scene, levels)
+        screen_state.select("")
+        screen_state.select(scene.findings[0].key)
+        return screen_state.draw_context(scene, 120).codes(levels)
 
     taken = _least(choose_and_draw)
-    assert (screen_state.cells(scene, levels) & CHOSEN).any()
+    assert (screen_state.draw_context(scene, 120).codes(levels) & SELECTED).any()
     assert taken - plain < 0.005
 
 

@@ -33,7 +33,10 @@ WHOLE: tuple[str, ...] = ("ecmp_collision", "polarization", "slow_receiver", "st
 def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[str]:
     screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
-    return [line.text for line in page.page(screen_state, scene, finding, True, width, height)]
+    return [
+        line.text
+        for line in page.page(screen_state.draw_context(scene, width, height), finding, True)
+    ]
 
 
 def test_every_cause_has_a_scene_a_picture_a_golden_and_a_paragraph() -> None:
@@ -70,7 +73,7 @@ def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> 
     screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     for lines in (
-        [line.text for line in entry(finding, screen_state, scene, 60)],
+        [line.text for line in entry(screen_state.draw_context(scene, 60), finding)],
         lines_of(scene, finding, 80, 24),
     ):
         assert f"last seen 9 s ago: {finding.text}" in " ".join(" ".join(lines).split())
@@ -115,7 +118,7 @@ async def _explain(run: Running, cause: str) -> None:
     finding = told(scene, cause)
     assert finding is not None
     await run.send(scene)
-    run.app.screen_state.choose(finding.key)
+    run.app.screen_state.select(finding.key)
     await run.press("4", "enter")
     assert run.view == "finding"
 

@@ -31,9 +31,11 @@ def page(world: World, width: int, row: int | None = None) -> str:
     scene = world.scene(SEQ)
     screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     if row is None:
-        lines = flows.of_finding(screen_state, scene, scene.findings[0], width)
+        lines = flows.of_finding(screen_state.draw_context(scene, width), scene.findings[0])
     else:
-        lines = flows.of_port(screen_state, scene, scene.snapshot.fabric.ports[row], width)
+        lines = flows.of_port(
+            screen_state.draw_context(scene, width), scene.snapshot.fabric.ports[row]
+        )
     assert all(cell_len(line.text) <= width for line in lines)
     return "\n".join(line.text for line in lines)
 
@@ -136,7 +138,7 @@ def test_of_what_may_be_on_a_link_the_likeliest_come_first_and_it_is_said_above_
 def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
     def next_of(world: World) -> str:
         scene, screen_state = world.scene(SEQ), ScreenState("pod7", Depth.TRUECOLOR)
-        lines = flows.next_step(screen_state, scene, scene.findings[0], 79)
+        lines = flows.next_step(screen_state.draw_context(scene, 79), scene.findings[0])
         return "".join(line.text for line in lines)
 
     said = "`fabmon trace {} {}` says which link each of their flows takes."

@@ -8,7 +8,18 @@ from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, UNRATED, Codes, Look, scale
+from fabmon.tui.cells import (
+    ABSENT,
+    DOWN,
+    HOT,
+    NOTHING,
+    SELECTED,
+    STALE,
+    UNRATED,
+    Codes,
+    Look,
+    scale,
+)
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
@@ -46,8 +57,8 @@ def states(shown: Look) -> Codes:
             [code | HOT for code in line],
             [code | STALE for code in line],
             specials,
-            [code | CHOSEN for code in line],
-            [code | CHOSEN for code in (*specials[:5], line[4] | HOT, line[4] | STALE, 0, 0, 0)],
+            [code | SELECTED for code in line],
+            [code | SELECTED for code in (*specials[:5], line[4] | HOT, line[4] | STALE, 0, 0, 0)],
         ],
         dtype=np.uint16,
     )

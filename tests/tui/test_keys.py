@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from fabmon.tui import keys
+from fabmon.tui.app import FabmonApp
 from fabmon.tui.glossary import GLOSSARY
 from fabmon.tui.metrics import HEATS
 from fabmon.tui.palette import Depth, palette
+from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import key_help as text
 from fabmon.tui.text.key_help import footer
 from tests.goldens import check_golden
@@ -22,10 +24,10 @@ def test_the_page_about_keys_is_made_from_the_keys() -> None:
 
 
 def test_no_key_means_two_things_in_one_place() -> None:
-    for where in (keys.OVERVIEW, keys.CHART, keys.FINDING, keys.WATERFALL):
-        scopes = {where, keys.CURSOR, keys.EVERYWHERE}
+    for scope in (keys.OVERVIEW, keys.PORT, keys.FINDING, keys.WATERFALL):
+        scopes = {scope, keys.CURSOR, keys.EVERYWHERE}
         used = Counter(
-            part for key in keys.KEYS if key.where in scopes for part in key.keys.split(",")
+            part for key in keys.KEYS if key.scope in scopes for part in key.keys.split(",")
         )
         assert [part for part, count in used.items() if count > 1] == []
 
@@ -36,19 +38,27 @@ def test_keys_that_terminals_and_tmux_take_are_left_alone() -> None:
 
 
 def test_help_of_every_view() -> None:
-    for view in (
-        "overview",
-        "switches",
-        "nodes",
-        "findings",
-        "node",
-        "port",
-        "finding",
-        "waterfall",
-    ):
+    views = [*keys.ROOT_VIEWS, "node", "port", "pair", "finding", "waterfall"]
+    for view in views:
         lines = text.help_page(view, 78, palette(Depth.NONE))
         assert all(len(line.text) <= 78 for line in lines)
-        golden.check(f"help-page-{view}", "\n".join(line.text for line in lines))
+        said = [line.text for line in lines]
+        # What every view has is in one golden.
+        common = said.index(" In the heatmap and in lists")
+        golden.check(f"help-page-{view}", "\n".join(said[:common]))
+    golden.check("help-page-common", "\n".join(said[common:]))
+
+
+def test_every_screen_has_a_footer_and_help() -> None:
+    assert FabmonApp.TITLE == "fabmon", "importing the app defines every screen"
+    screens = _subclasses(ViewScreen)
+    assert {"overview", "matrix", "pair", "fluctuation"} <= {each.VIEW for each in screens}
+    for view in {each.VIEW for each in screens} - {"", "help"}:
+        assert text.help_page(view, 78, palette(Depth.NONE))
+
+
+def _subclasses(cls: type[ViewScreen]) -> list[type[ViewScreen]]:
+    return [sub for each in cls.__subclasses__() for sub in (each, *_subclasses(each))]
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -72,6 +82,6 @@ def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
     heads = {word.rpartition(" ")[0] if word[-1] in "▲△✖·▒?❚◆■●▶◉" else word for word in GLOSSARY}
     wanted = """queued connecting starting stale lost failed hot down rail uplink PFC ECN CNP ECMP
         absent tick probe peer busiest spine leaf PAUSED LIVE GB/s Gb/s max/mean unrated gap
-        downlink engine scale sure bookmark REC REPLAY END then"""
+        downlink Prometheus scale sure bookmark REC REPLAY END then timeline selected"""
     assert set(wanted.split()) <= heads
     assert list(GLOSSARY) == sorted(GLOSSARY, key=str.lower)

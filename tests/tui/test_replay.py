@@ -254,6 +254,7 @@ async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
 
 async def test_until_it_is_read_it_says_so(recording: tuple[Path, list[Scene]]) -> None:
     async with replaying(recording[0], from_s=60) as run:
+        await run.goes_to("overview")
         run.app.screen_state.shown = None
         run.app.repaint()
         assert "○ READING the recording" in run.header

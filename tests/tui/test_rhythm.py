@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from fabmon.analysis.iteration.results import IterationReport, JobHints
 from fabmon.analysis.scene import Scene
-from fabmon.tui.palette import Depth, palette
+from fabmon.tui.palette import Depth
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import iteration
 from tests.tui import golden
 from tests.tui.running import running
@@ -40,24 +43,27 @@ async def test_the_view_of_findings_has_every_job(slowed: Scene) -> None:
         await run.send(slowed)
         await run.press("4")
         golden.check("rhythm-findings-80x24", run.text)
-        assert "only steps over 3 s are told" in run.text
+        assert "only steps over 3 s are measured" in run.text
         assert run.text.count(" comm ") >= 3
 
 
 async def test_without_a_rhythm_the_panel_is_not_there() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
-        assert "Rhythm" not in run.text
+        assert "Iterations" not in run.text
 
 
 def test_what_is_not_sure_is_said(slowed: Scene) -> None:
-    told = slowed.iteration_report.rhythms[1]
+    told = slowed.iteration_report.jobs[1]
     unsure = msgspec.structs.replace(told, resolved=False, hosts_sure=False)
-    lines = iteration.page(
-        IterationReport(3.0, 16, 200, (unsure,)), 100, palette(Depth.TRUECOLOR, "blue")
-    )
-    text = "\n".join(line.text for line in lines)
-    assert "or under 2 s: faster steps look the same; B on a port tells" in text
-    assert "another job moves so alike that hosts may be mixed up" in text
-    assert "to" in iteration.step(told)
-    nothing = iteration.page(IterationReport(3.0, 16, 200), 100, palette(Depth.TRUECOLOR, "blue"))
-    assert "none yet: five steps or more" in "\n".join(line.text for line in nothing)
+    text = page(slowed, IterationReport(3.0, 16, 200, (unsure,)))
+    assert "may be under 2 s: press B on a port to sample at 50 Hz" in text
+    assert "another job has a similar pattern: some hosts may be in the wrong job" in text
+    assert "to" in iteration.step_text(told)
+    assert "None yet: five or more similar steps" in page(slowed, IterationReport(3.0, 16, 200))
+
+
+def page(scene: Scene, report: IterationReport) -> str:
+    """The text on a scene whose jobs are those of a report."""
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    scene = dataclasses.replace(scene, iteration_report=report)
+    return "\n".join(line.text for line in iteration.page(screen_state.draw_context(scene, 100)))

@@ -22,7 +22,9 @@ from tests.tui.worlds import COLLISION, HEALTHY
 def _panel(scene: Scene, height: int = 12) -> str:
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
-    return "\n".join(line.text for line in findings.panel(screen_state, scene, 60, height))
+    return "\n".join(
+        line.text for line in findings.panel(screen_state.draw_context(scene, 60, height))
+    )
 
 
 def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percent() -> None:
@@ -34,7 +36,9 @@ def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percen
     screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
     screen_state.take(scene)
     shown = scene.snapshot.fabric.ports[row]
-    text = "\n".join(line.text for line in port.page(screen_state, scene, shown, 5, 100, 40))
+    text = "\n".join(
+        line.text for line in port.page(screen_state.draw_context(scene, 100, 40), shown, 5)
+    )
     assert "tx, Gb/s, last 5 min, scale to greatest seen" in text
     assert "100 %│" not in text
     assert "Gb/s│" in text
@@ -69,7 +73,7 @@ def test_events_call_causes_as_findings_do() -> None:
     scene = COLLISION.scene(70)
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
-    text = "\n".join(line.text for line in findings.page(screen_state, scene, 80))
+    text = "\n".join(line.text for line in findings.page(screen_state.draw_context(scene, 80)))
     assert "open ECMP collision leaf1/" in text
     assert "ecmp_collision" not in text
 
@@ -86,7 +90,9 @@ def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
     scene = replace(scene, snapshot=replace(scene.snapshot, statuses={}, fabric=nobody))
     why = "the engine has no metrics that fabmon knows"
     screen_state = ScreenState("pod7", Depth.NONE, nothing=lambda: why)
-    text = "\n".join(line.text for line in nodes.page(screen_state, scene, 80, frozenset()))
+    text = "\n".join(
+        line.text for line in nodes.page(screen_state.draw_context(scene, 80), frozenset())
+    )
     assert why in text
 
 
@@ -94,7 +100,9 @@ def test_nodes_that_are_stale_alike_are_one_line() -> None:
     scene = World(quiet=(("gpu002", 68), ("gpu003", 68))).scene(70)
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
-    text = "\n".join(line.text for line in nodes.page(screen_state, scene, 100, frozenset()))
+    text = "\n".join(
+        line.text for line in nodes.page(screen_state.draw_context(scene, 100), frozenset())
+    )
     assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
 
 
@@ -102,7 +110,7 @@ def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
     screen_state = ScreenState("every 15 s: prometheus.example.org:9090", Depth.NONE)
     screen_state.take(HEALTHY.scene(70))
     widths = range(40, 140)
-    shown = [header(screen_state, width).text for width in widths]
+    shown = [header(screen_state.header_context(width)).text for width in widths]
     assert all(len(text) <= width for text, width in zip(shown, widths, strict=True))
     assert any("every 1… " in text and "u Gb/s" in text and "m util" in text for text in shown)
     assert not [text for text in shown if "every" in text and "m util" not in text]
@@ -114,8 +122,10 @@ def test_the_cursor_is_not_set_into_a_word_of_the_strip() -> None:
     heads = 0
     for seq in range(1, 300):
         screen_state.show(HEALTHY.scene(seq))
-        top = timeline(screen_state, 100, 3)[0].text
-        assert "busiest link, % of line rate" in top
+        ctx = screen_state.timeline_context(100, 3)
+        assert ctx is not None
+        top = timeline(ctx)[0].text
+        assert "Busiest link, % of line rate" in top
         heads += "▼" in top
     assert heads > 100
 
@@ -129,7 +139,9 @@ def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
     assert window is not None
     now_ns = shown.snapshot.time_ns
     assert now_ns < window[1]
-    plain = timeline(screen_state, 120, 3)[0]
+    ctx = screen_state.timeline_context(120, 3)
+    assert ctx is not None
+    plain = timeline(ctx)[0]
     drawn = with_finding_span(
         plain, shown.findings[0], window, (0, 120), now_ns, screen_state.palette
     ).text
@@ -148,7 +160,7 @@ def test_what_there_is_room_for_is_not_cut() -> None:
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     assert "59 min 59 s" in "".join(
-        x.text for x in nodes.page(screen_state, scene, 80, frozenset())
+        x.text for x in nodes.page(screen_state.draw_context(scene, 80), frozenset())
     )
 
 
@@ -161,7 +173,7 @@ def test_next_to_nothing_has_room_under_its_bar() -> None:
     scene = replace(scene, snapshot=replace(scene.snapshot, line_rate_bps=tiny))
     screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
     screen_state.take(scene)
-    said = "".join(line.text for line in switches.page(screen_state, scene, 120))
+    said = "".join(line.text for line in switches.page(screen_state.draw_context(scene, 120)))
     assert "<.01" in said
     assert "…" not in said
 

@@ -94,7 +94,7 @@ async def test_other_metrics_say_how_long_they_are_kept() -> None:
 def fall(world: World, seq: int, minutes: int = 2, width: int = 119) -> Waterfall:
     scene, screen_state = world.scene(seq), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
-    return Waterfall(screen_state, scene, scene.findings[0], minutes, width)
+    return Waterfall(screen_state.draw_context(scene, width), scene.findings[0], minutes)
 
 
 def test_a_stretch_keeps_its_value_while_time_goes_on() -> None:
@@ -135,7 +135,7 @@ def test_it_costs_little() -> None:
     taken = []
     for _ in range(5):
         start = time.process_time()
-        made = Waterfall(screen_state, scene, finding, 2, 239)
+        made = Waterfall(screen_state.draw_context(scene, 239), finding, 2)
         assert made.codes.shape[0] == len(made.rows) == 512
         taken.append(time.process_time() - start)
     assert min(taken) < 0.05

@@ -147,8 +147,8 @@ async def test_a_burst_from_a_real_probe(tmp_path: Path) -> None:
             history.accept(tick)
         growing = asyncio.create_task(grow())
         assert feed.burst("here", ("mlx5_1",), 1.0, 50.0) == ""
-        assert feed.burst("here", ("mlx5_1",), 1.0, 50.0) == "one of here is running"
-        assert "told of by another node" in feed.burst("leaf9", ("swp1",), 1.0, 50.0)
+        assert feed.burst("here", ("mlx5_1",), 1.0, 50.0) == "here already runs a burst"
+        assert "reported by another node" in feed.burst("leaf9", ("swp1",), 1.0, 50.0)
         async with asyncio.timeout(10):
             async for tick in feed:
                 found = history.accept(tick).bursts.get(("here", "mlx5_1"))
@@ -190,4 +190,4 @@ async def test_bursts_that_nobody_asked_for_are_held_against_the_node() -> None:
         await clock.run(0.5)
         (status,) = feed.statuses
         assert status.state in (NodeState.LOST, NodeState.FAILED)
-        assert "nobody asked for" in status.reason
+        assert "was not requested" in status.reason

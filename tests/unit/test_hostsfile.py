@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fabmon.fabric.hosts import host_line, hosts_file
 from fabmon.fabric.hosts.hosts_file import HostsFileError
 from fabmon.fabric.model import Host
-from fabmon.feeds.scrape.exporter_tables import tables
+from fabmon.feeds.scrape.exporter_tables import exporter_tables
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "goldens"
@@ -114,7 +114,7 @@ def test_a_file_without_nodes(text: str) -> None:
     ("data", "expected"),
     [
         (b"gpu1\n\xff\xfegpu2", ":2:1: a byte that is not UTF-8: save the file as UTF-8"),
-        ("gpu1\n".encode("utf-16"), ":1:1: the file is UTF-16: save it as UTF-8"),
+        ("gpu1\n".encode("utf-16"), ": the file is UTF-16: save it as UTF-8"),
     ],
 )
 def test_files_that_are_not_utf_8(tmp_path: Path, data: bytes, expected: str) -> None:
@@ -236,4 +236,4 @@ def test_the_telemetry_of_a_ufm_may_be_asked_for_over_tls() -> None:
 
 
 def test_a_hosts_file_accepts_every_exporter() -> None:
-    assert sorted(tables().by_name) == sorted(host_line.EXPORTERS)
+    assert sorted(exporter_tables().by_name) == sorted(host_line.EXPORTERS)

@@ -22,7 +22,7 @@ import msgspec
 from fabmon.fabric.wire.messages import clean
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import NodeError
-from fabmon.feeds.http_client import explain
+from fabmon.feeds.http_client import http_error
 from fabmon.feeds.prometheus import responses
 from fabmon.feeds.prometheus.responses import (
     AccessDenied,
@@ -270,7 +270,7 @@ class PrometheusClient:
             except aiohttp.ClientSSLError:
                 raise NoResponse(f"{self.url}: it speaks no TLS: write http://") from None
             except (TimeoutError, aiohttp.ClientError) as error:
-                raise NoResponse(str(explain(error, self.url, self._timeout_s))) from None
+                raise NoResponse(str(http_error(error, self.url, self._timeout_s))) from None
         if response.status != 200:
             self._fail(response, body)
         return body

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from collectors.catalog import CATALOG
 from fabmon.fabric.openmetrics import EXPOSED, PREFIX, meant
-from fabmon.feeds.scrape.exporter_tables import ExporterTables, MetricGroup, tables
+from fabmon.feeds.scrape.exporter_tables import ExporterTables, MetricGroup, exporter_tables
 
 SOURCE_AGE_METRIC = f"{PREFIX}source_age_seconds"
 """Seconds from the read of a source to the scrape, as an agent tells them."""
@@ -86,7 +86,7 @@ def vocabulary() -> dict[str, KnownMetric]:
 
 def exporters() -> ExporterTables:
     """The tables of all exporters but our own agent."""
-    found = tables().by_name
+    found = exporter_tables().by_name
     return ExporterTables({name: table for name, table in found.items() if name != _AGENT})
 
 

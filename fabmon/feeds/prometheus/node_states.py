@@ -86,7 +86,7 @@ class NodeStates:
         status = self.statuses[target] = NodeStatus(target, state, since_ns, reason, cause)
         if state is NodeState.UP and target in self._told:
             self._told.discard(target)
-            self._news.back(target)
+            self._news.recovered(target)
         elif cause and cause != _ENGINE and target not in self._told:
             self._told.add(target)
             self._news.lost(target, cause, reason)

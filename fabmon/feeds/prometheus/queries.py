@@ -255,9 +255,9 @@ class QueryRunner:
             asked.append(self._standing(_READ_AT, read_at(self._scope), at_s))
         clocks: ReadTimes = {}
         for vector in await asyncio.gather(*asked):
-            for row, stamp in self.rows(vector):
+            for row, read_s in self.rows(vector):
                 self._jobs.add(row.job)
-                clocks[row.key] = max(stamp, clocks.get(row.key, 0.0))
+                clocks[row.key] = max(read_s, clocks.get(row.key, 0.0))
         return clocks
 
     async def _down(self, at_s: float) -> Mapping[str, frozenset[str]]:

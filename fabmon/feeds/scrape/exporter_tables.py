@@ -217,7 +217,7 @@ class ExporterTables:
 
 
 @cache
-def tables() -> ExporterTables:
+def exporter_tables() -> ExporterTables:
     """All tables that come with fabmon, that of its own agent included. Raises TableError."""
     found = {}
     folder = resources.files(__package__).joinpath("tables")

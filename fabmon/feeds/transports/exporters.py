@@ -1,47 +1,57 @@
-"""Exporters that a cluster runs already: their metrics fetched over HTTP, as any node's frames."""
+"""Exporters that a cluster runs already: their metrics are fetched over HTTP as a node's frames."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import ssl
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import aiohttp
-from yarl import URL
-
-from fabmon.fabric.hosts.hosts_file import tells_its_secret_aloud
+from fabmon.fabric.hosts.hosts_file import sends_secret_in_clear_text
 from fabmon.fabric.model import Host
-from fabmon.feeds import http_client
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import LoginRefused, Misbehaved, NodeError
+from fabmon.feeds.http_client import ApiServer, HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
-from fabmon.feeds.scrape.exporter_tables import ExporterTables, tables
+from fabmon.feeds.scrape.exporter_tables import ExporterTables, exporter_tables
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
 from fabmon.feeds.transports.polled import NodeReading, PolledSession, SourceBlock, SourceFailure
 from fabmon.feeds.transports.transport import ProbeSession
 
-# What to fetch from a host: `scrape=[KIND:]PORT[/PATH],...` of the hosts file.
-
-
 _ENDPOINT = re.compile(r"(?:(?P<kind>[a-z_][a-z0-9_]*):)?(?P<port>\d{1,5})(?P<path>/[!-~]*)?")
-_PATH = "/metrics"
-_USUAL = 9100
+_DEFAULT_PATH = "/metrics"
+_DEFAULT_PORT = 9100
+"""node_exporter's port, read on a host whose line names no `scrape=`."""
+
+_TIMEOUT_SHARE = 0.9
+"""Share of the interval that a page may take."""
+
+_MAX_TIMEOUT_S = 10.0
+_MAX_FIRST_PAGES = 64
+"""First pages processed at a time: learning the layout of one takes milliseconds of CPU."""
+
+_BIG_PAGE_BYTES = 256 * 1024
+"""Larger pages are parsed in a thread, because parsing takes long enough to delay the screen."""
+
+_MAX_PAGE_BYTES = 32 * 1024 * 1024
+"""The largest page accepted, unpacked. The page of a fabric of 900 hosts has 7.5 MB."""
+
+_ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
+_OPENMETRICS = "application/openmetrics-text"
 
 
 class BadEndpoint(NodeError):
-    """A `scrape=` that cannot be used; the message says what to write."""
+    """A `scrape=` or `secret=` that cannot be used; the message says what to write."""
 
     cause = "hosts file"
 
 
 class ScrapeEndpoint(NamedTuple):
-    """One exporter to ask. `source` is what it is called; `tables` are those that may fit it.
+    """One exporter to scrape. `source` names it; `tables` are those that its metrics may match.
 
-    `period_s` is how often to ask it at most, 0 for as often as one likes.
+    `period_s` is the shortest time between two scrapes, 0 for none.
     """
 
     source: str
@@ -51,19 +61,22 @@ class ScrapeEndpoint(NamedTuple):
     period_s: float
 
 
-def endpoints(
+def scrape_endpoints(
     scrape: Sequence[str], tables: ExporterTables, port: int | None = None
 ) -> list[ScrapeEndpoint]:
-    """The endpoints of a host, the usual one when it names none. Raises BadEndpoint.
+    """The endpoints for `scrape=[KIND:]PORT[/PATH],...` of a host. Raises BadEndpoint.
 
-    With a KIND only that exporter's metrics are read there. Without, all that fabmon knows, and the
-    endpoint is called by the exporter that usually listens on its port.
+    A host that names none has one, at `port` or 9100. With a KIND only the metrics of that exporter
+    are read. Without one all known metrics are, and the source is named after the exporter that
+    usually listens on the port. Sources of the same name get their port appended.
     """
-    found = [_endpoint(text, tables) for text in scrape or (str(port or _USUAL),)]
-    names = Counter(each.source for each in found)
+    found = [_endpoint(text, tables) for text in scrape or (str(port or _DEFAULT_PORT),)]
+    names = Counter(endpoint.source for endpoint in found)
     return [
-        each if names[each.source] == 1 else each._replace(source=f"{each.source}:{each.port}")
-        for each in found
+        endpoint
+        if names[endpoint.source] == 1
+        else endpoint._replace(source=f"{endpoint.source}:{endpoint.port}")
+        for endpoint in found
     ]
 
 
@@ -71,259 +84,173 @@ def _endpoint(text: str, tables: ExporterTables) -> ScrapeEndpoint:
     match = _ENDPOINT.fullmatch(text)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise BadEndpoint(f"scrape={text} is not [KIND:]PORT[/PATH], as in 9100 or 9400/metrics")
-    kind, port, path = match["kind"], int(match["port"]), match["path"] or _PATH
-    usual = kind or tables.at(port)
+    kind, port, path = match["kind"], int(match["port"]), match["path"] or _DEFAULT_PATH
+    exporter = kind or tables.at(port)
     try:
-        fit = tables if kind is None else tables.of(kind)
+        candidates = tables if kind is None else tables.of(kind)
     except KeyError:
         known = ", ".join(tables.by_name)
-        raise BadEndpoint(f"scrape={text}: no exporter {kind}: one of {known}") from None
-    period_s = tables.by_name[usual].period_s if usual is not None else 0.0
-    return ScrapeEndpoint(usual or f"port_{port}", port, path, fit, period_s)
-
-
-_TIMEOUT_SHARE = 0.9
-_LONGEST_TIMEOUT_S = 10.0
-_NEW_AT_ONCE = 64
-"""First pages fetched at the same time: each takes milliseconds to learn, and all wait for all."""
-
-_BIG_PAGE = 256 * 1024
-"""Bytes of a page that takes long enough to be felt on the screen: it is read in a thread."""
-
-_MAX_PAGE = 32 * 1024 * 1024
-"""Bytes of the largest page, unpacked: that of a fabric of 900 hosts is 7.5 MB."""
-
-_ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
-_OPENMETRICS = "application/openmetrics-text"
-
-_HOLDS = "secret= is a file with the bearer token"
+        raise BadEndpoint(f"scrape={text}: no exporter {kind}: use one of {known}") from None
+    period_s = tables.by_name[exporter].period_s if exporter is not None else 0.0
+    return ScrapeEndpoint(exporter or f"port_{port}", port, path, candidates, period_s)
 
 
 class ExportersTransport:
-    """Fetches what `scrape` names from each host, once an interval: `[KIND:]PORT[/PATH]`.
+    """Scrapes the endpoints in `scrape=` of each host once an interval, and no others.
 
-    Nothing is fetched that is not named, but port 9100 for a host that names nothing. `secret` is a
-    file with a bearer token, `tls` as in web.trust; without it none.
+    `secret` is a file with a bearer token. `tls` is as in `http_client.tls_context`, `no` by
+    default.
     """
 
     def __init__(self, settings: ProbeSettings) -> None:
         self._interval_s = settings.interval_s
-        self._client: aiohttp.ClientSession | None = None
-        self._trusted: dict[str, ssl.SSLContext | None] = {}
-        self._places = asyncio.Semaphore(_NEW_AT_ONCE)
+        # Connections are kept from one scrape to the next.
+        self._client = HttpClient(keep_alive_s=3 * self._interval_s + 15.0)
+        self._first_pages = asyncio.Semaphore(_MAX_FIRST_PAGES)
 
     async def open(self, host: Host) -> ProbeSession:
-        """Make ready to ask; the first questions are the session's. Raises NodeError."""
-        address, interval_s = host.address or host.name, self._interval_s
-        asked = endpoints(host.scrape, tables(), host.port)
-        tls = await self._trust(host.tls or "no", address)
-        headers = {"Accept": _ACCEPT}
-        if tells_its_secret_aloud(host):
-            raise BadEndpoint(f"secret= goes to {address} as clear text: say tls=yes, or tls=no")
+        """A session with a host, without connecting yet. Raises NodeError."""
+        endpoints = scrape_endpoints(host.scrape, exporter_tables(), host.port)
+        authorization = ""
+        if sends_secret_in_clear_text(host):
+            where = host.address or host.name
+            raise BadEndpoint(
+                f"secret= would go to {where} in clear text: set tls=yes, or tls=no to allow it"
+            )
         if host.secret is not None:
-            token = await asyncio.to_thread(read_secret, host.secret, _HOLDS)
-            headers["Authorization"] = f"Bearer {token}"
-        fetcher = _Fetcher(self._ready(), tls, headers)
-        exporters = [
-            _Exporter(endpoint, fetcher.url(address, endpoint), fetcher, self._places, interval_s)
-            for endpoint in asked
-        ]
-        return PolledSession(_Poller(exporters), host.name, interval_s)
+            hint = "secret= is a file with the bearer token"
+            token = await asyncio.to_thread(read_secret, host.secret, hint)
+            authorization = f"Bearer {token}"
+        exporters = []
+        for endpoint in endpoints:
+            server = await self._client.server(host, endpoint.port, host.tls or "no", authorization)
+            exporters.append(
+                _Exporter(endpoint, server, self._client, self._first_pages, self._interval_s)
+            )
+        return PolledSession(_ExportersPoller(exporters), host.name, self._interval_s)
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.close()
-
-    def _ready(self) -> aiohttp.ClientSession:
-        if self._client is None:
-            # Connections are kept from one scrape to the next.
-            keep_s = 3 * self._interval_s + 15.0
-            self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=keep_s),
-                timeout=aiohttp.ClientTimeout(total=None),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._client
-
-    async def _trust(self, tls: str, address: str) -> ssl.SSLContext | None:
-        if tls not in self._trusted:
-            self._trusted[tls] = await asyncio.to_thread(http_client.trust, tls, address)
-        return self._trusted[tls]
-
-
-class _Fetcher:
-    """Fetches pages of one host."""
-
-    def __init__(
-        self,
-        client: aiohttp.ClientSession,
-        tls: ssl.SSLContext | None,
-        headers: Mapping[str, str],
-    ) -> None:
-        self._client = client
-        self._tls = tls
-        self._headers = headers
-
-    def url(self, address: str, endpoint: ScrapeEndpoint) -> URL:
-        """Where an endpoint is."""
-        scheme = "http" if self._tls is None else "https"
-        path, _, query = endpoint.path.partition("?")
-        base = URL.build(scheme=scheme, host=address, port=endpoint.port, path=path)
-        return base.with_query(query) if query else base
-
-    async def page(self, url: URL, timeout_s: float) -> tuple[bytes, bool]:
-        """A page, and whether it is OpenMetrics. Raises NodeError."""
-        where = f"{url.host}:{url.port}"
-        try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._client.get(
-                    url,
-                    headers=self._headers,
-                    ssl=True if self._tls is None else self._tls,
-                    # The token is for this address, and for no other that it names.
-                    allow_redirects=False,
-                ) as reply,
-            ):
-                self._check(reply, f"{where}{url.path}")
-                page = await _bounded(reply.content, where)
-                return page, reply.content_type == _OPENMETRICS
-        except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
-            raise http_client.explain(error, where, timeout_s) from None
-
-    def _check(self, reply: aiohttp.ClientResponse, where: str) -> None:
-        if reply.status in (401, 403):
-            hint = "check the token in the file of secret="
-            if "Authorization" not in self._headers:
-                hint = "secret=FILE names a file with a token"
-            raise LoginRefused(f"{where} does not let us in ({reply.status}): {hint}")
-        if reply.status != 200:
-            raise Misbehaved(f"{where} answers {reply.status} {reply.reason}", "http status")
-
-
-async def _bounded(content: aiohttp.StreamReader, where: str) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in content.iter_any():
-        size += len(piece)
-        if size > _MAX_PAGE:
-            raise Misbehaved(f"{where}: a page of more than {_MAX_PAGE >> 20} MiB")
-        pieces.append(piece)
-    return b"".join(pieces)
+        await self._client.close()
 
 
 class _Exporter:
-    """One endpoint of one host."""
+    """Scrapes one endpoint of one host."""
 
     def __init__(
         self,
         endpoint: ScrapeEndpoint,
-        url: URL,
-        fetcher: _Fetcher,
-        places: asyncio.Semaphore,
+        server: ApiServer,
+        client: HttpClient,
+        first_pages: asyncio.Semaphore,
         interval_s: float,
     ) -> None:
         self.source = endpoint.source
         self._reader = PageReader(endpoint.tables)
-        self._url = url
-        self._fetcher = fetcher
-        self._places = places
+        self._server = server
+        self._path = endpoint.path
+        self._client = client
+        self._first_pages = first_pages
         self._interval_s = interval_s
-        self._patience_s = min(_TIMEOUT_SHARE * interval_s, _LONGEST_TIMEOUT_S)
+        self._timeout_s = min(_TIMEOUT_SHARE * interval_s, _MAX_TIMEOUT_S)
         self._period_s = endpoint.period_s
-        self._asked_at = float("-inf")
-        self._asking: asyncio.Task[PageReading] | None = None
+        self._started_s = float("-inf")
+        self._scrape: asyncio.Task[PageReading] | None = None
 
-    async def ask(self) -> SourceBlock | None:
-        """What it says now; without values when it is not asked this time, or takes its time.
+    async def read(self) -> SourceBlock | None:
+        """The block of now; without values when no scrape is due or a slow one is not done.
 
-        None when it is not known yet what it tells of. Raises NodeError.
+        None when the endpoint has not been read yet, so that its ports are unknown. Raises
+        NodeError.
         """
-        now = time.monotonic()
-        if self._asking is None:
-            if now - self._asked_at < self._period_s - self._interval_s / 2:
-                return self.silent()
-            self._asked_at = now
-            self._asking = asyncio.create_task(self._read(), name=f"scrape {self._url}")
-        # One that takes its time must not hold up the other exporters of its node.
-        patience_s = self._patience_s if self._period_s else None
-        await asyncio.wait((self._asking,), timeout=patience_s)
-        if not self._asking.done():
-            return self.silent()
-        asking, self._asking = self._asking, None
-        return self._part(asking.result())
+        now_s = time.monotonic()
+        if self._scrape is None:
+            if now_s - self._started_s < self._period_s - self._interval_s / 2:
+                return self.block_without_values()
+            self._started_s = now_s
+            self._scrape = asyncio.create_task(
+                self._fetch_first() if not self._reader.objects else self._fetch(),
+                name=f"scrape {self._server.base}{self._path}",
+            )
+        # A slow exporter must not delay the other exporters of its node.
+        await asyncio.wait((self._scrape,), timeout=self._timeout_s if self._period_s else None)
+        if not self._scrape.done():
+            return self.block_without_values()
+        done, self._scrape = self._scrape, None
+        return self._block(done.result())
 
-    def silent(self) -> SourceBlock | None:
-        """The same ports without values; None when it never told of any."""
+    def block_without_values(self) -> SourceBlock | None:
+        """The ports of the last page without values; None before the first page."""
         objects = self._reader.objects
-        return self._part(PageReading(objects, None, 0)) if objects else None
+        return self._block(PageReading(objects, None, 0)) if objects else None
 
     async def close(self) -> None:
-        """Stop asking."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        """Cancel the scrape in progress."""
+        if self._scrape is not None:
+            self._scrape.cancel()
+            await asyncio.gather(self._scrape, return_exceptions=True)
 
-    async def _read(self) -> PageReading:
-        if self._reader.objects:
-            return await self._fetched()
-        async with self._places:
-            return await self._fetched()
+    async def _fetch_first(self) -> PageReading:
+        async with self._first_pages:
+            return await self._fetch()
 
-    async def _fetched(self) -> PageReading:
-        timeout_s = max(self._patience_s, self._period_s)
-        page, is_openmetrics = await self._fetcher.page(self._url, timeout_s)
-        if len(page) < _BIG_PAGE:
-            reading = self._reader.read(page, openmetrics=is_openmetrics)
+    async def _fetch(self) -> PageReading:
+        page, content_type = await self._client.fetch(
+            self._server,
+            self._path,
+            max(self._timeout_s, self._period_s),
+            accept=_ACCEPT,
+            max_bytes=_MAX_PAGE_BYTES,
+        )
+        openmetrics = content_type == _OPENMETRICS
+        if len(page) < _BIG_PAGE_BYTES:
+            reading = self._reader.read(page, openmetrics=openmetrics)
         else:
-            reading = await asyncio.to_thread(self._reader.read, page, openmetrics=is_openmetrics)
+            reading = await asyncio.to_thread(self._reader.read, page, openmetrics=openmetrics)
         if not reading.objects:
-            raise Misbehaved(f"{self._url} has none of the metrics that fabmon knows", "nothing")
+            url = self._server.base + self._path
+            raise Misbehaved(f"{url} has none of the metrics that fabmon knows", "nothing")
         return reading
 
-    def _part(self, reading: PageReading) -> SourceBlock:
-        """A reading as a block that comes as often as the exporter measures, or is asked."""
+    def _block(self, reading: PageReading) -> SourceBlock:
+        """A reading as a block; `every` follows the exporter's own refresh, or the period."""
         fresh_s = max(self._reader.refresh_s, self._period_s)
         every = max(1, round(fresh_s / self._interval_s))
         return SourceBlock(self.source, reading.objects, reading.values, reading.mono_ns, every)
 
 
-class _Poller:
-    """Asks all endpoints of one host at the same time."""
+class _ExportersPoller:
+    """Scrapes all endpoints of one host at the same time."""
 
     def __init__(self, exporters: list[_Exporter]) -> None:
         self._exporters = exporters
 
     async def poll(self) -> NodeReading:
-        """Ask once. An endpoint that fails costs its own source; NodeError when all do."""
-        answers = await asyncio.gather(*(self._ask(exporter) for exporter in self._exporters))
-        errors = [answer for answer in answers if isinstance(answer, NodeError)]
-        if len(errors) == len(answers):
-            raise errors[0]
-        parts: list[SourceBlock | None] = []
-        troubles: dict[str, SourceFailure] = {}
-        for exporter, answer in zip(self._exporters, answers, strict=True):
-            if isinstance(answer, NodeError):
-                troubles[exporter.source] = SourceFailure(_reason(answer), str(answer))
-                parts.append(exporter.silent())
+        """Scrape once. A failure affects one source; raises NodeError when all fail."""
+        results = await asyncio.gather(
+            *(exporter.read() for exporter in self._exporters), return_exceptions=True
+        )
+        blocks: list[SourceBlock | None] = []
+        failures: dict[str, SourceFailure] = {}
+        for exporter, result in zip(self._exporters, results, strict=True):
+            if isinstance(result, NodeError):
+                failures[exporter.source] = SourceFailure(_reason(result), str(result))
+                blocks.append(exporter.block_without_values())
+            elif isinstance(result, BaseException):
+                raise result
             else:
-                parts.append(answer)
-        return NodeReading([part for part in parts if part is not None], {}, troubles)
+                blocks.append(result)
+        if len(failures) == len(self._exporters):
+            raise next(result for result in results if isinstance(result, NodeError))
+        return NodeReading([block for block in blocks if block is not None], {}, failures)
 
     async def close(self) -> None:
-        """Stop asking; the connections are the transport's."""
+        """Cancel the scrapes in progress; the connections belong to the transport."""
         await asyncio.gather(*(exporter.close() for exporter in self._exporters))
-
-    async def _ask(self, exporter: _Exporter) -> SourceBlock | NodeError | None:
-        try:
-            return await exporter.ask()
-        except NodeError as error:
-            return error
 
 
 def _reason(error: NodeError) -> str:
-    """The wire's word for it."""
+    """The wire's reason for an error."""
     if isinstance(error, LoginRefused):
         return "denied"
     return {"timeout": "late", "nothing": "absent"}.get(error.cause, "failed")

@@ -1,7 +1,8 @@
-"""Nodes that answer questions instead of streaming: what they say becomes lines of the wire.
+"""Nodes that are polled instead of streaming: their replies become lines of the wire.
 
-Exporters, switches' APIs and fabric managers are asked once an interval. Their answers are put into
-the wire's words here, so that they are supervised, recorded and judged exactly as probes are.
+Exporters, switch APIs and fabric managers are polled once an interval. Their replies are converted
+into hellos, frames and notices here, so that these nodes are supervised, recorded and analysed in
+the same way as nodes with a probe.
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ import asyncio
 import time
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from collectors import wire
 from fabmon.feeds.errors import NodeError
 
-_FAILURES = 3
-"""Answers missed in a row before the session is given up; until then the node is merely stale."""
+_MAX_FAILURES = 3
+"""Consecutive failed polls that end the session; after fewer the node is stale only."""
 
 _SPREAD = 0.5
-"""Share of the interval over which the nodes' questions are spread, so as not to come at once."""
+"""Share of the interval over which the polls of all nodes are spread."""
+
+PAUSE_FACTOR = 3
+"""A paced poller pauses this many times as long as its last poll took."""
 
 
 class SourceBlock(NamedTuple):
-    """What one source said, as a block of the wire has it.
+    """The reading of one source, as a block of the wire.
 
-    `values` are in the order of the objects' metrics, None as a whole when nothing was read this
-    time. `mono_ns` is the clock that the rates are computed with: the far end's where it gives one,
-    else this console's monotonic clock at the answer. `objects` that are the same object as last
-    time cost nothing; others that differ make a new hello.
+    `values` are in the order of the objects' metrics; None as a whole when nothing was read this
+    time. `mono_ns` is the clock of rates: the sample time of the node where it reports one, else
+    the console's monotonic clock at the reply. `every` is the number of intervals between two
+    samples. Passing the same `objects` tuple as last time costs nothing; objects that differ
+    produce a new hello.
     """
 
     source: str
@@ -40,46 +45,111 @@ class SourceBlock(NamedTuple):
 
 
 class SourceFailure(NamedTuple):
-    """Why a source has nothing to say: a reason of the wire, and a text for a person."""
+    """Why a source has no reading: a reason of the wire, and a text for a person."""
 
     reason: str
     text: str
 
 
 class NodeReading(NamedTuple):
-    """All that a node said at once. `about` may hold `hostname`, `boot_id`, `kernel`.
+    """The result of one poll. `about` may hold `hostname`, `boot_id` and `kernel`.
 
-    `kinds` are those of metrics that the node counts in another width than the catalog says.
+    `kinds` maps metrics to a kind other than the catalog's, for counters of another width.
     """
 
-    parts: Sequence[SourceBlock]
+    blocks: Sequence[SourceBlock]
     about: Mapping[str, str]
-    troubles: Mapping[str, SourceFailure]
+    failures: Mapping[str, SourceFailure]
     kinds: Mapping[str, str] = {}
 
 
-def poll_duration(took_ns: int) -> SourceBlock:
-    """A part that says how long the answer took.
+class Poller(Protocol):
+    """Polls one node."""
 
-    It is there in every answer, so that a node whose counters move more slowly than it is asked is
-    not taken for a silent one.
+    async def poll(self) -> NodeReading:
+        """Poll once, within a deadline of its own. Raises NodeError when nothing was read."""
+
+    async def close(self) -> None:
+        """Stop the requests in progress."""
+
+
+class PacedPoller:
+    """Base of pollers that use a switch for a quarter of the time at most.
+
+    Subclasses fill `blocks` and `about` in `read`. `pause_until_s` is by the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, SourceBlock] = {}
+        self.about: dict[str, str] = {}
+        self.pause_until_s = 0.0
+        self._took_ns = 0
+
+    async def poll(self) -> NodeReading:
+        """Read what is due; during a pause, the known layout without values. Raises NodeError."""
+        start_ns = time.monotonic_ns()
+        # A source that is not read now keeps its place in the layout.
+        self.blocks = {name: block._replace(values=None) for name, block in self.blocks.items()}
+        if start_ns / 1e9 >= self.pause_until_s:
+            await self.read(start_ns / 1e9)
+            self._took_ns = time.monotonic_ns() - start_ns
+            self.pause_until_s = end_of_pause_s(start_ns / 1e9)
+        blocks = [*self.blocks.values(), poll_duration(self._took_ns)]
+        return NodeReading(blocks, dict(self.about), self.failures())
+
+    async def close(self) -> None:
+        """Do nothing: connections belong to the transport."""
+
+    async def read(self, now_s: float) -> None:
+        """Read what is due at `now_s`, by the monotonic clock. Raises NodeError."""
+        raise NotImplementedError
+
+    def failures(self) -> dict[str, SourceFailure]:
+        """The sources without a reading."""
+        raise NotImplementedError
+
+
+def end_of_pause_s(start_s: float) -> float:
+    """The end of the pause after a request from `start_s` to now, by the monotonic clock."""
+    now_s = time.monotonic()
+    return now_s + PAUSE_FACTOR * (now_s - start_s)
+
+
+def poll_duration(took_ns: int) -> SourceBlock:
+    """A block with the duration of the poll.
+
+    It is in every frame, so that a node whose counters change less often than it is polled does not
+    look silent.
     """
     objects = (wire.Object("node", "node", None, {}, ("probe_late_us",)),)
     return SourceBlock("probe", objects, [took_ns // 1000], time.monotonic_ns())
 
 
-class Poller(Protocol):
-    """Asks one node."""
+def port_layout(
+    ports: Iterable[tuple[wire.Object, Mapping[str, int | None]]],
+) -> tuple[tuple[wire.Object, ...], list[int | None]]:
+    """Ports with the metrics that they have, and the values of all in that order.
 
-    async def poll(self) -> NodeReading:
-        """Ask once, within a deadline of its own. Raises NodeError when nothing could be had."""
+    A metric whose value is None is left out, and so is a port without any metric.
+    """
+    objects: list[wire.Object] = []
+    values: list[int | None] = []
+    for port, readings in ports:
+        present = {metric: value for metric, value in readings.items() if value is not None}
+        if present:
+            objects.append(port._replace(metrics=tuple(present)))
+            values += present.values()
+    return tuple(objects), values
 
-    async def close(self) -> None:
-        """Give back what it holds."""
+
+def sum_known(parts: Iterable[int | None]) -> int | None:
+    """The sum of the values that are not None; None when there are none."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 class PolledSession:
-    """A session over a poller: asked at once, then every `interval_s`."""
+    """A session over a poller: polled at once, then every `interval_s`."""
 
     def __init__(self, poller: Poller, node: str, interval_s: float) -> None:
         self._poller = poller
@@ -90,66 +160,70 @@ class PolledSession:
         self._hello = b""
         self._boot_id = ""
         self._objects: list[tuple[wire.Object, ...]] = []
-        self._troubles: Mapping[str, SourceFailure] = {}
+        self._reported: Mapping[str, SourceFailure] = {}
         self._seq = 0
-        self._failures = 0
-        self._asked = False
+        self._failed_polls = 0
+        self._polled = False
 
     async def readline(self) -> bytes:
-        """The next line. Raises NodeError when it fails at first, or three times in a row."""
+        """The next line. Raises the NodeError of the first poll, or of the third in a row."""
         while not self._lines:
-            if self._asked:
+            if self._polled:
                 await asyncio.sleep(self._until_next_s())
-            self._asked = True
+            self._polled = True
             try:
-                answer = await self._poller.poll()
+                reading = await self._poller.poll()
             except NodeError:
-                self._failures += 1
-                if not self._hello or self._failures >= _FAILURES:
+                self._failed_polls += 1
+                if not self._hello or self._failed_polls >= _MAX_FAILURES:
                     raise
                 continue
-            self._failures = 0
-            self._take(answer)
+            self._failed_polls = 0
+            self._queue(reading)
         return self._lines.popleft()
 
     def send(self, data: bytes) -> None:
-        """Signs of life mean nothing to it."""
+        """Do nothing: a polled node takes no commands."""
 
     async def close(self) -> None:
-        """Let go of the node."""
+        """Close the poller."""
         await self._poller.close()
 
-    def _take(self, answer: NodeReading) -> None:
-        objects = [part.objects for part in answer.parts]
-        boot_id = answer.about.get("boot_id", "")
+    def _queue(self, reading: NodeReading) -> None:
+        """Queue a hello if the layout changed, notices for failures that changed, and a frame."""
+        objects = [block.objects for block in reading.blocks]
+        boot_id = reading.about.get("boot_id", "")
         if not self._hello or boot_id != self._boot_id or not _same(objects, self._objects):
             self._objects = objects
             self._boot_id = boot_id
-            self._say_hello(answer)
-        for source, trouble in answer.troubles.items():
-            if self._troubles.get(source) != trouble:
+            self._queue_hello(reading)
+        for source, failure in reading.failures.items():
+            if self._reported.get(source) != failure:
                 self._lines.append(
-                    wire.notice("lost", source, trouble.text, "", "", trouble.reason)
+                    wire.notice("lost", source, failure.text, "", "", failure.reason)
                 )
-        for source in self._troubles:
-            if source not in answer.troubles:
+        for source in self._reported:
+            if source not in reading.failures:
                 self._lines.append(wire.notice("recovered", source, ""))
-        self._troubles = dict(answer.troubles)
+        self._reported = dict(reading.failures)
         blocks: list[wire.Block] = [
-            None if part.values is None else [part.mono_ns, *part.values] for part in answer.parts
+            None if block.values is None else [block.mono_ns, *block.values]
+            for block in reading.blocks
         ]
         self._lines.append(wire.frame(self._seq, time.time_ns(), time.monotonic_ns(), blocks))
         self._seq += 1
 
-    def _say_hello(self, answer: NodeReading) -> None:
-        layouts = [wire.BlockLayout(part.source, part.every, part.objects) for part in answer.parts]
-        about = {"hostname": self._node, **answer.about, "interval_s": self._interval_s}
-        hello = wire.hello(layouts, about, dict(answer.kinds))
+    def _queue_hello(self, reading: NodeReading) -> None:
+        layouts = [
+            wire.BlockLayout(block.source, block.every, block.objects) for block in reading.blocks
+        ]
+        about = {"hostname": self._node, **reading.about, "interval_s": self._interval_s}
+        hello = wire.hello(layouts, about, dict(reading.kinds))
         if hello != self._hello:
             self._hello = hello
             self._lines.append(hello)
-            # A hello begins anew for whoever listens: what is wrong is told again after it.
-            self._troubles = {}
+            # After a hello a receiver knows of no failures: they are reported again.
+            self._reported = {}
 
     def _until_next_s(self) -> float:
         return self._interval_s - (time.time() - self._offset_s) % self._interval_s
@@ -161,36 +235,32 @@ def _same(one: list[tuple[wire.Object, ...]], other: list[tuple[wire.Object, ...
     )
 
 
-# The clock of a far end's samples, kept from jumping.
-
-
 class SampleClock:
-    """Turns the times that a node gives its samples into a clock that rates can be made with.
+    """Converts the sample times that a node reports into a steady clock for rates.
 
-    A switch's wall clock may be set, and an uptime of 32 bits of hundredths of a second starts anew
-    after 497 days. When the node's time moved by `tolerance_s` more or less than the console's
-    since the last sample, the console's step is taken instead.
+    The wall clock of a switch may be set, and an uptime of 32 bits in hundredths of a second wraps
+    after 497 days. When the node's time since the last sample differs by more than `tolerance_s`
+    from the console's, the console's is used instead.
     """
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
-        self._far_ns: int | None = None
-        self._near_ns = 0
+        self._node_ns: int | None = None
+        self._console_ns = 0
         self._now_ns = 0
 
-    def at(self, far_ns: int, near_ns: int) -> int | None:
-        """The clock for a sample that the node dates `far_ns` and that came at `near_ns`.
+    def at(self, node_ns: int, console_ns: int) -> int | None:
+        """The clock, in ns, of a sample that the node dates `node_ns`; None for a repeated sample.
 
-        `near_ns` is the console's monotonic clock. None when the node says that it is the sample of
-        last time.
+        `console_ns` is the console's monotonic clock when the sample arrived.
         """
-        if self._far_ns is None:
-            self._far_ns, self._near_ns, self._now_ns = far_ns, near_ns, near_ns
-            return near_ns
-        far_step, near_step = far_ns - self._far_ns, near_ns - self._near_ns
-        if far_step == 0:
+        if self._node_ns is None:
+            self._node_ns, self._console_ns, self._now_ns = node_ns, console_ns, console_ns
+            return console_ns
+        node_step, console_step = node_ns - self._node_ns, console_ns - self._console_ns
+        if node_step == 0:
             return None
-        trusted = far_step > 0 and abs(far_step - near_step) <= self._tolerance_ns
-        self._now_ns += far_step if trusted else near_step
-        self._far_ns, self._near_ns = far_ns, near_ns
+        trusted = node_step > 0 and abs(node_step - console_step) <= self._tolerance_ns
+        self._now_ns += node_step if trusted else console_step
+        self._node_ns, self._console_ns = node_ns, console_ns
         return self._now_ns

@@ -1,213 +1,195 @@
-"""Switches that speak nothing but SNMP: IF-MIB with 64-bit counters, LLDP-MIB, versions 2c and 3.
+"""Switches that only speak SNMP: IF-MIB with 64-bit counters, LLDP-MIB, versions 2c and 3.
 
-Agents count anew every few seconds whatever they are asked: net-snmp every 3 s, switches every 5 to
-15 s. A sample counts as one when some byte counter moved; its time is the agent's own uptime.
+Agents refresh their counters every few seconds however often they are polled: net-snmp every 3 s,
+switches every 5 to 15 s. A poll counts as a new sample when some byte counter changed; its time is
+the agent's own uptime.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 
-from collectors.wire import Object
 from fabmon.fabric.model import Host
-from fabmon.feeds import access, probe_input
+from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, Unreachable
-from fabmon.feeds.transports import snmp_mibs as tables
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.transports import snmp_mibs
 from fabmon.feeds.transports.polled import (
-    NodeReading,
+    PacedPoller,
     PolledSession,
     SampleClock,
     SourceBlock,
     SourceFailure,
-    poll_duration,
+    port_layout,
 )
-from fabmon.feeds.transports.snmp_client import Oid, SnmpAgent, SnmpTable, SnmpThread, credentials
+from fabmon.feeds.transports.snmp_client import (
+    Oid,
+    SnmpAgent,
+    SnmpTable,
+    SnmpThread,
+    parse_credentials,
+)
 from fabmon.feeds.transports.snmp_mibs import Counter32Extender, Interface
 from fabmon.feeds.transports.transport import ProbeSession
 
-PORT = 161
+_PORT = 161
 _DEADLINE_S = 20.0
 
-_HELD_S = 15.0
-"""Counters that stood still for this long are told all the same: there is no traffic."""
+_IDLE_S = 15.0
+"""Byte counters that did not change for this long are sent as a sample: there is no traffic."""
 
 _DETAIL_S = 10.0
-_SLOW_S = 60.0
-"""Seconds between two looks at errors and packets, and at names and neighbours."""
+"""Seconds between two reads of errors and packets."""
 
-_REST = 3
-"""An agent, and this console, rest for so many times as long as the asking took."""
+_SLOW_S = 60.0
+"""Seconds between two reads of names and neighbours."""
 
 _REBOOT_S = 30.0
-"""An uptime that fell behind the time that went by, by more than this, began anew."""
+"""An uptime that is behind the elapsed time by more than this started from zero again."""
 
 _SYS_NAME: Oid = (1, 3, 6, 1, 2, 1, 1, 5, 0)
 _SYS_DESCR: Oid = (1, 3, 6, 1, 2, 1, 1, 1, 0)
-_WRAP_CS = 1 << 32
-
-_HOLDS = "secret= is a file with the community, or v3 USER ..."
+_UPTIME_WRAP_CS = 1 << 32
 
 
 class SnmpTransport:
-    """Asks agents over UDP, with the community or the user of each one's secret."""
+    """Polls agents over UDP, with the community or user in each one's secret file."""
 
-    def __init__(self, settings: probe_input.ProbeSettings) -> None:
+    def __init__(self, settings: ProbeSettings) -> None:
         self._interval_s = settings.interval_s
-        self._asking = SnmpThread()
+        self._thread = SnmpThread()
 
     async def open(self, host: Host) -> ProbeSession:
         """A session with an agent. Raises BadSecret, and Unreachable without pysnmp."""
         if host.secret is None:
             raise BadSecret("via=snmp needs secret=FILE, a file that holds the community")
-        secret = credentials(await asyncio.to_thread(access.read_secret, host.secret, _HOLDS))
-        address = host.address or host.name
-        agent = await self._asking.agent(address, host.port or PORT, secret)
-        poller = SnmpPoller(self._asking, agent, self._interval_s)
+        hint = "secret= is a file with the community, or v3 USER ..."
+        secret = await asyncio.to_thread(read_secret, host.secret, hint)
+        agent = await self._thread.agent(
+            host.address or host.name, host.port or _PORT, parse_credentials(secret)
+        )
+        poller = SnmpPoller(self._thread, agent, self._interval_s)
         return PolledSession(poller, host.name, self._interval_s)
 
     async def close(self) -> None:
-        """End the thread that asks."""
-        await self._asking.close()
+        """End the thread of the requests."""
+        await self._thread.close()
 
 
-class SnmpPoller:
-    """Asks one agent: bytes and state every time, the rest when its turn comes."""
+class SnmpPoller(PacedPoller):
+    """Polls one agent: byte counters and state each time, the rest less often."""
 
-    def __init__(self, asking: SnmpThread, agent: SnmpAgent, interval_s: float) -> None:
-        self._asking = asking
+    def __init__(self, thread: SnmpThread, agent: SnmpAgent, interval_s: float) -> None:
+        super().__init__()
+        self._thread = thread
         self._agent = agent
         self._interval_s = interval_s
-        self._rest_until_s = 0.0
-        self._slow_at_s = self._detail_at_s = self._moved_at_s = float("-inf")
+        self._slow_at_s = self._detail_at_s = self._changed_at_s = float("-inf")
         self._uptime: tuple[int, float] | None = None
         self._clock = SampleClock(_REBOOT_S)
         self._detail_clock = SampleClock(_REBOOT_S)
-        self._wide = Counter32Extender()
-        self._known: set[Oid] = set()
+        self._extender = Counter32Extender()
+        self._rows: set[Oid] = set()
         self._ports: dict[Oid, Interface] = {}
-        self._last: list[int | None] = []
-        self._parts: dict[str, SourceBlock] = {}
-        self._about: dict[str, str] = {}
-        self._took_ns = 0
+        self._last_values: list[int | None] = []
 
-    async def poll(self) -> NodeReading:
-        """Ask for what is due; nothing at all while the agent rests. Raises NodeError."""
-        start_ns = time.monotonic_ns()
-        self._parts = {name: part._replace(values=None) for name, part in self._parts.items()}
-        if start_ns / 1e9 >= self._rest_until_s:
-            try:
-                async with asyncio.timeout(_DEADLINE_S):
-                    await self._read(start_ns / 1e9)
-            except TimeoutError:
-                raise Unreachable(f"not done in {_DEADLINE_S:g} s: too slow", "timeout") from None
-            self._took_ns = time.monotonic_ns() - start_ns
-            self._rest_until_s = (start_ns + (1 + _REST) * self._took_ns) / 1e9
-        parts = [*self._parts.values(), poll_duration(self._took_ns)]
-        return NodeReading(parts, dict(self._about), self._troubles())
+    async def read(self, now_s: float) -> None:
+        """Read what is due, within 20 s. Raises NodeError."""
+        try:
+            async with asyncio.timeout(_DEADLINE_S):
+                await self._read(now_s)
+        except TimeoutError:
+            raise Unreachable(f"too slow: not done in {_DEADLINE_S:g} s", "timeout") from None
 
-    async def close(self) -> None:
-        """The agent is shared; nothing is held."""
-
-    async def _read(self, now_s: float) -> None:
-        table = await self._asking.run(self._agent.table(tables.TRAFFIC))
-        near_ns = time.monotonic_ns()
-        rebooted = self._note_uptime(table.uptime_cs, near_ns / 1e9)
-        unknown = not set(table.columns[tables.IF_OPER]) <= self._known
-        if rebooted or unknown or now_s - self._slow_at_s >= _SLOW_S:
-            await self._look()
-            self._slow_at_s = now_s
-        self._take_traffic(table, near_ns)
-        if now_s - self._detail_at_s >= _DETAIL_S:
-            self._detail_at_s = now_s
-            await self._read_detail()
-
-    def _take_traffic(self, table: SnmpTable, near_ns: int) -> None:
-        objects, values = _laid_out(
-            [(port, tables.traffic(table, port)) for port in self._ports.values()]
-        )
-        if not objects:
-            self._parts.pop("snmp", None)
-            return
-        every = max(1, round(_HELD_S / self._interval_s))
-        part = SourceBlock("snmp", objects, None, near_ns, every)
-        if values != self._last or near_ns / 1e9 - self._moved_at_s >= _HELD_S:
-            self._last, self._moved_at_s = values, near_ns / 1e9
-            clock_ns = self._sampled(self._clock, table, near_ns)
-            if clock_ns is not None:
-                part = part._replace(values=values, mono_ns=clock_ns)
-        self._parts["snmp"] = part
-
-    async def _read_detail(self) -> None:
-        table = await self._asking.run(self._agent.table(tables.DETAIL))
-        near_ns = time.monotonic_ns()
-        objects, values = _laid_out(
-            [(port, tables.detail(table, port, self._wide)) for port in self._ports.values()]
-        )
-        clock_ns = self._sampled(self._detail_clock, table, near_ns)
-        if objects and clock_ns is not None:
-            every = max(1, round(_DETAIL_S / self._interval_s))
-            self._parts["snmp_detail"] = SourceBlock(
-                "snmp_detail", objects, values, clock_ns, every
-            )
-
-    async def _look(self) -> None:
-        """What the ports are called, who is at their other ends, and who the agent is."""
-        names = await self._asking.run(self._agent.table(tables.NAMES))
-        self._known = set(names.columns[tables.IF_TYPE])
-        self._ports = {port.row: port for port in tables.ports_of(names)}
-        name, description = await self._asking.run(self._agent.get([_SYS_NAME, _SYS_DESCR]))
-        for key, value in (("hostname", name), ("kernel", description)):
-            if isinstance(value, bytes) and value:
-                self._about[key] = value.decode("utf-8", "replace")
-        remote = await self._asking.run(self._agent.table(tables.LLDP_REMOTE))
-        local = await self._asking.run(self._agent.table(tables.LLDP_LOCAL))
-        peers = tables.peers(remote, local, self._ports)
-        self._parts.pop("lldp", None)
-        if peers:
-            every = max(1, round(_SLOW_S / self._interval_s))
-            self._parts["lldp"] = SourceBlock("lldp", peers, [], time.monotonic_ns(), every)
-
-    def _note_uptime(self, uptime_cs: int | None, now_s: float) -> bool:
-        """Whether the agent began anew since the last time; an uptime that wraps did not."""
-        if uptime_cs is None:
-            return False
-        before, self._uptime = self._uptime, (uptime_cs, now_s)
-        if before is not None:
-            went_s = (uptime_cs - before[0]) % _WRAP_CS / 100
-            if abs(went_s - (now_s - before[1])) <= _REBOOT_S:
-                return False
-        self._about["boot_id"] = f"{time.time() - uptime_cs / 100:.0f}"
-        self._clock, self._detail_clock = SampleClock(_REBOOT_S), SampleClock(_REBOOT_S)
-        self._wide = Counter32Extender()
-        return True
-
-    def _sampled(self, clock: SampleClock, table: SnmpTable, near_ns: int) -> int | None:
-        if table.uptime_cs is None:
-            return near_ns
-        return clock.at(table.uptime_cs * 10_000_000, near_ns)
-
-    def _troubles(self) -> dict[str, SourceFailure]:
+    def failures(self) -> dict[str, SourceFailure]:
+        """What the agent does not have: Ethernet ports, or 64-bit counters."""
         if not self._ports:
-            text = "no Ethernet port in ifTable: may this account see 1.3.6.1.2.1.2?"
+            text = "no Ethernet port in ifTable: may this account read 1.3.6.1.2.1.2?"
             return {"snmp": SourceFailure("absent", text)}
-        part = self._parts.get("snmp")
-        if part is None or not any("phy_rx_bytes" in item.metrics for item in part.objects):
+        block = self.blocks.get("snmp")
+        if block is None or not any("phy_rx_bytes" in item.metrics for item in block.objects):
             text = "no ifHCInOctets: an agent without 64-bit counters (ifXTable)"
             return {"snmp": SourceFailure("unsupported", text)}
         return {}
 
+    async def _read(self, now_s: float) -> None:
+        table = await self._thread.run(self._agent.table(snmp_mibs.TRAFFIC))
+        console_ns = time.monotonic_ns()
+        rebooted = self._note_uptime(table.uptime_cs, console_ns / 1e9)
+        has_new_rows = not set(table.columns[snmp_mibs.IF_OPER]) <= self._rows
+        if rebooted or has_new_rows or now_s - self._slow_at_s >= _SLOW_S:
+            await self._read_names()
+            self._slow_at_s = now_s
+        self._add_traffic(table, console_ns)
+        if now_s - self._detail_at_s >= _DETAIL_S:
+            self._detail_at_s = now_s
+            await self._read_detail()
 
-def _laid_out(
-    ports: Sequence[tuple[Interface, dict[str, int | None]]],
-) -> tuple[tuple[Object, ...], list[int | None]]:
-    """Ports with the metrics that they have, and their values."""
-    objects: list[Object] = []
-    values: list[int | None] = []
-    for port, numbers in ports:
-        given = {metric: value for metric, value in numbers.items() if value is not None}
-        if given:
-            objects.append(Object(port.name, port.kind, port.name, port.info, tuple(given)))
-            values += list(given.values())
-    return tuple(objects), values
+    def _add_traffic(self, table: SnmpTable, console_ns: int) -> None:
+        objects, values = port_layout(
+            (port.object(), snmp_mibs.traffic(table, port)) for port in self._ports.values()
+        )
+        if not objects:
+            self.blocks.pop("snmp", None)
+            return
+        block = SourceBlock("snmp", objects, None, console_ns, self._every(_IDLE_S))
+        if values != self._last_values or console_ns / 1e9 - self._changed_at_s >= _IDLE_S:
+            self._last_values, self._changed_at_s = values, console_ns / 1e9
+            clock_ns = self._sample_ns(self._clock, table, console_ns)
+            if clock_ns is not None:
+                block = block._replace(values=values, mono_ns=clock_ns)
+        self.blocks["snmp"] = block
+
+    async def _read_detail(self) -> None:
+        table = await self._thread.run(self._agent.table(snmp_mibs.DETAIL))
+        console_ns = time.monotonic_ns()
+        objects, values = port_layout(
+            (port.object(), snmp_mibs.detail(table, port, self._extender))
+            for port in self._ports.values()
+        )
+        clock_ns = self._sample_ns(self._detail_clock, table, console_ns)
+        if objects and clock_ns is not None:
+            self.blocks["snmp_detail"] = SourceBlock(
+                "snmp_detail", objects, values, clock_ns, self._every(_DETAIL_S)
+            )
+
+    async def _read_names(self) -> None:
+        """Read the names of the ports and of the agent, and the neighbours."""
+        names = await self._thread.run(self._agent.table(snmp_mibs.NAMES))
+        self._rows = set(names.columns[snmp_mibs.IF_TYPE])
+        self._ports = {port.row: port for port in snmp_mibs.interfaces(names)}
+        name, description = await self._thread.run(self._agent.get([_SYS_NAME, _SYS_DESCR]))
+        for key, value in (("hostname", name), ("kernel", description)):
+            if isinstance(value, bytes) and value:
+                self.about[key] = value.decode("utf-8", "replace")
+        remote = await self._thread.run(self._agent.table(snmp_mibs.LLDP_REMOTE))
+        local = await self._thread.run(self._agent.table(snmp_mibs.LLDP_LOCAL))
+        peers = snmp_mibs.peers(remote, local, self._ports)
+        self.blocks.pop("lldp", None)
+        if peers:
+            self.blocks["lldp"] = SourceBlock(
+                "lldp", peers, [], time.monotonic_ns(), self._every(_SLOW_S)
+            )
+
+    def _every(self, seconds: float) -> int:
+        return max(1, round(seconds / self._interval_s))
+
+    def _note_uptime(self, uptime_cs: int | None, now_s: float) -> bool:
+        """Whether the agent restarted since the last read; a wrap of the uptime is no restart."""
+        if uptime_cs is None:
+            return False
+        before, self._uptime = self._uptime, (uptime_cs, now_s)
+        if before is not None:
+            elapsed_s = (uptime_cs - before[0]) % _UPTIME_WRAP_CS / 100
+            if abs(elapsed_s - (now_s - before[1])) <= _REBOOT_S:
+                return False
+        self.about["boot_id"] = f"{time.time() - uptime_cs / 100:.0f}"
+        self._clock, self._detail_clock = SampleClock(_REBOOT_S), SampleClock(_REBOOT_S)
+        self._extender = Counter32Extender()
+        return True
+
+    def _sample_ns(self, clock: SampleClock, table: SnmpTable, console_ns: int) -> int | None:
+        if table.uptime_cs is None:
+            return console_ns
+        return clock.at(table.uptime_cs * 10_000_000, console_ns)

@@ -1,4 +1,8 @@
-"""Who we are to an SNMP agent: a community, or a user of version 3."""
+"""An SNMP client over pysnmp: credentials, single values, and tables by GETBULK.
+
+pysnmp spends 0.1 ms of CPU on a value and reads files when it starts: all of it runs on a thread of
+its own, so that the screen is not delayed.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,47 @@ import asyncio
 import importlib.util
 import shlex
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 
-AUTH = ("MD5", "SHA", "SHA224", "SHA256", "SHA384", "SHA512")
-PRIV = ("DES", "AES", "AES192", "AES256", "AES192C", "AES256C")
-"""As net-snmp calls them; `C` is Cisco's way to lengthen a key."""
+_AUTH: Mapping[str, str] = {
+    "MD5": "USM_AUTH_HMAC96_MD5",
+    "SHA": "USM_AUTH_HMAC96_SHA",
+    "SHA224": "USM_AUTH_HMAC128_SHA224",
+    "SHA256": "USM_AUTH_HMAC192_SHA256",
+    "SHA384": "USM_AUTH_HMAC256_SHA384",
+    "SHA512": "USM_AUTH_HMAC384_SHA512",
+}
+_PRIV: Mapping[str, str] = {
+    "DES": "USM_PRIV_CBC56_DES",
+    "AES": "USM_PRIV_CFB128_AES",
+    "AES192": "USM_PRIV_CFB192_AES_BLUMENTHAL",
+    "AES256": "USM_PRIV_CFB256_AES_BLUMENTHAL",
+    "AES192C": "USM_PRIV_CFB192_AES",
+    "AES256C": "USM_PRIV_CFB256_AES",
+}
+"""net-snmp's name of a protocol -> pysnmp's. `C` is Cisco's way to lengthen a key."""
 
 _FORM = "v3 USER AUTH PASSWORD [PRIV PASSWORD]"
+_MIN_PASSWORD_LENGTH = 8
+
+_UPTIME: tuple[int, ...] = (1, 3, 6, 1, 2, 1, 1, 3)
+_VALUES_PER_REPLY = 40
+"""Values requested at once: about 1,200 bytes, which fit into one packet."""
+
+_MAX_ROWS = 10_000
+_TIMEOUT_S = 1.5
+_RETRIES = 2
+
+_INSTALL = 'pip install "fabmon[snmp]"'
+
+_AUTHORIZATION_ERROR, _NO_ACCESS = 16, 6
+"""Values of SNMP's error-status for a request that is not permitted."""
+
+Oid = tuple[int, ...]
+Result = TypeVar("Result")
 
 
 class SnmpCredentials(NamedTuple):
@@ -29,66 +64,61 @@ class SnmpCredentials(NamedTuple):
     priv_password: str = ""
 
 
-def credentials(secret: str) -> SnmpCredentials:
-    """What a secret's line says. Raises BadSecret, which does not repeat it.
+def parse_credentials(secret: str) -> SnmpCredentials:
+    """The credentials in the line of a secret file. Raises BadSecret, which does not quote it.
 
     A line that begins with `v3 ` is a user, as in `v3 fabmon SHA256 "a password" AES another`; any
-    other is a community.
+    other line is a community.
     """
     if not secret.startswith("v3 "):
         return SnmpCredentials(community=secret)
     try:
         words = shlex.split(secret)[1:]
     except ValueError:
-        raise BadSecret("the secret has a quote that is never closed") from None
+        raise BadSecret("the secret has a quote that is not closed") from None
     if len(words) not in (3, 5):
-        raise BadSecret(f"a secret of version 3 is {_FORM}: {len(words) + 1} words are there")
+        raise BadSecret(f"a secret of version 3 is {_FORM}: this one has {len(words) + 1} words")
     user, auth, auth_password, priv, priv_password = (*words, "", "")[:5]
     auth, priv = (word.upper().replace("-", "").replace("SHA1", "SHA") for word in (auth, priv))
     priv = "AES" if priv == "AES128" else priv
-    if auth not in AUTH:
-        raise BadSecret(f"no authentication of that name: one of {', '.join(AUTH)}")
-    if len(words) == 5 and priv not in PRIV:
-        raise BadSecret(f"no encryption of that name: one of {', '.join(PRIV)}")
-    short = min(len(word) for word in (auth_password, priv_password) if word or priv)
-    if short < 8:
-        raise BadSecret("a password of version 3 has 8 characters or more")
+    if auth not in _AUTH:
+        raise BadSecret(f"unknown authentication: use one of {', '.join(_AUTH)}")
+    if len(words) == 5 and priv not in _PRIV:
+        raise BadSecret(f"unknown encryption: use one of {', '.join(_PRIV)}")
+    shortest = min(len(word) for word in (auth_password, priv_password) if word or priv)
+    if shortest < _MIN_PASSWORD_LENGTH:
+        raise BadSecret(f"a password of version 3 has {_MIN_PASSWORD_LENGTH} characters or more")
     return SnmpCredentials("", user, auth, auth_password, priv, priv_password)
 
 
-# One SNMP agent, asked through pysnmp: tables by GETBULK, errors as ours.
-#
-# pysnmp spends 0.1 ms of CPU on a value, and reads files when it starts: all of it happens on a
-# thread of its own, so that the screen does not wait for it.
-
-
-Oid = tuple[int, ...]
-Result = TypeVar("Result")
-
-UPTIME: Oid = (1, 3, 6, 1, 2, 1, 1, 3)
-_VALUES_A_REPLY = 40
-"""Values asked for at once: some 1,200 bytes, which no network has to cut into pieces."""
-
-_MAX_ROWS = 10_000
-_TIMEOUT_S = 1.5
-_RETRIES = 2
-
-INSTALL = 'pip install "fabmon[snmp]"'
-
-
 class SnmpTable(NamedTuple):
-    """Columns of a table at one time. `columns` maps a column to {index: value}.
+    """Columns of a table at one time. `columns` maps a column to {row index: value}.
 
-    `uptime_cs` is the agent's uptime, in hundredths of a second, as the first rows were read; None
-    where it does not say.
+    `uptime_cs` is the agent's uptime, in hundredths of a second, when the first rows were read;
+    None if it does not report one.
     """
 
     uptime_cs: int | None
     columns: dict[Oid, dict[Oid, int | bytes]]
 
+    def number(self, column: Oid, row: Oid) -> int | None:
+        """The integer in a cell; None if there is none."""
+        value = self.columns[column].get(row)
+        return value if isinstance(value, int) else None
+
+    def text(self, column: Oid, row: Oid) -> str:
+        """The text in a cell; empty if there is none."""
+        value = self.columns[column].get(row)
+        return value.decode("utf-8", "replace").strip("\0 ") if isinstance(value, bytes) else ""
+
+    def raw(self, column: Oid, row: Oid) -> bytes:
+        """The bytes in a cell; empty if there are none."""
+        value = self.columns[column].get(row)
+        return value if isinstance(value, bytes) else b""
+
 
 class SnmpThread:
-    """The thread on which agents are asked, and the engines that they share by credentials."""
+    """The thread for all SNMP requests, and pysnmp's engines, one for each set of credentials."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,23 +126,23 @@ class SnmpThread:
         self._engines: dict[SnmpCredentials, Any] = {}
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run something on the thread; cancelling the wait cancels it there."""
+        """Run a coroutine on the thread; cancelling the wait cancels it there."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), daemon=True)
             self._thread.start()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def agent(self, address: str, port: int, secret: SnmpCredentials) -> SnmpAgent:
-        """An agent at an address. Raises Unreachable for a name that is not known."""
-        return await self.run(self._agent(address, port, secret))
+    async def agent(self, address: str, port: int, credentials: SnmpCredentials) -> SnmpAgent:
+        """The agent at an address. Raises Unreachable for an unknown name, or without pysnmp."""
+        return await self.run(self._agent(address, port, credentials))
 
     async def close(self) -> None:
-        """End the thread."""
+        """Cancel all requests and end the thread."""
         loop, self._loop = self._loop, None
         if loop is None or self._thread is None:
             return
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), loop))
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._cancel_all(), loop))
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(self._thread.join)
 
@@ -121,7 +151,7 @@ class SnmpThread:
         loop.run_forever()
         loop.close()
 
-    async def _end(self) -> None:
+    async def _cancel_all(self) -> None:
         for engine in self._engines.values():
             engine.close_dispatcher()
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -129,24 +159,26 @@ class SnmpThread:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    async def _agent(self, address: str, port: int, secret: SnmpCredentials) -> SnmpAgent:
+    async def _agent(self, address: str, port: int, credentials: SnmpCredentials) -> SnmpAgent:
         if importlib.util.find_spec("pysnmp") is None:
-            raise Unreachable(f"via=snmp needs pysnmp, which is not installed: {INSTALL}", "pysnmp")
+            missing = f"via=snmp needs pysnmp, which is not installed: {_INSTALL}"
+            raise Unreachable(missing, "pysnmp")
         from pysnmp.error import PySnmpError
         from pysnmp.hlapi.v3arch import asyncio as hlapi
 
-        if secret not in self._engines:
-            self._engines[secret] = hlapi.SnmpEngine()
+        if credentials not in self._engines:
+            self._engines[credentials] = hlapi.SnmpEngine()
         try:
             kind = hlapi.Udp6TransportTarget if ":" in address else hlapi.UdpTransportTarget
             target = await kind.create((address, port), timeout=_TIMEOUT_S, retries=_RETRIES)
         except (PySnmpError, OSError) as error:
             raise Unreachable(f"{address}: {error}", "unknown name") from None
-        return SnmpAgent(f"{address}:{port}", self._engines[secret], target, _auth(hlapi, secret))
+        engine, auth = self._engines[credentials], _auth_data(hlapi, credentials)
+        return SnmpAgent(f"{address}:{port}", engine, target, auth)
 
 
 class SnmpAgent:
-    """Asks one agent. Its methods run on the thread of `Asking`."""
+    """Sends requests to one agent. Its methods run on the thread of `SnmpThread`."""
 
     def __init__(self, name: str, engine: Any, target: Any, auth: Any) -> None:
         self._name = name
@@ -158,50 +190,51 @@ class SnmpAgent:
         """Single values; None for one that the agent does not have. Raises NodeError."""
         from pysnmp.hlapi.v3arch import asyncio as hlapi
 
-        binds = await self._ask(hlapi.get_cmd, [], oids)
+        binds = await self.request(hlapi.get_cmd, [], oids)
         return [value for _, value in binds]
 
     async def table(self, columns: Sequence[Oid]) -> SnmpTable:
         """All rows of some columns. Raises NodeError.
 
-        A column is done at the first object outside of it. The agent's order is checked, so that
-        one that goes in circles ends.
+        A column ends at the first object outside of it. OIDs must increase, so that reading ends
+        even if an agent returns the same rows again and again.
         """
         from pysnmp.hlapi.v3arch import asyncio as hlapi
 
         found: dict[Oid, dict[Oid, int | bytes]] = {column: {} for column in columns}
-        at = {column: column for column in columns}
+        last = {column: column for column in columns}
         uptime_cs: int | None = None
-        while at:
-            asked = list(at)
-            # As many rows as fill a reply, and the uptime in front of them.
-            rows = max(1, _VALUES_A_REPLY // len(asked))
-            binds = await self._ask(hlapi.bulk_cmd, [1, rows], [UPTIME, *at.values()])
+        while last:
+            requested = list(last)
+            # As many rows as fit into a reply, after the uptime.
+            rows = max(1, _VALUES_PER_REPLY // len(requested))
+            binds = await self.request(hlapi.bulk_cmd, [1, rows], [_UPTIME, *last.values()])
             if uptime_cs is None and isinstance(binds[0][1], int):
                 uptime_cs = binds[0][1]
-            if len(binds) < 1 + len(asked):
-                raise Misbehaved(f"{self._name}: {len(asked)} columns asked, fewer answered")
+            if len(binds) < 1 + len(requested):
+                raise Misbehaved(f"{self._name}: {len(requested)} columns requested, fewer sent")
             for position, (oid, value) in enumerate(binds[1:]):
-                column = asked[position % len(asked)]
-                if column not in at:
+                column = requested[position % len(requested)]
+                if column not in last:
                     continue
-                inside = oid[: len(column)] == column and oid > at[column]
+                inside = oid[: len(column)] == column and oid > last[column]
                 if value is None or not inside or len(found[column]) >= _MAX_ROWS:
-                    del at[column]
+                    del last[column]
                     continue
                 found[column][oid[len(column) :]] = value
-                at[column] = oid
+                last[column] = oid
         return SnmpTable(uptime_cs, found)
 
-    async def _ask(
+    async def request(
         self, command: Any, numbers: Sequence[int], oids: Sequence[Oid]
     ) -> list[tuple[Oid, int | bytes | None]]:
+        """Send one of pysnmp's commands: (OID, value) of each object. Raises NodeError."""
         from pysnmp.error import PySnmpError
         from pysnmp.hlapi.v3arch import asyncio as hlapi
 
         binds = [hlapi.ObjectType(hlapi.ObjectIdentity(oid)) for oid in oids]
         try:
-            problem, status, _, answer = await command(
+            indication, status, _, reply = await command(
                 self._engine,
                 self._auth,
                 self._target,
@@ -212,21 +245,24 @@ class SnmpAgent:
             )
         except PySnmpError as error:
             raise Unreachable(f"{self._name}: {error}") from None
-        if problem is not None:
-            raise self._explained(problem)
+        if indication is not None:
+            raise self._error(indication)
         if int(status):
-            words = f"{self._name}: refused: {status.prettyPrint()}"
-            raise LoginRefused(words) if int(status) in (6, 16) else Unreachable(words, "refused")
-        return [(tuple(oid), _plain(value)) for oid, value in answer]
+            text = f"{self._name}: request rejected: {status.prettyPrint()}"
+            if int(status) in (_NO_ACCESS, _AUTHORIZATION_ERROR):
+                raise LoginRefused(text)
+            raise Unreachable(text, "refused")
+        return [(tuple(oid), _python_value(value)) for oid, value in reply]
 
-    def _explained(self, problem: Any) -> NodeError:
+    def _error(self, indication: Any) -> NodeError:
         from pysnmp.proto import errind
 
-        if isinstance(problem, errind.RequestTimedOut):
+        if isinstance(indication, errind.RequestTimedOut):
             seconds = _TIMEOUT_S * (_RETRIES + 1)
-            why = "a wrong community is not answered either" if _community(self._auth) else "UDP"
+            is_v2 = self._auth.message_processing_model < 3
+            why = "an agent does not answer a wrong community either" if is_v2 else "UDP"
             return Unreachable(f"{self._name}: no answer in {seconds:g} s ({why})", "timeout")
-        refusals = (
+        rejections = (
             errind.UnknownUserName,
             errind.UnknownSecurityName,
             errind.WrongDigest,
@@ -236,13 +272,13 @@ class SnmpAgent:
             errind.DecryptionError,
             errind.NoAccessEntry,
         )
-        if isinstance(problem, refusals):
-            return LoginRefused(f"{self._name}: {problem}: check the file of secret=")
-        return Unreachable(f"{self._name}: {problem}")
+        if isinstance(indication, rejections):
+            return LoginRefused(f"{self._name}: {indication}: check the file of secret=")
+        return Unreachable(f"{self._name}: {indication}")
 
 
-def _plain(value: Any) -> int | bytes | None:
-    """A value as Python has it; None for what is not there."""
+def _python_value(value: Any) -> int | bytes | None:
+    """A pysnmp value as an integer or bytes; None for an object that does not exist."""
     from pyasn1.type.univ import Integer, OctetString
 
     if isinstance(value, Integer):
@@ -250,34 +286,13 @@ def _plain(value: Any) -> int | bytes | None:
     return bytes(value) if isinstance(value, OctetString) else None
 
 
-def _community(auth: Any) -> bool:
-    return bool(auth.message_processing_model < 3)
-
-
-def _auth(hlapi: Any, secret: SnmpCredentials) -> Any:
-    if not secret.user:
-        return hlapi.CommunityData(secret.community, mpModel=1)
-    auth = {
-        "MD5": hlapi.USM_AUTH_HMAC96_MD5,
-        "SHA": hlapi.USM_AUTH_HMAC96_SHA,
-        "SHA224": hlapi.USM_AUTH_HMAC128_SHA224,
-        "SHA256": hlapi.USM_AUTH_HMAC192_SHA256,
-        "SHA384": hlapi.USM_AUTH_HMAC256_SHA384,
-        "SHA512": hlapi.USM_AUTH_HMAC384_SHA512,
-    }
-    priv = {
-        "": hlapi.USM_PRIV_NONE,
-        "DES": hlapi.USM_PRIV_CBC56_DES,
-        "AES": hlapi.USM_PRIV_CFB128_AES,
-        "AES192": hlapi.USM_PRIV_CFB192_AES_BLUMENTHAL,
-        "AES256": hlapi.USM_PRIV_CFB256_AES_BLUMENTHAL,
-        "AES192C": hlapi.USM_PRIV_CFB192_AES,
-        "AES256C": hlapi.USM_PRIV_CFB256_AES,
-    }
+def _auth_data(hlapi: Any, credentials: SnmpCredentials) -> Any:
+    if not credentials.user:
+        return hlapi.CommunityData(credentials.community, mpModel=1)
     return hlapi.UsmUserData(
-        secret.user,
-        secret.auth_password,
-        secret.priv_password or None,
-        authProtocol=auth[secret.auth],
-        privProtocol=priv[secret.priv],
+        credentials.user,
+        credentials.auth_password,
+        credentials.priv_password or None,
+        authProtocol=getattr(hlapi, _AUTH[credentials.auth]),
+        privProtocol=getattr(hlapi, _PRIV.get(credentials.priv, "USM_PRIV_NONE")),
     )

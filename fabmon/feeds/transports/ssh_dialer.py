@@ -1,196 +1,34 @@
-"""The TCP connection under SSH, made by ourselves so that the reason is true when it fails."""
+"""Logged-in SSH connections: ssh_config, name lookup, TCP, jump hosts, login.
+
+The TCP connection is made here and not by asyncssh, so that the error names the exact cause.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import functools
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import asyncssh
 
-from fabmon.feeds.errors import NodeError, Unreachable
-from fabmon.feeds.transports import ssh_login
-from fabmon.feeds.transports.ssh_login import LoginObserver
-
-_CAUSES = {
-    errno.ECONNREFUSED: ("connection refused by", "refused"),
-    errno.ENETUNREACH: ("no route to", "no route"),
-    errno.EHOSTUNREACH: ("no route to", "no route"),
-    errno.ETIMEDOUT: ("no answer to the TCP connection from", "timeout"),
-    errno.EMFILE: ("too many open files (raise ulimit -n) to reach", "files"),
-}
-
-
-async def connect(
-    host: str,
-    port: int,
-    *,
-    family: int,
-    source: str | None,
-    timeout_s: float,
-    resolver: Executor,
-) -> socket.socket:
-    """A connected socket, to the first address of `host` that answers. Raises Unreachable.
-
-    `timeout_s` is for all addresses together. Names are looked up in `resolver`: a dead name server
-    must not take the threads that others need.
-    """
-    problem = Unreachable(f"no address to try for {host}")
-    try:
-        async with asyncio.timeout(timeout_s):
-            for address_family, address in await _resolve(host, port, family, resolver):
-                try:
-                    return await _try(address_family, address, source)
-                except OSError as error:
-                    problem = _explain(error, host, address)
-    except TimeoutError:
-        where = f"{host}:{port}"
-        raise Unreachable(
-            f"no answer to the TCP connection to {where} in {timeout_s:g} s", "timeout"
-        ) from None
-    raise problem
-
-
-async def _resolve(
-    host: str, port: int, family: int, resolver: Executor
-) -> list[tuple[int, tuple[Any, ...]]]:
-    def look_up() -> list[tuple[int, tuple[Any, ...]]]:
-        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
-        return [(info[0], info[4]) for info in found]
-
-    try:
-        return await asyncio.get_running_loop().run_in_executor(resolver, look_up)
-    except (OSError, UnicodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else None
-        raise Unreachable(f"no address for {host}: {words or error}", "unknown name") from None
-
-
-async def _try(family: int, address: tuple[Any, ...], source: str | None) -> socket.socket:
-    connection = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        connection.setblocking(False)
-        if source is not None:
-            connection.bind((source, 0))
-        await asyncio.get_running_loop().sock_connect(connection, address)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _explain(error: OSError, host: str, address: tuple[Any, ...]) -> Unreachable:
-    where = (
-        f"[{address[0]}]:{address[1]}" if ":" in str(address[0]) else f"{address[0]}:{address[1]}"
-    )
-    if host != address[0]:
-        where = f"{host} ({where})"
-    words, cause = _CAUSES.get(error.errno or 0, ("", "unreachable"))
-    return Unreachable(f"{words} {where}" if words else f"{where}: {error.strerror}", cause)
-
-
-# Jump hosts: one connection each, however many nodes are behind it.
-
-
-_REMEMBER_FAILURE_S = 5.0
-
-DialHop = Callable[
-    [str, asyncssh.SSHClientConnection | None, tuple[str, ...]],
-    Awaitable[asyncssh.SSHClientConnection],
-]
-"""Logs in to `user@host:port`, through a connection or directly; the last are the jumps so far."""
-
-
-class JumpConnections:
-    """Connections to jump hosts by the way to them. A failure holds for all who ask within 5 s."""
-
-    def __init__(self, dial_hop: DialHop) -> None:
-        self._dial_hop = dial_hop
-        self._open: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
-        self._failed: dict[str, tuple[float, NodeError]] = {}
-
-    async def through(self, way: str, seen: tuple[str, ...]) -> asyncssh.SSHClientConnection:
-        """The connection to the last of `way`, hops separated by commas as in ProxyJump.
-
-        Raises NodeError that names the jump host in trouble.
-        """
-        if way in seen:
-            raise Unreachable(f"ProxyJump {way} leads back to itself", "ssh config")
-        connection: asyncssh.SSHClientConnection | None = None
-        hops = [hop.strip() for hop in way.split(",") if hop.strip()]
-        for index, hop in enumerate(hops):
-            key = ",".join(hops[: index + 1])
-            connection = await self._shared(key, hop, connection, (*seen, way))
-        if connection is None:
-            raise Unreachable(f"ProxyJump {way!r} names no host", "ssh config")
-        return connection
-
-    async def close(self) -> None:
-        """Close them all."""
-        for task in self._open.values():
-            if task.done() and not task.cancelled() and task.exception() is None:
-                task.result().abort()
-            task.cancel()
-        await asyncio.gather(*self._open.values(), return_exceptions=True)
-        self._open.clear()
-
-    async def _shared(
-        self,
-        key: str,
-        hop: str,
-        through: asyncssh.SSHClientConnection | None,
-        seen: tuple[str, ...],
-    ) -> asyncssh.SSHClientConnection:
-        loop = asyncio.get_running_loop()
-        failed_at, failure = self._failed.get(key, (0.0, None))
-        if failure is not None and loop.time() - failed_at < _REMEMBER_FAILURE_S:
-            raise type(failure)(str(failure), failure.cause)
-        task = self._open.get(key)
-        if task is None or _is_over(task):
-            task = loop.create_task(self._connect(key, hop, through, seen))
-            self._open[key] = task
-        # One node that is given up must not take the connection from the others.
-        return await asyncio.shield(task)
-
-    async def _connect(
-        self,
-        key: str,
-        hop: str,
-        through: asyncssh.SSHClientConnection | None,
-        seen: tuple[str, ...],
-    ) -> asyncssh.SSHClientConnection:
-        try:
-            return await self._dial_hop(hop, through, seen)
-        except NodeError as error:
-            failure = type(error)(f"jump host {hop}: {error}", error.cause)
-            self._failed[key] = (asyncio.get_running_loop().time(), failure)
-            raise failure from None
-
-
-def _is_over(task: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:
-    if not task.done():
-        return False
-    with contextlib.suppress(NodeError, asyncio.CancelledError):
-        return task.result().is_closed()
-    return True
-
-
-# From an address to a logged-in SSH connection, by ssh_config, directly or through jump hosts.
-
+from fabmon.feeds.errors import NodeError, Unreachable, connect_error
+from fabmon.feeds.transports.ssh_login import KnownHosts, LoginObserver, TrustedKeys
 
 _USER_CONFIG = "~/.ssh/config"
 _GLOBAL_CONFIG = "/etc/ssh/ssh_config"
 _KEEPALIVE_S = 5.0
-_RESOLVERS = 32
+_RESOLVER_THREADS = 32
+_JUMP_FAILURE_S = 5.0
+"""Seconds for which a failed login to a jump host counts for all nodes behind it."""
 
-# Its lines per packet and per connection are not for the reader of fabmon's log.
+# asyncssh logs each packet and each connection, which does not belong into fabmon's log.
 logging.getLogger("asyncssh").setLevel(logging.ERROR)
+
+Connection = asyncssh.SSHClientConnection
 
 
 class SshTarget(NamedTuple):
@@ -202,7 +40,7 @@ class SshTarget(NamedTuple):
 
 
 class SshTimeouts(NamedTuple):
-    """Seconds: to a TCP connection, then to the key exchange, then to the end of the login."""
+    """Seconds to a TCP connection, then to the key exchange, then to the end of the login."""
 
     connect_s: float = 10.0
     silence_s: float = 10.0
@@ -210,150 +48,210 @@ class SshTimeouts(NamedTuple):
 
 
 class Dialer:
-    """Logs in. Shares jump connections, parsed known_hosts and threads between all targets.
+    """Logs in. All targets share jump connections, parsed known_hosts files and threads.
 
-    `config` is the ssh_config file to read instead of the user's and the system's. Host keys are
-    always checked, the agent is never forwarded, whatever the file says.
+    `config` is the ssh_config file to read instead of the user's and the system's. Whatever it
+    says, host keys are always checked and the agent is never forwarded.
     """
 
     def __init__(self, config: str | None, timeouts: SshTimeouts) -> None:
         self._config = [config] if config is not None else _default_config()
         self._timeouts = timeouts
-        self._known_hosts = ssh_login.KnownHosts()
-        self._resolver = ThreadPoolExecutor(_RESOLVERS, "fabmon-resolve")
+        self._known_hosts = KnownHosts()
+        # Name lookups have threads of their own: a dead name server would occupy all others.
+        self._resolver = ThreadPoolExecutor(_RESOLVER_THREADS, "fabmon-resolve")
         self._reader = ThreadPoolExecutor(2, "fabmon-ssh-config")
-        self._jumps = JumpConnections(self._dial_hop)
+        self._jumps: dict[str, asyncio.Task[Connection]] = {}
+        self._failed_jumps: dict[str, tuple[float, NodeError]] = {}
 
-    async def dial(self, target: SshTarget) -> asyncssh.SSHClientConnection:
+    async def dial(self, target: SshTarget) -> Connection:
         """A connection that is logged in. Raises NodeError."""
         return await self._dial(target, None, ())
 
     async def close(self) -> None:
-        """Close the jump connections and let the threads go."""
-        await self._jumps.close()
+        """Close the connections to jump hosts and end the threads."""
+        for task in self._jumps.values():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                task.result().abort()
+            task.cancel()
+        await asyncio.gather(*self._jumps.values(), return_exceptions=True)
+        self._jumps.clear()
         self._resolver.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def _dial_hop(
-        self, hop: str, tunnel: asyncssh.SSHClientConnection | None, seen: tuple[str, ...]
-    ) -> asyncssh.SSHClientConnection:
-        return await self._dial(_parse_hop(hop), tunnel, seen)
-
     async def _dial(
-        self,
-        target: SshTarget,
-        tunnel: asyncssh.SSHClientConnection | None,
-        seen: tuple[str, ...],
-    ) -> asyncssh.SSHClientConnection:
-        options, known, files = await self._read(target)
+        self, target: SshTarget, tunnel: Connection | None, seen: tuple[str, ...]
+    ) -> Connection:
+        """Log in through `tunnel`, or as ssh_config says. `seen` are the ProxyJumps so far."""
+        options, trusted = await asyncio.get_running_loop().run_in_executor(
+            self._reader, self._read_config, target
+        )
         jump = str(options.tunnel or "")
         if tunnel is None and jump and jump not in seen:
-            tunnel = await self._jumps.through(jump, seen)
+            tunnel = await self._through(jump, seen)
         elif tunnel is None:
-            # A jump host that `Host *` sends through itself is reached directly.
+            # ssh_config may send a jump host through itself (`Host *`): it is reached directly.
             jump = ""
         try:
             async with asyncio.timeout(None) as limit:
-                watcher = LoginObserver(
+                observer = LoginObserver(
                     where=f"{options.host}:{options.port}",
                     jump=jump,
-                    known=known,
-                    files=files,
+                    trusted=trusted,
                     has_keys=bool(options.client_keys),
                     limit=limit,
                     silence_s=self._timeouts.silence_s,
                     login_s=self._timeouts.login_s,
                 )
-                connected = await self._tcp(options) if _is_direct(options, tunnel) else None
+                is_direct = tunnel is None and not options.proxy_command
+                connected = await self._connect_tcp(options) if is_direct else None
                 limit.reschedule(asyncio.get_running_loop().time() + self._timeouts.silence_s)
-                return await self._login(target, options, known, tunnel, connected, watcher)
+                try:
+                    return await asyncssh.connect(
+                        target.address,
+                        options.port,
+                        options=options,
+                        sock=connected,
+                        tunnel=tunnel,
+                        client_factory=lambda: observer,
+                        known_hosts=trusted.entries,
+                        agent_forwarding=False,
+                        compression_algs=None,
+                        connect_timeout=None,
+                        login_timeout=0,
+                        keepalive_interval=options.keepalive_interval or _KEEPALIVE_S,
+                    )
+                except BaseException:
+                    if connected is not None:
+                        connected.close()
+                    raise
         except NodeError:
             raise
         except (asyncssh.Error, OSError, ValueError) as error:
-            raise watcher.explain(error, options.host, options.port) from None
+            raise observer.error(error, options.host, options.port) from None
 
-    async def _read(
+    def _read_config(
         self, target: SshTarget
-    ) -> tuple[asyncssh.SSHClientConnectionOptions, asyncssh.SSHKnownHosts, list[str]]:
-        """What ssh_config says of a target, and the host keys that hold for it."""
-        read: Callable[[], asyncssh.SSHClientConnectionOptions] = functools.partial(
-            asyncssh.SSHClientConnectionOptions,
-            config=self._config,
-            host=target.address,
-            port=target.port if target.port is not None else (),
-            username=target.user if target.user is not None else (),
-        )
-
-        def read_all() -> tuple[
-            asyncssh.SSHClientConnectionOptions, asyncssh.SSHKnownHosts, list[str]
-        ]:
-            options = read()
-            files = ssh_login.files_of(options.known_hosts)
-            return options, self._known_hosts.load(files), files
-
+    ) -> tuple[asyncssh.SSHClientConnectionOptions, TrustedKeys]:
+        """The options of ssh_config for a target, and its trusted keys. Blocks: it reads files."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._reader, read_all)
-        except (asyncssh.Error, OSError, ValueError) as error:
-            raise Unreachable(
-                f"ssh_config or keys of {target.address}: {error}", "ssh config"
-            ) from None
-
-    async def _tcp(self, options: asyncssh.SSHClientConnectionOptions) -> socket.socket:
-        return await connect(
-            options.host,
-            options.port,
-            family=options.family,
-            source=str(options.local_addr[0]) if options.local_addr else None,
-            timeout_s=self._timeouts.connect_s,
-            resolver=self._resolver,
-        )
-
-    async def _login(
-        self,
-        target: SshTarget,
-        options: asyncssh.SSHClientConnectionOptions,
-        known: asyncssh.SSHKnownHosts,
-        tunnel: asyncssh.SSHClientConnection | None,
-        connected: socket.socket | None,
-        watcher: LoginObserver,
-    ) -> asyncssh.SSHClientConnection:
-        try:
-            return await asyncssh.connect(
-                target.address,
-                options.port,
-                options=options,
-                sock=connected,
-                tunnel=tunnel,
-                client_factory=lambda: watcher,
-                known_hosts=known,
-                agent_forwarding=False,
-                compression_algs=None,
-                connect_timeout=None,
-                login_timeout=0,
-                keepalive_interval=options.keepalive_interval or _KEEPALIVE_S,
+            options = asyncssh.SSHClientConnectionOptions(
+                config=self._config,
+                host=target.address,
+                port=target.port if target.port is not None else (),
+                username=target.user if target.user is not None else (),
             )
-        except BaseException:
-            if connected is not None:
-                connected.close()
-            raise
+            return options, self._known_hosts.load(options.known_hosts)
+        except (asyncssh.Error, OSError, ValueError) as error:
+            text = f"ssh_config or keys of {target.address}: {error}"
+            raise Unreachable(text, "ssh config") from None
+
+    async def _through(self, route: str, seen: tuple[str, ...]) -> Connection:
+        """The shared connection to the last hop of `route`, which is a value of ProxyJump.
+
+        Raises NodeError that names the jump host that failed.
+        """
+        if route in seen:
+            raise Unreachable(f"ProxyJump {route} leads back to itself", "ssh config")
+        connection: Connection | None = None
+        hops = [hop.strip() for hop in route.split(",") if hop.strip()]
+        loop = asyncio.get_running_loop()
+        for index, hop in enumerate(hops):
+            key = ",".join(hops[: index + 1])
+            failed_at, failure = self._failed_jumps.get(key, (0.0, None))
+            if failure is not None and loop.time() - failed_at < _JUMP_FAILURE_S:
+                raise type(failure)(str(failure), failure.cause)
+            task = self._jumps.get(key)
+            if task is None or _is_over(task):
+                task = loop.create_task(self._dial_hop(key, hop, connection, (*seen, route)))
+                self._jumps[key] = task
+            # Cancelling the login of one node must not end the connection of the others.
+            connection = await asyncio.shield(task)
+        if connection is None:
+            raise Unreachable(f"ProxyJump {route!r} names no host", "ssh config")
+        return connection
+
+    async def _dial_hop(
+        self, key: str, hop: str, tunnel: Connection | None, seen: tuple[str, ...]
+    ) -> Connection:
+        try:
+            return await self._dial(_parse_hop(hop), tunnel, seen)
+        except NodeError as error:
+            failure = type(error)(f"jump host {hop}: {error}", error.cause)
+            self._failed_jumps[key] = (asyncio.get_running_loop().time(), failure)
+            raise failure from None
+
+    async def _connect_tcp(self, options: asyncssh.SSHClientConnectionOptions) -> socket.socket:
+        """A socket connected to the first address that answers. Raises Unreachable.
+
+        The time limit is for all addresses together.
+        """
+        host, port = options.host, options.port
+        failure = Unreachable(f"no address to try for {host}")
+        try:
+            async with asyncio.timeout(self._timeouts.connect_s):
+                for family, address in await self._resolve(host, port, options.family):
+                    try:
+                        return await _connect(family, address, options.local_addr)
+                    except OSError as error:
+                        failure = connect_error(error, _where(host, address))
+        except TimeoutError:
+            text = f"no answer to the TCP connection to {host}:{port}"
+            raise Unreachable(f"{text} in {self._timeouts.connect_s:g} s", "timeout") from None
+        raise failure
+
+    async def _resolve(
+        self, host: str, port: int, family: int
+    ) -> list[tuple[int, tuple[Any, ...]]]:
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._resolver, socket.getaddrinfo, host, port, family, socket.SOCK_STREAM
+            )
+        except (OSError, UnicodeError) as error:
+            words = error.strerror if isinstance(error, OSError) else None
+            raise Unreachable(f"no address for {host}: {words or error}", "unknown name") from None
+        return [(info[0], info[4]) for info in found]
 
 
-def _is_direct(
-    options: asyncssh.SSHClientConnectionOptions, tunnel: asyncssh.SSHClientConnection | None
-) -> bool:
-    return tunnel is None and not options.proxy_command
+async def _connect(family: int, address: tuple[Any, ...], local_addr: Any) -> socket.socket:
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        if local_addr:
+            connection.bind((str(local_addr[0]), 0))
+        await asyncio.get_running_loop().sock_connect(connection, address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _where(host: str, address: tuple[Any, ...]) -> str:
+    shown = f"[{address[0]}]" if ":" in str(address[0]) else str(address[0])
+    where = f"{shown}:{address[1]}"
+    return where if host == address[0] else f"{host} ({where})"
+
+
+def _is_over(task: asyncio.Task[Connection]) -> bool:
+    """Whether a login failed, or its connection is closed."""
+    if not task.done():
+        return False
+    with contextlib.suppress(NodeError, asyncio.CancelledError):
+        return task.result().is_closed()
+    return True
 
 
 def _parse_hop(hop: str) -> SshTarget:
-    user, _, place = hop.rpartition("@")
-    address, colon, port = place.rpartition(":")
+    """`[user@]address[:port]`, an IPv6 address in brackets if a port follows it."""
+    user, _, server = hop.rpartition("@")
+    address, colon, port = server.rpartition(":")
     if not colon or not port.isdigit() or (":" in address and not address.endswith("]")):
-        address, port = place, ""
+        address, port = server, ""
     return SshTarget(address.strip("[]"), user or None, int(port) if port else None)
 
 
 def _default_config() -> list[str]:
-    """The user's file, then the system's, where the first value of an option wins, as in ssh."""
+    """The user's file, then the system's: as in ssh, the first value of an option applies."""
     found = []
     for name in (_USER_CONFIG, _GLOBAL_CONFIG):
         path = os.path.expanduser(name)  # noqa: PTH111

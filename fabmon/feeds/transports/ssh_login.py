@@ -1,4 +1,4 @@
-"""Host keys: which are trusted, and what to tell a person about one that is not."""
+"""SSH logins: which host keys are trusted, and the precise reason when a login fails."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import asyncssh
 
@@ -17,74 +18,71 @@ _GLOBAL_FILES = ("/etc/ssh/ssh_known_hosts",)
 _SSH_PORT = 22
 
 
+class TrustedKeys(NamedTuple):
+    """The entries of some known_hosts files, and the files."""
+
+    entries: asyncssh.SSHKnownHosts
+    files: Sequence[str]
+
+    def has_entry(self, host: str, address: str, port: int) -> bool:
+        """Whether any key is trusted for a host."""
+        found = self.entries.match(host, address, port if port != _SSH_PORT else None)
+        return bool(found[0])
+
+    def rejection(
+        self, host: str, port: int, key: asyncssh.SSHKey | None, jump: str, changed: bool
+    ) -> HostKeyError:
+        """The error for a key that is not accepted, with the command that accepts it.
+
+        `jump` is the jump host of the connection, or empty: ssh-keyscan cannot use jump hosts.
+        """
+        file = self.files[0] if self.files else _USER_FILE
+        name = host if port == _SSH_PORT else f"[{host}]:{port}"
+        shown = f"{key.get_algorithm()} {key.get_fingerprint()}" if key else "of another kind"
+        at = "" if port == _SSH_PORT else f"-p {port} "
+        if jump:
+            accept = f"ssh -J {shlex.quote(jump)} {at}{shlex.quote(host)} true"
+        else:
+            accept = f"ssh-keyscan {at}{shlex.quote(host)} >> {file}"
+        if changed:
+            where = "" if file == _USER_FILE else f"-f {file} "
+            forget = f"ssh-keygen {where}-R {shlex.quote(name)}"
+            return HostKeyError(
+                f"host key changed: it is now {shown}. If that is expected: {forget}; {accept}",
+                "host key changed",
+            )
+        return HostKeyError(
+            f"host key unknown: {shown}. Check that fingerprint, then: {accept}", "host key unknown"
+        )
+
+
 class KnownHosts:
-    """known_hosts files, parsed once for all nodes and again when one changes."""
+    """Parsed known_hosts files, shared by all nodes and read again when one changes."""
 
     def __init__(self) -> None:
-        self._cache: dict[tuple[str, ...], tuple[object, asyncssh.SSHKnownHosts]] = {}
+        self._cache: dict[tuple[str, ...], tuple[object, TrustedKeys]] = {}
 
-    def load(self, files: Sequence[str]) -> asyncssh.SSHKnownHosts:
-        """The entries of `files`; a missing file or a line that cannot be read adds nothing."""
-        key = tuple(files)
-        stamps = tuple(map(_stamp, key))
-        cached = self._cache.get(key)
+    def load(self, configured: object) -> TrustedKeys:
+        """The keys in the files that ssh_config names, else in the usual ones. Blocks.
+
+        None (`UserKnownHostsFile none`) means that no key is trusted, never that keys are not
+        checked. A missing file or an unreadable line adds nothing.
+        """
+        if configured is None:
+            files: tuple[str, ...] = ()
+        elif isinstance(configured, list) and configured:
+            files = tuple(str(name) for name in configured)
+        else:
+            files = (_USER_FILE, *_GLOBAL_FILES)
+        stamps = tuple(map(_stamp, files))
+        cached = self._cache.get(files)
         if cached is not None and cached[0] == stamps:
             return cached[1]
-        entries = asyncssh.SSHKnownHosts()
-        for name in key:
-            _load_file(entries, Path(name).expanduser())
-        self._cache[key] = (stamps, entries)
-        return entries
-
-
-def files_of(configured: object) -> list[str]:
-    """The files to ask, given what ssh_config names.
-
-    None (`UserKnownHostsFile none`) means nobody is trusted, never that nobody is checked.
-    """
-    if configured is None:
-        return []
-    if isinstance(configured, list) and configured:
-        return [str(name) for name in configured]
-    return [_USER_FILE, *_GLOBAL_FILES]
-
-
-def has_entry(known: asyncssh.SSHKnownHosts, host: str, address: str, port: int) -> bool:
-    """Whether any key is trusted for a host, whichever it is."""
-    found = known.match(host, address, port if port != _SSH_PORT else None)
-    return bool(found[0])
-
-
-def refusal(
-    host: str,
-    port: int,
-    key: asyncssh.SSHKey | None,
-    files: Sequence[str],
-    changed: bool,
-    jump: str,
-) -> HostKeyError:
-    """Why a host's key is not accepted, with the command that mends it.
-
-    `jump` is the host that the connection goes through, or empty: ssh-keyscan cannot go that way.
-    """
-    file = files[0] if files else _USER_FILE
-    name = host if port == _SSH_PORT else f"[{host}]:{port}"
-    shown = f"{key.get_algorithm()} {key.get_fingerprint()}" if key is not None else "another kind"
-    at = "" if port == _SSH_PORT else f"-p {port} "
-    if jump:
-        accept = f"ssh -J {shlex.quote(jump)} {at}{shlex.quote(host)} true"
-    else:
-        accept = f"ssh-keyscan {at}{shlex.quote(host)} >> {file}"
-    if changed:
-        where = "" if file == _USER_FILE else f"-f {file} "
-        forget = f"ssh-keygen {where}-R {shlex.quote(name)}"
-        return HostKeyError(
-            f"host key changed: it is now {shown}. If that is right: {forget}; {accept}",
-            "host key changed",
-        )
-    return HostKeyError(
-        f"host key unknown: {shown}. Check that fingerprint, then: {accept}", "host key unknown"
-    )
+        trusted = TrustedKeys(asyncssh.SSHKnownHosts(), files)
+        for name in files:
+            _load_file(trusted.entries, Path(name).expanduser())
+        self._cache[files] = (stamps, trusted)
+        return trusted
 
 
 def _load_file(entries: asyncssh.SSHKnownHosts, path: Path) -> None:
@@ -107,15 +105,12 @@ def _stamp(name: str) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-# Watches one login, so that a failure can be told by how far it came.
-
-
 class LoginObserver(asyncssh.SSHClient):
-    """The client side of one connection: refuses unknown keys, answers no questions, takes notes.
+    """The client side of one login: rejects unknown keys, answers no prompts, notes the progress.
 
     `limit` is moved as the login proceeds: `silence_s` from the TCP connection to the key exchange,
-    then `login_s` to the end of the login. `where` is how messages call the other end; `has_keys`
-    tells whether there are key files to offer.
+    then `login_s` to the end of the login. `where` names the server in messages; `has_keys` says
+    whether there are key files to offer.
     """
 
     def __init__(
@@ -123,8 +118,7 @@ class LoginObserver(asyncssh.SSHClient):
         *,
         where: str,
         jump: str,
-        known: asyncssh.SSHKnownHosts,
-        files: Sequence[str],
+        trusted: TrustedKeys,
         has_keys: bool,
         limit: asyncio.Timeout,
         silence_s: float,
@@ -132,28 +126,27 @@ class LoginObserver(asyncssh.SSHClient):
     ) -> None:
         self._where = where
         self._jump = jump
-        self._known = known
-        self._files = files
+        self._trusted = trusted
         self._has_keys = has_keys or bool(os.environ.get("SSH_AUTH_SOCK"))
         self._limit = limit
         self._silence_s = silence_s
         self._login_s = login_s
         self._connection: asyncssh.SSHClientConnection | None = None
         self._user: str | None = None
-        self._asked: list[str] = []
-        self._refusal: HostKeyError | None = None
+        self._requested: list[str] = []
+        self._rejection: HostKeyError | None = None
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """TCP is up."""
+        """TCP is connected."""
         self._connection = conn
         self._extend(self._silence_s)
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Asked for a key that known_hosts does not have. The answer is always no."""
-        changed = has_entry(self._known, host, addr, port)
-        self._refusal = refusal(host, port, key, self._files, changed, self._jump)
+        """Reject a key that is not in known_hosts."""
+        changed = self._trusted.has_entry(host, addr, port)
+        self._rejection = self._trusted.rejection(host, port, key, self._jump, changed)
         return False
 
     def begin_auth(self, username: str) -> None:
@@ -162,30 +155,28 @@ class LoginObserver(asyncssh.SSHClient):
         self._extend(self._login_s)
 
     def public_key_auth_requested(self) -> None:
-        """Public keys are welcome, and there is no further one to offer."""
-        self._asked.append("publickey")
+        """The server accepts public keys; None says that there are no more to offer."""
+        self._requested.append("publickey")
 
     def password_auth_requested(self) -> None:
-        """A password would be welcome."""
-        self._asked.append("password")
+        """The server accepts a password; None offers none."""
+        self._requested.append("password")
 
     def kbdint_auth_requested(self) -> None:
-        """An answer from a person would be welcome: a password or a second factor."""
-        self._asked.append("keyboard-interactive")
+        """The server asks for a password or a second factor; None offers none."""
+        self._requested.append("keyboard-interactive")
 
-    def explain(self, error: BaseException, host: str, port: int) -> NodeError:
-        """What a failed attempt to log in means."""
-        if isinstance(error, NodeError):
-            return error
+    def error(self, error: BaseException, host: str, port: int) -> NodeError:
+        """The NodeError for a login that failed with `error`."""
         if isinstance(error, TimeoutError):
-            return self._explain_timeout()
+            return self._timeout_error()
         if isinstance(error, asyncssh.HostKeyNotVerifiable):
-            return self._refusal or HostKeyError(f"host key refused: {error.reason}")
+            return self._rejection or HostKeyError(f"host key rejected: {error.reason}")
         if isinstance(error, asyncssh.PermissionDenied):
-            return self._explain_refusal(error)
+            return self._permission_error(error)
         if isinstance(error, asyncssh.KeyExchangeFailed):
-            if has_entry(self._known, host, "", port):
-                return refusal(host, port, None, self._files, True, self._jump)
+            if self._trusted.has_entry(host, "", port):
+                return self._trusted.rejection(host, port, None, self._jump, changed=True)
             return Unreachable(f"{self._where}: no common algorithms: {error.reason}", "ssh")
         if isinstance(error, asyncssh.ChannelOpenError):
             where = f"{self._jump} cannot reach {host}:{port}" if self._jump else self._where
@@ -193,28 +184,28 @@ class LoginObserver(asyncssh.SSHClient):
         if isinstance(error, asyncssh.ProtocolError) and "uthentication" in error.reason:
             return LoginRefused(f"{self._where}: {error.reason}", "permission denied")
         if isinstance(error, asyncssh.DisconnectError):
-            return self._explain_disconnect(error)
+            return self._disconnect_error(error)
         return Unreachable(f"{self._where}: {error}")
 
     def _extend(self, seconds: float) -> None:
         if not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
-    def _explain_timeout(self) -> NodeError:
+    def _timeout_error(self) -> NodeError:
         if self._user is not None:
-            what = f"no end to the login of {self._user} in {self._login_s:g} s"
+            what = f"the login of {self._user} did not finish in {self._login_s:g} s"
         elif self._connection is None:
             what = f"no answer through {self._jump or 'its proxy'} in {self._silence_s:g} s"
         elif not self._connection.get_extra_info("server_version"):
-            what = f"accepted TCP and said nothing for {self._silence_s:g} s (is it an SSH server?)"
+            what = f"TCP connected, then silence for {self._silence_s:g} s (is it an SSH server?)"
         else:
-            what = f"no end to the key exchange in {self._silence_s:g} s"
+            what = f"the key exchange did not finish in {self._silence_s:g} s"
         return Unreachable(f"{self._where}: {what}", "timeout")
 
-    def _explain_refusal(self, error: asyncssh.PermissionDenied) -> NodeError:
-        methods = ", ".join(dict.fromkeys(self._asked))
-        told = f" ({methods})" if methods else ""
-        message = f"permission denied{told} for user {self._user or '?'}"
+    def _permission_error(self, error: asyncssh.PermissionDenied) -> NodeError:
+        methods = ", ".join(dict.fromkeys(self._requested))
+        listed = f" ({methods})" if methods else ""
+        message = f"permission denied{listed} for user {self._user or '?'}"
         if "password" in methods or "keyboard-interactive" in methods:
             keys_too = "accepts none of our keys and " if "publickey" in methods else ""
             message += (
@@ -229,12 +220,12 @@ class LoginObserver(asyncssh.SSHClient):
             message += ": it accepts none of our keys"
         return LoginRefused(message, "permission denied")
 
-    def _explain_disconnect(self, error: asyncssh.DisconnectError) -> NodeError:
+    def _disconnect_error(self, error: asyncssh.DisconnectError) -> NodeError:
         version = self._connection and self._connection.get_extra_info("server_version")
         if not version and isinstance(error, asyncssh.ProtocolError):
             return Unreachable(f"{self._where}: not an SSH server: {error.reason}", "ssh")
         if not version:
-            what = "closed the connection without a word of SSH (MaxStartups? a firewall?)"
+            what = "closed the connection before SSH began (MaxStartups? a firewall?)"
             return Unreachable(f"{self._where} {what}", "closed")
         when = "during the login" if self._user is not None else "before the login"
         return Unreachable(f"{self._where} closed the connection {when}: {error.reason}", "closed")

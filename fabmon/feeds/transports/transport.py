@@ -1,4 +1,4 @@
-"""What a transport offers: bytes to and from a probe on a node, and a true reason when it ends."""
+"""The interface of transports, their registry, and the line buffer that sessions share."""
 
 from __future__ import annotations
 
@@ -10,12 +10,32 @@ from typing import Protocol
 
 from collectors.wire import MAX_LINE
 from fabmon.fabric.model import VIAS, Host
-from fabmon.feeds import probe_input
 from fabmon.feeds.errors import Misbehaved, NodeError
+from fabmon.feeds.probe_input import ProbeSettings
+
+_TRANSPORTS = {
+    "ssh": "fabmon.feeds.transports.ssh:SshTransport",
+    "exec": "fabmon.feeds.transports.process:ExecTransport",
+    "local": "fabmon.feeds.transports.process:LocalTransport",
+    "http": "fabmon.feeds.transports.http:HttpTransport",
+    "exporters": "fabmon.feeds.transports.exporters:ExportersTransport",
+    "eapi": "fabmon.feeds.transports.eapi:EapiTransport",
+    "snmp": "fabmon.feeds.transports.snmp:SnmpTransport",
+    "ufm": "fabmon.feeds.transports.ufm:UfmTransport",
+}
+"""`via` -> its class. A class is imported when a host needs it: asyncssh alone takes 0.2 s."""
+
+_TAKE_SSH_CONFIG = ("ssh", "exec")
+
+_HIGH_WATER_BYTES = 512 * 1024
+_LOW_WATER_BYTES = 64 * 1024
+_MAX_STRAY_LINE_BYTES = 64 * 1024
+_TAIL_BYTES = 2048
+_MAX_STDERR_BYTES = 16 * 1024 * 1024
 
 
 class ProbeSession(Protocol):
-    """One running probe."""
+    """A running probe, or a poller that stands in for one: lines of the wire."""
 
     async def readline(self) -> bytes:
         """The next line, with its newline. Raises NodeError when the session ends or misbehaves."""
@@ -28,41 +48,23 @@ class ProbeSession(Protocol):
 
 
 class Transport(Protocol):
-    """A way to start probes. One for all its hosts: it may share connections between them."""
+    """A way to start probes. One instance serves all its hosts and may share connections."""
 
     async def open(self, host: Host) -> ProbeSession:
         """Start the probe on a host. Raises NodeError."""
 
     async def close(self) -> None:
-        """Give back what the transport holds, all sessions included."""
-
-
-# The transports that a set of hosts needs, and no others: asyncssh takes 0.2 s to import.
-
-
-_TRANSPORTS = {
-    "ssh": "fabmon.feeds.transports.ssh:SshTransport",
-    "exec": "fabmon.feeds.transports.process:ExecTransport",
-    "local": "fabmon.feeds.transports.process:LocalTransport",
-    "http": "fabmon.feeds.transports.http:HttpTransport",
-    "exporters": "fabmon.feeds.transports.exporters:ExportersTransport",
-    "eapi": "fabmon.feeds.transports.eapi:EapiTransport",
-    "snmp": "fabmon.feeds.transports.snmp:SnmpTransport",
-    "ufm": "fabmon.feeds.transports.ufm:UfmTransport",
-}
-"""`via` -> its class."""
-
-_TAKE_SSH_CONFIG = ("ssh", "exec")
+        """Release everything that the transport has open, sessions included."""
 
 
 class Transports:
-    """One transport for each `via` among `hosts`. Raises ValueError for one that there is not."""
+    """One transport for each `via` among `hosts`. Raises ValueError for an unknown `via`.
+
+    `ssh_config` replaces the user's and the system's ssh_config.
+    """
 
     def __init__(
-        self,
-        hosts: Iterable[Host],
-        settings: probe_input.ProbeSettings,
-        ssh_config: str | None = None,
+        self, hosts: Iterable[Host], settings: ProbeSettings, ssh_config: str | None = None
     ) -> None:
         self._by_via = {
             via: _make(via, settings, ssh_config) for via in sorted({host.via for host in hosts})
@@ -73,34 +75,25 @@ class Transports:
         return self._by_via[host.via]
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all transports."""
         await asyncio.gather(*(transport.close() for transport in self._by_via.values()))
 
 
-def _make(via: str, settings: probe_input.ProbeSettings, ssh_config: str | None) -> Transport:
+def _make(via: str, settings: ProbeSettings, ssh_config: str | None) -> Transport:
     if via not in VIAS:
-        raise ValueError(f"no transport {via!r}: one of {', '.join(VIAS)}")
+        raise ValueError(f"no transport {via!r}: use one of {', '.join(VIAS)}")
     module, _, name = _TRANSPORTS[via].partition(":")
     kind = getattr(importlib.import_module(module), name)
     made: Transport = kind(settings, ssh_config) if via in _TAKE_SSH_CONFIG else kind(settings)
     return made
 
 
-# Lines out of a byte stream that may be hostile: bounded, with flow control, without copies.
-
-
-_HIGH_WATER = 512 * 1024
-_LOW_WATER = 64 * 1024
-_MAX_NOISE_LINE = 64 * 1024
-_TAIL = 2048
-
-
 class LineBuffer:
-    """Collects bytes and hands out lines.
+    """Splits a byte stream from a possibly hostile node into lines, with bounded memory.
 
-    `pause` and `resume` stop and start the stream: when more than half a MiB of whole lines waits
-    to be read, the node has to wait. A line over wire.MAX_LINE, or over 64 KiB and not of the wire,
-    ends the stream with Misbehaved.
+    `pause` and `resume` stop and start the stream: it is paused while more than 512 KiB of complete
+    lines wait to be read. A line over wire.MAX_LINE, or one over 64 KiB that does not begin as the
+    wire does, ends the stream with Misbehaved.
     """
 
     def __init__(self, pause: Callable[[], object], resume: Callable[[], object]) -> None:
@@ -115,11 +108,11 @@ class LineBuffer:
 
     @property
     def ended(self) -> bool:
-        """Whether the stream has an end; lines before it may still wait to be read."""
+        """Whether the stream has ended; lines from before the end may still wait to be read."""
         return self._end is not None
 
     def feed(self, data: bytes) -> None:
-        """Take what the node sent."""
+        """Add bytes from the node; ignored after the end."""
         if self._end is not None:
             return
         if b"\n" not in data:
@@ -134,20 +127,20 @@ class LineBuffer:
             self._add(piece)
         self._partial = bytearray(pieces[-1])
         self._check_partial()
-        if self._waiting_bytes > _HIGH_WATER and not self._paused:
+        if self._waiting_bytes > _HIGH_WATER_BYTES and not self._paused:
             self._paused = True
             self._pause()
         self._wake()
 
     def end(self, reason: NodeError) -> None:
-        """No more will come, for this reason. The first reason given is the one told."""
+        """End the stream. Of several calls the first gives the reason."""
         if self._end is None:
             self._end = reason
             self._partial.clear()
             self._wake()
 
     async def readline(self) -> bytes:
-        """The next line with its newline; the NodeError given to `end` when there is none."""
+        """The next line with its newline. After the last one, raises the reason of `end`."""
         while not self._ready:
             if self._end is not None:
                 raise self._end
@@ -155,7 +148,7 @@ class LineBuffer:
             await self._waiter
         line = self._ready.popleft()
         self._waiting_bytes -= len(line)
-        if self._paused and self._waiting_bytes < _LOW_WATER:
+        if self._paused and self._waiting_bytes < _LOW_WATER_BYTES:
             self._paused = False
             self._resume()
         return line
@@ -169,7 +162,7 @@ class LineBuffer:
 
     def _check_partial(self) -> None:
         size = len(self._partial)
-        if size > MAX_LINE or (size > _MAX_NOISE_LINE and not self._partial.startswith(b"[")):
+        if size > MAX_LINE or (size > _MAX_STRAY_LINE_BYTES and not self._partial.startswith(b"[")):
             self._too_long(size)
 
     def _too_long(self, size: int) -> None:
@@ -181,22 +174,29 @@ class LineBuffer:
 
 
 class StderrTail:
-    """The last 2 KiB of what a probe wrote on standard error."""
+    """The last 2 KiB that a probe wrote on standard error; more than 16 MiB is a flood."""
 
     def __init__(self) -> None:
         self._data = b""
+        self._total_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what came; only the end of it is kept."""
-        self._data = (self._data + data)[-_TAIL:]
+        """Add bytes; only the last 2 KiB are kept."""
+        self._data = (self._data + data)[-_TAIL_BYTES:]
+        self._total_bytes += len(data)
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether more than 16 MiB were written."""
+        return self._total_bytes > _MAX_STDERR_BYTES
 
     @property
     def text(self) -> str:
-        """All that is kept, decoded; not yet safe to show."""
+        """The bytes kept, decoded; not yet safe to print."""
         return self._data.decode(errors="replace")
 
     @property
     def last_line(self) -> str:
-        """The last line that says something, or nothing."""
+        """The last line that is not blank, or an empty string."""
         lines = [line.strip() for line in self.text.splitlines() if line.strip()]
         return lines[-1] if lines else ""

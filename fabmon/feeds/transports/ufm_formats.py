@@ -1,9 +1,11 @@
-"""UFM Telemetry's CSV: one row a port, with the time of its own sample.
+"""Parsers of UFM's data: telemetry in CSV, and the REST API's ports, systems and links.
+
+Telemetry has one row for each port, with the time of the port's own sample:
 
     timestamp,source_id,tag,node_guid,port_guid,port_num,PortXmitDataExtended,...
 
-Timestamps are microseconds since 1970. Which counters are there is the site's configuration; those
-that the catalog has are taken. NVIDIA UFM Telemetry documentation, "Telemetry fields".
+Timestamps are microseconds since 1970. The site configures which counters are present; those that
+the catalog has are read. Source: NVIDIA UFM Telemetry documentation, "Telemetry fields".
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from collectors.wire import Object
 from fabmon.fabric.model import HOST, SWITCH
 from fabmon.feeds.errors import Misbehaved
 
-_WORDS = 4
+_WORD_BYTES = 4
 """InfiniBand counts data in words of 4 bytes."""
 
 _COUNTERS: Mapping[str, tuple[str, int]] = {
-    "PortXmitData": ("ib_tx_bytes", _WORDS),
-    "PortRcvData": ("ib_rx_bytes", _WORDS),
+    "PortXmitData": ("ib_tx_bytes", _WORD_BYTES),
+    "PortRcvData": ("ib_rx_bytes", _WORD_BYTES),
     "PortXmitPkts": ("ib_tx_packets", 1),
     "PortRcvPkts": ("ib_rx_packets", 1),
     "PortUniCastXmitPkts": ("ib_tx_unicast_packets", 1),
@@ -47,25 +49,25 @@ _COUNTERS: Mapping[str, tuple[str, int]] = {
     "ExcessiveBufferOverrunErrors": ("ib_excessive_buffer_overruns", 1),
     "VL15Dropped": ("ib_vl15_dropped", 1),
 }
-"""Counters that are 64 bits wide under these names and `Extended`, whatever the catalog says of the
-classic ones."""
+"""Counters that are 64 bits wide when their name ends in `Extended` or `Ext`, whatever the width of
+the metric in the catalog."""
 
-_OTHERS: Mapping[str, str] = {
+_OTHER_COLUMNS: Mapping[str, str] = {
     "link_down_events": "phy_link_down_events",
     "phy_symbol_errors": "phy_rx_symbol_errors",
     "PortFECUncorrectableBlockCounter": "phy_rx_fec_uncorrectable_blocks",
     "PortFECCorrectableBlockCounter": "phy_rx_fec_corrected_blocks",
 }
 
-COLUMNS: Mapping[str, tuple[str, int]] = {
+_COLUMNS: Mapping[str, tuple[str, int]] = {
     **{f"{name}Extended": to for name, to in _COUNTERS.items()},
     **{f"{name}Ext": to for name, to in _COUNTERS.items()},
-    **{name: (metric, 1) for name, metric in _OTHERS.items()},
+    **{name: (metric, 1) for name, metric in _OTHER_COLUMNS.items()},
 }
-"""Column -> metric, and how many of its units a 1 is."""
+"""Column -> metric, and the factor to the unit of the metric."""
 
 KINDS: Mapping[str, str] = dict.fromkeys((metric for metric, _ in _COUNTERS.values()), WRAP64)
-"""The catalog has the classic widths of these, in which they stick at their end."""
+"""The width of these counters here; the catalog has the classic ones, which saturate."""
 
 _DESCRIPTIONS = ("node_description", "node_desc", "node_name", "device_name")
 
@@ -73,7 +75,8 @@ _DESCRIPTIONS = ("node_description", "node_desc", "node_name", "device_name")
 class TelemetryRow(NamedTuple):
     """One port: `time_us` of its sample, and its values in the order of the metrics.
 
-    GUIDs are 16 hex digits. `description` is the node's, empty where telemetry has no names.
+    GUIDs are 16 hex digits. `number` is the port number. `description` is the node's; empty where
+    telemetry has no names.
     """
 
     time_us: int
@@ -85,63 +88,63 @@ class TelemetryRow(NamedTuple):
 
 
 class Telemetry(NamedTuple):
-    """One answer: what each row's values are, and the rows."""
+    """The metrics of the values in each row, and the rows."""
 
     metrics: tuple[str, ...]
     rows: list[TelemetryRow]
 
 
-def read(data: bytes, where: str) -> Telemetry:
-    """The rows of a CSV answer. A row that cannot be read is left out. Raises Misbehaved."""
-    lines = csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline=""))
+def parse_telemetry(body: bytes, url: str) -> Telemetry:
+    """The rows of a CSV body. A row that is malformed is left out. Raises Misbehaved."""
+    lines = csv.reader(io.StringIO(body.decode("utf-8", "replace"), newline=""))
     header = [name.strip() for name in next(lines, [])]
     at = {name: position for position, name in reversed(list(enumerate(header)))}
     for needed in ("timestamp", "port_num"):
         if needed not in at:
-            raise Misbehaved(f"{where}: not telemetry in CSV: no column {needed}")
+            raise Misbehaved(f"{url}: this is no telemetry in CSV: column {needed} is missing")
     columns: dict[str, tuple[int, int]] = {}
-    for name, (metric, factor) in COLUMNS.items():
+    for name, (metric, factor) in _COLUMNS.items():
         if name in at:
             columns.setdefault(metric, (at[name], factor))
-    places = list(columns.values())
-    described = next((at[name] for name in _DESCRIPTIONS if name in at), None)
+    sources = list(columns.values())
+    description = next((at[name] for name in _DESCRIPTIONS if name in at), None)
     rows = []
     try:
         for cells in lines:
             if len(cells) == len(header) and cells[at["timestamp"]].isdigit():
-                rows.append(_row(cells, at, places, described))
+                rows.append(_row(cells, at, sources, description))
     except csv.Error as error:
-        raise Misbehaved(f"{where}: not CSV: {error}") from None
+        raise Misbehaved(f"{url}: this is no CSV: {error}") from None
     return Telemetry(tuple(columns), rows)
 
 
 def _row(
     cells: Sequence[str],
     at: Mapping[str, int],
-    places: Sequence[tuple[int, int]],
-    described: int | None,
+    sources: Sequence[tuple[int, int]],
+    description: int | None,
 ) -> TelemetryRow:
     def guid(name: str) -> str:
-        return guid_of(cells[at[name]]) if name in at else ""
+        return _guid(cells[at[name]]) if name in at else ""
 
     return TelemetryRow(
         int(cells[at["timestamp"]]),
         guid("node_guid") or guid("source_id") or guid("port_guid"),
         guid("port_guid"),
         cells[at["port_num"]].strip(),
-        "" if described is None else cells[described].strip(),
-        [_number(cells[place], factor) for place, factor in places],
+        "" if description is None else cells[description].strip(),
+        [_number(cells[position], factor) for position, factor in sources],
     )
 
 
-def guid_of(text: str) -> str:
-    """A GUID as UFM's other half spells it: 16 hex digits, without 0x."""
+def _guid(text: str) -> str:
+    """A GUID as 16 hex digits without 0x, the spelling of both telemetry and REST."""
     digits = text.strip().lower().removeprefix("0x")
     return digits.rjust(16, "0") if digits else ""
 
 
 def _number(text: str, factor: int) -> int | None:
-    """A counter; None for what is empty or no number (`N/A`)."""
+    """A counter; None for an empty cell or one that is no number (`N/A`)."""
     try:
         return int(text) * factor
     except ValueError:
@@ -151,9 +154,6 @@ def _number(text: str, factor: int) -> int | None:
     except ValueError:
         return None
     return int(value) * factor if 0 <= value < 2**64 else None
-
-
-# What UFM's REST API knows of the fabric: what nodes and ports are called, their state, cables.
 
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -168,11 +168,11 @@ _PHYSICAL = {"sleep": 1, "polling": 2, "disabled": 3, "training": 4, "link up": 
 _MANAGED = re.compile(r"MF0;([^:;]+):.*")
 _HOST = re.compile(r"(\S+) ((?!HCA-|Mellanox|Technologies)\S+)")
 
-PORT_METRICS = ("ib_state", "ib_phys_state", "ib_rate_bps")
+_PORT_METRICS = ("ib_state", "ib_phys_state", "ib_rate_bps")
 
 
 class PortName(NamedTuple):
-    """What a port is called, and the node it is on. `role` is `host` or `switch`."""
+    """The name of a port, and of its node. `role` is `host` or `switch`."""
 
     node: str
     port: str
@@ -207,47 +207,48 @@ class _Link(msgspec.Struct):
     destination_port: int | str = ""
 
 
-class UfmFabric:
-    """Names by `guid_number`, the objects of ports with their state, and the cables."""
+class UfmFabric(NamedTuple):
+    """The REST API's view of the fabric.
 
-    def __init__(self) -> None:
-        self.names: dict[str, PortName] = {}
-        self.ports: tuple[Object, ...] = ()
-        self.states: list[int | None] = []
-        self.cables: tuple[Object, ...] = ()
+    `names` are by `GUID_number`. `states` are the values of `ports`: three for each port.
+    """
+
+    names: Mapping[str, PortName] = {}
+    ports: tuple[Object, ...] = ()
+    states: Sequence[int | None] = ()
+    cables: tuple[Object, ...] = ()
 
     def name_of(self, row: TelemetryRow) -> PortName:
-        """A row's node and port, by what REST said, else by the row's own description."""
+        """The port of a row by its name in REST, else by the description in the row."""
         for guid in (row.node_guid, row.port_guid):
             named = self.names.get(f"{guid}_{row.number}")
             if named is not None:
                 return named
-        return described(row.description, row.node_guid, row.number)
+        return name_from_description(row.description, row.node_guid, row.number)
 
 
-def fabric_of(ports: bytes, systems: bytes, links: bytes) -> UfmFabric:
-    """The fabric as three answers of REST have it. Raises Misbehaved."""
-    made = UfmFabric()
+def parse_fabric(ports: bytes, systems: bytes, links: bytes) -> UfmFabric:
+    """The fabric in three replies of the REST API. Raises Misbehaved."""
+    names: dict[str, PortName] = {}
     types = {}
     for system in _items(systems, _System, "systems"):
         for guid in (system.guid, system.system_guid):
-            types[guid_of(guid)] = system.type
+            types[_guid(guid)] = system.type
         types[system.system_name] = system.type
-    objects = []
+    objects, states = [], []
     for port in _items(ports, _Port, "ports"):
-        kind = types.get(port.system_name) or types.get(guid_of(port.systemID)) or ""
+        kind = types.get(port.system_name) or types.get(_guid(port.systemID)) or ""
         named = _named(port, kind)
         key = _key(port)
-        made.names[key] = named
-        made.names.setdefault(f"{guid_of(port.guid)}_{port.number}", named)
-        info = {"rdma": named.port, "guid": guid_of(port.guid), "node_role": named.role}
-        objects.append(Object(key, "infiniband", named.port, info, PORT_METRICS, named.node))
-        made.states += _state(port)
-    made.ports = tuple(objects)
+        names[key] = named
+        names.setdefault(f"{_guid(port.guid)}_{port.number}", named)
+        info = {"rdma": named.port, "guid": _guid(port.guid), "node_role": named.role}
+        objects.append(Object(key, "infiniband", named.port, info, _PORT_METRICS, named.node))
+        states += _state(port)
     cables = []
     for link in _items(links, _Link, "links"):
         ends = [
-            made.names.get(f"{guid_of(guid)}_{number}")
+            names.get(f"{_guid(guid)}_{number}")
             for guid, number in (
                 (link.source_guid, link.source_port),
                 (link.destination_guid, link.destination_port),
@@ -256,14 +257,14 @@ def fabric_of(ports: bytes, systems: bytes, links: bytes) -> UfmFabric:
         for end, other in (ends, ends[::-1]):
             if end is not None and other is not None:
                 cables.append(_cable(end, other))
-    made.cables = tuple(cables)
-    return made
+    return UfmFabric(names, tuple(objects), states, tuple(cables))
 
 
-def described(description: str, guid: str, number: str) -> PortName:
-    """A port by the description of its node: `host device`, `MF0;switch:model/U1`, else its GUID.
+def name_from_description(description: str, guid: str, number: str) -> PortName:
+    """The name in a node description: `host device`, `MF0;switch:model/U1`; else the GUID.
 
-    `Quantum Mellanox Technologies` and the like are what unmanaged switches are all called.
+    Descriptions such as `Quantum Mellanox Technologies`, which all unmanaged switches share, are
+    not used.
     """
     managed = _MANAGED.fullmatch(description)
     if managed:
@@ -275,30 +276,31 @@ def described(description: str, guid: str, number: str) -> PortName:
 
 
 def _named(port: _Port, kind: str) -> PortName:
-    """UFM's own name of the system; its port by the number on a switch, by the device on a host."""
+    """UFM's name of the system, with the port number on a switch and the device on a host."""
     number = str(port.number)
     host = _HOST.fullmatch(port.node_description)
     role = (SWITCH if kind.lower() == "switch" else HOST) if kind else (HOST if host else SWITCH)
-    node = port.system_name or (host[1] if host else "") or guid_of(port.guid)
+    node = port.system_name or (host[1] if host else "") or _guid(port.guid)
     if role == SWITCH:
         return PortName(node, number, SWITCH)
     return PortName(node, host[2] if host else port.dname or number, HOST)
 
 
 def _key(port: _Port) -> str:
-    """`guid_number`, which is what UFM calls a port."""
-    guid, line, number = port.name.rpartition("_")
-    return f"{guid_of(guid)}_{number}" if line else f"{guid_of(port.guid)}_{port.number}"
+    """`GUID_number`, UFM's identifier of a port."""
+    guid, separator, number = port.name.rpartition("_")
+    return f"{_guid(guid)}_{number}" if separator else f"{_guid(port.guid)}_{port.number}"
 
 
 def _state(port: _Port) -> list[int | None]:
-    lane = _LANE_GBPS.get(port.active_speed.upper())
+    """The values of `_PORT_METRICS`."""
+    lane_gbps = _LANE_GBPS.get(port.active_speed.upper())
     width = port.active_width.lower().removesuffix("x")
-    rate = int(lane * 1e9) * int(width) if lane and width.isdigit() else None
+    rate_bps = int(lane_gbps * 1e9) * int(width) if lane_gbps and width.isdigit() else None
     return [
         _STATES.get(port.logical_state.lower()),
         _PHYSICAL.get(port.physical_state.lower()),
-        rate,
+        rate_bps,
     ]
 
 
@@ -312,10 +314,10 @@ def _cable(end: PortName, other: PortName) -> Object:
     return Object(f"{end.node}/{end.port}", "neighbour", None, info, (), end.node)
 
 
-def _items(data: bytes, kind: type[Kind], what: str) -> list[Kind]:
-    """The entries of a list that have the expected form."""
+def _items(body: bytes, kind: type[Kind], what: str) -> list[Kind]:
+    """The entries of a JSON list that have the expected form."""
     try:
-        found: Any = msgspec.json.decode(data)
+        found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Misbehaved(f"resources/{what} is not JSON: {error}") from None
     entries = []

@@ -17,9 +17,8 @@ from fabmon.fabric.model import RAIL, Port
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import RATE, rate
 from fabmon.tui.line import Line, PortTarget, fit, line, right, wrap
-from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
+from fabmon.tui.text.draw_context import DrawContext
 
 _MAY_BE = (
     "The switch does not tell which: its hash sends each over this link or one beside it. The"
@@ -52,28 +51,28 @@ class Bundle(NamedTuple):
     pairs: int
 
 
-def of_finding(screen_state: ScreenState, scene: Scene, finding: Finding, width: int) -> list[Line]:
+def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     """Who is on the link that a finding is about; nothing where it is about something else."""
-    found = _on_link_of(scene, finding)
+    found = _on_link_of(ctx.scene, finding)
     if found is None:
         return []
-    suffer = frozenset(labels.victim_names(finding, scene.snapshot.fabric))
-    return _section(screen_state, scene, *found, width, suffer)
+    suffer = frozenset(labels.victim_names(finding, ctx.fabric))
+    return _section(ctx, *found, suffer)
 
 
-def next_step(screen_state: ScreenState, scene: Scene, finding: Finding, width: int) -> list[Line]:
+def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     """Where nobody knows which flows were hashed onto a link, the command that asks the switches,
     with the names of two hosts whose flows may be on it.
     """
-    found = _on_link_of(scene, finding)
+    found = _on_link_of(ctx.scene, finding)
     if finding.cause not in _OF_HASHING or found is None or found[0].is_exact:
         return []
-    pair = _likely_pair(scene, found[0], finding)
+    pair = _likely_pair(ctx.scene, found[0], finding)
     if pair is None:
         return []
     text = f"`fabmon trace {pair[0]} {pair[1]}` says which link each of their flows takes."
-    first, *more = wrap(text, width - 8)
-    palette = screen_state.palette
+    first, *more = wrap(text, ctx.width - 8)
+    palette = ctx.palette
     return [
         line((" Next: ", palette.strong), (first, palette.text)),
         *(line((f"   {part}", palette.text)) for part in more),
@@ -116,33 +115,29 @@ def _on_link_of(scene: Scene, finding: Finding) -> tuple[FlowsOnLink, str] | Non
     return None if found is None else (found, way)
 
 
-def of_port(screen_state: ScreenState, scene: Scene, port: Port, width: int) -> list[Line]:
+def of_port(ctx: DrawContext, port: Port) -> list[Line]:
     """Who is on a port's link, in its busier direction; of a NIC, whom it sends to."""
-    snapshot = scene.snapshot
+    snapshot = ctx.snapshot
     receives = np.nan_to_num(snapshot.rx_util[port.row]) > np.nan_to_num(snapshot.tx_util[port.row])
     way = "rx" if receives and port.role != RAIL else "tx"
-    return section(screen_state, scene, [port.row], way, width)
+    return section(ctx, [port.row], way)
 
 
-def section(
-    screen_state: ScreenState, scene: Scene, rows: Sequence[int], way: str, width: int
-) -> list[Line]:
+def section(ctx: DrawContext, rows: Sequence[int], way: str) -> list[Line]:
     """Who is on some links, in one direction."""
-    found = flows_on_link(scene.snapshot, rows, way)
-    return [] if found is None else _section(screen_state, scene, found, way, width, frozenset())
+    found = flows_on_link(ctx.snapshot, rows, way)
+    return [] if found is None else _section(ctx, found, way, frozenset())
 
 
 def _section(
-    screen_state: ScreenState,
-    scene: Scene,
+    ctx: DrawContext,
     found: FlowsOnLink,
     way: str,
-    width: int,
     suffer: frozenset[str],
 ) -> list[Line]:
     if found.is_told:
-        return _flows(screen_state, scene, found, way, width, suffer)
-    return _moving(screen_state, scene, found, way, width)
+        return _flows(ctx, found, way, suffer)
+    return _moving(ctx, found, way)
 
 
 def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
@@ -160,15 +155,13 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
 
 
 def _flows(
-    screen_state: ScreenState,
-    scene: Scene,
+    ctx: DrawContext,
     found: FlowsOnLink,
     way: str,
-    width: int,
     suffer: frozenset[str],
 ) -> list[Line]:
-    palette = screen_state.palette
-    table = scene.snapshot.connections.flows
+    palette = ctx.palette
+    table = ctx.snapshot.connections.flows
     count = len(found.flows)
     said = f"{count} queue pair{'' if count == 1 else 's'}"
     if not found.is_exact:
@@ -177,29 +170,29 @@ def _flows(
         said += f", {found.sports} UDP source port{'' if found.sports == 1 else 's'}"
     direction = "transmit" if way == "tx" else "receive"
     head = f" (from the hosts' queue pairs), {direction}: "
-    first, *more = wrap(head + said, width - 7)
+    first, *more = wrap(head + said, ctx.width - 7)
     lines = [line((" Flows ", palette.strong), (first, palette.text))]
     lines += [line((f"   {part}", palette.text)) for part in more]
     shown = bundles(table, found.flows.tolist())
     if not found.is_exact and shown:
-        ports = scene.snapshot.fabric.ports
+        ports = ctx.fabric.ports
         shown.sort(key=lambda each: labels.port_name(ports[each.src]) not in suffer)
-        lines += [line((f"   {part}", palette.dim)) for part in wrap(_MAY_BE, width - 4)]
-    lines += [_bundle(each, screen_state, scene, width) for each in shown[:_MOST]]
-    lines += _notes(found, shown, width, palette)
+        lines += [line((f"   {part}", palette.dim)) for part in wrap(_MAY_BE, ctx.width - 4)]
+    lines += [_bundle(ctx, each) for each in shown[:_MOST]]
+    lines += _notes(ctx, found, shown)
     return lines
 
 
-def _bundle(each: Bundle, screen_state: ScreenState, scene: Scene, width: int) -> Line:
+def _bundle(ctx: DrawContext, each: Bundle) -> Line:
     """`gpu002 mlx5_3 → gpu006 mlx5_3   392 Gb/s  job 8812  4 QPs, sport 49987 52113 …`."""
-    palette, snapshot = screen_state.palette, scene.snapshot
+    palette, snapshot = ctx.palette, ctx.snapshot
     ports = snapshot.fabric.ports
-    name = 14 if width < 100 else 18
+    name = 14 if ctx.width < 100 else 18
     there = _other_end(each, ports)
     sends = rate(
         float(snapshot.column("tx_bps")[each.src]),
         float(snapshot.line_rate_bps[each.src]),
-        screen_state.choices.unit,
+        ctx.unit,
     )
     pairs = f"{each.pairs} QP{'' if each.pairs == 1 else 's'}"
     sports = " ".join(map(str, each.sports))
@@ -208,7 +201,7 @@ def _bundle(each: Bundle, screen_state: ScreenState, scene: Scene, width: int) -
     return line(
         (f"   {fit(_name(ports[each.src]), name)} → {fit(there, name)}", palette.text),
         (f" {right(sends, RATE)}", palette.tx),
-        (fit(told, max(0, width - used)).rstrip(), palette.dim),
+        (fit(told, max(0, ctx.width - used)).rstrip(), palette.dim),
         target=PortTarget(each.src),
     )
 
@@ -223,7 +216,7 @@ def _name(port: Port) -> str:
     return labels.port_name(port)
 
 
-def _notes(found: FlowsOnLink, shown: Sequence[Bundle], width: int, palette: Palette) -> list[Line]:
+def _notes(ctx: DrawContext, found: FlowsOnLink, shown: Sequence[Bundle]) -> list[Line]:
     """What is not shown, and what is not known."""
     notes = []
     rest = shown[_MOST:]
@@ -239,18 +232,20 @@ def _notes(found: FlowsOnLink, shown: Sequence[Bundle], width: int, palette: Pal
             f"The other end of {found.unsure} is unknown: its host is not watched or does not tell,"
             " or several have these numbers."
         )
-    return [line((f"   {part}", palette.dim)) for note in notes for part in wrap(note, width - 4)]
+    return [
+        line((f"   {part}", ctx.palette.dim))
+        for note in notes
+        for part in wrap(note, ctx.width - 4)
+    ]
 
 
-def _moving(
-    screen_state: ScreenState, scene: Scene, found: FlowsOnLink, way: str, width: int
-) -> list[Line]:
-    palette, snapshot = screen_state.palette, scene.snapshot
+def _moving(ctx: DrawContext, found: FlowsOnLink, way: str) -> list[Line]:
+    palette, snapshot = ctx.palette, ctx.snapshot
     ports = snapshot.fabric.ports
-    why = _why_not(scene, found)
+    why = _why_not(ctx.scene, found)
     if not found.moving:
         text = f" Flows: queue pairs are not known ({why})" if why else ""
-        return [line((part, palette.dim)) for part in wrap(text, width - 1)]
+        return [line((part, palette.dim)) for part in wrap(text, ctx.width - 1)]
     does = "send" if found.way == "tx" else "receive"
     lines = [
         line((" Hosts that move with this link", palette.strong), (" (inferred)", palette.dim))
@@ -260,7 +255,7 @@ def _moving(
         carried = rate(
             float(snapshot.column(f"{found.way}_bps")[each.row]),
             float(snapshot.line_rate_bps[each.row]),
-            screen_state.choices.unit,
+            ctx.unit,
         )
         text = f"   {fit(_name(port), 20)}{right(carried, RATE)}   r {each.r:.2f}"
         lines.append(line((text, palette.text), target=PortTarget(each.row)))
@@ -270,7 +265,7 @@ def _moving(
         f" {does} with what this port {ours}, over the last {found.ticks} ticks with"
         " communication: a hint, no proof."
     )
-    return [*lines, *(line((f"   {part}", palette.dim)) for part in wrap(note, width - 4))]
+    return [*lines, *(line((f"   {part}", palette.dim)) for part in wrap(note, ctx.width - 4))]
 
 
 def _why_not(scene: Scene, found: FlowsOnLink) -> str:

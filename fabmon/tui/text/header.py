@@ -17,7 +17,7 @@ from fabmon.tui.cells import FULL
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import ScreenState, hot_rows
+from fabmon.tui.text.draw_context import HeaderContext, TimeContext, hot_rows
 from fabmon.tui.time.cursor import speed_text
 
 _COUNTED = re.compile(r" (nodes|hot|down)$|(?<=● REC) .*")
@@ -30,22 +30,21 @@ _LEAST_TITLE = 6
 _HALF_A_DAY_S = 43_200
 
 
-def header(screen_state: ScreenState, width: int) -> Line:
+def header(ctx: HeaderContext) -> Line:
     """The header in `width` cells; when it is narrow, the least important parts go first,
     and the title is cut before it goes."""
-    palette = screen_state.palette
-    scene = screen_state.scene
+    palette, width, scene = ctx.palette, ctx.width, ctx.time.scene
     parts: list[_Part] = [
         (6, [("fabmon", palette.strong)]),
-        (_TITLE, [(fit(screen_state.title, min(len(screen_state.title), 24)), palette.text)]),
-        *([(0, [_mark(screen_state)])] if screen_state.mark else []),
-        (0, time_state(screen_state)),
-        *_recording(screen_state),
+        (_TITLE, [(fit(ctx.title, min(len(ctx.title), 24)), palette.text)]),
+        *([(0, [(f" {ctx.mark} ", palette.paused)])] if ctx.mark else []),
+        (0, time_state(ctx.time, palette)),
+        *_recording(ctx),
     ]
     if scene is not None:
-        parts += _counts(scene, screen_state.cables(scene.snapshot.fabric), palette)
-        parts.append((4, [("u ", palette.key), (str(screen_state.choices.unit), palette.dim)]))
-        parts.append((3, [("m ", palette.key), (screen_state.choices.metric, palette.dim)]))
+        parts += _counts(scene, ctx.cables, palette)
+        parts.append((4, [("u ", palette.key), (str(ctx.unit), palette.dim)]))
+        parts.append((3, [("m ", palette.key), (ctx.metric_name, palette.dim)]))
     parts.append((7, [("? ", palette.key), ("help", palette.dim)]))
     while True:
         for gap in (4, 3, 2):
@@ -58,13 +57,9 @@ def header(screen_state: ScreenState, width: int) -> Line:
                 parts = [(0, [(_SPARED.sub("", text), style) for text, style in each])
                          for _, each in parts]  # fmt: skip
             return _join(parts, 1, palette.text)
-        if least == _TITLE and (shorter := _with_short_title(parts, screen_state.title, width)):
+        if least == _TITLE and (shorter := _with_short_title(parts, ctx.title, width)):
             return _join(shorter, 2, palette.text)
         parts = [part for part in parts if part[0] != least]
-
-
-def _mark(screen_state: ScreenState) -> Span:
-    return f" {screen_state.mark} ", screen_state.palette.paused
 
 
 def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]:
@@ -98,38 +93,38 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
     return Line(tuple(spans))
 
 
-def time_state(screen_state: ScreenState) -> list[Span]:
+def time_state(time: TimeContext, palette: Palette) -> list[Span]:
     """Live, paused or over: a word, a glyph and a time."""
-    palette, scene = screen_state.palette, screen_state.scene
+    scene = time.scene
     if scene is None:
-        if screen_state.ended:
+        if time.ended:
             return [("■ NOTHING to show", palette.strong)]
-        if screen_state.reads:
+        if time.reads:
             return [("○ READING the recording", palette.dim)]
         return [("○ WAITING for the first tick", palette.dim)]
-    time = time_of_day(scene.snapshot.time_ns)
-    if screen_state.shown is not None:
-        return [_cursor(screen_state, screen_state.shown)]
-    if screen_state.ended:
-        return [(f"■ ENDED {time}", palette.strong)]
-    live: list[Span] = [("● LIVE ", palette.key), (time, palette.strong)]
-    if screen_state.silent_s:
-        live.append((f" no tick for {duration(screen_state.silent_s)}", palette.hot))
+    clock = time_of_day(scene.snapshot.time_ns)
+    if time.shown is not None:
+        return [_cursor(time, time.shown, palette)]
+    if time.ended:
+        return [(f"■ ENDED {clock}", palette.strong)]
+    live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
+    if time.silent_s:
+        live.append((f" no tick for {duration(time.silent_s)}", palette.hot))
     return live
 
 
-def _cursor(screen_state: ScreenState, shown: Scene) -> Span:
+def _cursor(state: TimeContext, shown: Scene, palette: Palette) -> Span:
     """Where in time the screen is, and whether it moves."""
-    cursor, palette = screen_state.cursor, screen_state.palette
+    cursor = state.cursor
     time_ns = shown.snapshot.time_ns
     more = "" if cursor.is_settled else " reading …"
     pace = f"▶ {speed_text(cursor.speed)}"
-    if screen_state.live is not None:
-        is_today = screen_state.lag_s < _HALF_A_DAY_S
+    if state.live is not None:
+        is_today = state.lag_s < _HALF_A_DAY_S
         time = time_of_day(time_ns) if is_today else date_time(time_ns)
         sign = pace if cursor.playing else "❚❚ PAUSED"
-        return f" {sign} {time} ({lag(screen_state.lag_s)}){more} ", palette.paused
-    time, share = date_time(time_ns), _share(screen_state, time_ns)
+        return f" {sign} {time} ({lag(state.lag_s)}){more} ", palette.paused
+    time, share = date_time(time_ns), _share(state, time_ns)
     if cursor.at_end:
         waits = " waits for more" if cursor.playing else ""
         return f"■ END of replay{waits} {time}", palette.strong
@@ -139,17 +134,17 @@ def _cursor(screen_state: ScreenState, shown: Scene) -> Span:
     return f" ❚❚ REPLAY {time} {share}{more} ", palette.paused
 
 
-def _share(screen_state: ScreenState, time_ns: int) -> str:
-    recorded = screen_state.cursor.recorded
+def _share(state: TimeContext, time_ns: int) -> str:
+    recorded = state.cursor.recorded
     if recorded is None or recorded.until_ns <= recorded.start_ns:
         return ""
     length = recorded.until_ns - recorded.start_ns
     return f"{min(max(time_ns - recorded.start_ns, 0) * 100 // length, 100)} %"
 
 
-def _recording(screen_state: ScreenState) -> list[_Part]:
+def _recording(ctx: HeaderContext) -> list[_Part]:
     """Whether all of this is kept, and how far back that goes."""
-    status, palette = screen_state.recording(), screen_state.palette
+    status, palette = ctx.recorder, ctx.palette
     if status is None:
         return []
     if status.trouble:

@@ -11,7 +11,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric import time_wording
 from fabmon.fabric.snapshot import STALE_TICKS
 from fabmon.fabric.tick import NodeState
-from fabmon.tui.cells import ABSENT, CHOSEN, DOWN, HOT, NOTHING, STALE, Block, CellRow, Codes
+from fabmon.tui.cells import ABSENT, DOWN, HOT, NOTHING, SELECTED, STALE, Block, CellRow, Codes
 from fabmon.tui.heatmap_layout import AGE, MARK, Grid, GridPart
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
@@ -85,8 +85,8 @@ class _Marks:
     """Which of the cells of a grid's nodes are down, hot or chosen, and how late the latest is."""
 
     def __init__(self, grid: Grid, cells: Codes, scene: Scene) -> None:
-        chosen = (cells & CHOSEN) > 0
-        bare = cells & ~np.uint16(CHOSEN)
+        chosen = (cells & SELECTED) > 0
+        bare = cells & ~np.uint16(SELECTED)
         flags = (
             (bare == DOWN) | (bare == DOWN | STALE),
             (bare < ABSENT) & ((bare & HOT) > 0),

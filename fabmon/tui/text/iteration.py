@@ -1,122 +1,117 @@
-"""The rhythm of training, in words: the step, what it was, how much of it is communication."""
+"""Training iterations as text: step time, its last change and the communication share of a job."""
 
 from __future__ import annotations
 
-from fabmon.analysis.iteration.results import IterationReport, JobIteration
-from fabmon.fabric.wording import number, scaled_number
+from fabmon.analysis.iteration.results import JobIteration
+from fabmon.fabric.time_wording import interval, measured
+from fabmon.fabric.wording import byte_count, number, percent_range, plural, rounded_percent
 from fabmon.tui.line import Line, Span, line, wrap
-from fabmon.tui.palette import Palette
+from fabmon.tui.text.draw_context import DrawContext
 
-_WORTH_TELLING = 0.95
+_WORTH_SHOWING = 0.95
+"""The best possible step time is shown where it is below this share of the measured one."""
 _ONE_NUMBER = 0.05
+"""A communication share whose bounds are nearer than this is shown as their mean."""
 MOST_JOBS = 3
-"""Jobs in the panel of the overview; the rest is in the view of findings."""
+"""Jobs in the panel of the overview; the view of findings has all."""
 
 
-def title(iteration_report: IterationReport, palette: Palette) -> list[list[Span]]:
-    """What the panel is called, and what it cannot tell."""
-    seconds = f"steps over {iteration_report.shortest_s:g} s"
-    return [[("Rhythm", palette.strong)], [(seconds, palette.dim)]]
+def title(ctx: DrawContext) -> list[list[Span]]:
+    """The panel's title: its name, and the shortest step that can be measured."""
+    shortest = f"steps over {interval(ctx.scene.iteration_report.shortest_s)}"
+    return [[("Iterations", ctx.palette.strong)], [(shortest, ctx.palette.dim)]]
 
 
-def panel(iteration_report: IterationReport, width: int, room: int, palette: Palette) -> list[Line]:
-    """The largest jobs, as far as there is room: at least one line each."""
+def panel(ctx: DrawContext, room: int) -> list[Line]:
+    """The largest jobs in at most `room` lines, each with at least one line."""
     lines: list[Line] = []
-    shown = iteration_report.rhythms[:MOST_JOBS]
-    for place, rhythm in enumerate(shown):
-        entry = _entry(rhythm, iteration_report, width, palette)
+    shown = ctx.scene.iteration_report.jobs[:MOST_JOBS]
+    for place, job in enumerate(shown):
         left = room - len(lines) - (len(shown) - place - 1)
-        lines += entry[: max(1, left)]
+        lines += _entry(ctx, job)[: max(1, left)]
     return lines[:room]
 
 
-def page(iteration_report: IterationReport, width: int, palette: Palette) -> list[Line]:
-    """Every job, and what could not be told."""
-    if not iteration_report.shortest_s:
+def page(ctx: DrawContext) -> list[Line]:
+    """Every job, and why there is none; empty where iterations are not measured."""
+    report, palette = ctx.scene.iteration_report, ctx.palette
+    if not report.shortest_s:
         return []
-    heading = line((" Rhythm of training, from byte counters", palette.strong))
-    lines = [line(("", palette.text)), heading]
-    for rhythm in iteration_report.rhythms:
-        lines += _entry(rhythm, iteration_report, width, palette)
-    if not iteration_report.rhythms:
+    lines = [
+        line(("", palette.text)),
+        line((" Iterations of training jobs, from byte counters", palette.strong)),
+    ]
+    for job in report.jobs:
+        lines += _entry(ctx, job)
+    if not report.jobs:
         text = (
-            "none yet: five steps or more are needed, alike"
-            if iteration_report.hosts_watched
-            else "no host with rails is watched"
+            "None yet: five or more similar steps are needed"
+            if report.hosts_watched
+            else "No host with rails is watched"
         )
         lines.append(line((f"   {text}", palette.dim)))
-    every_s = iteration_report.shortest_s / 3
     text = (
-        f"Sampled every {every_s:g} s: only steps over {iteration_report.shortest_s:g} s are told."
+        f"Sampled every {interval(report.shortest_s / 3)}: only steps over"
+        f" {interval(report.shortest_s)} are measured"
     )
-    lines += [line((f"   {part}", palette.dim)) for part in wrap(text, width - 4)]
-    return lines
+    return lines + [line((f"   {part}", palette.dim)) for part in wrap(text, ctx.width - 4)]
 
 
-def step(rhythm: JobIteration) -> str:
+def step_text(job: JobIteration) -> str:
     """`step 6.20 s (was 4.40 s), comm 61 %`."""
-    was = f" (was {_seconds(rhythm.step_was.was)})" if rhythm.step_was is not None else ""
-    return f"step {_seconds(rhythm.step_s)}{was}, comm {_share(rhythm)}"
+    was = f" (was {measured(job.step_was.was)})" if job.step_was is not None else ""
+    return f"step {measured(job.step_s)}{was}, comm {_share(job)}"
 
 
-def _entry(
-    rhythm: JobIteration, iteration_report: IterationReport, width: int, palette: Palette
-) -> list[Line]:
-    lines = [line((f" {part}", palette.text)) for part in wrap(step(rhythm), width - 2)]
-    texts = [", ".join(_facts(rhythm))]
-    if not rhythm.resolved:
-        fast = iteration_report.shortest_s / 3 * 2
-        texts.append(f"or under {fast:g} s: faster steps look the same; B on a port tells")
-    if rhythm.expected is not None:
-        texts.append(_expected(rhythm))
-    if not rhythm.hosts_sure:
-        texts.append("another job moves so alike that hosts may be mixed up")
+def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
+    """One job: its step and communication share, then its facts and what is uncertain."""
+    width, palette = ctx.width, ctx.palette
+    lines = [line((f" {part}", palette.text)) for part in wrap(step_text(job), width - 2)]
+    texts = [", ".join(_facts(job))]
+    if not job.resolved:
+        fast = interval(ctx.scene.iteration_report.shortest_s / 3 * 2)
+        texts.append(f"may be under {fast}: press B on a port to sample at 50 Hz")
+    if job.expected is not None:
+        texts.append(_expected(job))
+    if not job.hosts_sure:
+        texts.append("another job has a similar pattern: some hosts may be in the wrong job")
     return lines + [
         line((f"   {part}", palette.dim)) for text in texts for part in wrap(text, width - 4)
     ]
 
 
-def _facts(rhythm: JobIteration) -> list[str]:
-    facts = [rhythm.name]
-    if rhythm.bound:
-        facts.append(rhythm.bound)
-    facts.append(f"{_bytes(rhythm.mean_rail_bytes)} a rail")
-    if rhythm.line_share is not None:
-        facts.append(f"at {rhythm.line_share * 100:.0f} % of line rate")
-    best_s = rhythm.best_step_s
-    if best_s is not None and best_s < _WORTH_TELLING * rhythm.step_s:
-        facts.append(f"at 80 % it would be {_seconds(best_s)}")
+def _facts(job: JobIteration) -> list[str]:
+    facts = [job.name]
+    if job.bound:
+        facts.append(job.bound)
+    facts.append(f"{byte_count(job.mean_rail_bytes)} per rail")
+    if job.line_share is not None:
+        facts.append(f"at {rounded_percent(job.line_share)} of line rate")
+    best_s = job.best_step_s
+    if best_s is not None and best_s < _WORTH_SHOWING * job.step_s:
+        facts.append(f"{measured(best_s)} at 80 % of line rate")
     return facts
 
 
-def _expected(rhythm: JobIteration) -> str:
-    """Expected against measured."""
-    due = rhythm.expected
+def _expected(job: JobIteration) -> str:
+    """The traffic that the hints on the command line lead to expect, against the measured."""
+    due = job.expected
     assert due is not None
     if due.bytes <= 0:
-        return "expected: nothing to send, with one rank of dp"
-    times = number(rhythm.mean_rail_bytes / due.bytes)
-    text = f"expected {_bytes(due.bytes)} a rail: measured {times} times that"
-    rails = len(rhythm.hosts) * len(rhythm.rail_bytes)
+        return "expected: no traffic, with one rank of dp"
+    times = number(job.mean_rail_bytes / due.bytes)
+    text = f"expected {byte_count(due.bytes)} per rail, measured {times} times that"
+    rails = len(job.hosts) * len(job.rail_bytes)
     if rails != due.gpus:
-        text = f"for {due.gpus} GPUs {text}; this job has {rails} rails"
+        text = f"for {plural(due.gpus, 'GPU')} {text}; this job has {plural(rails, 'rail')}"
     if due.comm_s is not None:
-        middle = (rhythm.comm_low + rhythm.comm_high) / 2 * rhythm.step_s
-        text += f"; {_seconds(due.comm_s)} of comm: {_seconds(middle)}"
+        comm_s = (job.comm_low + job.comm_high) / 2 * job.step_s
+        text += f"; expected comm {measured(due.comm_s)}, measured {measured(comm_s)}"
     return text
 
 
-def _share(rhythm: JobIteration) -> str:
-    low, high = rhythm.comm_low * 100, rhythm.comm_high * 100
-    if rhythm.comm_high - rhythm.comm_low <= _ONE_NUMBER:
-        return f"{(low + high) / 2:.0f} %"
-    return f"{low:.0f} to {high:.0f} %"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{number(seconds)} s"
-
-
-def _bytes(count: float) -> str:
-    amount, prefix = scaled_number(count)
-    return f"{amount} {prefix}B"
+def _share(job: JobIteration) -> str:
+    """`61 %`, or `58 to 70 %` where the share of time in communication is uncertain."""
+    if job.comm_high - job.comm_low <= _ONE_NUMBER:
+        return rounded_percent((job.comm_low + job.comm_high) / 2)
+    return percent_range(job.comm_low, job.comm_high)

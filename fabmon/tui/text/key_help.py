@@ -29,7 +29,7 @@ def footer(view: str, width: int, palette: Palette, is_away: bool = False) -> Li
 
 
 def _part(key: keys.Key, palette: Palette) -> list[Span]:
-    scope = {keys.CURSOR: "focused", keys.EVERYWHERE: "app"}.get(key.where, "screen")
+    scope = {keys.CURSOR: "focused", keys.EVERYWHERE: "app"}.get(key.scope, "screen")
     action = key.action if "." in key.action else f"{scope}.{key.action}"
     meta = Style.from_meta({"@click": action if "(" in action else f"{action}()"})
     return [

@@ -17,7 +17,7 @@ from fabmon.fabric.time_wording import duration
 from fabmon.tui.line import Line, Span, peer, width_of
 from fabmon.tui.metrics import traffic_words
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.draw_context import DrawContext
 
 _GONE = ("down", "lost", "failed", "dead", "stale")
 
@@ -101,29 +101,29 @@ def name_list(names: Sequence[str], width: int) -> str:
 # The line below the heatmap: the port under the cursor or the mouse, in words.
 
 
-def port_summary(screen_state: ScreenState, scene: Scene, row: int | None, width: int) -> Line:
+def port_summary(ctx: DrawContext, row: int | None) -> Line:
     """Everything that a cell stands for, in `width` cells."""
-    palette, snapshot = screen_state.palette, scene.snapshot
+    palette, snapshot = ctx.palette, ctx.snapshot
     if row is None or row >= len(snapshot.fabric.ports):
         return Line(((" ", palette.text),))
     port = snapshot.fabric.ports[row]
     spans: list[Span] = [
         (f" {both_ends(port, snapshot.fabric)}  ", palette.strong),
-        (port_state(scene, row), palette.gone if snapshot.up[row] == 0 else palette.dim),
+        (port_state(ctx.scene, row), palette.gone if snapshot.up[row] == 0 else palette.dim),
         ("  ", palette.text),
     ]
     if snapshot.up[row] != 0:
-        if not screen_state.heat.traffic:
+        if not ctx.metric.traffic:
             spans.append(
                 (
-                    f"{screen_state.heat.say(snapshot, row, screen_state.choices.unit)}  ",
+                    f"{ctx.metric.say(snapshot, row, ctx.unit)}  ",
                     palette.strong,
                 )
             )
-        spans.append((traffic_words(snapshot, row, screen_state.choices.unit), palette.text))
-    for finding in scene.findings:
+        spans.append((traffic_words(snapshot, row, ctx.unit), palette.text))
+    for finding in ctx.scene.findings:
         text = f"  {finding_mark(finding)} {cause_title(finding)}"
-        if row in finding.rows and width_of(spans) + len(text) < width:
+        if row in finding.rows and width_of(spans) + len(text) < ctx.width:
             spans.append((text, palette.gone if is_gone(finding) else palette.hot))
     return Line(tuple(spans))
 

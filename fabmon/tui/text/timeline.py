@@ -1,4 +1,4 @@
-"""The strip of time: the busiest link, what happened, what is not known, and where you are."""
+"""The timeline: the busiest link over time, events, gaps, and the cursor's place in time."""
 
 from __future__ import annotations
 
@@ -9,84 +9,85 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.finding import Finding
-from fabmon.analysis.scene import Event, Scene
+from fabmon.analysis.scene import Event
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
+from fabmon.tui.text.draw_context import TimelineContext
 from fabmon.tui.text.header import panel_title
 from fabmon.tui.time.past_reader import Curve
 
 _GONE = ("lost", "down", "failed")
 _WEIGHT = {"│": 1, "◆": 2, "▲": 3, "✖": 4}
 _HEAD, _HERE, _IN, _OUT = "▼", "┃", "[", "]"
+_STROKES = "─═"
+_RULE = "─═│▲✖"
+"""Characters of a panel's title line other than words: strokes, and marks of events."""
 _LABELS_S = (10, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 604_800)
 _LABEL_EVERY = 18
 """Columns from one time label to the next, at least."""
 
 
-def timeline(
-    screen_state: ScreenState, width: int, height: int, is_focused: bool = False
-) -> list[Line]:
-    """A rule with its times, and `height - 1` rows of blocks with the marks in the lowest; in one
-    row, that alone. Nothing before the first scene.
+def timeline(ctx: TimelineContext) -> list[Line]:
+    """A title line with times, and `height - 1` rows of blocks, the lowest with event marks; in a
+    height of one row, that row alone. The selected finding's time is a heavy stroke in the first.
     """
-    window, scene, palette = screen_state.strip_window(), screen_state.scene, screen_state.palette
-    if window is None or scene is None:
-        return []
+    window, palette, width = ctx.window, ctx.palette, ctx.width
     span_s = round((window[1] - window[0]) / SECOND_NS)
-    named = palette.cursor if is_focused else palette.strong
-    here = _here(screen_state, scene)
-    if height <= 1:
+    named = palette.cursor if ctx.is_focused else palette.strong
+    here = _here(ctx)
+    if ctx.height <= 1:
         label, now = f" {interval(span_s)} ", f" {percent(here):>6} "
-        columns = max(1, width - len(label) - len(now))
-        row = _rows(screen_state, window, columns, 1, is_alone=True)[0]
-        first = (label, named if is_focused else palette.dim)
-        return [Line((first, *row.spans, (now, palette.text)))]
-    follows = screen_state.shown is None
-    last = (
-        "Last "
-        if screen_state.live is not None and window[1] == screen_state.live.snapshot.time_ns
-        else ""
-    )
-    title: list[list[Span]] = [
-        [(f"{last}{interval(span_s)}", named)],
-        [("busiest link, % of line rate" if width >= 100 else "busiest link", palette.dim)],
-        [(f"{'now' if follows else 'here'} {percent(here)}", palette.text)],
-    ]
-    head = _head(screen_state, window, width)
-    top = _with_times(
-        panel_title(title, width, palette, screen_state.paused), screen_state, window, width, head
-    )
-    top = _with_head(top, head, palette)
-    return [top, *_rows(screen_state, window, width, height - 1)]
+        row = _rows(ctx, max(1, width - len(label) - len(now)), 1, is_alone=True)[0]
+        first = (label, named if ctx.is_focused else palette.dim)
+        lines = [Line((first, *row.spans, (now, palette.text)))]
+    else:
+        live = ctx.time.live
+        last = "Last " if live is not None and window[1] == live.snapshot.time_ns else ""
+        where = "now" if ctx.time.shown is None else "here"
+        title: list[list[Span]] = [
+            [(f"{last}{interval(span_s)}", named)],
+            [("Busiest link, % of line rate" if width >= 100 else "Busiest link", palette.dim)],
+            [(f"{where} {percent(here)}", palette.text)],
+        ]
+        head = _head(ctx, width)
+        top = _with_times(panel_title(title, width, palette, ctx.time.is_paused), ctx, head)
+        lines = [_with_head(top, head, palette), *_rows(ctx, width, ctx.height - 1)]
+    if ctx.selected is not None:
+        columns = time_columns(width, ctx.height, span_s)
+        now_ns = ctx.scene.snapshot.time_ns
+        is_alone = ctx.height <= 1
+        lines[0] = with_finding_span(
+            lines[0], ctx.selected, window, columns, now_ns, palette, is_alone=is_alone
+        )
+    return lines
 
 
-def _here(screen_state: ScreenState, scene: Scene) -> float:
-    """The busiest link at the cursor; NaN where that is not known."""
-    known = float(scene.snapshot.worst(1)[0])
-    if np.isnan(known) and screen_state.shown is not None:
-        end_ns = scene.snapshot.time_ns
-        known = float(spread(screen_state.curve(), (end_ns - SECOND_NS, end_ns), 1)[0])
+def _here(ctx: TimelineContext) -> float:
+    """Utilisation of the busiest link at the cursor, 0 to 1; NaN where it is not known."""
+    known = float(ctx.scene.snapshot.worst(1)[0])
+    if np.isnan(known) and ctx.time.shown is not None:
+        end_ns = ctx.scene.snapshot.time_ns
+        known = float(spread(ctx.curve, (end_ns - SECOND_NS, end_ns), 1)[0])
     return known
 
 
 def column_of(time_ns: int, window: tuple[int, int], columns: int) -> int:
-    """The column of a time; a tick stands at the end of its second."""
+    """The column of a time, below 0 before the window; a tick is at the end of its second."""
     share = (time_ns - window[0]) / max(window[1] - window[0], 1)
-    return int(np.ceil(share * columns)) - 1
+    return ceil(share * columns) - 1
 
 
 def time_at(column: int, window: tuple[int, int], columns: int) -> int:
-    """The time at the right of a column."""
+    """The time at the right edge of a column."""
     return window[0] + (column + 1) * (window[1] - window[0]) // max(columns, 1)
 
 
 def time_columns(width: int, height: int, span_s: int) -> tuple[int, int]:
-    """(first, count): the columns of the strip that stand for time."""
+    """(first, count): the columns of the timeline that represent time."""
     if height > 1:
         return 0, width
     label = len(f" {interval(span_s)} ")
@@ -104,26 +105,21 @@ def event_mark(event: Event) -> str:
     return "▲" if event.kind == "finding" else "│"
 
 
-def _rows(
-    screen_state: ScreenState,
-    window: tuple[int, int],
-    columns: int,
-    rows: int,
-    is_alone: bool = False,
-) -> list[Line]:
-    """Blocks; the lowest row with marks, and the cursor's column in its own colour; where the row
-    `is_alone`, without a rule above it, with a sign of its own."""
-    palette = screen_state.palette
-    values = spread(screen_state.curve(), window, columns)
+def _rows(ctx: TimelineContext, columns: int, rows: int, is_alone: bool = False) -> list[Line]:
+    """Rows of blocks from the highest down; event marks in the lowest, the cursor's column in its
+    own colour. Where the row `is_alone`, without a title line above, the cursor has a character.
+    """
+    palette, window, time = ctx.palette, ctx.window, ctx.time
+    values = spread(ctx.curve, window, columns)
     lines = chart.bars(values, columns, rows, 1.0)
     known = np.flatnonzero(np.isfinite(values))
     ends = int(known[-1]) + 1 if len(known) else 0
-    end_ns = screen_state.live.snapshot.time_ns if screen_state.live is not None else window[1]
-    if screen_state.live is None and screen_state.cursor.recorded is not None:
-        end_ns = screen_state.cursor.recorded.until_ns
+    end_ns = time.live.snapshot.time_ns if time.live is not None else window[1]
+    if time.live is None and time.cursor.recorded is not None:
+        end_ns = time.cursor.recorded.until_ns
     ends = max(ends, min(columns, column_of(end_ns, window, columns) + 1))
-    marks = _marks(screen_state.events(), window, columns)
-    head = _head(screen_state, window, columns)
+    marks = _marks(ctx.events, window, columns)
+    head = _head(ctx, columns)
     drawn = []
     for number, text in enumerate(lines):
         is_lowest = number == len(lines) - 1
@@ -156,11 +152,12 @@ def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats
     return values
 
 
-def _head(screen_state: ScreenState, window: tuple[int, int], columns: int) -> int | None:
-    """The cursor's column; None where it is now, at the right."""
-    if screen_state.shown is None:
+def _head(ctx: TimelineContext, columns: int) -> int | None:
+    """The cursor's column; None while the screen follows the feed, at the right edge."""
+    shown = ctx.time.shown
+    if shown is None:
         return None
-    return min(max(column_of(screen_state.shown.snapshot.time_ns, window, columns), 0), columns - 1)
+    return min(max(column_of(shown.snapshot.time_ns, ctx.window, columns), 0), columns - 1)
 
 
 def _marks(events: Iterable[Event], window: tuple[int, int], columns: int) -> dict[int, str]:
@@ -178,11 +175,11 @@ def _style(mark: str, palette: Palette) -> Style:
     return {"▲": palette.hot, "✖": palette.gone, "◆": palette.key}.get(mark, palette.dim)
 
 
-def _with_times(
-    line: Line, screen_state: ScreenState, window: tuple[int, int], width: int, head: int | None
-) -> Line:
-    """Set times, but where the cursor is, and what is marked into the plain stroke of a rule."""
-    palette, cursor = screen_state.palette, screen_state.cursor
+def _with_times(line: Line, ctx: TimelineContext, head: int | None) -> Line:
+    """`line` with time labels and the marks of a range set into its plain stroke, away from the
+    cursor's column `head`.
+    """
+    palette, cursor, window, width = ctx.palette, ctx.time.cursor, ctx.window, ctx.width
     stroke, style = line.spans[-1]
     start = width - len(stroke)
     cells: list[Span] = [(char, style) for char in stroke]
@@ -230,14 +227,6 @@ def _joined(cells: list[Span]) -> list[Span]:
     return spans
 
 
-# The time of the chosen finding, set into the strip of time that is drawn already.
-
-
-_STROKES = "─═"
-_RULE = "─═│▲✖"
-"""What a rule has beside its words: strokes, and marks of what happened."""
-
-
 def with_finding_span(
     drawn: Line,
     finding: Finding,
@@ -248,17 +237,17 @@ def with_finding_span(
     *,
     is_alone: bool = False,
 ) -> Line:
-    """The line with a mark where the finding began, and a heavy stroke for as long as it lasts.
+    """`drawn` with a mark where the finding began and a heavy stroke for as long as it lasts.
 
-    One that is open lasts until `now_ns`, as far as anybody knows there. `window` is (from, until)
-    in ns, which `places`, (first, count) columns, stand for. The stroke
-    only takes the place of a rule's own; where the curve `is_alone`, without a rule, there is none.
+    An open finding lasts until `now_ns`. `window` is (from, until) in ns, drawn in `places`,
+    (first, count) columns. The stroke only replaces strokes of a title line, so there is none where
+    the curve `is_alone`, without a title line.
     """
     first, count = places
     heavy = "=" if palette.depth is Depth.NONE else "━"
     until_ns = now_ns if finding.until_ns is None else finding.until_ns
-    start = max(0, _column(finding.since_ns, window, count))
-    end = min(count - 1, _column(until_ns, window, count))
+    start = max(0, column_of(finding.since_ns, window, count))
+    end = min(count - 1, column_of(until_ns, window, count))
     spans: list[Span] = []
     x = 0
     for text, style in drawn.spans:
@@ -274,9 +263,3 @@ def with_finding_span(
             else:
                 spans.append((char, style))
     return Line(tuple(spans), drawn.target, drawn.hits)
-
-
-def _column(time_ns: int, window: tuple[int, int], columns: int) -> int:
-    """The column of a time; below 0 where it is before the window."""
-    share = (time_ns - window[0]) / max(window[1] - window[0], 1)
-    return ceil(share * columns) - 1

@@ -1,4 +1,4 @@
-"""Where on the timeline the screen is, and how much of it the strip shows."""
+"""The time that the screen shows, and how much time its timeline and charts show."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ SPANS_S = (
     *(HOUR_S * n for n in (1, 3, 6, 12)),
     *(DAY_S * n for n in (1, 3, 7, 30)),
 )
-"""What the strip can show."""
+"""The spans that the timeline can show."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 USUAL_S = 10 * MINUTE_S
 SPEEDS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _STEPS = 20
-"""The strip moves on by so many parts of it: it must not creep under the eye."""
+"""The timeline moves in steps of this part of its span, so that it does not creep."""
 
 
 @dataclass(slots=True)
 class TimeCursor:
-    """`playing` and `speed` (recorded seconds a second; None for as fast as it goes) say how it
-    moves. `is_settled` is False while the minutes before it are worked through. `at_end` is where
-    there is nothing later. `skips_idle` leaves out what nothing happens in.
+    """The cursor on the timeline, the zoom of the timeline, and the marked range.
 
-    `zoom` is a place in SPANS_S, None for the usual one. `mark_in_ns` and `mark_out_ns` enclose
-    what is to be cut out. `recorded` and `curve` are what was last known of the recording.
+    `speed` is in recorded seconds per second (None: as fast as possible). `is_settled` is False
+    while the minutes before the cursor are being analysed. `at_end`: nothing later is recorded.
+    `skips_idle`: playback skips ticks without traffic or events. `zoom` is an index of SPANS_S
+    (None: the default). `mark_in_ns` and `mark_out_ns` are the ends of the marked range.
+    `recorded` and `curve` are what was last read of the recording.
     """
 
     playing: bool = False
@@ -46,13 +47,13 @@ class TimeCursor:
 
     @property
     def range_ns(self) -> tuple[int, int] | None:
-        """What is marked, from and to; None where that is not both."""
+        """The marked range (from, until); None unless both ends are marked."""
         if self.mark_in_ns is None or self.mark_out_ns is None:
             return None
         return min(self.mark_in_ns, self.mark_out_ns), max(self.mark_in_ns, self.mark_out_ns)
 
     def span_s(self, has_now: bool) -> int:
-        """What the strip shows: where there is no now, usually the whole of a short recording."""
+        """The span of the timeline; without live data by default all of a short recording."""
         if self.zoom is not None:
             return SPANS_S[self.zoom]
         if has_now or self.recorded is None:
@@ -61,15 +62,15 @@ class TimeCursor:
         return next((each for each in SPANS_S if each >= min(length_s, HOUR_S)), HOUR_S)
 
     def zoom_by(self, by: int, has_now: bool) -> None:
-        """More time in the strip, or less."""
+        """Show more time in the timeline (`by` > 0) or less."""
         now = SPANS_S.index(self.span_s(has_now))
         self.zoom = min(max(now + by, 0), len(SPANS_S) - 1)
 
     def window(self, at_ns: int, now_ns: int | None) -> tuple[int, int]:
-        """(from, until): what the strip shows when the screen is at a time.
+        """(from, until) in ns: the range of the timeline with the cursor at `at_ns`.
 
-        It ends now as long as the cursor is in it; else the cursor is about in its middle, as far
-        as there is something on both sides.
+        It ends at `now_ns` as long as that includes the cursor; otherwise the cursor is near its
+        middle, within the recording. `now_ns` is None without live data.
         """
         span_ns = self.span_s(now_ns is not None) * SECOND_NS
         if now_ns is not None and at_ns >= now_ns - span_ns:
@@ -83,37 +84,34 @@ class TimeCursor:
         return from_ns, from_ns + span_ns
 
     def faster(self, by: int) -> None:
-        """Twice as fast, or half."""
+        """Double the speed (`by` = 1) or halve it (-1)."""
         now = self.speed or SPEEDS[-1]
         nearest = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - now))
         self.speed = SPEEDS[min(max(nearest + by, 0), len(SPEEDS) - 1)]
 
     def mark_in(self, time_ns: int) -> None:
-        """What is to be cut out begins here; marked once more, it is not."""
+        """Mark the start of the range; clear the mark if it is already here."""
         self.mark_in_ns = None if self.mark_in_ns == time_ns else time_ns
 
     def mark_out(self, time_ns: int) -> None:
-        """What is to be cut out ends here; marked once more, it is not."""
+        """Mark the end of the range; clear the mark if it is already here."""
         self.mark_out_ns = None if self.mark_out_ns == time_ns else time_ns
 
 
 def speed_text(speed: float | None) -> str:
-    """How many times as fast as it was, with the sign of multiplication: 8, a half, max."""
+    """The speed of playback with a multiplication sign: 8, ½ or max."""
     if speed is None:
         return f"{TIMES}max"
     return f"{TIMES}½" if speed == SPEEDS[0] else f"{TIMES}{speed:g}"
 
 
-# How much time a screen shows.
-
-
 class Zoom:
-    """Some of the last minutes; beyond them, where something is recorded, what the strip shows."""
+    """How much time a view shows: some of the last minutes, or with a recording the timeline's."""
 
     def __init__(
         self, cursor: TimeCursor, minutes: Sequence[int], usual: int, is_recorded: bool
     ) -> None:
-        """`minutes` are those that memory can tell, of which `usual` are shown at first."""
+        """`minutes` are the spans that memory holds; `usual` is the first one shown."""
         self._cursor = cursor
         self._spans = minutes
         self._place = minutes.index(usual)
@@ -122,17 +120,17 @@ class Zoom:
 
     @property
     def minutes(self) -> int:
-        """The minutes that are shown, unless that is as much as the strip."""
+        """The minutes that are shown, unless `is_strip`."""
         return self._spans[self._place]
 
     @property
     def is_strip(self) -> bool:
-        """Whether it is what the strip shows: that was zoomed out beyond the minutes."""
+        """Whether the view shows the range of the timeline: it is zoomed out beyond the minutes."""
         zoom = self._cursor.zoom
         return self._is_recorded and zoom is not None and zoom >= self._beyond
 
     def by(self, by: int) -> None:
-        """More time, or less; beyond the minutes the strip goes along."""
+        """Show more time (`by` > 0) or less; beyond the minutes this zooms the timeline."""
         if self.is_strip:
             self._cursor.zoom_by(by, has_now=True)
             self._place = len(self._spans) - 1

@@ -1,4 +1,4 @@
-"""What was found at the time, as the recording keeps it, beside what is found today."""
+"""Findings as they were recorded, to be shown beside those that are computed now."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 
 
-def findings_open_at(told: Told, runs_ns: Sequence[int], snapshot: Snapshot) -> tuple[Finding, ...]:
-    """The findings that were open at a moment, the costliest first; rows are those of now.
+def findings_open_at(
+    recorded: RecordedFindings, runs_ns: Sequence[int], snapshot: Snapshot
+) -> tuple[Finding, ...]:
+    """The findings that were open at the time of a snapshot, most lost bandwidth first.
 
-    When their conditions held last is not known: notes are seldom.
-    `runs_ns` are the times at which recording began anew.
+    Their rows are those of the snapshot's fabric; `seen_ns` is None, because it is not recorded.
+    `runs_ns` are the times at which recording was started.
     """
-    opened = told.open_at(runs_ns, snapshot.time_ns)
+    opened = recorded.open_at(runs_ns, snapshot.time_ns)
     if not opened:
         return ()
     found = _findings(opened, snapshot)
@@ -29,7 +31,7 @@ def findings_open_at(told: Told, runs_ns: Sequence[int], snapshot: Snapshot) -> 
 
 
 def findings_closed_before(notes: Sequence[Note], snapshot: Snapshot, most: int) -> list[Finding]:
-    """The findings that closed before a moment, the latest first, at most so many."""
+    """The last `most` findings that closed before a snapshot, latest first."""
     ended = (n for n in reversed(notes) if n.change == "close" and n.time_ns <= snapshot.time_ns)
     return _findings(list(islice(ended, most)), snapshot)
 
@@ -49,19 +51,20 @@ def _findings(notes: Sequence[Note], snapshot: Snapshot) -> list[Finding]:
         try:
             finding = msgspec.convert(note.finding, Finding)
         except msgspec.ValidationError:
-            continue  # Of a fabmon that told of findings in another way.
+            continue  # Recorded by a fabmon with another format of findings.
         own = tuple(rows[port] for port in note.ports if port in rows)
         found.append(msgspec.structs.replace(finding, rows=own, seen_ns=None))
     return found
 
 
 def with_recorded_starts(
-    scene: Scene, then: Iterable[Finding], earlier: tuple[Event, ...]
+    scene: Scene, recorded: Iterable[Finding], earlier: tuple[Event, ...]
 ) -> Scene:
-    """A scene that knows what came before the minutes that were looked at: a finding began when it
-    was first told of, and there were `earlier` events.
+    """A scene with the recorded starts of its findings and with `earlier` events.
+
+    The minutes before a scene that are analysed may begin after a finding did.
     """
-    began = {finding.key: finding.since_ns for finding in then}
+    began = {finding.key: finding.since_ns for finding in recorded}
     findings = tuple(
         msgspec.structs.replace(
             finding, since_ns=min(finding.since_ns, began.get(finding.key, finding.since_ns))
@@ -72,22 +75,22 @@ def with_recorded_starts(
 
 
 def note_events(notes: Iterable[Note]) -> tuple[Event, ...]:
-    """Notes as events of the timeline."""
+    """Notes of a recording as events of the timeline."""
     return tuple(
-        Event(note.time_ns, note.seq, note.kind, _said(note))
+        Event(note.time_ns, note.seq, note.kind, _event_text(note))
         for note in notes
         if note.change != "update"
     )
 
 
-def _said(note: Note) -> str:
+def _event_text(note: Note) -> str:
     if note.kind != "finding":
         return note.text
     cause, subject = note.finding.get("cause", note.text), note.finding.get("subject", "")
     return f"{note.change} {cause} {subject}".strip()
 
 
-def only_recorded(then: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
-    """The findings of one list that the other has not."""
+def only_recorded(recorded: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
+    """The recorded findings that are not among those computed now."""
     keys = {finding.key for finding in now}
-    return [finding for finding in then if finding.key not in keys]
+    return [finding for finding in recorded if finding.key not in keys]

@@ -1,4 +1,4 @@
-"""Ports over hours and days: from what is recorded, and of the last minutes from memory."""
+"""Ports over hours and days: from the recording, and the last minutes from memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from fabmon.tui.time.past_reader import PastError, PastReader
 _MEMORY_TICKS = 900
 _EVERY_NS = 10 * SECOND_NS
 _WRITTEN_NS = 3 * SECOND_NS
-"""A minute that is over is in the recording by then."""
-_HEARD = 0.05
+"""A minute is in the recording this long after its end, at the latest."""
+_LEAST_PROGRESS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A time to be shown, ns; `ends_now` is where it goes on. `newest` is what came last, and
-    `known` tells what is known of what is recorded.
+    """A range of time to show; `ends_now`: it ends at the newest snapshot and moves with it.
+
+    `known(query, now_ns)` returns the part of a tier that has been read from the recording.
     """
 
     from_ns: int
@@ -38,7 +39,7 @@ class Trend:
     def of(
         self, ports: Sequence[Port], columns: Sequence[str], of_line_rate: bool, most_bins: int
     ) -> Tier:
-        """Some columns of HEAT in at most so many bins, as far as they are known by now."""
+        """Columns of HEAT of some ports in at most `most_bins` bins; NaN where not read yet."""
         names = tuple(port.id for port in ports)
         bins = choose_bins(self.from_ns, self.until_ns, most_bins)
         wanted = TierQuery(names, tuple(columns), of_line_rate, *bins)
@@ -49,26 +50,26 @@ class Trend:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """Its start and its end, as short as they can be told apart."""
+        """Labels of its start and its end, as short as possible."""
         span_s = (self.until_ns - self.from_ns) / SECOND_NS
         if self.ends_now:
             return f"{MINUS}{interval(round(span_s))}", "now"
         return axis_label(self.from_ns, span_s), axis_label(self.until_ns, 3600)
 
     def said(self, bin_ns: int) -> str:
-        """How long it is, and how finely it is told: `1 d, highest of each 15 min`."""
+        """Its length and resolution: `1 d, highest of each 15 min`."""
         return f"{self.length}, highest of each {interval(bin_ns // SECOND_NS)}"
 
     @property
     def length(self) -> str:
-        """How long it is."""
+        """Its length: `1 d`."""
         return interval(round((self.until_ns - self.from_ns) / SECOND_NS))
 
 
 def trend(
     screen_state: ScreenState, newest: Snapshot, reading: TrendLoader, minutes: int | None
 ) -> Trend | None:
-    """What the strip shows, or so many minutes up to the cursor; None where there is no cursor."""
+    """The range of the timeline, or `minutes` up to the cursor; None without a cursor."""
     scene, window = screen_state.scene, screen_state.strip_window()
     if scene is None or window is None:
         return None
@@ -83,9 +84,9 @@ def trend(
 
 
 def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
-    """A tier with those of the last ticks that are in no minute of it yet; ports are by row.
+    """A tier of the ports at `rows`, completed with the ticks that are in none of its minutes yet.
 
-    The mean of a bin that has minutes is left as they tell it.
+    The mean of a bin that has recorded minutes is not changed.
     """
     wanted = known.wanted
     since_ns = max(wanted.from_ns, known.known_ns)
@@ -98,7 +99,7 @@ def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
     places = at_ns // wanted.bin_ns - wanted.first
     kept = [row for row, there in zip(rows, is_there.tolist(), strict=True) if there]
     per = newest.line_rate_bps[kept][:, None] if wanted.of_line_rate else np.float32(1)
-    most, mean = known.most.copy(), known.mean.copy()
+    most, mean = known.highest.copy(), known.mean.copy()
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = np.stack([newest.window(each, kept, ticks) / per for each in wanted.columns])
     for place in np.unique(places[(places >= 0) & (places < wanted.bins)]).tolist():
@@ -117,9 +118,10 @@ def _mean(values: Floats) -> Floats:
 
 
 class TrendLoader:
-    """Reads tiers for one screen, one at a time; what was read last is known until then.
+    """Reads tiers for one view, one at a time, and keeps the last one.
 
-    `run` runs what reads, in place of what ran before; `repaint` is called when more is known.
+    `run` starts a coroutine that reads, and cancels the one before; `repaint` is called when more
+    has been read.
     """
 
     def __init__(
@@ -138,14 +140,14 @@ class TrendLoader:
         self._is_wrong = False
 
     @property
-    def said(self) -> str:
-        """That something is read, or why not; empty where all is known."""
+    def progress(self) -> str:
+        """Progress or failure of reading; empty when nothing is being read."""
         if self._is_wrong:
             return "the recording cannot be read"
         return "" if self._doing is None else f"reading, {self._share * 100:.0f} %"
 
     def known(self, wanted: TierQuery, now_ns: int) -> Tier | None:
-        """What was read of some bins; what is missing is begun to be read."""
+        """The bins of a query that have been read; starts reading what is missing."""
         if self._is_due(wanted, now_ns):
             self._asked, self._doing, self._share = (wanted, now_ns), wanted, 0.0
             self._run(self._read(wanted))
@@ -168,7 +170,7 @@ class TrendLoader:
 
     async def _read(self, wanted: TierQuery) -> None:
         try:
-            self._had = await self._past.tier(wanted, self._hear)
+            self._had = await self._past.tier(wanted, self._on_progress)
             self._is_wrong = False
         except PastError:
             self._is_wrong = True
@@ -177,8 +179,8 @@ class TrendLoader:
                 self._doing = None
         self._repaint()
 
-    def _hear(self, share: float) -> None:
-        """How far it is, drawn when it can be seen to have moved."""
-        if self._doing is not None and share - self._share >= _HEARD:
+    def _on_progress(self, share: float) -> None:
+        """Store the progress (0 to 1); redraw when it moved visibly."""
+        if self._doing is not None and share - self._share >= _LEAST_PROGRESS:
             self._share = share
             self._repaint()

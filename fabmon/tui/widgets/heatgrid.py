@@ -1,13 +1,14 @@
-"""The heatmap: any number of small cells in rows, of which only those that change are made anew.
+"""The heatmap widget: rows of small cells, of which only changed rows are rendered again.
 
-Drawn on Textual's line API with `render_lines` overridden: it keeps its own strip of every row and
-passes by the style cache and the colour filters. So it has no border and no padding, owns its
-background, and its look emits final colours.
+It overrides `render_lines` of Textual's line API and keeps one strip per row: it bypasses Textual's
+style cache and colour filters. It therefore has no border and no padding, draws its own background,
+and its look emits final colours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -28,36 +29,30 @@ Cell = tuple[int, int]
 
 
 class HeatGrid(Contained, ScrollView, can_focus=True):
-    """Shows codes (see cells.py) as cells. It knows rows and columns, and nothing of fabrics."""
+    """Codes (see cells.py) as cells, with a cursor. It knows rows and columns, not fabrics."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CURSOR)]
 
+    @dataclass
     class Moved(Message):
-        """The cursor is on another cell."""
+        """The cursor moved to another cell."""
 
-        def __init__(self, cell: Cell) -> None:
-            """This one."""
-            super().__init__()
-            self.cell = cell
+        cell: Cell
 
+    @dataclass
     class Hovered(Message):
-        """The mouse is over another cell; None when it has left them."""
+        """The mouse is over another cell; None: over none."""
 
-        def __init__(self, cell: Cell | None) -> None:
-            """This one."""
-            super().__init__()
-            self.cell = cell
+        cell: Cell | None
 
+    @dataclass
     class Opened(Message):
-        """The cell under the cursor was opened, with the mouse or the keyboard."""
+        """The user opened a cell, with the keyboard or the mouse."""
 
-        def __init__(self, cell: Cell) -> None:
-            """This one."""
-            super().__init__()
-            self.cell = cell
+        cell: Cell
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:
-        """An empty grid."""
+        """No cells."""
         super().__init__(id=id)
         self._painter = RowPainter(look)
         self._codes: Codes = np.zeros((0, 0), dtype=np.uint16)
@@ -67,16 +62,16 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         self.cursor: Cell | None = None
 
     def show(self, codes: Codes, rows: Sequence[CellRow], look: Look | None = None) -> None:
-        """Draw what differs from the last time. Codes are [rows, columns], of these rows."""
-        anew = codes.shape != self._codes.shape
+        """Show `codes` [rows, columns]; render only rows that differ from the last call."""
+        is_new = codes.shape != self._codes.shape
         if look is not None and look != self._painter.look:
             self._painter = RowPainter(look)
-            anew = True
+            is_new = True
         old_codes, old_rows = self._codes, self._rows
         self._codes, self._rows = codes, rows
         if rows is not old_rows:
             self.virtual_size = Size(max((row.width for row in rows), default=0), len(rows))
-        if anew:
+        if is_new:
             self._strips = [None] * len(codes)
             self.refresh()
             return
@@ -86,7 +81,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         self._redraw(changed)
 
     def _redraw(self, rows: Sequence[int]) -> None:
-        """Make rows anew when they are next in sight; paint those that are."""
+        """Discard the strips of rows; repaint those that are visible."""
         top, width, height = self.scroll_offset.y, self.size.width, self.size.height
         lines = {y - top for y in rows if 0 <= y - top < height}
         for y in rows:
@@ -97,14 +92,14 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             self.refresh(*(Region(0, y, width, count) for y, count in _spans(sorted(lines))))
 
     def _pinned(self, top: int) -> int:
-        """The row drawn in the first line of the window: a heading stays while its rows pass."""
+        """The row in the first line of the window: a heading stays while its rows scroll."""
         if not 0 <= top < len(self._rows) or self.size.height < 3:
             return top
         heading = self._rows[top].heading
         return heading if heading >= 0 else top
 
     def strips(self, crop: Region) -> list[Strip]:
-        """The rows in sight."""
+        """The visible rows."""
         left, top = self.scroll_offset
         start, end = crop.column_span
         base = self._painter.look.palette.text
@@ -119,7 +114,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         return strips
 
     def _build(self, y: int) -> Strip:
-        """Make the strip of a row, with the cursor if it is there."""
+        """Render a row, with the cursor if it is in it."""
         row = self._rows[y]
         strip = self._painter.paint(row, self._codes[y], self.size.width)
         if self.cursor is not None and self.cursor[0] == y:
@@ -127,10 +122,8 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         self._strips[y] = strip
         return strip
 
-    # The cursor.
-
     def put(self, cell: Cell | None, *, scroll: bool = True) -> None:
-        """Put the cursor on a cell, and the cell in sight."""
+        """Move the cursor to a cell and scroll to it."""
         old, self.cursor = self.cursor, cell
         self._redraw([place[0] for place in (old, cell) if place and place[0] < len(self._strips)])
         if cell is None or not scroll:
@@ -140,7 +133,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             self.post_message(self.Moved(cell))
 
     def reveal(self, cell: Cell) -> None:
-        """Scroll as little as brings a cell and its heading in sight."""
+        """Scroll as little as shows a cell and its heading."""
         row = self._rows[cell[0]]
         block = row.block(cell[1])
         if block is not None:
@@ -150,7 +143,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             self.scroll_to_region(around, animate=False)
 
     def move(self, down: int, across: int) -> None:
-        """Move the cursor over cells that have a port, past those that have none."""
+        """Move the cursor over cells that have a port, skipping those without."""
         there = self._codes != NOTHING
         if not there.any():
             return
@@ -170,20 +163,18 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             self.put((row, int(cells[np.argmin(abs(cells - x))])))
 
     def on_focus(self) -> None:
-        """Show whose the keys are."""
+        """Draw the cursor as focused; put it on the first cell if it is nowhere."""
         if self.cursor is None:
             self.move(0, 0)
         else:
             self.put(self.cursor, scroll=False)
 
     def on_blur(self) -> None:
-        """Show that the keys are another's."""
+        """Draw the cursor as not focused."""
         self.put(self.cursor, scroll=False)
 
-    # The mouse.
-
     def cell_at(self, x: int, y: int) -> Cell | None:
-        """The cell at a place in the window; None where there is none."""
+        """The cell at (x, y) of the window; None if there is none."""
         row = self._pinned(self.scroll_offset.y) if y == 0 else y + self.scroll_offset.y
         if not 0 <= row < len(self._rows):
             return None
@@ -194,7 +185,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         return None
 
     def on_click(self, event: events.Click) -> None:
-        """Select a cell; the second time, open it."""
+        """Select a cell; a second click opens it."""
         cell = self.cell_at(event.x, event.y)
         if cell is None:
             return
@@ -204,11 +195,11 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             self.put(cell)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Say which cell the mouse is over."""
+        """Report the cell under the mouse."""
         self._hover_on(self.cell_at(event.x, event.y))
 
     def on_leave(self) -> None:
-        """The mouse is over none."""
+        """Report that no cell is under the mouse."""
         self._hover_on(None)
 
     def _hover_on(self, cell: Cell | None) -> None:
@@ -216,11 +207,9 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             self._hover = cell
             self.post_message(self.Hovered(cell))
 
-    # Keys (which keys: keys.py).
-
-    def action_cursor(self, way: str) -> None:
-        """Move the cursor: `up`, `down`, `left`, `right`, `page_up`, `top` and so on."""
-        self.move(*keys.steps(way, max(1, self.size.height - 2), len(self._rows)))
+    def action_cursor(self, direction: str) -> None:
+        """Move `up`, `down`, `left`, `right`, `page_up`, `page_down`, to `top` or `bottom`."""
+        self.move(*keys.steps(direction, max(1, self.size.height - 2), len(self._rows)))
 
     def action_open(self) -> None:
         """Open the cell under the cursor."""
@@ -229,7 +218,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
 
 
 def _spans(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first, count) of lines that follow each other: few regions cost less than many."""
+    """(first, count) of runs of consecutive lines: few regions are cheaper than many."""
     start = 0
     for place in range(1, len(lines) + 1):
         if place == len(lines) or lines[place] != lines[place - 1] + 1:
@@ -238,6 +227,6 @@ def _spans(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _step(places: np.ndarray[tuple[int], np.dtype[np.intp]], here: int, by: int) -> int | None:
-    """The place `by` places after (before, if negative) `here`, or the last; None at the end."""
+    """The place `by` places after `here`, at most the last one; None at the end."""
     beyond = places[places > here] if by > 0 else places[places < here][::-1]
     return int(beyond[min(abs(by), len(beyond)) - 1]) if len(beyond) and by else None

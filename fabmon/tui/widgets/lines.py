@@ -1,8 +1,9 @@
-"""What widgets tell the app."""
+"""Widgets that show lines of text: fixed lines, the timeline, and lists to move through."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -15,120 +16,94 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fabmon.fabric.model import Port
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained
 from fabmon.tui.line import FindingTarget, Hit, Line, Target
 
 
+@dataclass
 class OpenRequested(Message):
-    """A person wants to see this."""
+    """The user opened a line or a cell."""
 
-    def __init__(self, target: Target) -> None:
-        """A node, a port, a finding or a fold."""
-        super().__init__()
-        self.target = target
+    target: Target
 
 
+@dataclass
 class Highlighted(Message):
-    """A person has put the cursor of a list on this."""
+    """The user put the cursor of a list on a line."""
 
-    def __init__(self, target: Target) -> None:
-        """A node, a port, a finding or a fold."""
-        super().__init__()
-        self.target = target
+    target: Target
 
 
-class BurstRequested(Message):
-    """A person wants to see a port faster than the scenes come."""
-
-    def __init__(self, port: Port) -> None:
-        """Of this port."""
-        super().__init__()
-        self.port = port
-
-
+@dataclass
 class SeekRequested(Message):
-    """A person wants to see what was at a time."""
+    """The user asked for a time on the timeline."""
 
-    def __init__(self, time_ns: int) -> None:
-        """As near as a click can tell."""
-        super().__init__()
-        self.time_ns = time_ns
-
-
-# Lines that fill a widget from its top: the header, the footer, a rule, the strip of time.
+    time_ns: int
 
 
 class Painted(Contained, Widget):
-    """Shows the lines it is given, cut to its size."""
+    """Fixed lines from the top of the widget, cut to its size: header, footer, titles."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        """Blank."""
+        """No lines."""
         super().__init__(id=id, classes=classes)
         self._lines: Sequence[Line] = ()
         self._base = Style()
 
     def show(self, lines: Sequence[Line], base: Style) -> None:
-        """Draw these lines; nothing happens when they are the same as the last."""
+        """Show these lines; redraw only if they differ from the last."""
         if lines == self._lines and base == self._base:
             return
         self._lines, self._base = lines, base
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One of them."""
+        """Line `y` of the widget."""
         if y < len(self._lines):
             return strip_of(self._lines[y], self.size.width, self._base)
         return Strip.blank(self.size.width, self._base)
 
 
-# The strip of time: with the keys, left and right go through it; a click goes there.
-
-
 class TimeStrip(Painted, can_focus=True):
-    """Lines of time. What they stand for, the screen knows."""
+    """The timeline: left and right step through it when focused, a click goes to a time.
+
+    The screen converts columns to times.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.STRIP)]
 
+    @dataclass
     class Picked(Message):
-        """A person wants to see what was at a column."""
+        """The user clicked a column, counted from the left."""
 
-        def __init__(self, column: int) -> None:
-            """Counted from the left of the strip."""
-            super().__init__()
-            self.column = column
+        column: int
 
     class Redraw(Message):
-        """It has got the keys, or lost them."""
+        """The focus came or went."""
 
     def on_click(self, event: events.Click) -> None:
-        """Go there."""
+        """Ask for the time at the column."""
         self.post_message(self.Picked(event.x))
 
     def on_focus(self) -> None:
-        """Show whose the keys are."""
+        """Show that the keys go here."""
         self.post_message(self.Redraw())
 
-    def on_blur(self) -> None:
-        """Show that the keys are another's."""
-        self.post_message(self.Redraw())
-
-
-# A list of lines that scrolls and can be walked through. Only the lines in sight are made.
+    on_blur = on_focus
 
 
 class LineView(Contained, ScrollView, can_focus=True):
-    """Shows lines; those that open something, or whose parts do, can be selected.
+    """A scrolling list. Lines with a target, and parts of lines with one, can be selected.
 
-    Until the person moves, that is the first finding, or else the first of the others; then the
-    selection stays with what it is on, wherever that goes.
+    Until the user moves the cursor, the first finding is selected, else the first target. After
+    that the cursor follows its target when the lines change. Only visible lines are rendered.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CURSOR)]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        """Blank."""
+        """No lines."""
         super().__init__(id=id, classes=classes)
         self._lines: Sequence[Line] = ()
         self._base = self._cursor = self._bracket = Style()
@@ -138,7 +113,7 @@ class LineView(Contained, ScrollView, can_focus=True):
     def show(
         self, lines: Sequence[Line], base: Style, cursor: Style, bracket: Style | None = None
     ) -> None:
-        """Draw these lines, the selected one in `cursor`, brackets around it in `bracket`."""
+        """Show these lines: the selected one in style `cursor`, brackets of a cell in `bracket`."""
         self._lines, self._base, self._cursor = lines, base, cursor
         self._bracket = bracket or base
         if self.selected is None or self._where(self.selected) is None:
@@ -151,7 +126,7 @@ class LineView(Contained, ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """A line in sight."""
+        """The line at row `y` of the window."""
         y += self.scroll_offset.y
         width = self.size.width
         if y >= len(self._lines):
@@ -161,27 +136,25 @@ class LineView(Contained, ScrollView, can_focus=True):
         if not self.has_focus or self.selected is None:
             return strip
         if line.target == self.selected:
-            return _over(strip, self._cursor)
+            return _style_all(strip, self._cursor)
         for hit in line.hits:
             if hit.target == self.selected:
                 if hit.is_colour:
-                    return _held(strip, hit, self._bracket)
-                return _over_part(strip, hit, self._cursor)
+                    return _bracketed(strip, hit, self._bracket)
+                return _style_part(strip, hit, self._cursor)
         return strip
 
-    # What is selected.
-
     def restore(self, target: Target | None) -> None:
-        """Select what the person selected elsewhere; None for nothing."""
+        """Select what the user selected in another view; None: nothing."""
         self.selected, self._is_moved = target, target is not None
 
     def point(self) -> None:
-        """Say what is selected, as the person's own choice."""
+        """Report the selected target as highlighted by the user."""
         if self.selected is not None:
             self.post_message(Highlighted(self.selected))
 
     def _targets(self) -> list[tuple[int, Target]]:
-        """Everything that can be selected, in reading order, once."""
+        """(line number, target) of every target, in reading order, each once."""
         seen: dict[Target, int] = {}
         for y, line in enumerate(self._lines):
             if line.target is not None:
@@ -194,7 +167,7 @@ class LineView(Contained, ScrollView, can_focus=True):
         return next((y for y, item in self._targets() if item == target), None)
 
     def select(self, target: Target) -> None:
-        """Select what is there, and bring it in sight."""
+        """Select a target and scroll to it; no effect if it is not in the list."""
         y = self._where(target)
         if y is None:
             return
@@ -207,7 +180,7 @@ class LineView(Contained, ScrollView, can_focus=True):
         self.refresh()
 
     def _hit(self, target: Target) -> tuple[int, int] | None:
-        """(line, start) of a part; None when the target is a whole line."""
+        """(line number, first column) of a part of a line; None for a whole line."""
         for y, line in enumerate(self._lines):
             for hit in line.hits:
                 if hit.target == target:
@@ -215,7 +188,7 @@ class LineView(Contained, ScrollView, can_focus=True):
         return None
 
     def move(self, down: int, across: int) -> None:
-        """Select another; scroll where there is nothing to select."""
+        """Move the cursor by lines and parts; scroll where there is nothing to select."""
         targets = self._targets()
         if not targets or self.selected is None:
             self.scroll_relative(y=down, animate=False)
@@ -238,20 +211,18 @@ class LineView(Contained, ScrollView, can_focus=True):
             self.scroll_relative(y=down, animate=False)
         self.select(order[min(max(index, 0), len(order) - 1)])
 
-    # Keys (which keys: keys.py) and mouse.
-
-    def action_cursor(self, way: str) -> None:
-        """Move: `up`, `down`, `left`, `right`, `page_up`, `page_down`, `top`, `bottom`."""
-        self.move(*keys.steps(way, max(1, self.size.height - 1), len(self._lines)))
+    def action_cursor(self, direction: str) -> None:
+        """Move `up`, `down`, `left`, `right`, `page_up`, `page_down`, to `top` or `bottom`."""
+        self.move(*keys.steps(direction, max(1, self.size.height - 1), len(self._lines)))
         self.point()
 
     def action_open(self) -> None:
-        """Open what is selected."""
+        """Open the selected target."""
         if self.selected is not None:
             self.post_message(OpenRequested(self.selected))
 
     def on_click(self, event: events.Click) -> None:
-        """Select; the second time, open."""
+        """Select; a second click opens."""
         y = event.y + self.scroll_offset.y
         if not 0 <= y < len(self._lines):
             return
@@ -267,12 +238,10 @@ class LineView(Contained, ScrollView, can_focus=True):
             self.point()
 
     def on_focus(self) -> None:
-        """Show whose the keys are."""
+        """Show or hide the cursor."""
         self.refresh()
 
-    def on_blur(self) -> None:
-        """Show that the keys are another's."""
-        self.refresh()
+    on_blur = on_focus
 
 
 def strip_of(line: Line, width: int, base: Style) -> Strip:
@@ -281,21 +250,21 @@ def strip_of(line: Line, width: int, base: Style) -> Strip:
     return strip.adjust_cell_length(width, base)
 
 
-def _over(strip: Strip, style: Style) -> Strip:
+def _style_all(strip: Strip, style: Style) -> Strip:
     return Strip([Segment(s.text, (s.style or Style()) + style) for s in strip])
 
 
-def _over_part(strip: Strip, hit: Hit, style: Style) -> Strip:
+def _style_part(strip: Strip, hit: Hit, style: Style) -> Strip:
     end = min(hit.end, strip.cell_length)
     if hit.start >= end:
         return strip
     parts = list(strip.divide([hit.start, end, strip.cell_length]))
-    parts[1] = _over(parts[1], style)
+    parts[1] = _style_all(parts[1], style)
     return Strip.join(parts)
 
 
-def _held(strip: Strip, hit: Hit, style: Style) -> Strip:
-    """A cell in brackets, which stand in the gaps beside it."""
+def _bracketed(strip: Strip, hit: Hit, style: Style) -> Strip:
+    """A cell with brackets in the gaps beside it."""
     ends = [hit.start - 1, hit.start, hit.end, hit.end + 1, strip.cell_length]
     if hit.end >= strip.cell_length:
         return strip

@@ -1,8 +1,9 @@
-"""Where the filter is typed. It works while it is typed; escape takes it away, enter keeps it."""
+"""What the user types and chooses: the filter, a question in one line, the menu of `x`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,27 +22,29 @@ from fabmon.tui.line import Line, fit, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.lines import Painted
 
+_MENU_COLUMNS = 66
 HINT = "word  !word  util>80  state:down  role:switch  group:leaf1"
 
 
 class FilterBar(Contained, Vertical):
-    """A slash, what is typed, and how much is left; above it, what is wrong with it."""
+    """The filter line: applied while typed, kept with enter, cleared with escape.
+
+    At its right the number of matches; above it, the error of a filter that cannot be parsed.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "clear", show=False)]
 
+    @dataclass
     class Changed(Message):
-        """What is typed now is to be the filter."""
+        """The filter text changed."""
 
-        def __init__(self, text: str) -> None:
-            """As typed."""
-            super().__init__()
-            self.text = text
+        text: str
 
     class Closed(Message):
-        """Typing is over."""
+        """The line was closed."""
 
     def compose(self) -> ComposeResult:
-        """The three parts."""
+        """Error, slash, input, number of matches."""
         yield Painted(id="wrong")
         with Horizontal():
             yield Painted(id="slash")
@@ -49,7 +52,7 @@ class FilterBar(Contained, Vertical):
             yield Painted(id="note")
 
     def open(self, text: str, palette: Palette) -> None:
-        """Appear, with what the filter is, selected: what is typed takes its place."""
+        """Show the line with the current filter selected: typing replaces it."""
         self.add_class("-open")
         self.query_one("#slash", Painted).show([line((" /", palette.key))], palette.text)
         self.note("", palette)
@@ -58,12 +61,12 @@ class FilterBar(Contained, Vertical):
         typed.focus()
 
     def note(self, text: str, palette: Palette) -> None:
-        """Say how much is left."""
+        """Show the number of matches; clear the error."""
         self.complain("", palette)
         self.query_one("#note", Painted).show([line((f" {text}", palette.hot))], palette.text)
 
     def complain(self, text: str, palette: Palette) -> None:
-        """Say what is wrong, in as many lines as it takes."""
+        """Show an error, in as many lines as it needs; empty: none."""
         parts = wrap(text, max(20, self.size.width - 3)) if text else []
         wrong = self.query_one("#wrong", Painted)
         wrong.display = bool(parts)
@@ -73,24 +76,24 @@ class FilterBar(Contained, Vertical):
             self.query_one("#note", Painted).show([line(("", palette.text))], palette.text)
 
     def close(self) -> None:
-        """Disappear."""
+        """Hide the line."""
         self.remove_class("-open")
         self.post_message(self.Closed())
 
     def action_cancel(self) -> None:
-        """Clear the filter and disappear."""
+        """Clear the filter and hide the line."""
         self.query_one(Input).value = ""
         self.post_message(self.Changed(""))
         self.close()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """It works while it is typed."""
+        """Apply the filter while it is typed."""
         event.stop()
         if self.has_class("-open"):
             self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep it, unless it means nothing: then it is still being typed."""
+        """Keep a filter that can be parsed; leave the line open for another."""
         event.stop()
         try:
             parse(event.value)
@@ -99,19 +102,18 @@ class FilterBar(Contained, Vertical):
         self.close()
 
 
-# A question in one line, over whatever is shown.
+class Prompt(Contained, ModalScreen[str | None]):
+    """A question in one line. Its result is the answer, None if it was cancelled.
 
-
-class Prompt(ModalScreen[str | None]):
-    """Gives what was typed, or None where it was left. `wrong` says what is wrong with an answer,
-    empty for nothing: a wrong one is not taken."""
+    `wrong` returns what is wrong with an answer (empty: nothing); such an answer is not accepted.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", show=False)]
 
     def __init__(
         self, label: str, hint: str, palette: Palette, wrong: Callable[[str], str] = lambda _: ""
     ) -> None:
-        """A question; nothing is asked yet."""
+        """A question with a label and a hint in the empty input."""
         super().__init__()
         self._label = label
         self._hint = hint
@@ -119,7 +121,7 @@ class Prompt(ModalScreen[str | None]):
         self._wrong = wrong
 
     def compose(self) -> ComposeResult:
-        """What is wrong, the question, the answer."""
+        """Error, label, input."""
         with Vertical():
             yield Painted(id="wrong")
             with Horizontal():
@@ -127,7 +129,7 @@ class Prompt(ModalScreen[str | None]):
                 yield Input(placeholder=self._hint, id="typed")
 
     def on_mount(self) -> None:
-        """Ask."""
+        """Show the label and focus the input."""
         question = self.query_one("#question", Painted)
         question.styles.width = len(self._label) + 2
         question.show([line((f" {self._label} ", self._palette.key))], self._palette.text)
@@ -143,7 +145,7 @@ class Prompt(ModalScreen[str | None]):
         wrong.show(said, self._palette.text)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the answer, or say what is wrong with it."""
+        """Return the answer, or show what is wrong with it."""
         event.stop()
         wrong = self._wrong(event.value)
         if wrong:
@@ -152,55 +154,38 @@ class Prompt(ModalScreen[str | None]):
             self.dismiss(event.value)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """It may be right now."""
+        """Clear the error."""
         event.stop()
         self._complain("")
 
     def action_leave(self) -> None:
-        """No answer."""
+        """Cancel."""
         self.dismiss(None)
 
 
-# What to save: a line for each choice, over the screen that is meant.
-
-
-_WIDTH = 66
-
-
-class SaveMenu(ModalScreen[str | None]):
-    """Gives back one of the choices, or None."""
+class SaveMenu(Contained, ModalScreen[str | None]):
+    """The menu of what to save. Its result is `picture`, `table` or `cut`, None if cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.SAVE)]
 
     def __init__(self, palette: Palette) -> None:
-        """In the colours of the screen below."""
+        """In the colours of the view below."""
         super().__init__()
         self._palette = palette
 
     def compose(self) -> ComposeResult:
-        """The lines."""
+        """The lines of the menu."""
         yield Painted(id="save")
 
-    def on_mount(self) -> None:
-        """Draw them."""
-        self._draw()
-
     def on_resize(self) -> None:
-        """There is more or less room."""
-        self._draw()
-
-    def action_choose(self, what: str) -> None:
-        """That one, or none."""
-        self.dismiss(what or None)
-
-    def _draw(self) -> None:
+        """Draw the menu in the size of the terminal."""
         palette, view = self._palette, self.query_one("#save", Painted)
-        choices = [key for key in keys.KEYS if key.where == keys.SAVE]
-        width = min(_WIDTH, self.size.width)
+        choices = [key for key in keys.KEYS if key.scope == keys.SAVE]
+        width = min(_MENU_COLUMNS, self.size.width)
         head = " Save into "
         where = str(Path.cwd())
         room = max(1, width - cell_len(head) - 1)
-        # Of a long way, the end tells most.
+        # The end of a long path is the informative part.
         while cell_len(where) > room:
             where = f"…{where.lstrip('…')[1:]}"
         lines: list[Line] = [line((fit(f"{head}{where}", width), palette.strong))]
@@ -210,3 +195,7 @@ class SaveMenu(ModalScreen[str | None]):
         ]
         view.styles.width, view.styles.height = width, len(lines)
         view.show(lines, palette.text)
+
+    def action_choose(self, what: str) -> None:
+        """Return the choice; empty: cancel."""
+        self.dismiss(what or None)

@@ -1,8 +1,8 @@
-"""A strip that already knows what it is on the terminal.
+"""Render a row of cell codes as a Textual strip with ready escape sequences.
 
-Textual makes the escape sequences of a strip from its segments each time that the strip is new,
-which for ten thousand cells of random data is half of a frame. Here they are joined from pieces
-made once for each code. The segments are kept: cropping and screenshots go by them.
+Textual builds the escape sequences of each new strip from its segments: for 10 000 cells of random
+data that is half of the frame time. Here they are joined from pieces that are built once per code.
+The segments are kept as well: cropping and screenshots use them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _END = "\x1b[0m"
 
 
 class AnsiStrip(Strip):
-    """Segments, and the same as one text with escape sequences that set all they need."""
+    """A strip that holds its segments and the text, with escape sequences, that draws them."""
 
     def __init__(self, segments: Iterable[Segment], cell_length: int, ansi: str) -> None:
         """`ansi` draws the segments; it need not reset the style at its end."""
@@ -35,11 +35,11 @@ class AnsiStrip(Strip):
         self._ansi = ansi
 
     def render(self, console: Console) -> str:
-        """What to send to the terminal."""
+        """The text for the terminal."""
         return self._ansi + _END
 
     def padded(self, cell_length: int, style: Style, depth: Depth) -> AnsiStrip:
-        """The same with blanks up to a length."""
+        """The strip extended with blanks to a length in cells."""
         missing = cell_length - self.cell_length
         if missing <= 0:
             return self
@@ -48,16 +48,16 @@ class AnsiStrip(Strip):
 
 
 def escape_sequence(segment: Segment, depth: Depth) -> str:
-    """A segment with the escape sequence before it, whatever the style was before that."""
+    """A segment with the escape sequence that sets its style, independent of the style before."""
     system = _SYSTEMS.get(depth, ColorSystem.STANDARD)
     ansi = "" if segment.style is None else Strip.render_ansi(segment.style, system)
     return f"\x1b[0;{ansi}m{segment.text}" if ansi else f"{_END}{segment.text}"
 
 
 def as_background(segment: Segment, depth: Depth) -> str:
-    """Full blocks, sent as blanks on a background of their colour.
+    """Full blocks as blanks on a background of their colour.
 
-    They look the same and fill the cell in every font, in half of the bytes and all of them ASCII.
+    They look the same, fill the cell in every font, and are half of the bytes, all ASCII.
     """
     colour = segment.style.color if segment.style is not None else None
     style = Style(bgcolor=colour)
@@ -65,23 +65,20 @@ def as_background(segment: Segment, depth: Depth) -> str:
     return f"\x1b[{ansi}m{' ' * len(segment.text)}"
 
 
-# From the codes of a row to its strip: texts and runs of equal cells, a segment each.
-
-
 _FULL = "█"
 _LONGEST = 1 << 20
-"""More cells than any row has."""
+"""More cells than a row can have: the base of the keys of runs."""
 
 
 class _Runs(dict[int, tuple[tuple[Segment, ...], str]]):
-    """A run of equal cells -> its segments and their escape sequences, made at first sight.
+    """Run of equal cells -> its segments and their escape sequences, built on first use.
 
-    The key is the code and the length of the run in one number, so that a whole row is looked up
-    at the speed of a list comprehension: with random data this is most of a frame.
+    The key is code * _LONGEST + length of the run: one integer, so that a row is looked up with one
+    `map`. With random data this lookup is most of the frame time.
     """
 
     def __init__(self, look: Look, width: int, pitch: int) -> None:
-        """Of cells so wide, so far apart."""
+        """Cells of `width`, one every `pitch` columns."""
         super().__init__()
         self._look, self._width, self._pitch = look, width, pitch
 
@@ -104,15 +101,15 @@ class _Runs(dict[int, tuple[tuple[Segment, ...], str]]):
 
 
 class RowPainter:
-    """Makes strips in one look."""
+    """Renders rows in one look."""
 
     def __init__(self, look: Look) -> None:
-        """Of a look."""
+        """With an empty cache."""
         self.look = look
         self._runs: dict[tuple[int, int], _Runs] = {}
 
     def paint(self, row: CellRow, codes: NDArray[np.uint16], width: int) -> Strip:
-        """The strip of a row, at least `width` cells long."""
+        """The strip of a row, padded to `width` cells."""
         palette = self.look.palette
         segments: list[Segment] = []
         ansi: list[str] = []
@@ -145,7 +142,7 @@ class RowPainter:
     def _cells(
         self, block: Block, line: NDArray[np.uint16]
     ) -> list[tuple[tuple[Segment, ...], str]]:
-        """A block of cells, in runs of equal codes."""
+        """(segments, escape sequences) of a block of cells, one entry per run of equal codes."""
         runs = self._runs.get((block.width, block.pitch))
         if runs is None:
             runs = self._runs[block.width, block.pitch] = _Runs(self.look, block.width, block.pitch)
@@ -160,7 +157,7 @@ class RowPainter:
         return list(map(runs.__getitem__, keys.tolist()))
 
     def mark(self, strip: Strip, row: CellRow, column: int, focused: bool) -> Strip:
-        """Put the cursor's brackets around a cell, or reverse it where there is no gap."""
+        """Draw the cursor: brackets around a cell, or reversed colours where there is no gap."""
         block = row.block(column)
         if block is None:
             return strip

@@ -23,11 +23,13 @@ _HASH = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
 
 _AGENT = """
 import asyncio, sys
-from fabmon.agent.listen_address import Place
-from fabmon.agent.serve import Options, serve
+from fabmon.agent.listen_address import ListenAddress
+from fabmon.agent.serve import AgentOptions, serve
 root, port, token = sys.argv[1:]
 asyncio.run(serve(
-    Options(place=Place("127.0.0.1", int(port)), token=token, interval_s=0.5, root=root), print
+    AgentOptions(
+        place=ListenAddress("127.0.0.1", int(port)), token=token, interval_s=0.5, root=root
+    ), print
 ))
 """
 TOKEN = "a-token-of-the-tests"

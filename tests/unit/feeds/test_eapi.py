@@ -88,7 +88,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EapiTransport]:
-    monkeypatch.setattr("fabmon.feeds.transports.eapi._REST", 0)
+    monkeypatch.setattr("fabmon.feeds.transports.polled.PAUSE_FACTOR", 0)
     made = EapiTransport(ProbeSettings(interval_s=0.05))
     yield made
     await made.close()
@@ -214,7 +214,7 @@ async def test_slow_facts_are_asked_for_once_a_minute(
 async def test_a_switch_rests_after_an_answer(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.transports.eapi._REST", 1_000_000)
+    monkeypatch.setattr("fabmon.feeds.transports.polled.PAUSE_FACTOR", 1_000_000)
     said = await listen(await transport.open(served.host()), 3)
     assert [type(each) for each in said] == [Hello, Frame, Frame, Frame]
     assert len(served.switch.asked) == 1
@@ -252,9 +252,9 @@ async def test_every_trouble_has_its_reason(
     assert "HTTP 302" in str(await said_of(transport, served.host()))
     served.status = 200
     served.says = lambda request: {"jsonrpc": "2.0", "result": [1]}
-    assert "8 commands, other results" in str(await said_of(transport, served.host()))
+    assert "do not match the 8 commands sent" in str(await said_of(transport, served.host()))
     served.says = lambda request: ["?"]
-    assert "not an answer of eAPI" in str(await said_of(transport, served.host()))
+    assert "the reply is not eAPI" in str(await said_of(transport, served.host()))
 
     await served.stop()
     error = await said_of(transport, served.host())
@@ -264,7 +264,7 @@ async def test_every_trouble_has_its_reason(
 async def test_an_answer_without_end_is_cut_off(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.http_client._MAX_BODY", 1000)
+    monkeypatch.setattr("fabmon.feeds.http_client.MAX_BODY_BYTES", 1000)
     assert isinstance(await said_of(transport, served.host()), Misbehaved)
 
 

@@ -22,7 +22,7 @@ from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, decode
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
-from fabmon.feeds.scrape.exporter_tables import tables
+from fabmon.feeds.scrape.exporter_tables import exporter_tables
 from fabmon.feeds.scrape.page_reader import PageReader
 from fabmon.feeds.transports import exporters
 from fabmon.feeds.transports.exporters import ExportersTransport
@@ -200,9 +200,13 @@ def replying(status: int = 200, **keys: object) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "kind", "text"),
     [
-        (replying(401), LoginRefused, "does not let us in (401): secret=FILE names a file"),
-        (replying(503), Misbehaved, "answers 503 Service Unavailable"),
-        (replying(302, headers={"Location": "http://127.0.0.9/"}), Misbehaved, "answers 302 Found"),
+        (replying(401), LoginRefused, "rejected the login (HTTP 401): set secret=FILE"),
+        (replying(503), Misbehaved, "replied with HTTP 503 Service Unavailable"),
+        (
+            replying(302, headers={"Location": "http://127.0.0.9/"}),
+            Misbehaved,
+            "replied with HTTP 302 Found",
+        ),
         (replying(text="<html>\n"), Misbehaved, "line 1: neither a comment nor a name, labels"),
         (replying(text="up 1\nup"), Misbehaved, "line 2: the page breaks off"),
         (replying(text="up 1\n"), Misbehaved, "has none of the metrics that fabmon knows"),
@@ -221,11 +225,11 @@ async def test_a_bad_answer_is_told_for_what_it_is(
 async def test_a_page_too_large_is_not_read_to_its_end(
     serve: Serve, transport: ExportersTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporters, "_MAX_PAGE", 1 << 20)
+    monkeypatch.setattr(exporters, "_MAX_PAGE_BYTES", 1 << 20)
     bomb = gzip.compress(b"#" * (8 << 20))
     server = await serve(replying(body=bomb, headers={"Content-Encoding": "gzip"}))
     error = await refused(transport, host(f"{server.port}"))
-    assert "a page of more than 1 MiB" in str(error)
+    assert "replied with more than 1 MiB" in str(error)
 
 
 async def test_one_that_does_not_answer_is_given_up_before_the_next_question(
@@ -296,7 +300,7 @@ async def test_pages_come_packed_and_with_a_token(
 @pytest.mark.parametrize(
     ("scrape", "text"),
     [
-        ("nodeexporter:9100", "no exporter nodeexporter: one of amd_gpu_exporter, "),
+        ("nodeexporter:9100", "no exporter nodeexporter: use one of amd_gpu_exporter, "),
         ("9100metrics", "scrape=9100metrics is not [KIND:]PORT[/PATH], as in 9100"),
         ("http://a/metrics", "is not [KIND:]PORT[/PATH]"),
         ("70000", "is not [KIND:]PORT[/PATH]"),
@@ -408,7 +412,7 @@ def test_of_a_captured_h100_host_every_port_is_read(tmp_path: Path) -> None:
     with real_exporter(tmp_path) as port:
         reply = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
         with reply:
-            reading = PageReader(tables()).read(reply.read())
+            reading = PageReader(exporter_tables()).read(reply.read())
     assert {item.port for item in reading.objects} == {path.name for path in H100.iterdir()}
     values = iter(reading.values or ())
     for item in reading.objects:

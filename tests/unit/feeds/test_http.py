@@ -68,7 +68,7 @@ class Sham:
 
 @asynccontextmanager
 async def served(sham: Sham, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """The port that it answers on."""
+    """The port that the reply is on."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", sham.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
@@ -175,7 +175,7 @@ async def test_a_refused_token_is_a_refused_login(secret: str) -> None:
     async with served(Sham(status=401)) as port:
         error = await failure(agent_at(port, secret))
     assert isinstance(error, LoginRefused)
-    assert str(error) == f"the token is refused by 127.0.0.1:{port}: is {secret} its token?"
+    assert str(error) == f"127.0.0.1:{port} rejected the token: is {secret} its token?"
 
 
 async def test_a_busy_agent_says_why(secret: str) -> None:
@@ -201,7 +201,7 @@ async def test_another_server_is_not_an_agent(
     async with served(sham) as port:
         error = await failure(agent_at(port, secret))
         assert isinstance(error, Misbehaved)
-        assert str(error) == f"no fabmon agent at 127.0.0.1:{port}: it answers {what}"
+        assert str(error) == f"no fabmon agent at 127.0.0.1:{port}: the reply is {what}"
         assert len(sham.requests) == 1, "the token goes nowhere else"
 
 
@@ -209,9 +209,11 @@ async def test_what_is_no_web_server_is_told(secret: str) -> None:
     async with raw(b"SSH-2.0-OpenSSH_9.2\r\n") as port:
         error = await failure(agent_at(port, secret))
         assert isinstance(error, Misbehaved)
-        assert f"127.0.0.1:{port} does not answer in HTTP" in str(error)
+        assert f"127.0.0.1:{port} does not speak HTTP" in str(error)
     async with raw(b"") as port:
-        assert "hung up without an answer" in str(await failure(agent_at(port, secret)))
+        assert "closed the connection without an answer" in str(
+            await failure(agent_at(port, secret))
+        )
 
 
 async def test_nobody_there(secret: str) -> None:
@@ -257,10 +259,10 @@ async def test_tls_is_checked_unless_it_is_said_not_to_be(secret: str, tmp_path:
             assert error.cause == "tls"
             assert f"the certificate of 127.0.0.1:{port} is not trusted" in str(error)
             assert "tls=FILE names the certificates to trust" in str(error)
-        assert "hung up" in str(await failure(agent_at(port, secret, "no")))
+        assert "closed the connection" in str(await failure(agent_at(port, secret, "no")))
     async with served(Sham(hello_line())) as port:
         assert str(await failure(agent_at(port, secret, "yes"))) == (
-            f"no TLS at 127.0.0.1:{port}; tls=no goes without it"
+            f"no TLS at 127.0.0.1:{port}; tls=no uses plain HTTP"
         )
 
 
@@ -269,7 +271,7 @@ async def test_files_that_cannot_be_used_are_named(secret: str, tmp_path: Path) 
     assert isinstance(error, BadTrust)
     assert str(error).startswith("/nowhere.pem: No such file or directory; tls= is yes, no,")
     error = await failure(agent_at(1, secret, secret))
-    assert "holds no certificate in PEM" in str(error)
+    assert "the file has no PEM certificate" in str(error)
     error = await failure(agent_at(1, str(tmp_path / "nowhere")))
     assert isinstance(error, BadSecret)
     assert "secret= is the file with the agent's token" in str(error)

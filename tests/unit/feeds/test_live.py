@@ -263,8 +263,8 @@ async def test_loss_and_recovery_are_logged_once_and_grouped(
         rig.nodes.sessions[name].greet()
     await rig.run(1.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "gpu[001-016]: refused, as in: connection refused by 10.0.0.0",
-        "gpu[001-016]: back",
+        "gpu[001-016]: refused, for example: connection refused by 10.0.0.0",
+        "gpu[001-016]: recovered",
     ]
     await rig.close()
 
@@ -305,7 +305,7 @@ async def test_closing_ends_the_ticks_and_every_session(two: Rig) -> None:
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ([hello_line(layout=f"{number:016}") for number in range(50)], "over and over"),
+        ([hello_line(layout=f"{number:016}") for number in range(50)], "again and again"),
         ([b'["notice",{"event":"lost","source":"ib"}]\n'] * 9000, "500 lines a second"),
         ([frame_line(1)] * 2000, "100 frames a second"),
         ([b"[" + b" " * 200_000 + b"]\n"] * 400, "not a line of the wire"),
@@ -392,7 +392,9 @@ async def test_a_session_that_ends_by_itself_gives_its_reason(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].put(b"last words\n", Ended("the probe ended with status 1"))
     await two.run(1.0)
-    assert two.feed.statuses[0].reason == "the probe ended with status 1; it said: last words"
+    assert (
+        two.feed.statuses[0].reason == "the probe ended with status 1; its output was: last words"
+    )
 
 
 def test_a_via_that_there_is_not_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The small parts of the feed: the gate, the bucket, folded names."""
+"""The small parts of the feed: the limiter, the bucket, folded names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fabmon.feeds.session_reader import TokenBucket
 
 
 async def test_the_gate_lets_so_many_through_at_a_time() -> None:
-    gate, inside, most = ConnectLimiter(width=3), 0, 0
+    limiter, inside, most = ConnectLimiter(width=3), 0, 0
 
     async def enter() -> None:
         nonlocal inside, most
-        async with gate.place():
+        async with limiter.slot():
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0.01)
@@ -27,16 +27,16 @@ async def test_the_gate_lets_so_many_through_at_a_time() -> None:
 
 
 async def test_who_hangs_in_the_gate_does_not_block_it() -> None:
-    gate = ConnectLimiter(width=2, slow_s=0.05)
+    limiter = ConnectLimiter(width=2, slow_s=0.05)
     done = 0
 
     async def hang() -> None:
-        async with gate.place():
+        async with limiter.slot():
             await asyncio.sleep(30)
 
     async def pass_through() -> None:
         nonlocal done
-        async with gate.place():
+        async with limiter.slot():
             done += 1
 
     hanging = [asyncio.create_task(hang()) for _ in range(4)]

@@ -178,7 +178,7 @@ async def test_a_command_that_is_not_there() -> None:
 
 async def test_a_command_that_says_nothing_but_its_reason() -> None:
     status = await status_of(exec_host("gpu1", "sh -c 'echo what is this; exit 1' {probe}"))
-    assert status.reason == "sh ended with status 1; it said: what is this"
+    assert status.reason == "sh ended with status 1; its output was: what is this"
 
 
 async def test_a_node_that_floods_standard_error(empty_root: str) -> None:

@@ -71,5 +71,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_directory_and_a_pipe_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(BadSecret, match="not a file"):
+        with pytest.raises(BadSecret, match="not a regular file"):
             read_secret(path)

@@ -33,7 +33,7 @@ from fabmon.feeds.transports.snmp_client import (
     SnmpCredentials,
     SnmpTable,
     SnmpThread,
-    credentials,
+    parse_credentials,
 )
 from fabmon.feeds.transports.snmp_mibs import Counter32Extender
 from tests.builders import hello, port
@@ -117,7 +117,7 @@ async def test_a_wrong_secret_is_told_as_what_it_is(
     monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.2)
     error = await trouble_with(transport, host(agent, tmp_path, "guess"))
     assert (type(error), error.cause) == (Unreachable, "timeout")
-    assert "a wrong community is not answered either" in str(error)
+    assert "an agent does not answer a wrong community either" in str(error)
     for wrong in ("authpassword AES otherpassword", "otherpassword AES privpassword"):
         error = await trouble_with(transport, host(agent, tmp_path, f"v3 fabmon SHA256 {wrong}"))
         assert isinstance(error, (LoginRefused, Unreachable))
@@ -236,7 +236,7 @@ class Circling(SnmpAgent):
     def __init__(self) -> None:
         self.asked = 0
 
-    async def _ask(self, command: Any, numbers: Any, oids: Any) -> Any:
+    async def request(self, command: Any, numbers: Any, oids: Any) -> Any:
         self.asked += 1
         column = tables.IN_OCTETS
         rows = [((*column, 1), 10), ((*column, 2), 20), ((*column, 1), 30)]
@@ -257,8 +257,8 @@ async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
     blocks: list[list[int | None] | None] = []
     start_ns: int | None = None
     for _ in steps:
-        poller._rest_until_s = 0.0
-        part = next(part for part in (await poller.poll()).parts if part.source == "snmp")
+        poller.pause_until_s = 0.0
+        part = next(part for part in (await poller.poll()).blocks if part.source == "snmp")
         start_ns = part.mono_ns if start_ns is None else start_ns
         block = None if part.values is None else [part.mono_ns - start_ns, *part.values]
         blocks.append(block)
@@ -276,10 +276,10 @@ async def test_an_agent_rests_three_times_as_long_as_it_took() -> None:
     agent = Scripted((100, 5), (200, 6))
     poller = SnmpPoller(asking, agent, 1.0)
     await poller.poll()
-    poller._rest_until_s += 60
+    poller.pause_until_s += 60
     quiet = await poller.poll()
     assert agent.asked == 1
-    assert [part.values for part in quiet.parts if part.source == "snmp"] == [None]
+    assert [part.values for part in quiet.blocks if part.source == "snmp"] == [None]
     await asking.close()
 
 
@@ -297,17 +297,17 @@ def test_a_clock_that_jumps_is_not_followed() -> None:
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=20))
 def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
     wide, true = Counter32Extender(), start
-    assert wide.of(("swp1", "x"), start) == start
+    assert wide.extend(("swp1", "x"), start) == start
     for step in steps:
         true += step
-        assert wide.of(("swp1", "x"), true % 2**32) == true
+        assert wide.extend(("swp1", "x"), true % 2**32) == true
 
 
 def test_a_counter_that_fell_back_is_a_reset_and_an_absent_one_is_none() -> None:
     wide = Counter32Extender()
-    assert wide.of(("swp1", "x"), 1000) == 1000
-    assert wide.of(("swp1", "x"), None) is None
-    assert wide.of(("swp1", "x"), 10) == 10
+    assert wide.extend(("swp1", "x"), 1000) == 1000
+    assert wide.extend(("swp1", "x"), None) is None
+    assert wide.extend(("swp1", "x"), 10) == 10
 
 
 @pytest.mark.parametrize(
@@ -323,22 +323,22 @@ def test_a_counter_that_fell_back_is_a_reset_and_an_absent_one_is_none() -> None
     ],
 )
 def test_secrets(line: str, meant: SnmpCredentials) -> None:
-    assert credentials(line) == meant
+    assert parse_credentials(line) == meant
 
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
         ("v3 me", "v3 USER AUTH PASSWORD"),
-        ("v3 me ROT13 hunter2hunter2", "no authentication of that name: one of MD5, SHA"),
-        ("v3 me SHA hunter2hunter2 ROT13 hunter2hunter2", "no encryption of that name"),
+        ("v3 me ROT13 hunter2hunter2", "unknown authentication: use one of MD5, SHA"),
+        ("v3 me SHA hunter2hunter2 ROT13 hunter2hunter2", "unknown encryption"),
         ("v3 me SHA hunter2", "8 characters or more"),
-        ("v3 me SHA 'hunter2", "a quote that is never closed"),
+        ("v3 me SHA 'hunter2", "a quote that is not closed"),
     ],
 )
 def test_bad_secrets_are_explained_and_not_repeated(line: str, complaint: str) -> None:
     with pytest.raises(BadSecret, match=complaint) as caught:
-        credentials(line)
+        parse_credentials(line)
     assert "hunter2" not in str(caught.value)
 
 

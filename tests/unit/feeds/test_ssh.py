@@ -177,7 +177,7 @@ async def test_a_server_that_accepts_tcp_and_never_answers(nodes: Nodes, empty_r
     status, _ = await beside_a_good_one(nodes, empty_root, port)
     assert status.cause == "timeout"
     assert status.reason == (
-        f"127.0.0.1:{port}: accepted TCP and said nothing for 1 s (is it an SSH server?)"
+        f"127.0.0.1:{port}: TCP connected, then silence for 1 s (is it an SSH server?)"
     )
 
 

@@ -24,7 +24,7 @@ from fabmon.feeds.errors import Misbehaved, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import ufm_formats
 from fabmon.feeds.transports.ufm import UfmTransport
-from fabmon.feeds.transports.ufm_formats import PortName, described
+from fabmon.feeds.transports.ufm_formats import PortName, name_from_description
 from tests.fixtures.ufm import BYTES_A_PERIOD, LEAF1, PERIOD_S, SPINE, Manager, rest
 from tests.goldens import check_golden
 from tests.unit.feeds.asked import listen, values_of
@@ -100,8 +100,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[UfmTransport]:
-    monkeypatch.setattr("fabmon.feeds.transports.ufm._ASK_EVERY_S", 0.0)
-    monkeypatch.setattr("fabmon.feeds.transports.ufm._CLOCK_S", 1e9)
+    monkeypatch.setattr("fabmon.feeds.transports.ufm.MIN_POLL_S", 0.0)
+    monkeypatch.setattr("fabmon.feeds.transports.ufm._CLOCK_TOLERANCE_S", 1e9)
     made = UfmTransport(ProbeSettings(interval_s=0.05))
     yield made
     await made.close()
@@ -233,7 +233,7 @@ async def test_every_trouble_has_its_reason(served: Served, transport: UfmTransp
     served.says = lambda: "<html>"
     error = await trouble_with(transport, served.host())
     assert isinstance(error, Misbehaved)
-    assert "not telemetry in CSV: no column timestamp" in str(error)
+    assert "this is no telemetry in CSV: column timestamp is missing" in str(error)
     await served.stop()
     error = await trouble_with(transport, served.host(secret=None))
     assert (type(error), error.cause) == (Unreachable, "refused")
@@ -250,12 +250,12 @@ async def test_telemetry_that_stands_still_is_late(
 ) -> None:
     session = await transport.open(served.host())
     await listen(session, 1)
-    monkeypatch.setattr("fabmon.feeds.transports.ufm._LATE_PERIODS", 0)
+    monkeypatch.setattr("fabmon.feeds.transports.ufm.LATE_PERIODS", 0)
     notices: list[Notice] = []
     while not notices:  # a slow answer gives the manager some rest first
         notices = [each for each in await listen(session, 1) if isinstance(each, Notice)]
     assert [each.reason for each in notices] == ["late"]
-    assert re.search(r"nothing new for \d+ s, usual are 30 s", notices[0].text)
+    assert re.search(r"no new data for \d+ s; its period is 30 s", notices[0].text)
 
 
 async def test_nothing_blocks_the_loop(served: Served, transport: UfmTransport) -> None:
@@ -274,14 +274,14 @@ async def test_nothing_blocks_the_loop(served: Served, transport: UfmTransport) 
     ],
 )
 def test_descriptions_of_nodes(description: str, name: PortName) -> None:
-    assert described(description, "f00d", "7") == name
+    assert name_from_description(description, "f00d", "7") == name
 
 
 @given(st.binary(max_size=300), st.booleans())
 def test_no_answer_of_telemetry_breaks_it(junk: bytes, headed: bool) -> None:
     head = b"timestamp,port_num,node_guid,PortXmitDataExtended\n" if headed else b""
     try:
-        said = ufm_formats.read(head + junk, "here")
+        said = ufm_formats.parse_telemetry(head + junk, "here")
     except Misbehaved:
         return
     assert all(len(row.values) == len(said.metrics) for row in said.rows)

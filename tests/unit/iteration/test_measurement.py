@@ -43,7 +43,7 @@ def test_a_period_that_is_claimed_is_within_two_percent_or_what_it_says(
 
 
 def test_nearly_all_that_can_be_told_is_told_and_within_the_bounds_written_down() -> None:
-    """The numbers of docs/rhythm.md."""
+    """The numbers of docs/iteration.md."""
     rng = np.random.default_rng(11)
     told, errors, within, shares, widths, resolved, changed = 0, [], 0, 0, [], 0, 0
     count = 600

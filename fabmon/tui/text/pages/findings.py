@@ -14,7 +14,7 @@ from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import per_second, percent
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
@@ -26,9 +26,8 @@ from fabmon.tui.line import (
     right,
     wrap,
 )
-from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import iteration, labels
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
 from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
@@ -36,32 +35,32 @@ from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 _MOST_EVENTS = 500
 
 
-def panel(screen_state: ScreenState, scene: Scene, width: int, height: int) -> list[Line]:
+def panel(ctx: DrawContext) -> list[Line]:
     """The findings, then the busiest links as far as there is room."""
     lines: list[Line] = []
-    chosen = shown(screen_state, scene)
-    brief = height < 8 and len(chosen) > 1
+    chosen = shown(ctx)
+    brief = ctx.height < 8 and len(chosen) > 1
     for root, inside in by_root(chosen):
-        lines += entry(root, screen_state, scene, width, brief=brief)
+        lines += entry(ctx, root, brief=brief)
         for finding in inside:
-            lines += entry(finding, screen_state, scene, width, brief=True, inside=True)
+            lines += entry(ctx, finding, brief=True, inside=True)
     if not chosen:
-        lines.extend(_nothing(screen_state, scene, width))
-    room = height - len(lines) - 2
+        lines.extend(_nothing(ctx))
+    room = ctx.height - len(lines) - 2
     if room > 0:
-        lines.append(line((" " * width, screen_state.palette.text)))
-        lines.extend(busiest(screen_state, scene, width, min(room, 10)))
+        lines.append(line((" " * ctx.width, ctx.palette.text)))
+        lines.extend(busiest(ctx, min(room, 10)))
     return lines
 
 
-def shown(screen_state: ScreenState, scene: Scene) -> list[Finding]:
+def shown(ctx: DrawContext) -> list[Finding]:
     """The findings that the filter leaves."""
-    matched = screen_state.matched(scene)
+    matched = ctx.matched
     if matched is None:
-        return list(scene.findings)
+        return list(ctx.scene.findings)
     return [
         finding
-        for finding in scene.findings
+        for finding in ctx.scene.findings
         if any(matched.ports[row] for row in finding.rows)
         or finding.subject.split("/")[0] in matched.nodes
     ]
@@ -91,10 +90,8 @@ def _waits(victim: Finding, root: Finding) -> bool:
 
 
 def entry(
+    ctx: DrawContext,
     finding: Finding,
-    screen_state: ScreenState,
-    scene: Scene,
-    width: int,
     *,
     brief: bool = False,
     inside: bool = False,
@@ -103,16 +100,16 @@ def entry(
 
     `inside` it stands under its root.
     """
-    target, palette = FindingTarget(finding.key), screen_state.palette
-    sign, accent = labels.finding_sign(finding, scene.snapshot, palette)
-    age = time_wording.age((scene.snapshot.time_ns - finding.since_ns) / SECOND_NS)
+    target, palette = FindingTarget(finding.key), ctx.palette
+    sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
+    age = time_wording.age((ctx.snapshot.time_ns - finding.since_ns) / SECOND_NS)
     indent = "  └ " if inside else ""
     title = f"{indent}{sign} {labels.cause_title(finding)}"
-    room = width - len(title) - 9
-    subject = labels.subject_name(finding, scene.snapshot.fabric)
+    room = ctx.width - len(title) - 9
+    subject = labels.subject_name(finding, ctx.fabric)
     if len(subject) > room:
         subject = subject.partition(" → ")[0]
-    mark = palette.selection_mark if finding.key == screen_state.selected_key else " "
+    mark = palette.selection_mark if finding.key == ctx.selected_key else " "
     first = line(
         (mark, palette.strong),
         (title, accent),
@@ -123,36 +120,35 @@ def entry(
     if brief:
         return [first]
     lines = [first]
-    for text in wrap(sentence(finding, scene.snapshot), width - 4):
+    for text in wrap(sentence(finding, ctx.snapshot), ctx.width - 4):
         lines.append(line((f"   {text}", palette.text), target=target))
     if finding.victims:
-        text = "→ " + labels.name_list(
-            labels.victim_names(finding, scene.snapshot.fabric), width - 6
-        )
-        lines.append(line((f"   {fit(text, width - 4)}", palette.dim), target=target))
+        text = "→ " + labels.name_list(labels.victim_names(finding, ctx.fabric), ctx.width - 6)
+        lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.dim), target=target))
     return lines
 
 
-def _nothing(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
+def _nothing(ctx: DrawContext) -> list[Line]:
     """Say that nothing is wrong, and only as far as that is known."""
-    palette = screen_state.palette
-    if scene.findings:
-        count = len(scene.findings)
+    palette = ctx.palette
+    if ctx.scene.findings:
+        count = len(ctx.scene.findings)
         hidden = f"{count} finding{'' if count == 1 else 's'}, none in the filter"
         return [line((f"   {hidden}", palette.dim))]
-    up, total = nodes_up(scene)
+    up, total = nodes_up(ctx.scene)
     if not up:
         return [line((" ○ No finding", palette.dim), (": nothing is seen.", palette.gone))]
-    down = down_links(scene)
+    down = down_links(ctx.scene)
     said = "." if down else ": no link is hot, down or lost."
     lines = [line((" ○ No finding", palette.key), (said, palette.text))]
     lines += [
-        line((f"   {part}", palette.gone)) for part in wrap(_down_already(down, scene), width - 4)
+        line((f"   {part}", palette.gone))
+        for part in wrap(_down_already(down, ctx.scene), ctx.width - 4)
     ]
     text = ""
     if up < total:
         text = f"Seen from {up} of {total} nodes: n says what is missing."
-    lines.extend(line((f"   {part}", palette.gone)) for part in wrap(text, width - 4))
+    lines.extend(line((f"   {part}", palette.gone)) for part in wrap(text, ctx.width - 4))
     return lines
 
 
@@ -167,17 +163,17 @@ def _down_already(down: list[int], scene: Scene) -> str:
     return f"{count} down already when watching began: {', '.join(names)}{more}."
 
 
-def busiest(screen_state: ScreenState, scene: Scene, width: int, count: int) -> list[Line]:
+def busiest(ctx: DrawContext, count: int) -> list[Line]:
     """The ports with the most of the metric in use, as a table."""
-    palette, heat, snapshot = screen_state.palette, screen_state.heat, scene.snapshot
+    palette, heat, snapshot = ctx.palette, ctx.metric, ctx.snapshot
     values = heat.values(snapshot)
     usable = (np.nan_to_num(values) > 0) & ~stale_ports(snapshot) & (snapshot.up != 0)
-    matched = screen_state.matched(scene)
+    matched = ctx.matched
     if matched is not None:
         usable &= matched.ports
     rows = np.flatnonzero(usable)
     order = rows[np.argsort(-values[rows], kind="stable")].tolist()
-    order = _one_end(order, scene, count, (GPU, NVLINK) if heat.traffic else ())
+    order = _one_end(order, ctx.scene, count, (GPU, NVLINK) if heat.traffic else ())
     title = f"Busiest, {heat.name}"
     order = order[: max(0, count - 1)]
     lines: list[Line] = [line((f"   {title}", palette.dim))] if order else []
@@ -187,7 +183,7 @@ def busiest(screen_state: ScreenState, scene: Scene, width: int, count: int) -> 
         said = percent(value) if heat.high == 1 else per_second(value)
         name = labels.link_name(port, snapshot.fabric)
         spans: list[Span] = [
-            (f"   {fit(name, max(4, width - 14))}", palette.text),
+            (f"   {fit(name, max(4, ctx.width - 14))}", palette.text),
             (right(said, 10), palette.text),
         ]
         lines.append(line(*spans, target=PortTarget(row)))
@@ -209,28 +205,28 @@ def _one_end(order: list[int], scene: Scene, count: int, without: Sequence[str])
     return list(islice(chosen, count))
 
 
-def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
+def page(ctx: DrawContext) -> list[Line]:
     """The whole view: open findings in full, then what happened, the latest first."""
-    palette = screen_state.palette
+    palette = ctx.palette
     lines: list[Line] = []
-    for root, inside in by_root(shown(screen_state, scene)):
-        lines += entry(root, screen_state, scene, width)
-        lines += _rest(root, width, palette)
+    for root, inside in by_root(shown(ctx)):
+        lines += entry(ctx, root)
+        lines += _rest(ctx, root)
         for finding in inside:
-            lines += entry(finding, screen_state, scene, width, brief=True, inside=True)
-    lines = lines or _nothing(screen_state, scene, width)
-    lines += _otherwise(screen_state, scene, width)
-    lines += _closed(screen_state, scene, width)
-    lines += iteration.page(scene.iteration_report, width, palette)
+            lines += entry(ctx, finding, brief=True, inside=True)
+    lines = lines or _nothing(ctx)
+    lines += _otherwise(ctx)
+    lines += _closed(ctx)
+    lines += iteration.page(ctx)
     lines += [
         line(("", palette.text)),
         line((" Events, the latest first", palette.strong), ("  enter goes there", palette.dim)),
     ]
-    events = [each for each in screen_state.events() if each.time_ns <= scene.snapshot.time_ns]
+    events = [each for each in ctx.events if each.time_ns <= ctx.snapshot.time_ns]
     for event in reversed(events[-_MOST_EVENTS:]):
         sign = event_mark(event)
         accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
-        text = fit(labels.event_text(event), max(0, width - 15))
+        text = fit(labels.event_text(event), max(0, ctx.width - 15))
         time = time_of_day(event.time_ns)
         lines.append(
             line(
@@ -245,23 +241,21 @@ def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _closed(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
+def _closed(ctx: DrawContext) -> list[Line]:
     """What was wrong until a moment ago, a line each, which opens it as it was at last."""
-    palette, found = screen_state.palette, screen_state.closed(scene)
+    palette, found = ctx.palette, ctx.closed
     if not found:
         return []
     lines = [line(("", palette.text)), line((" Closed, the latest first", palette.strong))]
     for finding in found:
-        until_ns = finding.until_ns or scene.snapshot.time_ns
+        until_ns = finding.until_ns or ctx.snapshot.time_ns
         lasted = duration((until_ns - finding.since_ns) / SECOND_NS)
         when = f" {time_of_day(finding.since_ns)} to {time_of_day(until_ns)}, {lasted}"
-        said = (
-            f"{labels.cause_title(finding)}  {labels.subject_name(finding, scene.snapshot.fabric)}"
-        )
+        said = f"{labels.cause_title(finding)}  {labels.subject_name(finding, ctx.fabric)}"
         lines.append(
             line(
                 (f" {labels.finding_mark(finding)} ", palette.dim),
-                (fit(said, max(0, width - len(when) - 4)), palette.text),
+                (fit(said, max(0, ctx.width - len(when) - 4)), palette.text),
                 (when, palette.dim),
                 target=FindingTarget(finding.key),
             )
@@ -269,15 +263,15 @@ def _closed(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _otherwise(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
+def _otherwise(ctx: DrawContext) -> list[Line]:
     """Where what was recorded is shown: what was found then and is not today, and the reverse."""
-    palette, recorded = screen_state.palette, screen_state.cursor.recorded
-    if screen_state.shown is None or recorded is None or screen_state.is_frozen_now:
+    palette, recorded = ctx.palette, ctx.time.cursor.recorded
+    if ctx.time.shown is None or recorded is None or ctx.time.is_frozen_now:
         return []
-    then = findings_open_at(Told(recorded.notes), recorded.runs_ns, scene.snapshot)
+    then = findings_open_at(RecordedFindings(recorded.notes), recorded.runs_ns, ctx.snapshot)
     lists = (
-        ("Found then, as recorded, not found today", only_recorded(then, scene.findings)),
-        ("Found today, not found then", only_recorded(scene.findings, then)),
+        ("Found then, as recorded, not found today", only_recorded(then, ctx.scene.findings)),
+        ("Found today, not found then", only_recorded(ctx.scene.findings, then)),
     )
     lines: list[Line] = []
     for title, found in lists:
@@ -285,25 +279,28 @@ def _otherwise(screen_state: ScreenState, scene: Scene, width: int) -> list[Line
             lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for finding in found:
             since = f"{labels.finding_mark(finding)} {time_of_day(finding.since_ns)}"
-            subject = labels.subject_name(finding, scene.snapshot.fabric)
+            subject = labels.subject_name(finding, ctx.fabric)
             named = f"{labels.cause_title(finding)} {subject}"
             lines.append(
-                line((f"   {since} ", palette.dim), (fit(named, max(0, width - 16)), palette.text))
+                line(
+                    (f"   {since} ", palette.dim),
+                    (fit(named, max(0, ctx.width - 16)), palette.text),
+                )
             )
-    if not screen_state.cursor.is_settled:
+    if not ctx.time.cursor.is_settled:
         return [line(("   findings are those of then, as recorded …", palette.dim))]
     if not lines and then:
         lines = [line(("   the same was found then, as recorded", palette.dim))]
     return lines
 
 
-def _rest(finding: Finding, width: int, palette: Palette) -> list[Line]:
+def _rest(ctx: DrawContext, finding: Finding) -> list[Line]:
     """Advice and the number behind it, under a finding."""
     target = FindingTarget(finding.key)
     sure = f"costs {percent(finding.lost)} of the bandwidth, " if finding.lost > 0 else ""
     texts = [f"{sure}{finding.confidence * 100:.0f} % sure. {finding.advice}"]
     return [
-        line((f"   {part}", palette.dim), target=target)
+        line((f"   {part}", ctx.palette.dim), target=target)
         for text in texts
-        for part in wrap(text, width - 4)
+        for part in wrap(text, ctx.width - 4)
     ]

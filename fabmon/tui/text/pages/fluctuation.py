@@ -24,9 +24,9 @@ from fabmon.fabric.time_wording import date_time, day_time, duration, time_of_da
 from fabmon.fabric.wording import RATE, Unit, number, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, SubjectTarget, Target, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.chart import BLOCKS
+from fabmon.tui.text.draw_context import DrawContext
 
 _TITLES = {
     JOB: "Jobs: hosts that move together",
@@ -64,15 +64,15 @@ def names(scene: Scene) -> dict[str, str]:
     return {port.id: labels.port_name(port) for port in scene.snapshot.fabric.ports if port.node}
 
 
-def page(screen_state: ScreenState, scene: Scene, found: Fluctuation, width: int) -> list[Line]:
+def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     """A line for each subject: median, spread, variation, share of communication, and when."""
-    palette = screen_state.palette
-    rows = {port.id: port.row for port in scene.snapshot.fabric.ports if port.node}
+    palette = ctx.palette
+    rows = {port.id: port.row for port in ctx.fabric.ports if port.node}
     told = [each for each in found.subjects if each.spread is not None]
-    named = names(scene)
+    named = names(ctx.scene)
     longest = max((len(_name(each, named)) for each in told), default=8)
-    name = min(max(longest, len(_TITLES[LINK])), max(20, width // 4))
-    lines = _steps(found, palette, screen_state)
+    name = min(max(longest, len(_TITLES[LINK])), max(20, ctx.width // 4))
+    lines = _steps(ctx, found)
     if not told:
         lines.append(line(("   nothing communicated", palette.dim)))
     for kind, title in _TITLES.items():
@@ -82,37 +82,36 @@ def page(screen_state: ScreenState, scene: Scene, found: Fluctuation, width: int
         if kind == RAIL:
             subjects = [*(each for each in told if each.kind == ALL), *subjects]
         if subjects:
-            lines.append(_head(title, name, width, palette))
-            lines += [_row(each, name, width, screen_state, rows, named) for each in subjects]
+            lines.append(_head(ctx, title, name))
+            lines += [_row(ctx, each, name, rows, named) for each in subjects]
     for text in _notes(found):
-        lines += [line((f" {part}", palette.dim)) for part in wrap(text, width - 2)]
+        lines += [line((f" {part}", palette.dim)) for part in wrap(text, ctx.width - 2)]
     return lines
 
 
-def _head(title: str, name: int, width: int, palette: Palette) -> Line:
+def _head(ctx: DrawContext, title: str, name: int) -> Line:
     bar = f"0 {'p5 to p95':─^{_BAR - 6}} max"
     columns = f"{right('median', RATE)}  {bar:<{_BAR}} {right('CoV', _COV)} {right('comm', _COV)}"
     return line(
-        (f" {fit(title, name + 1)} ", palette.strong),
-        (fit(f"{columns}  over the time", max(0, width - name - 3)), palette.dim),
+        (f" {fit(title, name + 1)} ", ctx.palette.strong),
+        (fit(f"{columns}  over the time", max(0, ctx.width - name - 3)), ctx.palette.dim),
     )
 
 
 def _row(
+    ctx: DrawContext,
     subject: Subject,
     name: int,
-    width: int,
-    screen_state: ScreenState,
     rows: dict[str, int],
     named: Mapping[str, str],
 ) -> Line:
-    palette, spread = screen_state.palette, subject.spread
+    palette, spread = ctx.palette, subject.spread
     assert spread is not None
     line_bps = subject.line_rate_bps or float("nan")
-    said = rate(spread.median_bps, line_bps, screen_state.choices.unit)
+    said = rate(spread.median_bps, line_bps, ctx.unit)
     used = 2 + name + 1 + RATE + 2 + _BAR + 2 * (1 + _COV) + 2
     curve = np.array([np.nan if v is None else v for v in subject.strip], np.float32)
-    curve = _narrowed(curve, max(0, width - used - 1))
+    curve = _narrowed(curve, max(0, ctx.width - used - 1))
     top = float(np.nanmax(curve)) if np.isfinite(curve).any() else 1.0
     spans: list[Span] = [
         (f"  {fit(_name(subject, named), name)} ", palette.text),
@@ -164,21 +163,18 @@ def _name(subject: Subject, named: Mapping[str, str]) -> str:
     return name if its is None else f"{name}, step {number(its.median_s)} s"
 
 
-def _steps(found: Fluctuation, palette: Palette, screen_state: ScreenState) -> list[Line]:
+def _steps(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     """The largest steps of jobs, else of rails and pairs."""
     told = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
     told = told or [(s, each) for each in found.subjects for s in each.steps]
     largest = sorted(told, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
     told = sorted(largest, key=lambda each: each[0].at_ns)
-    return [line((f" {_step(*each, screen_state)}", palette.hot)) for each in told]
+    return [line((f" {_step(ctx, *each)}", ctx.palette.hot)) for each in told]
 
 
-def _step(step: Step, subject: Subject, screen_state: ScreenState) -> str:
+def _step(ctx: DrawContext, step: Step, subject: Subject) -> str:
     line_bps = subject.line_rate_bps or float("nan")
-    before, after = (
-        rate(value, line_bps, screen_state.choices.unit)
-        for value in (step.before_bps, step.after_bps)
-    )
+    before, after = (rate(value, line_bps, ctx.unit) for value in (step.before_bps, step.after_bps))
     at = time_of_day(step.at_ns)
     return f"{at} {subject.name}: {before} → {after}, {step.change * 100:+.1f} %"
 

@@ -8,11 +8,10 @@ import numpy as np
 from rich.cells import cell_len
 
 from fabmon.analysis.finding import sentence
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix
 from fabmon.fabric.wording import ABSENT, Unit, rate
-from fabmon.tui.cells import CHOSEN, DOWN, HOT, LEVEL, NOTHING, STALE, Codes, Look, scale
+from fabmon.tui.cells import DOWN, HOT, LEVEL, NOTHING, SELECTED, STALE, Codes, Look, scale
 from fabmon.tui.line import (
     FindingTarget,
     Hit,
@@ -26,8 +25,8 @@ from fabmon.tui.line import (
     wrap,
 )
 from fabmon.tui.metrics import heat, traffic_words
-from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text import labels
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 
 _MARGIN = 1
@@ -43,28 +42,26 @@ class _Codes:
     rx: Codes
 
 
-def page(
-    screen_state: ScreenState, scene: Scene, tables: tuple[TierMatrix, ...], width: int
-) -> list[Line]:
+def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
     """A table for each tier; columns that find no room follow below."""
-    palette = screen_state.palette
-    matched = screen_state.matched(scene)
-    levels = scale(heat("tx"), screen_state.depth, screen_state.choices.digits)
+    palette = ctx.palette
+    matched = ctx.matched
+    levels = scale(heat("tx"), ctx.palette.depth, ctx.digits)
     look = Look(palette, levels)
     codes = _Codes(
-        screen_state.cells(scene, levels, heat("tx")),
-        screen_state.cells(scene, levels, heat("rx")),
+        ctx.codes(levels, heat("tx")),
+        ctx.codes(levels, heat("rx")),
     )
-    hot = hot_rows(scene)
+    hot = ctx.hot_rows
     lines: list[Line] = []
     for table in tables:
         lows = [low for low in table.lows if matched is None or _is_left(low, table, matched.nodes)]
         if not lows:
             continue
         lines.append(line((f" {table.title}", palette.strong), (_counts(table), palette.dim)))
-        name = min(max(map(cell_len, lows)), _NAME, max(6, width // 4))
-        cell = _cell(look, width - _MARGIN - name - 1, len(table.highs))
-        each = max(1, (width - _MARGIN - name - 1) // (2 * cell + 1))
+        name = min(max(map(cell_len, lows)), _NAME, max(6, ctx.width // 4))
+        cell = _cell(look, ctx.width - _MARGIN - name - 1, len(table.highs))
+        each = max(1, (ctx.width - _MARGIN - name - 1) // (2 * cell + 1))
         for start in range(0, len(table.highs), each):
             highs = table.highs[start : start + each]
             lines.append(_heading(highs, name, cell, look))
@@ -160,14 +157,14 @@ def _worst(crossings: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:
         up, down = (tx, rx) if row == low else (rx, tx)
         ups.append(up)
         downs.append(down)
-    marked = CHOSEN if any(code & CHOSEN for code in ups) else 0
+    marked = SELECTED if any(code & SELECTED for code in ups) else 0
     up, down = max(ups, key=_order, default=NOTHING), max(downs, key=_order, default=NOTHING)
     return up | (marked if ups else 0), down | (marked if downs else 0)
 
 
 def _order(code: int) -> tuple[bool, bool, bool, int]:
     """Down before hot, hot before known, and then how busy."""
-    kind = code & ~(STALE | CHOSEN)
+    kind = code & ~(STALE | SELECTED)
     is_level = kind <= (HOT | LEVEL)
     return kind == DOWN, bool(is_level and code & HOT), is_level, code & LEVEL
 
@@ -181,15 +178,13 @@ def pair_title(pair: PairTarget) -> str:
 
 
 def pair_page(
-    screen_state: ScreenState,
-    scene: Scene,
+    ctx: DrawContext,
     pair: PairTarget,
     crossings: tuple[TierLink, ...],
-    width: int,
 ) -> list[Line]:
     """A block for each cable: its two ends, what it carries each way, who says that it is there."""
-    palette, snapshot = screen_state.palette, scene.snapshot
-    hot = hot_rows(scene)
+    palette, snapshot = ctx.palette, ctx.snapshot
+    hot = ctx.hot_rows
     lines = [line((f" {_count(len(crossings))}; tx is from {pair.low}", palette.strong))]
     if pair.high == UNKNOWN:
         lines[0] = line(
@@ -213,44 +208,43 @@ def pair_page(
             else (" ", palette.text)
         )
         target = PortTarget(row)
-        traffic = traffic_words(snapshot, row, screen_state.choices.unit)
+        traffic = traffic_words(snapshot, row, ctx.unit)
         lines.append(
             line(
                 (f" {sign} ", accent),
-                (fit(_ends(port, snapshot.fabric), max(20, width - 16)), palette.strong),
-                (fit(port_state(scene, row), 12), palette.gone if down else palette.dim),
+                (fit(_ends(port, snapshot.fabric), max(20, ctx.width - 16)), palette.strong),
+                (fit(port_state(ctx.scene, row), 12), palette.gone if down else palette.dim),
                 target=target,
             )
         )
         if crossing.low is None:
             traffic += f"  (as {port.node} counts it: its tx is towards {pair.low})"
         lines += [
-            line((f"     {part}", palette.text), target=target) for part in wrap(traffic, width - 6)
+            line((f"     {part}", palette.text), target=target)
+            for part in wrap(traffic, ctx.width - 6)
         ]
         lines.append(line((f"     {known(port)}", palette.dim), target=target))
     rows = {row for crossing in crossings for row in crossing if row is not None}
-    for finding in scene.findings:
+    for finding in ctx.scene.findings:
         if rows & set(finding.rows):
             accent = palette.gone if labels.is_gone(finding) else palette.hot
             title = f"{labels.finding_mark(finding)} {labels.cause_title(finding)}"
-            text = f"{title}: {sentence(finding, scene.snapshot)}"
+            text = f"{title}: {sentence(finding, ctx.snapshot)}"
             lines += [
                 line((f" {part}", accent), target=FindingTarget(finding.key))
-                for part in wrap(text, width - 2)
+                for part in wrap(text, ctx.width - 2)
             ]
     return lines
 
 
-def pair_summary(
-    screen_state: ScreenState, scene: Scene, pair: PairTarget, crossings: tuple[TierLink, ...]
-) -> Line:
+def pair_summary(ctx: DrawContext, pair: PairTarget, crossings: tuple[TierLink, ...]) -> Line:
     """What a cell of the matrix stands for, in one line: the busiest of its links, each way."""
-    palette, snapshot = screen_state.palette, scene.snapshot
+    palette, snapshot = ctx.palette, ctx.snapshot
     spans: list[Span] = [
         (f" {pair_title(pair)}  ", palette.strong),
         (f"{_count(len(crossings))}  ", palette.dim),
     ]
-    unit = screen_state.choices.unit if screen_state.choices.unit is not Unit.PERCENT else Unit.GBIT
+    unit = ctx.unit if ctx.unit is not Unit.PERCENT else Unit.GBIT
     for way, (near, far) in (("up", (0, 1)), ("down", (1, 0))):
         most: tuple[float, str] = (-1.0, ABSENT)
         for crossing in crossings:
@@ -268,7 +262,7 @@ def pair_summary(
     )
     if gone:
         spans.append((f"✖ {gone} down  ", palette.gone))
-    for finding in scene.findings:
+    for finding in ctx.scene.findings:
         if rows & set(finding.rows[:1]):
             accent = palette.gone if labels.is_gone(finding) else palette.hot
             spans.append(

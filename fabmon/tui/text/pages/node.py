@@ -12,8 +12,8 @@ from fabmon.fabric.wording import RATE, Unit, compact, per_second, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, width_of, wrap
 from fabmon.tui.metrics import both_words, unit_of
 from fabmon.tui.palette import Palette
-from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text import chart, labels
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 
 _MINUTES = 5
@@ -21,12 +21,12 @@ _SPARK = 16
 _INDENT = 5
 
 
-def page(screen_state: ScreenState, scene: Scene, node: Node, width: int) -> list[Line]:
+def page(ctx: DrawContext, node: Node) -> list[Line]:
     """What is known of a node, then a few lines for each of its ports."""
-    palette = screen_state.palette
-    lines = _about(node, scene, width, palette)
+    palette = ctx.palette
+    lines = _about(ctx, node)
     lines.append(line((f" Ports; the curves are of the last {_MINUTES} min", palette.strong)))
-    matched = screen_state.matched(scene)
+    matched = ctx.matched
     ports = [
         port
         for port in node.ports
@@ -35,15 +35,15 @@ def page(screen_state: ScreenState, scene: Scene, node: Node, width: int) -> lis
     if not ports:
         said = "no port in the filter" if node.ports else "no port yet: nothing has come from it"
         return [*lines, line((f"   {said}", palette.dim))]
-    hot, marked = hot_rows(scene), screen_state.chosen(scene)
-    ticks = round(_MINUTES * 60 / scene.snapshot.interval_s)
+    hot, marked = ctx.hot_rows, ctx.selection
+    ticks = round(_MINUTES * 60 / ctx.snapshot.interval_s)
     rows = [port.row for port in ports]
-    windows = [scene.snapshot.window(name, rows, ticks) for name in ("tx_bps", "rx_bps")]
+    windows = [ctx.snapshot.window(name, rows, ticks) for name in ("tx_bps", "rx_bps")]
     for place, port in enumerate(ports):
         tx, rx = windows[0][place], windows[1][place]
-        top = float(scene.snapshot.line_rate_bps[port.row])
+        top = float(ctx.snapshot.line_rate_bps[port.row])
         sparks = [chart.spark(values, _SPARK, top) for values in (tx, rx)]
-        own = _port(port, screen_state, scene, sparks, port.row in hot, width)
+        own = _port(ctx, port, sparks, port.row in hot)
         if marked is not None and port.row in marked.rows:
             own[0] = _marked(own[0], palette)
         lines.extend(own)
@@ -57,40 +57,38 @@ def _marked(first: Line, palette: Palette) -> Line:
     return Line(spans, first.target, first.hits)
 
 
-def _about(node: Node, scene: Scene, width: int, palette: Palette) -> list[Line]:
+def _about(ctx: DrawContext, node: Node) -> list[Line]:
     """State, and what the node says of itself; what is missing on it and why."""
-    status = scene.snapshot.statuses.get(node.name)
+    status = ctx.snapshot.statuses.get(node.name)
     grouped = node.group not in ("", node.name)
     facts = [f"{node.role} of {node.group}" if grouped else node.role]
     facts += [f"{name} {value}" for name, value in node.about.items() if value and name != "probe"]
-    cpu = scene.snapshot.probe_cpu.get(node.name)
+    cpu = ctx.snapshot.probe_cpu.get(node.name)
     if cpu is not None:
         facts.append(f"probe {percent(cpu)} of a core")
     lines = []
     if status is not None:
-        since = duration((scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
+        since = duration((ctx.snapshot.time_ns - status.since_ns) / SECOND_NS)
         said = f" {status.state}" + (f" for {since}" if status.since_ns else "")
         reason = f"  {status.reason}" if status.reason else ""
-        lines.append(line((said, palette.strong), (fit(reason, width), palette.text)))
-    lines += [line((f" {text}", palette.dim)) for text in wrap(", ".join(facts), width - 2)]
-    for notice in scene.snapshot.notices.get(node.name, ()):
+        lines.append(line((said, ctx.palette.strong), (fit(reason, ctx.width), ctx.palette.text)))
+    lines += [line((f" {text}", ctx.palette.dim)) for text in wrap(", ".join(facts), ctx.width - 2)]
+    for notice in ctx.snapshot.notices.get(node.name, ()):
         where = " ".join(part for part in (notice.source, notice.object, notice.metric) if part)
         text = f"{notice.event} {where}: {notice.text or notice.reason}"
-        for number, part in enumerate(wrap(text, width - 5)):
-            lines.append(line((f"   {'? ' if not number else '  '}{part}", palette.dim)))
+        for number, part in enumerate(wrap(text, ctx.width - 5)):
+            lines.append(line((f"   {'? ' if not number else '  '}{part}", ctx.palette.dim)))
     return lines
 
 
 def _port(
+    ctx: DrawContext,
     port: Port,
-    screen_state: ScreenState,
-    scene: Scene,
     sparks: Sequence[str],
     hot: bool,
-    width: int,
 ) -> list[Line]:
     """The lines of one port; all of them open it."""
-    palette, snapshot, row = screen_state.palette, scene.snapshot, port.row
+    palette, snapshot, row = ctx.palette, ctx.snapshot, port.row
     down = snapshot.up[row] == 0
     sign, accent = (
         ("✖", palette.gone) if down else ("▲", palette.hot) if hot else (" ", palette.text)
@@ -99,34 +97,34 @@ def _port(
     name = [
         (f" {sign} ", accent),
         (fit(f"{port.label} {port.name}".strip(), 18), palette.strong),
-        (fit(port_state(scene, row), 12), palette.gone if down else palette.dim),
+        (fit(port_state(ctx.scene, row), 12), palette.gone if down else palette.dim),
         (fit(f"→ {labels.port_name(other)}" if other else "", 24), palette.dim),
     ]
     traffic = [
-        [*_traffic(what, port, screen_state, scene), (f" {drawn}", style)]
+        [*_traffic(ctx, what, port), (f" {drawn}", style)]
         for what, drawn, style in zip(("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True)
     ]
     both: list[Span] = [*traffic[0], ("  ", palette.text), *traffic[1]]
-    together = both_words(scene.snapshot, row, screen_state.choices.unit)
+    together = both_words(ctx.snapshot, row, ctx.unit)
     if together:
         both = [(together, palette.text)]
         traffic = [both]
-    parts = [name, *([both] if width_of(both) + _INDENT <= width else traffic)]
+    parts = [name, *([both] if width_of(both) + _INDENT <= ctx.width else traffic)]
     parts += [
         [(f"{label} ", palette.dim), (right(said, 8), palette.text if busy else palette.dim)]
-        for label, said, busy in troubles(scene, row)
+        for label, said, busy in troubles(ctx.scene, row)
     ]
     target = PortTarget(row)
-    lines = [Line(tuple(spans), target) for spans in flow(parts, width, palette)]
-    for text in wrap(facts(port.info), width - _INDENT - 1):
+    lines = [Line(tuple(spans), target) for spans in flow(ctx, parts)]
+    for text in wrap(facts(port.info), ctx.width - _INDENT - 1):
         lines.append(line((" " * _INDENT + text, palette.dim), target=target))
     return lines
 
 
-def _traffic(name: str, port: Port, screen_state: ScreenState, scene: Scene) -> list[Span]:
+def _traffic(ctx: DrawContext, name: str, port: Port) -> list[Span]:
     """`tx  188 Gb/s 47.0 %`."""
-    palette, snapshot = screen_state.palette, scene.snapshot
-    chosen = Unit.GBIT if screen_state.choices.unit is Unit.PERCENT else screen_state.choices.unit
+    palette, snapshot = ctx.palette, ctx.snapshot
+    chosen = Unit.GBIT if ctx.unit is Unit.PERCENT else ctx.unit
     unit = unit_of(port.kind, chosen)
     bps = float(snapshot.column(f"{name}_bps")[port.row])
     share = float((snapshot.tx_util if name == "tx" else snapshot.rx_util)[port.row])
@@ -160,18 +158,18 @@ def troubles(scene: Scene, row: int) -> list[tuple[str, str, bool]]:
     return [each for each in told if not inside or each[0] in ("errors", "drops")]
 
 
-def flow(parts: Sequence[list[Span]], width: int, palette: Palette) -> list[list[Span]]:
+def flow(ctx: DrawContext, parts: Sequence[list[Span]]) -> list[list[Span]]:
     """Parts side by side, on as many lines as they need; each but the first is indented."""
     lines: list[list[Span]] = []
     current: list[Span] = []
     for part in parts:
-        if current and width_of(current) + 2 + width_of(part) > width:
+        if current and width_of(current) + 2 + width_of(part) > ctx.width:
             lines.append(current)
             current = []
         if current:
-            current.append(("  ", palette.text))
+            current.append(("  ", ctx.palette.text))
         elif lines:
-            current.append((" " * _INDENT, palette.text))
+            current.append((" " * _INDENT, ctx.palette.text))
         current.extend(part)
     return [*lines, current]
 

@@ -6,13 +6,12 @@ from collections import Counter, defaultdict
 
 from rich.style import Style
 
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.draw_context import DrawContext
 
 _BAD = (NodeState.LOST, NodeState.FAILED)
 _FOLDED = (*_BAD, NodeState.STALE)
@@ -40,41 +39,37 @@ _FOR = 11
 """Cells of the longest time: `59 min 59 s`."""
 
 
-def page(
-    screen_state: ScreenState, scene: Scene, width: int, unfolded: frozenset[FoldTarget]
-) -> list[Line]:
+def page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
     """A bar of how far it has come, the states in numbers, then a line a node, the worst first."""
-    palette = screen_state.palette
-    statuses = _chosen(screen_state, scene)
-    lines = [_bar(statuses, width, palette), _summary(statuses, palette)]
+    palette = ctx.palette
+    statuses = _chosen(ctx)
+    lines = [_bar(ctx, statuses), _summary(statuses, palette)]
     lines.append(line(("", palette.text)))
-    if not scene.snapshot.statuses:
-        why = wrap(screen_state.nothing(), width - 2)
+    if not ctx.snapshot.statuses:
+        why = wrap(ctx.no_nodes_reason, ctx.width - 2)
         return lines + [line((f" {part}", palette.hot)) for part in why]
-    marked = screen_state.chosen(scene)
+    marked = ctx.selection
     about = frozenset[str]() if marked is None else marked.nodes
     name = min(max((len(status.node) for status in statuses), default=4), 24)
     head = f"   {'node':<{name}}  {'state':<10}  {'for':>{_FOR}}  {'probe CPU':>9}  reason"
-    lines.append(line((fit(head, width), palette.dim)))
+    lines.append(line((fit(head, ctx.width), palette.dim)))
     for group in _groups(statuses):
         if len(group) == 1:
-            lines.append(_node(group[0], scene, name, width, palette, group[0].node in about))
+            lines.append(_node(ctx, group[0], name, group[0].node in about))
             continue
         fold = FoldTarget(group[0].state, group[0].cause)
-        lines.append(_fold(group, fold in unfolded, fold, width, palette))
+        lines.append(_fold(ctx, group, fold in unfolded, fold))
         if fold in unfolded:
-            lines.extend(
-                _node(status, scene, name, width, palette, status.node in about) for status in group
-            )
+            lines.extend(_node(ctx, status, name, status.node in about) for status in group)
     return lines
 
 
-def _chosen(screen_state: ScreenState, scene: Scene) -> list[NodeStatus]:
+def _chosen(ctx: DrawContext) -> list[NodeStatus]:
     """The nodes that the filter leaves, in the order of the fabric."""
-    statuses = scene.snapshot.statuses
-    names = [node.name for node in scene.snapshot.fabric.nodes]
+    statuses = ctx.snapshot.statuses
+    names = [node.name for node in ctx.fabric.nodes]
     names += [name for name in statuses if name not in set(names)]
-    matched = screen_state.matched(scene)
+    matched = ctx.matched
     return [
         statuses[name]
         for name in names
@@ -82,19 +77,19 @@ def _chosen(screen_state: ScreenState, scene: Scene) -> list[NodeStatus]:
     ]
 
 
-def _bar(statuses: list[NodeStatus], width: int, palette: Palette) -> Line:
+def _bar(ctx: DrawContext, statuses: list[NodeStatus]) -> Line:
     """How many nodes send, of all: a bar and its numbers."""
     up = sum(status.state is NodeState.UP for status in statuses)
     total = len(statuses)
     said = f" {up}/{total} up "
-    room = max(4, min(width - len(said) - 14, 60))
+    room = max(4, min(ctx.width - len(said) - 14, 60))
     full = round(room * up / total) if total else 0
-    done, rest = ("#", "-") if palette.depth is Depth.NONE else ("█", "░")
+    done, rest = ("#", "-") if ctx.palette.depth is Depth.NONE else ("█", "░")
     return line(
-        (" Connected ", palette.strong),
-        (done * full, palette.tx),
-        (rest * (room - full), palette.rule),
-        (said, palette.strong if up == total else palette.text),
+        (" Connected ", ctx.palette.strong),
+        (done * full, ctx.palette.tx),
+        (rest * (room - full), ctx.palette.rule),
+        (said, ctx.palette.strong if up == total else ctx.palette.text),
     )
 
 
@@ -123,9 +118,7 @@ def _groups(statuses: list[NodeStatus]) -> list[list[NodeStatus]]:
     return sorted(alike.values(), key=lambda group: _ORDER.index(group[0].state))
 
 
-def _fold(
-    group: list[NodeStatus], unfolded: bool, fold: FoldTarget, width: int, palette: Palette
-) -> Line:
+def _fold(ctx: DrawContext, group: list[NodeStatus], unfolded: bool, fold: FoldTarget) -> Line:
     """`▸ ✖ 12 nodes failed  host key: gpu001, gpu002, gpu003 and 9 more  reason`."""
     first = group[0]
     names = ", ".join(status.node for status in group[:3])
@@ -134,8 +127,8 @@ def _fold(
     head = f" {'▾' if unfolded else '▸'} {_SIGNS[first.state]} {len(group)} {first.state}"
     head = f"{head}, {first.cause}  "
     return line(
-        (head, _style(first.state, palette)),
-        (fit(text, max(0, width - len(head))), palette.text),
+        (head, _style(first.state, ctx.palette)),
+        (fit(text, max(0, ctx.width - len(head))), ctx.palette.text),
         target=fold,
     )
 
@@ -146,21 +139,19 @@ def _noticed(count: int) -> str:
     return f"{count} notice{'' if count == 1 else 's'}: enter"
 
 
-def _node(
-    status: NodeStatus, scene: Scene, name: int, width: int, palette: Palette, chosen: bool
-) -> Line:
-    since = duration((scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
-    cpu = scene.snapshot.probe_cpu.get(status.node)
+def _node(ctx: DrawContext, status: NodeStatus, name: int, chosen: bool) -> Line:
+    since = duration((ctx.snapshot.time_ns - status.since_ns) / SECOND_NS)
+    cpu = ctx.snapshot.probe_cpu.get(status.node)
     said = percent(cpu) if cpu is not None else "·"
-    notices = scene.snapshot.notices.get(status.node, ())
+    notices = ctx.snapshot.notices.get(status.node, ())
     reason = status.reason or _noticed(len(notices))
     state = f"{_SIGNS[status.state]} {status.state}"
     used = 3 + name + 2 + 12 + _FOR + 2 + 9 + 2
     return line(
-        (f" {palette.selection_mark if chosen else ' '} ", palette.strong),
-        (f"{fit(status.node, name)}  ", palette.text),
-        (f"{state:<12}", _style(status.state, palette)),
-        (f"{right(since, _FOR)}  {right(said, 9)}  ", palette.dim),
-        (fit(reason, max(0, width - used)), palette.text),
+        (f" {ctx.palette.selection_mark if chosen else ' '} ", ctx.palette.strong),
+        (f"{fit(status.node, name)}  ", ctx.palette.text),
+        (f"{state:<12}", _style(status.state, ctx.palette)),
+        (f"{right(since, _FOR)}  {right(said, 9)}  ", ctx.palette.dim),
+        (fit(reason, max(0, ctx.width - used)), ctx.palette.text),
         target=NodeTarget(status.node),
     )

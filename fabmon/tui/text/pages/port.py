@@ -13,7 +13,6 @@ from rich.style import Style
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.finding import sentence
-from fabmon.analysis.scene import Scene
 from fabmon.fabric import wording
 from fabmon.fabric.filter import Term
 from fabmon.fabric.model import GPU, NVLINK, Fabric, Port
@@ -22,9 +21,9 @@ from fabmon.fabric.time_wording import MINUS
 from fabmon.fabric.wording import RATE, Unit, percent, rate
 from fabmon.tui.line import Line, PortTarget, Span, fit, line, peer, right, wrap
 from fabmon.tui.metrics import traffic_words, unit_of
-from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.palette import Depth
 from fabmon.tui.text import chart, flows, labels
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.text.pages.node import facts, flow, troubles
@@ -33,9 +32,9 @@ from fabmon.tui.time.trend import Trend
 # The links of one GPU, a line each: what it carries both ways, and where it ends.
 
 
-def nvlinks(screen_state: ScreenState, scene: Scene, gpu: Port, width: int) -> list[Line]:
+def nvlinks(ctx: DrawContext, gpu: Port) -> list[Line]:
     """Every link of the GPU; a line opens its link."""
-    palette, snapshot = screen_state.palette, scene.snapshot
+    palette, snapshot = ctx.palette, ctx.snapshot
     links = [
         port
         for port in snapshot.fabric.node(gpu.node).ports
@@ -58,9 +57,9 @@ def nvlinks(screen_state: ScreenState, scene: Scene, gpu: Port, width: int) -> l
             line(
                 (f" {'✖' if down else ' '} ", palette.gone),
                 (fit(port.name.partition("/")[2], 6), palette.strong),
-                (fit(port_state(scene, port.row), 12), palette.gone if down else palette.dim),
+                (fit(port_state(ctx.scene, port.row), 12), palette.gone if down else palette.dim),
                 (said, palette.text),
-                (fit(f"  {_end(port)}", max(0, width - 70)), palette.dim),
+                (fit(f"  {_end(port)}", max(0, ctx.width - 70)), palette.dim),
                 target=PortTarget(port.row),
             )
         )
@@ -94,38 +93,36 @@ _TOPICS = (
 )
 
 
-def page(
-    screen_state: ScreenState, scene: Scene, port: Port, shown: int | Trend, width: int, height: int
-) -> list[Line]:
+def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     """The whole of a port; its charts over the last minutes or a trend."""
-    palette, snapshot = screen_state.palette, scene.snapshot
+    palette, snapshot = ctx.palette, ctx.snapshot
     bad = snapshot.up[port.row] == 0
     lines = [
         line(
-            (f" {port_state(scene, port.row)}  ", palette.gone if bad else palette.strong),
-            (traffic_words(snapshot, port.row, screen_state.choices.unit), palette.text),
+            (f" {port_state(ctx.scene, port.row)}  ", palette.gone if bad else palette.strong),
+            (traffic_words(snapshot, port.row, ctx.unit), palette.text),
         )
     ]
     told = [
         [(f" {name} ", palette.dim), (said, palette.text if busy else palette.dim)]
-        for name, said, busy in troubles(scene, port.row)
+        for name, said, busy in troubles(ctx.scene, port.row)
     ]
-    lines += [Line(tuple(spans)) for spans in flow(told, width, palette)]
+    lines += [Line(tuple(spans)) for spans in flow(ctx, told)]
     told_of = (port.id, _cabled(port, snapshot.fabric), facts(port.info))
     about = ", ".join(text for text in told_of if text)
-    lines += [line((f" {text}", palette.dim)) for text in wrap(about, width - 2)]
-    for finding in scene.findings:
+    lines += [line((f" {text}", palette.dim)) for text in wrap(about, ctx.width - 2)]
+    for finding in ctx.scene.findings:
         if port.row in finding.rows:
             accent = palette.gone if labels.is_gone(finding) else palette.hot
             title = f" {labels.finding_mark(finding)} {labels.cause_title(finding)}"
-            text = f"{title}: {sentence(finding, scene.snapshot)}"
-            lines += [line((part, accent)) for part in wrap(text, width - 1)]
-    lines += _charts(screen_state, scene, port, shown, width, height)
-    lines += port_charts.burst_section(screen_state, scene, port, width)
-    lines += flows.of_port(screen_state, scene, port, width)
+            text = f"{title}: {sentence(finding, ctx.snapshot)}"
+            lines += [line((part, accent)) for part in wrap(text, ctx.width - 1)]
+    lines += _charts(ctx, port, shown)
+    lines += port_charts.burst_section(ctx, port)
+    lines += flows.of_port(ctx, port)
     if port.role == GPU:
-        lines += nvlinks(screen_state, scene, port, width)
-    lines += counters(scene, port, screen_state.choices.terms, width, palette)
+        lines += nvlinks(ctx, port)
+    lines += counters(ctx, port, ctx.terms)
     return lines
 
 
@@ -141,14 +138,12 @@ def _cabled(port: Port, fabric: Fabric) -> str:
     return f"cabled to {labels.port_name(other)} ({other.id}; {sources})"
 
 
-def _charts(
-    screen_state: ScreenState, scene: Scene, port: Port, shown: int | Trend, width: int, height: int
-) -> list[Line]:
+def _charts(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     """tx and rx: beside each other where there is room, else one below the other."""
-    palette, snapshot = screen_state.palette, scene.snapshot
-    beside = width >= 100
-    rows = max(3, min(10, (height - 12) // (1 if beside else 2)))
-    each = (width - 3) // 2 if beside else width - 2
+    palette, snapshot = ctx.palette, ctx.snapshot
+    beside = ctx.width >= 100
+    rows = max(3, min(10, (ctx.height - 12) // (1 if beside else 2)))
+    each = (ctx.width - 3) // 2 if beside else ctx.width - 2
     bins = (each - _AXIS - 1) * (2 if palette.depth.rgb else 1)
     curves = _curves(snapshot, port, shown, bins)
     top = float(snapshot.line_rate_bps[port.row])
@@ -159,10 +154,10 @@ def _charts(
         top = float(known.max()) if len(known) and known.max() > 0 else 1.0
     styles = {"tx": palette.tx, "rx": palette.rx}
     # A share of a line rate that nobody knows would be a share of whatever was seen.
-    shared = screen_state.choices.unit is Unit.PERCENT and not rated
-    unit = unit_of(port.kind, Unit.GBIT if shared else screen_state.choices.unit)
+    shared = ctx.unit is Unit.PERCENT and not rated
+    unit = unit_of(port.kind, Unit.GBIT if shared else ctx.unit)
     drawn = {
-        name: _chart(name, curve, top, rated, each, rows, styles[name], unit, screen_state)
+        name: _chart(ctx.sized(each), name, curve, top, rated, rows, styles[name], unit)
         for name, curve in curves.items()
     }
     if not beside:
@@ -200,32 +195,31 @@ def _curves(snapshot: Snapshot, port: Port, shown: int | Trend, bins: int) -> di
     tier = shown.of([port], names, of_line_rate=False, most_bins=bins)
     return {
         each: _Curve(most, mean, shown.said(tier.wanted.bin_ns), shown.ends)
-        for each, most, mean in zip(directions, tier.most[:, 0], tier.mean[:, 0], strict=True)
+        for each, most, mean in zip(directions, tier.highest[:, 0], tier.mean[:, 0], strict=True)
     }
 
 
 def _chart(
+    ctx: DrawContext,
     name: str,
     curve: _Curve,
     top: float,
     rated: bool,
-    width: int,
     rows: int,
     style: Style,
     unit: Unit,
-    screen_state: ScreenState,
 ) -> list[list[Span]]:
     """A curve between its axes. The scale is the line rate, so that it never moves."""
-    palette = screen_state.palette
-    columns = width - _AXIS - 1
+    palette = ctx.palette
+    columns = ctx.width - _AXIS - 1
     draw = chart.braille if palette.depth.rgb else chart.bars
     drawn = draw(curve.values, columns, rows, top)
     title = f" {name}, {unit}, {curve.over}"
     has_mean = curve.mean is not None and rows >= _MEAN_ROWS and palette.depth is not Depth.NONE
     more = f", scale to {'line rate' if rated else 'greatest seen'}"
     for said in (", bright: mean" if has_mean else "", more):
-        title += said if len(title) + len(said) <= width else ""
-    lines: list[list[Span]] = [[(fit(title, width), palette.dim)]]
+        title += said if len(title) + len(said) <= ctx.width else ""
+    lines: list[list[Span]] = [[(fit(title, ctx.width), palette.dim)]]
     levels = np.zeros(columns, int)
     if has_mean and curve.mean is not None:
         levels = chart.levels(curve.mean, columns, rows, top)
@@ -241,7 +235,7 @@ def _chart(
         lines.append(spans)
     start, end = curve.ends
     axis = " " * _AXIS + "└" + start + "─" * (columns - len(start) - len(end)) + end
-    lines.append([(fit(axis, width), palette.dim)])
+    lines.append([(fit(axis, ctx.width), palette.dim)])
     return lines
 
 
@@ -254,14 +248,12 @@ def _runs(text: str, styles: Sequence[Style]) -> list[Span]:
     ]
 
 
-def counters(
-    scene: Scene, port: Port, terms: tuple[Term, ...], width: int, palette: Palette
-) -> list[Line]:
+def counters(ctx: DrawContext, port: Port, terms: tuple[Term, ...]) -> list[Line]:
     """Every counter that the port has, by topic, with its rate, its unit and its meaning.
 
     Words of the filter choose among their names.
     """
-    snapshot = scene.snapshot
+    snapshot = ctx.snapshot
     words_ = [term for term in terms if not term.operator]
     topics: dict[str, list[str]] = defaultdict(list)
     missing = []
@@ -277,12 +269,12 @@ def counters(
         text = (
             "? a counter sticks at its maximum: its true value is unknown (perfquery -R resets it)"
         )
-        lines.append(line((f" {text}", palette.hot)))
+        lines.append(line((f" {text}", ctx.palette.hot)))
     for topic, title in (*_TOPICS, ("other", "Others")):
         if topics[topic]:
-            lines.append(line((f" {title}", palette.strong)))
+            lines.append(line((f" {title}", ctx.palette.strong)))
         for name in sorted(topics[topic]):
-            lines.extend(_counter(name, float(snapshot.column(name)[port.row]), width, palette))
+            lines.extend(_counter(ctx, name, float(snapshot.column(name)[port.row])))
     families = {_family(name) for names in topics.values() for name in names}
     similar = [each.row for each in snapshot.fabric.ports if each.kind == port.kind]
     expected = [
@@ -291,18 +283,18 @@ def counters(
         if _family(name) in families
         or (name in snapshot.columns and not np.isnan(snapshot.column(name)[similar]).all())
     ]
-    return lines + _absent(expected, width, palette)
+    return lines + _absent(ctx, expected)
 
 
-def _absent(names: list[str], width: int, palette: Palette) -> list[Line]:
+def _absent(ctx: DrawContext, names: list[str]) -> list[Line]:
     """Counters that the port lacks, of families that it or another port of its kind has."""
     if not names:
         return []
     text = "  ".join(dict.fromkeys(sorted(_PRIORITY.sub(r"\1*", name) for name in names)))
     title = "Absent here: not supported, not permitted, or not yet known"
     return [
-        line((f" {title}", palette.strong)),
-        *(line((f"   {part}", palette.dim)) for part in wrap(text, width - 4)),
+        line((f" {title}", ctx.palette.strong)),
+        *(line((f"   {part}", ctx.palette.dim)) for part in wrap(text, ctx.width - 4)),
     ]
 
 
@@ -310,7 +302,7 @@ def _family(name: str) -> str:
     return name.partition("_")[0].rstrip("0123456789")
 
 
-def _counter(name: str, value: float, width: int, palette: Palette) -> list[Line]:
+def _counter(ctx: DrawContext, name: str, value: float) -> list[Line]:
     metric = CATALOG.get(name)
     if metric is None:
         said, meaning = wording.per_second(value), ""
@@ -319,11 +311,11 @@ def _counter(name: str, value: float, width: int, palette: Palette) -> list[Line
     else:
         said, meaning = wording.counter_rate(value, metric.unit), metric.meaning
     label = fit(name, _COUNTER)
-    first = (f"   {label}", palette.text), (f"{right(said, 18)}", palette.text)
-    style = palette.dim
-    if width >= 100:
-        room = width - _COUNTER - 24
+    first = (f"   {label}", ctx.palette.text), (f"{right(said, 18)}", ctx.palette.text)
+    style = ctx.palette.dim
+    if ctx.width >= 100:
+        room = ctx.width - _COUNTER - 24
         parts = wrap(meaning, room) or [""]
         lines = [line(*first, (f"  {parts[0]}", style))]
         return lines + [line((" " * (_COUNTER + 23) + part, style)) for part in parts[1:]]
-    return [line(*first), *(line((f"     {part}", style)) for part in wrap(meaning, width - 7))]
+    return [line(*first), *(line((f"     {part}", style)) for part in wrap(meaning, ctx.width - 7))]

@@ -6,7 +6,6 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.burst import HOT, PERCENTILES, BurstSummary, summarise_burst
-from fabmon.analysis.scene import Scene
 from fabmon.fabric import wording
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import WAYS, BurstSamples, Floats
@@ -14,8 +13,8 @@ from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import Unit
 from fabmon.tui.line import Line, Span, fit, line, right, wrap
 from fabmon.tui.metrics import unit_of
-from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
+from fabmon.tui.text.draw_context import DrawContext
 
 SECONDS, HZ = 5.0, 50.0
 """What `B` asks for."""
@@ -28,53 +27,52 @@ _SOURCES = {
 }
 
 
-def burst_section(screen_state: ScreenState, scene: Scene, port: Port, width: int) -> list[Line]:
+def burst_section(ctx: DrawContext, port: Port) -> list[Line]:
     """The last burst of a port; nothing where there was none."""
-    samples = scene.snapshot.bursts.get((port.node, port.name))
+    samples = ctx.snapshot.bursts.get((port.node, port.name))
     if samples is None:
         return []
-    palette = screen_state.palette
-    lines = [_title(samples, screen_state, width)]
+    palette = ctx.palette
+    lines = [_title(ctx, samples)]
     if samples.error:
-        lines += [line((f"   {part}", palette.hot)) for part in wrap(samples.error, width - 4)]
-    line_rate = float(scene.snapshot.line_rate_bps[port.row])
-    unit = unit_of(port.kind, screen_state.choices.unit)
+        lines += [line((f"   {part}", palette.hot)) for part in wrap(samples.error, ctx.width - 4)]
+    line_rate = float(ctx.snapshot.line_rate_bps[port.row])
+    unit = unit_of(port.kind, ctx.unit)
     styles = {"tx": palette.tx, "rx": palette.rx}
     for number, way in enumerate(WAYS):
         seen = summarise_burst(samples.at_s, samples.counts[number], line_rate)
         if seen is not None:
-            lines += _curve(way, seen, samples, line_rate, width, styles[way], unit, screen_state)
+            lines += _curve(ctx, way, seen, samples, line_rate, styles[way], unit)
             lines += [
                 line((f"   {part}", palette.text))
-                for part in wrap(_said(way, seen, line_rate, unit), width - 4)
+                for part in wrap(_said(way, seen, line_rate, unit), ctx.width - 4)
             ]
             if seen.is_coarse:
-                lines += [line((f"   {part}", palette.hot)) for part in _coarse(seen, width)]
+                lines += [line((f"   {part}", palette.hot)) for part in _coarse(seen, ctx.width)]
     return lines
 
 
-def _title(samples: BurstSamples, screen_state: ScreenState, width: int) -> Line:
+def _title(ctx: DrawContext, samples: BurstSamples) -> Line:
     when = time_of_day(samples.time_ns)
     state = "" if samples.done else ", coming in"
     who = f", {_SOURCES[samples.source]}" if samples.source in _SOURCES else ""
     pace = f"{samples.asked_hz:g} Hz for {samples.asked_s:g} s"
     text = f" Burst of {when}, {pace}{state}{who}"
-    return line((fit(text, width), screen_state.palette.strong))
+    return line((fit(text, ctx.width), ctx.palette.strong))
 
 
 def _curve(
+    ctx: DrawContext,
     way: str,
     seen: BurstSummary,
     samples: BurstSamples,
     line_rate: float,
-    width: int,
     style: Style,
     unit: Unit,
-    screen_state: ScreenState,
 ) -> list[Line]:
     """The rates over the burst, on an axis from nothing to the line rate."""
-    palette = screen_state.palette
-    columns = max(10, width - _AXIS - 2)
+    palette = ctx.palette
+    columns = max(10, ctx.width - _AXIS - 2)
     top = line_rate if line_rate > 0 else max(seen.greatest_bps, 1.0)
     top = max(top, seen.greatest_bps)
     values = _evenly(seen, samples.asked_s, 2 * columns)
@@ -87,7 +85,7 @@ def _curve(
         lines.append(Line(tuple(spans)))
     end = f"{samples.asked_s:g} s"
     axis = f"{' ' * _AXIS}└{way} 0 s"
-    lines.append(line((axis + "─" * (width - 1 - len(axis) - len(end)) + end, palette.dim)))
+    lines.append(line((axis + "─" * (ctx.width - 1 - len(axis) - len(end)) + end, palette.dim)))
     return lines
 
 

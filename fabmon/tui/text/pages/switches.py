@@ -11,8 +11,8 @@ from fabmon.fabric.wording import Unit, bit_rate, compact, number, percent
 from fabmon.tui.heatmap_layout import ports_of_role
 from fabmon.tui.line import Hit, Line, NodeTarget, PortTarget, Span, fit, line, right
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import ScreenState, hot_rows
 from fabmon.tui.text.chart import BLOCKS
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages.node import flow
 
 _LABEL = 11
@@ -20,20 +20,20 @@ _PITCH = 6
 _ROWS = 3
 
 
-def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
+def page(ctx: DrawContext) -> list[Line]:
     """A block for each switch: bars of what it sends and what it gets, with numbers."""
-    matched, palette = screen_state.matched(scene), screen_state.palette
-    hot, marked = hot_rows(scene), screen_state.chosen(scene)
+    matched, palette = ctx.matched, ctx.palette
+    hot, marked = ctx.hot_rows, ctx.selection
     rows = frozenset[int]() if marked is None else frozenset(marked.rows.tolist())
     lines: list[Line] = []
-    for node in scene.snapshot.fabric.nodes:
+    for node in ctx.fabric.nodes:
         if node.role != SWITCH or (matched is not None and node.name not in matched.nodes):
             continue
         ports = ports_of_role(node, UPLINK) or ports_of_role(node, DOWNLINK)
-        lines.extend(_title(node, ports, scene, palette, width))
-        each = max(1, (width - _LABEL - 1) // _PITCH)
+        lines.extend(_title(ctx, node, ports))
+        each = max(1, (ctx.width - _LABEL - 1) // _PITCH)
         for start in range(0, len(ports), each):
-            lines.extend(_bank(ports[start : start + each], screen_state, scene, hot, rows))
+            lines.extend(_bank(ctx, ports[start : start + each], hot, rows))
         lines.append(line(("", palette.text)))
     if not lines:
         text = " No switch is watched: name some with role=switch in the hosts file."
@@ -41,45 +41,42 @@ def page(screen_state: ScreenState, scene: Scene, width: int) -> list[Line]:
     return lines
 
 
-def _title(
-    node: Node, ports: tuple[Port, ...], scene: Scene, palette: Palette, width: int
-) -> list[Line]:
+def _title(ctx: DrawContext, node: Node, ports: tuple[Port, ...]) -> list[Line]:
     """`leaf1  8 uplinks of 400 Gb/s  tx mean 46.8 %, max/mean 2.10  rx …`."""
     what = ports[0].role if ports else "port"
     spans: list[Span] = [
-        (f" {node.name}", palette.strong),
-        (f"  {len(ports)} {what}s", palette.dim),
+        (f" {node.name}", ctx.palette.strong),
+        (f"  {len(ports)} {what}s", ctx.palette.dim),
     ]
     rows = [port.row for port in ports]
-    rates = {float(rate) for rate in scene.snapshot.line_rate_bps[rows] if np.isfinite(rate)}
+    rates = {float(rate) for rate in ctx.snapshot.line_rate_bps[rows] if np.isfinite(rate)}
     if len(rates) == 1:
-        spans.append((f" of {bit_rate(rates.pop())}", palette.dim))
+        spans.append((f" of {bit_rate(rates.pop())}", ctx.palette.dim))
     parts = [spans]
-    for name, values in (("tx", scene.snapshot.tx_util), ("rx", scene.snapshot.rx_util)):
+    for name, values in (("tx", ctx.snapshot.tx_util), ("rx", ctx.snapshot.rx_util)):
         known = values[rows][np.isfinite(values[rows])]
         if len(known) > 1 and known.mean() > 0.005:
             uneven = float(known.max() / known.mean())
             said = f"{name} mean {percent(float(known.mean()))}, max/mean {number(uneven)}"
-            parts.append([(f" {said}", palette.text)])
+            parts.append([(f" {said}", ctx.palette.text)])
     target = NodeTarget(node.name)
-    return [Line(tuple(spans), target) for spans in flow(parts, width, palette)]
+    return [Line(tuple(spans), target) for spans in flow(ctx, parts)]
 
 
 def _bank(
+    ctx: DrawContext,
     ports: tuple[Port, ...],
-    screen_state: ScreenState,
-    scene: Scene,
     hot: set[int],
     chosen: frozenset[int],
 ) -> list[Line]:
     """Labels, then tx and rx: bars `_ROWS` high and a number under each."""
-    palette, snapshot = screen_state.palette, scene.snapshot
+    palette, snapshot = ctx.palette, ctx.snapshot
     labels: list[Span] = [(" " * _LABEL, palette.text)]
     for port in ports:
         labels.append((fit(f" {port.label}", _PITCH), palette.dim))
     lines = [line(*labels)]
-    unit = screen_state.choices.unit
-    head = unit if unit is Unit.PERCENT else f"{_prefix(scene, ports)}{unit[1:]}"
+    unit = ctx.unit
+    head = unit if unit is Unit.PERCENT else f"{_prefix(ctx.scene, ports)}{unit[1:]}"
     for name, values in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
         for row in range(_ROWS - 1, -1, -1):
             side = f"   {name}" if row == 0 else ""
@@ -95,7 +92,7 @@ def _bank(
                 spans += [(f" {text * 3} ", style), sign]
             lines.append(line(*spans))
         bps = snapshot.column(f"{name}_bps")
-        lines.append(_numbers(ports, bps, head, screen_state, scene))
+        lines.append(_numbers(ctx, ports, bps, head))
     return lines
 
 
@@ -118,11 +115,9 @@ def _sign(port: Port, row: int, hot: set[int], chosen: frozenset[int], palette: 
     return " ", palette.text
 
 
-def _numbers(
-    ports: tuple[Port, ...], bps: np.ndarray, head: str, screen_state: ScreenState, scene: Scene
-) -> Line:
+def _numbers(ctx: DrawContext, ports: tuple[Port, ...], bps: np.ndarray, head: str) -> Line:
     """What is under the bars: rates in one unit for all, or why there is none."""
-    palette, snapshot = screen_state.palette, scene.snapshot
+    palette, snapshot = ctx.palette, ctx.snapshot
     stale = stale_ports(snapshot)
     spans: list[Span] = [(fit(f"   {head}", _LABEL), palette.dim)]
     hits = []

@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from fabmon.analysis.finding import Finding
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Floats
@@ -19,8 +18,8 @@ from fabmon.tui.cells import ABSENT, Block, CellRow, Codes, Look, scale
 from fabmon.tui.line import Line, Span, fit, line, right
 from fabmon.tui.metrics import HeatMetric, heat
 from fabmon.tui.palette import Depth
-from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import OF_GROUPS, members
 from fabmon.tui.time.trend import Trend
@@ -37,16 +36,14 @@ _HEAD = "▼"
 class Waterfall:
     """A finding's links in a scene, for so many minutes, in so many cells across."""
 
-    screen_state: ScreenState
-    scene: Scene
+    ctx: DrawContext
     finding: Finding
     minutes: int
-    width: int
 
     @cached_property
     def ports(self) -> list[Port]:
         """The links of the group, in physical order; else the finding's ports, guilty first."""
-        canvas = Canvas(self.screen_state, self.scene, self.finding, self.width, 0)
+        canvas = Canvas(self.ctx, self.finding)
         return members(canvas) if self.finding.cause in OF_GROUPS else canvas.ports
 
     @property
@@ -58,7 +55,7 @@ class Waterfall:
     @cached_property
     def metric(self) -> HeatMetric:
         """The metric in use as far as it is kept; of a group's traffic what it sends."""
-        chosen = self.screen_state.heat
+        chosen = self.ctx.metric
         if any(column not in HEAT for column in chosen.columns):
             chosen = heat("pause")
         return heat("tx") if chosen.name == "util" and self.finding.cause in OF_GROUPS else chosen
@@ -71,10 +68,9 @@ class Waterfall:
     @cached_property
     def look(self) -> Look:
         """How the cells look."""
-        screen_state = self.screen_state
         return Look(
-            screen_state.palette,
-            scale(self.metric, screen_state.depth, screen_state.choices.digits),
+            self.ctx.palette,
+            scale(self.metric, self.ctx.palette.depth, self.ctx.digits),
         )
 
     # Time: columns of `_each` ticks that begin at the same ticks however often they are drawn, so
@@ -82,7 +78,7 @@ class Waterfall:
 
     @cached_property
     def _ticks(self) -> int:
-        return max(1, round(self.minutes * 60 / self.scene.snapshot.interval_s))
+        return max(1, round(self.minutes * 60 / self.ctx.snapshot.interval_s))
 
     @cached_property
     def _each(self) -> int:
@@ -96,7 +92,7 @@ class Waterfall:
     @property
     def each(self) -> str:
         """The length of a column, in words."""
-        return duration(self._each * self.scene.snapshot.interval_s)
+        return duration(self._each * self.ctx.snapshot.interval_s)
 
     @property
     def is_tick(self) -> bool:
@@ -116,17 +112,17 @@ class Waterfall:
     @property
     def _missing(self) -> int:
         """Ticks of the last column that are still to come."""
-        return self._each - 1 - self.scene.snapshot.seq % self._each
+        return self._each - 1 - self.ctx.snapshot.seq % self._each
 
     def began_ns(self, column: int) -> int:
         """When a column's first tick was."""
         ticks = (self.columns - column) * self._each - self._missing - 1
-        snapshot = self.scene.snapshot
+        snapshot = self.ctx.snapshot
         return snapshot.time_ns - int(ticks * snapshot.interval_s * SECOND_NS)
 
     def column(self, time_ns: int) -> int:
         """The column of a time; below 0 where it is further back."""
-        snapshot = self.scene.snapshot
+        snapshot = self.ctx.snapshot
         ago = (snapshot.time_ns - time_ns) / SECOND_NS / snapshot.interval_s
         return self.columns - 1 - int(ago + self._missing) // self._each
 
@@ -135,13 +131,13 @@ class Waterfall:
     @cached_property
     def _before(self) -> int:
         """Cells before the first column: for a mark and the longest name."""
-        names = (labels.link_name(port, self.scene.snapshot.fabric) for port in self.ports)
+        names = (labels.link_name(port, self.ctx.fabric) for port in self.ports)
         longest = max(map(len, names), default=0)
-        return _MARK + min(longest, max(8, self.width // 4)) + 1
+        return _MARK + min(longest, max(8, self.ctx.width // 4)) + 1
 
     @cached_property
     def _room(self) -> int:
-        return max(4, self.width - self._before - _VALUE - 1)
+        return max(4, self.ctx.width - self._before - _VALUE - 1)
 
     @cached_property
     def cell(self) -> int:
@@ -153,7 +149,7 @@ class Waterfall:
     @cached_property
     def values(self) -> Floats:
         """[ports, columns]: the greatest value of each stretch; NaN where nothing is known."""
-        snapshot, rows = self.scene.snapshot, [port.row for port in self.ports]
+        snapshot, rows = self.ctx.snapshot, [port.row for port in self.ports]
         known = self.columns * self._each - self._missing
         seen = np.full((len(rows), self.columns * self._each), np.nan, np.float32)
         for column in self.metric.columns:
@@ -177,7 +173,7 @@ class Waterfall:
     @property
     def rows(self) -> tuple[CellRow, ...]:
         """What stands beside the cells: mark and name before them, the last value after."""
-        palette, fabric = self.screen_state.palette, self.scene.snapshot.fabric
+        palette, fabric = self.ctx.palette, self.ctx.fabric
         block = Block(self._before, self.cell, self.cell, 0, self.columns)
         end = self._before + self.columns * self.cell
         made = []
@@ -199,7 +195,7 @@ class Waterfall:
     @property
     def axis(self) -> Line:
         """From when to when; where the finding began, and how long it lasts."""
-        palette, finding = self.screen_state.palette, self.finding
+        palette, finding = self.ctx.palette, self.finding
         plain, heavy = ("-", "=") if palette.depth is Depth.NONE else ("─", "━")
         first = self.column(finding.since_ns)
         last = self.columns - 1 if finding.until_ns is None else self.column(finding.until_ns)
@@ -220,7 +216,7 @@ class Waterfall:
 
     def inspect(self, cell: tuple[int, int] | None) -> Line:
         """The cell under the cursor, in words."""
-        palette = self.screen_state.palette
+        palette = self.ctx.palette
         if cell is None or cell[0] >= len(self.ports) or cell[1] >= self.columns:
             return line((" ", palette.text))
         port, value = self.ports[cell[0]], float(self.values[cell])
@@ -228,7 +224,7 @@ class Waterfall:
         most = "" if self.is_tick else " at most"
         known = f"{self.metric.name} {self.say(value)}{most}"
         return line(
-            (f" {labels.both_ends(port, self.scene.snapshot.fabric)}  ", palette.strong),
+            (f" {labels.both_ends(port, self.ctx.fabric)}  ", palette.strong),
             (f"{when}, {self.each}: ", palette.dim),
             ("nothing is known" if np.isnan(value) else known, palette.text),
         )
@@ -273,7 +269,7 @@ class LongWaterfall(Waterfall):
         """The bin of the cursor of time; None where that is at the end."""
         if self.trend.ends_now:
             return None
-        return min(max(self.column(self.scene.snapshot.time_ns), 0), self.columns - 1)
+        return min(max(self.column(self.ctx.snapshot.time_ns), 0), self.columns - 1)
 
     def began_ns(self, column: int) -> int:
         """When a bin began."""
@@ -288,7 +284,7 @@ class LongWaterfall(Waterfall):
     @cached_property
     def values(self) -> Floats:
         """[ports, bins]: the greatest value of each; NaN where nothing is known."""
-        parts: Floats = np.fmax.reduce(self._tier.most, axis=0)
+        parts: Floats = np.fmax.reduce(self._tier.highest, axis=0)
         return (parts / measure(self.metric.name).per).astype(np.float32)
 
     @property

@@ -12,12 +12,12 @@ import numpy as np
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric, Port
-from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.wording import RATE, Unit, per_second, percent, rate
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, right, wrap
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import chart
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 
 RECENT_S = 5
@@ -33,21 +33,38 @@ _SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall")
 class Canvas:
     """A finding in a scene, and the room for its picture: `width` cells, `height` lines."""
 
-    screen_state: ScreenState
-    scene: Scene
+    ctx: DrawContext
     finding: Finding
-    width: int
-    height: int
+
+    @property
+    def width(self) -> int:
+        """Cells across."""
+        return self.ctx.width
+
+    @property
+    def height(self) -> int:
+        """Lines."""
+        return self.ctx.height
+
+    @property
+    def scene(self) -> Scene:
+        """The scene."""
+        return self.ctx.scene
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The counters and rates of the scene."""
+        return self.ctx.snapshot
 
     @property
     def palette(self) -> Palette:
         """The colours in use."""
-        return self.screen_state.palette
+        return self.ctx.palette
 
     @property
     def fabric(self) -> Fabric:
         """The fabric of the scene."""
-        return self.scene.snapshot.fabric
+        return self.ctx.fabric
 
     @cached_property
     def ports(self) -> list[Port]:
@@ -62,12 +79,12 @@ class Canvas:
 
     def is_down(self, row: int) -> bool:
         """Whether a port has no carrier."""
-        return bool(self.scene.snapshot.up[row] == 0)
+        return bool(self.snapshot.up[row] == 0)
 
     def window(self, column: str, rows: Sequence[int], seconds: float) -> Floats:
         """[rows, ticks] of a HEAT column over the last seconds, oldest first."""
-        ticks = max(2, round(seconds / self.scene.snapshot.interval_s))
-        return self.scene.snapshot.window(column, rows, ticks)
+        ticks = max(2, round(seconds / self.snapshot.interval_s))
+        return self.snapshot.window(column, rows, ticks)
 
     def title(self, text: str) -> list[Line]:
         """What the picture is of."""
@@ -92,7 +109,7 @@ class Loads:
 
     def share(self, row: int) -> float:
         """Of line rate; NaN where either is not known."""
-        rate = float(self._canvas.scene.snapshot.line_rate_bps[row])
+        rate = float(self._canvas.snapshot.line_rate_bps[row])
         return self.bps[row] / rate if rate > 0 else float("nan")
 
     @cached_property
@@ -206,8 +223,8 @@ def _bar(
     canvas: Canvas, port: Port, name: str, loads: Loads, width: int, limit: float, note: str
 ) -> Line:
     """`up5 ████████████▌  392 Gb/s ▲ ECN 12.0 k/s` in `width` cells."""
-    palette, snapshot = canvas.palette, canvas.scene.snapshot
-    share, unit = loads.share(port.row), canvas.screen_state.choices.unit
+    palette, snapshot = canvas.palette, canvas.snapshot
+    share, unit = loads.share(port.row), canvas.ctx.unit
     said = rate(loads.bps[port.row], float(snapshot.line_rate_bps[port.row]), unit)
     if unit is Unit.PERCENT:
         said = percent(share)

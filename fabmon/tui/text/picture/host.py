@@ -79,7 +79,7 @@ def peers(canvas: Canvas) -> list[Line]:
     for node, values in zip(around, moved, strict=True):
         guilty = node.name == name
         style = canvas.palette.hot if guilty else canvas.palette.tx
-        now = rate(float(values[-1]), float("nan"), canvas.screen_state.choices.unit)
+        now = rate(float(values[-1]), float("nan"), canvas.ctx.unit)
         lines.append(
             line(
                 (f" {'▲' if guilty else ' '} ", canvas.palette.hot),
@@ -94,7 +94,7 @@ def peers(canvas: Canvas) -> list[Line]:
 
 def _less(canvas: Canvas, used: int) -> Canvas:
     height = max(2, canvas.height - used)
-    return Canvas(canvas.screen_state, canvas.scene, canvas.finding, canvas.width, height)
+    return Canvas(canvas.ctx.sized(canvas.width, height), canvas.finding)
 
 
 def _rails(canvas: Canvas) -> list[Port]:
@@ -148,7 +148,7 @@ def last_traffic(canvas: Canvas) -> list[Line]:
     node = _node(canvas)
     if node is None:
         return []
-    status = canvas.scene.snapshot.statuses.get(node.name)
+    status = canvas.snapshot.statuses.get(node.name)
     rows = [port.row for port in ports_of_role(node, RAIL) or node.ports]
     lines = canvas.title(f"{node.name}: all its traffic in the last {_LOOK_BACK_S // 60} min")
     if rows:
@@ -159,7 +159,7 @@ def last_traffic(canvas: Canvas) -> list[Line]:
         drawn = chart.spark(total.astype(np.float32), columns, float(np.nanmax(total, initial=1)))
         lines.append(line((f"   {drawn}", canvas.palette.tx), target=NodeTarget(node.name)))
     if status is not None:
-        ago = duration((canvas.scene.snapshot.time_ns - status.since_ns) / SECOND_NS)
+        ago = duration((canvas.snapshot.time_ns - status.since_ns) / SECOND_NS)
         lines += canvas.said(f"{status.state} for {ago}: {status.reason or 'no reason is known'}")
     return lines
 

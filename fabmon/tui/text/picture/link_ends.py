@@ -59,7 +59,7 @@ def _both(canvas: Canvas) -> list[Port]:
 
 
 def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
-    palette, snapshot = canvas.palette, canvas.scene.snapshot
+    palette, snapshot = canvas.palette, canvas.snapshot
     down = canvas.is_down(port.row)
     rated = bit_rate(float(snapshot.line_rate_bps[port.row]))
     traffic = f"tx {bit_rate(float(snapshot.column('tx_bps')[port.row]))}  rx "
@@ -95,7 +95,7 @@ def _told(canvas: Canvas, seen: np.ndarray, what: str) -> str:
         return f"no {what}"
     if what == "errors":
         return f"{per_second(float(known.max()))} at most, now {per_second(float(seen[-1]))}"
-    snapshot = canvas.scene.snapshot
+    snapshot = canvas.snapshot
     ago = (len(seen) - 1 - np.flatnonzero(known)) * snapshot.interval_s
     times = [time_of_day(snapshot.time_ns - int(each * SECOND_NS)) for each in ago.tolist()]
     count = whole_number(round(float(known.sum() * snapshot.interval_s)))
@@ -116,7 +116,7 @@ def _equals(canvas: Canvas, port: Port) -> list[Line]:
         what = f"rail {port.label}"
     else:
         return []
-    rates = canvas.scene.snapshot.line_rate_bps[rows]
+    rates = canvas.snapshot.line_rate_bps[rows]
     known, counts = np.unique(rates[np.isfinite(rates)], return_counts=True)
     if len(known) < 2:
         return []

@@ -65,8 +65,8 @@ def _root(canvas: Canvas) -> Line:
     moving = bps[bps > 0]
     got = rate(
         float(moving.mean()) if len(moving) else float("nan"),
-        float(canvas.scene.snapshot.line_rate_bps[port.row]),
-        canvas.screen_state.choices.unit,
+        float(canvas.snapshot.line_rate_bps[port.row]),
+        canvas.ctx.unit,
     )
     return line(
         (

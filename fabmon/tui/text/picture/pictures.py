@@ -45,7 +45,7 @@ def group(canvas: Canvas) -> list[Line]:
 
 
 def _title(canvas: Canvas, links: Sequence[Port]) -> str:
-    rates = {float(canvas.scene.snapshot.line_rate_bps[port.row]) for port in links}
+    rates = {float(canvas.snapshot.line_rate_bps[port.row]) for port in links}
     each = f", {bit_rate(rates.pop())} each" if len(rates) == 1 else ""
     here = _side(canvas.fabric, {port.node for port in links})
     there = _side(

@@ -13,7 +13,7 @@ from collectors.catalog import CATALOG, GAUGE, WRAP64
 from collectors.sources.ethtool import RULES, SWITCHD, catalog_name
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.errors import Misbehaved
-from fabmon.feeds.scrape.exporter_tables import TableError, load, tables
+from fabmon.feeds.scrape.exporter_tables import TableError, exporter_tables, load
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
 from tests.goldens import check_golden
 
@@ -36,18 +36,18 @@ def told(reading: PageReading) -> str:
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_page_of(exporter: str) -> None:
     page = (PAGES / f"{exporter}.prom").read_bytes()
-    reading = PageReader(tables()).read(page)
+    reading = PageReader(exporter_tables()).read(page)
     check_golden(PAGES / f"{exporter}.txt", told(reading))
     # Nothing on it belongs to another exporter's table.
-    assert told(PageReader(tables().of(exporter)).read(page)) == told(reading)
+    assert told(PageReader(exporter_tables().of(exporter)).read(page)) == told(reading)
 
 
 def test_every_table_has_a_page() -> None:
-    assert {*EXPORTERS, "fabmon"} == set(tables().by_name)
+    assert {*EXPORTERS, "fabmon"} == set(exporter_tables().by_name)
 
 
 def test_levels_stay_levels_whatever_the_exporter_calls_them() -> None:
-    reading = PageReader(tables()).read((PAGES / "dcgm_exporter.prom").read_bytes())
+    reading = PageReader(exporter_tables()).read((PAGES / "dcgm_exporter.prom").read_bytes())
     metrics = {metric for item in reading.objects for metric in item.metrics}
     assert {name for name in metrics if CATALOG[name].kind == GAUGE} == {
         *("nvlink_tx_bps", "nvlink_rx_bps", "nvlink_both_bps", "pcie_tx_bps"),
@@ -62,7 +62,7 @@ def test_levels_stay_levels_whatever_the_exporter_calls_them() -> None:
     ],
 )
 def test_what_fabric_exporters_count_in_64_bits_never_sticks(line: str) -> None:
-    reading = PageReader(tables()).read(f"{line} 9000000000\n".encode())
+    reading = PageReader(exporter_tables()).read(f"{line} 9000000000\n".encode())
     (metric,) = reading.objects[0].metrics
     assert (metric, CATALOG[metric].kind) == ("ib_ext_tx_wait", WRAP64)
     assert reading.values == [9_000_000_000]
@@ -75,7 +75,7 @@ def test_the_agent_is_read_by_its_own_rule() -> None:
     )
     page += 'fabmon_probe_cpu_seconds_total{object="node",kind="node",source="probe"} 3\n'
     page += 'fabmon_port_info{port="mlx5_0",kind="infiniband",pci="0000:18:00.0",mac=""} 1\n'
-    reading = PageReader(tables()).read(page.encode())
+    reading = PageReader(exporter_tables()).read(page.encode())
     (port,) = reading.objects
     assert (port.kind, port.port, port.info["pci"]) == ("infiniband", "mlx5_0", "0000:18:00.0")
     assert set(port.metrics) == set(CATALOG)
@@ -87,7 +87,7 @@ def test_the_agent_is_read_by_its_own_rule() -> None:
 
 def test_an_exporter_that_repeats_itself_is_not_a_rate_of_zero() -> None:
     page = (PAGES / "dcgm_exporter.prom").read_bytes()
-    reader = PageReader(tables())
+    reader = PageReader(exporter_tables())
     assert reader.read(page).values is not None
     assert reader.refresh_s == 30
     again = reader.read(page)
@@ -98,12 +98,12 @@ def test_an_exporter_that_repeats_itself_is_not_a_rate_of_zero() -> None:
 
 def test_one_that_answers_from_the_counters_themselves_is_taken_at_its_word() -> None:
     page = (PAGES / "node_exporter.prom").read_bytes()
-    reader = PageReader(tables())
+    reader = PageReader(exporter_tables())
     assert reader.read(page).values == reader.read(page).values is not None
 
 
 def test_the_clock_is_the_exporters_where_it_has_one() -> None:
-    reader = PageReader(tables())
+    reader = PageReader(exporter_tables())
     line = 'ib_port_xmit_discards{{ib_port="mlx5_0:1"}} 7 {}\n'
     first = reader.read(line.format(1_700_000_000_000).encode())
     second = reader.read(line.format(1_700_000_002_500).encode())
@@ -113,7 +113,7 @@ def test_the_clock_is_the_exporters_where_it_has_one() -> None:
 
 def test_series_that_come_and_go_leave_the_objects_the_same() -> None:
     page = (PAGES / "node_exporter.prom").read_bytes()
-    reader = PageReader(tables())
+    reader = PageReader(exporter_tables())
     before = reader.read(page)
     after = reader.read(page + b'node_cpu_seconds_total{cpu="1",mode="idle"} 1\n')
     assert after.objects is before.objects
@@ -162,7 +162,7 @@ def of_driver(driver: str) -> Callable[[str], str | None]:
     """A function from a metric of node_exporter to what the table makes of it for a driver."""
 
     def find(name: str) -> str | None:
-        for use in tables().uses.get(name, ()):
+        for use in exporter_tables().uses.get(name, ()):
             if use.group.match.get("driver") == driver:
                 return use.rows[0].to
         return None
@@ -195,7 +195,7 @@ def test_what_the_probe_reads_of_a_driver_is_read_of_the_ethtool_collector(
 
 def test_the_table_has_every_nic_driver_of_the_probe() -> None:
     nics = {driver for driver in RULES if not driver.startswith("mlxsw") and driver != SWITCHD}
-    groups = tables().by_name["node_exporter"].groups
+    groups = exporter_tables().by_name["node_exporter"].groups
     assert {group.match["driver"] for group in groups if "driver" in group.match} == nics
 
 
@@ -209,14 +209,14 @@ def test_the_counters_of_an_amd_nic_are_found_by_their_names() -> None:
         for name, value in first.items()
         if isinstance(value, int)
     )
-    (port,) = PageReader(tables().of("amd_nic_exporter")).read(page.encode()).objects
+    (port,) = PageReader(exporter_tables().of("amd_nic_exporter")).read(page.encode()).objects
     assert port.port == "rocep132s0"
     assert {"rdma_ecn_marked", "rdma_cnp_sent", "rdma_cnp_handled"} <= set(port.metrics)
-    assert len(port.metrics) == len(tables().by_name["amd_nic_exporter"].groups[0].rows)
+    assert len(port.metrics) == len(exporter_tables().by_name["amd_nic_exporter"].groups[0].rows)
 
 
 @pytest.mark.parametrize("stamp", [b"Inf", b"NaN", b"1e300", b"-1"])
 def test_a_timestamp_that_is_no_time_is_refused(stamp: bytes) -> None:
     name = b'node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"}'
     with pytest.raises(Misbehaved):
-        PageReader(tables()).read(name + b" 1 " + stamp + b"\n")
+        PageReader(exporter_tables()).read(name + b" 1 " + stamp + b"\n")

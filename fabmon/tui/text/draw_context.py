@@ -1,0 +1,146 @@
+"""What a page is drawn from: frozen objects, made from the screen's state for each drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Event, Scene
+from fabmon.fabric.filter import Matched, Term
+from fabmon.fabric.model import Fabric
+from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
+from fabmon.fabric.wording import Unit
+from fabmon.recording.writing.recorder import RecorderStatus
+from fabmon.tui.cells import SELECTED, Codes, Scale, encode
+from fabmon.tui.metrics import HeatMetric
+from fabmon.tui.palette import Palette
+from fabmon.tui.selection import Selection
+from fabmon.tui.time.cursor import TimeCursor
+from fabmon.tui.time.past_reader import Curve
+
+
+@dataclass(frozen=True)
+class TimeContext:
+    """Where in time the screen is, and whether it moves.
+
+    `live` is the newest scene of a feed that still runs, None in a replay; `shown` is the scene at
+    the cursor, None while the screen follows the feed. `lag_s` is how far `shown` is behind `live`.
+    `silent_s` is how long no tick has arrived, 0 where that is not worth reporting. `ended`: no
+    tick will follow; `reads`: the first scene is being read from a recording. `cursor` is a copy.
+    """
+
+    cursor: TimeCursor
+    live: Scene | None = None
+    shown: Scene | None = None
+    is_frozen_now: bool = False
+    is_paused: bool = False
+    lag_s: float = 0.0
+    silent_s: float = 0.0
+    ended: bool = False
+    reads: bool = False
+
+    @property
+    def scene(self) -> Scene | None:
+        """The scene on the screen; None before the first one."""
+        return self.shown or self.live
+
+
+@dataclass(frozen=True)
+class HeaderContext:
+    """What the header is drawn from: the run's title, a mark that is always shown (`DEMO`), where
+    in time the screen is, the recorder's state (None: nothing is recorded), and the choices.
+    """
+
+    title: str
+    mark: str
+    time: TimeContext
+    recorder: RecorderStatus | None
+    unit: Unit
+    metric_name: str
+    cables: int
+    palette: Palette
+    width: int
+
+
+@dataclass(frozen=True)
+class TimelineContext:
+    """What the timeline is drawn from: its window (from, until) in ns, the busiest link over time
+    (None where it is not known yet), the events and the selected open finding, in `width` columns
+    and `height` lines.
+    """
+
+    time: TimeContext
+    scene: Scene
+    window: tuple[int, int]
+    curve: Curve | None
+    events: tuple[Event, ...]
+    selected: Finding | None
+    palette: Palette
+    width: int
+    height: int
+    is_focused: bool
+
+
+@dataclass(frozen=True)
+class DrawContext:
+    """A scene, the room for it, and the person's choices.
+
+    `width` and `height` are cells. `matched` is what the filter `terms` leave, None without a
+    filter. `selection` is the selected finding while it is open; `selected_key` is its key.
+    `line_rate_bps` is [ports]: the last known line rate of each. `events` are all known ones by
+    time; `closed` the last findings that closed, the latest first. `no_nodes_reason` says why no
+    node is there, empty where that is not known.
+    """
+
+    scene: Scene
+    palette: Palette
+    width: int
+    height: int
+    unit: Unit
+    metric: HeatMetric
+    digits: bool
+    terms: tuple[Term, ...]
+    matched: Matched | None
+    selection: Selection | None
+    selected_key: str
+    line_rate_bps: Floats
+    events: tuple[Event, ...]
+    closed: tuple[Finding, ...]
+    no_nodes_reason: str
+    time: TimeContext
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The counters and rates of the scene."""
+        return self.scene.snapshot
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric of the scene."""
+        return self.scene.snapshot.fabric
+
+    @cached_property
+    def hot_rows(self) -> set[int]:
+        """Rows of the hot ports: see `hot_rows` below."""
+        return hot_rows(self.scene)
+
+    def sized(self, width: int, height: int | None = None) -> DrawContext:
+        """The same, drawn in other room."""
+        return replace(self, width=width, height=self.height if height is None else height)
+
+    def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
+        """[ports]: the codes of the cells in `metric`, or else in the chosen one."""
+        codes = encode(
+            self.snapshot, metric or self.metric, levels, self.hot_rows, self.line_rate_bps
+        )
+        if self.selection is not None:
+            codes[self.selection.rows] |= SELECTED
+        return codes
+
+
+def hot_rows(scene: Scene) -> set[int]:
+    """Rows of the first port of each open finding, without ports that are down or stale."""
+    rows = {finding.rows[0] for finding in scene.findings if finding.rows}
+    gone = stale_ports(scene.snapshot) | (scene.snapshot.up == 0)
+    return {row for row in rows if row < len(gone) and not gone[row]}

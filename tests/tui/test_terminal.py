@@ -1,0 +1,37 @@
+"""What the terminal sends, byte by byte."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabmon.tui.terminal import InputDecoder
+
+
+def _decoded(*chunks: bytes) -> str:
+    decoder = InputDecoder()
+    return "".join(decoder.feed(chunk) for chunk in chunks)
+
+
+def test_text_and_escape_sequences_are_kept() -> None:
+    assert _decoded(b"q\x1b[A", "é↑".encode(), b"\x1b[<0;3;4M") == "q\x1b[Aé↑\x1b[<0;3;4M"
+
+
+def test_bytes_that_are_not_utf8_are_dropped() -> None:
+    assert _decoded(b"caf\xe9 q", b"\xff\x80", b"x") == "caf qx"
+
+
+def test_x10_mouse_reports_are_dropped_wherever_they_are_cut() -> None:
+    report = b"\x1b[M \xe9q"
+    for cut in range(2, len(report) + 1):
+        assert _decoded(b"a" + report[:cut], report[cut:] + b"b") == "ab"
+
+
+def test_a_character_may_come_in_two_reads() -> None:
+    whole = "é".encode()
+    assert _decoded(whole[:1], whole[1:]) == "é"
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5))
+def test_no_bytes_are_an_error(chunks: list[bytes]) -> None:
+    _decoded(*chunks)
