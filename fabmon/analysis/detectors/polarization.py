@@ -67,9 +67,9 @@ def _condition(inputs: DetectorInput, load: Load) -> Condition:
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in order),
         text=(
-            f"{flows} or more flows of {node} use {load.used} of its {load.links} uplinks"
-            f" ({', '.join(used)}): the job gets {rounded_percent(1 - lost)} of what these"
-            f" {load.links} uplinks could carry; random hashing does this {_odds(probability)}"
+            f"{flows} or more flows of {node} use {load.used} of {load.links} uplinks"
+            f" ({', '.join(used)}): the job gets {rounded_percent(1 - lost)} of what all"
+            f" {load.links} could carry (chance: {_odds(probability)})"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
@@ -88,6 +88,6 @@ def _condition(inputs: DetectorInput, load: Load) -> Condition:
 
 
 def _odds(probability: float) -> str:
-    if probability < _NEVER:
-        return f"less than once in {round(1 / _NEVER):,} times"
-    return f"once in {round(1 / probability):,} times"
+    """`1 in 12,345`."""
+    is_bound = probability < _NEVER
+    return f"{'under ' if is_bound else ''}1 in {round(1 / max(probability, _NEVER)):,}"
