@@ -89,7 +89,7 @@ def export(
         try:
             links = LinkSelection(filters, session.redactor)
             if style == "openmetrics":
-                links.check_still()
+                links.check_constant()
         except FilterError as error:
             raise UsageError(f"--links {error}") from None
         begin, end = whole_range(timeline, from_, to)
