@@ -165,7 +165,7 @@ def _told(
 
 
 def _said(feed: PrometheusFeed, redactor: Redactor | None) -> str:
-    return feed.nothing if redactor is None else redactor.text(feed.nothing)
+    return feed.why_empty if redactor is None else redactor.text(feed.why_empty)
 
 
 def _burst(feed: LiveFeed, redactor: Redactor | None) -> AskBurst:

@@ -47,9 +47,10 @@ def prometheus_feed(
     interval_s: float | None,
 ) -> PrometheusFeed:
     """The feed that the options name. Raises UsageError."""
-    from fabmon.feeds.prometheus.client import BadAccess, PrometheusAccess, PrometheusClient
+    from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
     from fabmon.feeds.prometheus.feed import PrometheusFeed
-    from fabmon.feeds.prometheus.queries import label, matchers
+    from fabmon.feeds.prometheus.queries import parse_label, parse_matchers
+    from fabmon.feeds.prometheus.responses import BadAccess
 
     given = str(token_file) if token_file is not None else None
     try:
@@ -64,8 +65,8 @@ def prometheus_feed(
         return PrometheusFeed(
             PrometheusClient(access),
             hosts=[msgspec.structs.replace(host, via="exporters") for host in hosts],
-            selections=[matchers(each) for each in matches or config.match],
-            node=label(config.node_label),
+            selections=[parse_matchers(each) for each in matches or config.match],
+            node=parse_label(config.node_label),
             interval_s=interval_s,
         )
     except BadAccess as error:

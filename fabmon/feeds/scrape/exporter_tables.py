@@ -36,7 +36,17 @@ _ROLES = {
     "port": ("port",),
 }
 
-_AGENT_FACTS = ("netdev", "rdma", "link_layer", "driver", "pci", "mac", "guid", "hca_type", "fw_ver")
+_AGENT_FACTS = (
+    "netdev",
+    "rdma",
+    "link_layer",
+    "driver",
+    "pci",
+    "mac",
+    "guid",
+    "hca_type",
+    "fw_ver",
+)
 
 Shape = Literal["rdma", "netdev", "gpu", "link", "port"]
 Join = Literal["first", "sum", "product"]

@@ -67,9 +67,7 @@ class PageArithmetic:
     `positions` are the page's positions whose values will be passed, in order; None for all.
     """
 
-    def __init__(
-        self, cells: Sequence[MetricCell], positions: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, cells: Sequence[MetricCell], positions: Sequence[int] | None = None) -> None:
         index = None if positions is None else {at: i for i, at in enumerate(positions)}
         indices = [
             np.array([at if index is None else index[at] for at in cell.positions], np.intp)

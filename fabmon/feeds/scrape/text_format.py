@@ -33,9 +33,7 @@ _LABEL = rb'[a-zA-Z_][a-zA-Z0-9_]*[ \t]*=[ \t]*"[^"\\]*+(?:\\.[^"\\]*+)*+"[ \t]*
 _LABELS = rb"\{[ \t]*(?:" + _LABEL + rb"(?:,[ \t]*" + _LABEL + rb")*(?:,[ \t]*)?)?\}"
 _NUMBER = rb"[0-9+\-.eENaIinf]+"
 
-_SERIES = re.compile(
-    rb"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:[ \t]*(" + _LABELS + rb")[ \t]*|[ \t]+)"
-)
+_SERIES = re.compile(rb"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:[ \t]*(" + _LABELS + rb")[ \t]*|[ \t]+)")
 """The part of a line before its value: name and labels."""
 
 _VALUE = re.compile(
