@@ -1,1 +1,1 @@
-"""What was seen, kept: the file format (docs/recording.md), its writer and its reader."""
+"""Recordings: the file format (docs/recording.md), the writer and the reader."""

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 
 from fabmon.history.history import History
-from fabmon.recording.format import block, columns
+from fabmon.recording.format import block
 from fabmon.recording.format.block import RowTicks
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.format.records import Note, SessionRecord
-from fabmon.recording.format.sections import compress
+from fabmon.recording.format.sections import compress, join_sections, pack_section, split_sections
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.frame_writer import FrameWriter, PendingFrame
 from fabmon.recording.writing.writer import Writer
@@ -102,14 +102,14 @@ def _repeat(source: Recording, path: Path, size: int, hours: float) -> None:
 def _later(group: list[PendingFrame], at_s: int) -> Iterator[PendingFrame]:
     """Blocks as they would be, had they begun at another second; some busier, some less."""
     for piece in group:
-        sections = columns.split_sections(piece.payload)
+        sections = split_sections(piece.payload)
         ticks = RowTicks.unpacked(sections[1])
         seq = np.arange(at_s, at_s + len(ticks.seq))
-        worst = ticks.worst * np.float32(0.3 + 0.7 * abs(np.sin(at_s / 5000)))
+        worst = ticks.peak_utilisation * np.float32(0.3 + 0.7 * abs(np.sin(at_s / 5000)))
         later = RowTicks(seq, START_NS + seq * SECOND_NS, worst)
-        sections[1] = columns.pack_section(later.planes())
-        payload = columns.join_sections(sections)
+        sections[1] = pack_section(later.planes())
+        payload = join_sections(sections)
         first, last = int(later.time_ns[0]), int(later.time_ns[-1])
         yield piece._replace(
-            payload=payload, time_ns=first, until_ns=last, worst=float(np.nanmax(worst))
+            payload=payload, time_ns=first, until_ns=last, peak_utilisation=float(np.nanmax(worst))
         )

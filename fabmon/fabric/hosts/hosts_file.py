@@ -21,6 +21,7 @@ from fabmon.fabric.hosts.host_line import Bad, Problem, Speed, Word
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import is_loopback
 from fabmon.fabric.wire.messages import clean
+from fabmon.fabric.wording import file_error
 
 _MAX_BYTES = 16 * 1024 * 1024
 
@@ -34,7 +35,10 @@ _SWITCHES = {
 
 
 class HostsFileError(Exception):
-    """All that is wrong with a hosts file, in order; as text, `file:line:column: what: fix`."""
+    """The problems of a hosts file, in order; as text `file:line:column: what: fix`.
+
+    A problem of the whole file, at line 0, has no line and column: `file: what: fix`.
+    """
 
     def __init__(self, filename: str, problems: Sequence[Problem]) -> None:
         self.filename = filename
@@ -42,8 +46,9 @@ class HostsFileError(Exception):
         super().__init__("\n".join(map(self._render, self.problems)))
 
     def _render(self, problem: Problem) -> str:
-        where = f"{self.filename}:{problem.line}:{problem.column}"
-        return f"{where}: {clean(problem.text)}: {clean(problem.fix)}"
+        where = f":{problem.line}:{problem.column}" if problem.line else ""
+        fix = f": {clean(problem.fix)}" if problem.fix else ""
+        return f"{self.filename}{where}: {clean(problem.text)}{fix}"
 
 
 def read(path: Path) -> list[Host]:
@@ -53,13 +58,13 @@ def read(path: Path) -> list[Host]:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        problem = Problem(1, 1, f"cannot be read: {error.strerror}", "check the path")
+        problem = Problem(0, 0, file_error(error), "")
         raise HostsFileError(filename, [problem]) from None
     if len(data) > _MAX_BYTES:
-        problem = Problem(1, 1, "more than 16 MiB", "this is not a hosts file")
+        problem = Problem(0, 0, "more than 16 MiB", "this is not a hosts file")
         raise HostsFileError(filename, [problem])
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = Problem(1, 1, "the file is UTF-16", "save it as UTF-8")
+        problem = Problem(0, 0, "the file is UTF-16", "save it as UTF-8")
         raise HostsFileError(filename, [problem])
     try:
         text = data.decode("utf-8-sig")

@@ -34,7 +34,8 @@ class TopologyError(Exception):
     @staticmethod
     def _render(filename: str, problem: Problem) -> str:
         where = f"{filename}:{problem.line}" if problem.line else filename
-        return f"{where}: {clean(problem.text)}: {clean(problem.fix)}"
+        fix = f": {clean(problem.fix)}" if problem.fix else ""
+        return f"{where}: {clean(problem.text)}{fix}"
 
 
 class End(NamedTuple):

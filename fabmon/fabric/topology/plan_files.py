@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fabmon.fabric.topology import csv_cables, ibnetdiscover, nccl, slurm, toml_plan
 from fabmon.fabric.topology.plan import Problem, Topology, TopologyError, joined
+from fabmon.fabric.wording import file_error
 
 _MAX_BYTES = 64 * 1024 * 1024
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
@@ -28,7 +29,7 @@ def read(path: Path) -> Topology:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        problem = Problem(0, f"cannot be read: {error.strerror}", "check the path")
+        problem = Problem(0, file_error(error), "")
         raise TopologyError(name, [problem]) from None
     if len(data) > _MAX_BYTES:
         raise TopologyError(name, [Problem(0, "more than 64 MiB", "this is no topology")])

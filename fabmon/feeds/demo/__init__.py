@@ -1,1 +1,1 @@
-"""The demo feed: a fabric that is simulated, and the truth about what is wrong with it."""
+"""The demo feed: a simulated fabric, with the list of faults that it contains."""

@@ -1,15 +1,16 @@
-"""What the traffic of a while looks like: rates, queues that mark, and pause that spreads.
+"""Rates, queues that mark, and pause that spreads, in a steady state of the fabric.
 
-Between two events nothing changes, so that one `Regime` describes all of it, as rates a second:
+Between two events nothing changes, so one `Regime` describes that time, as rates per second:
 
 1. Every group moves at its max-min fair rate (the rate that DCQCN or credits settle at).
-2. A switch port to which more is offered than it can send has a queue. It marks packets (ECN); the
-   receiver answers with CNPs, at most one in 50 us, and those slow the sender.
-3. While the queue swings, and always where nothing is marked, the switch holds those who fill it:
-   pause for a part of the time, upstream from hop to hop, less at each. A receiver that is too
-   slow pauses its leaf, and that spreads further since the leaf cannot send at all meanwhile.
-   InfiniBand has no pause frames: the same share of time is spent waiting for credits.
-4. A link that is held for a part of the time carries less, for the innocent too (their victims).
+2. A switch port with more offered load than capacity has a queue. It marks packets (ECN); the
+   receiver answers with CNPs, at most one in 50 us, which slow the sender.
+3. While the queue oscillates, and always where nothing is marked, the switch pauses the senders for
+   part of the time, upstream hop by hop, less at each hop. A slow receiver pauses its leaf; that
+   spreads further, since the leaf cannot send at all meanwhile. InfiniBand has no pause frames: the
+   same share of time is spent waiting for credits.
+4. A link that is paused for part of the time carries less, also for flows that cause no congestion
+   (victims).
 """
 
 from __future__ import annotations
@@ -24,13 +25,6 @@ from fabmon.feeds.demo.flows import Flows
 from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.routing import FlowPaths, Router
 
-# Max-min fair rates of groups of flows over shared links, by progressive filling.
-#
-# All flows of a group move in step, as those of a synchronous collective do. A group that loads a
-# link with `weight` w takes w times its rate there; a lone flow is a group that loads each link of
-# its path with 1.
-
-
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
@@ -38,21 +32,25 @@ _SLACK = 1e-9
 
 
 def sums(place: Indices, values: Floats, size: int) -> Floats:
-    """[size] sums of the values of each place."""
+    """[size]: the sum of the values of each place."""
     return np.bincount(place, values, size).astype(np.float64, copy=False)
 
 
 def fair_rates(
     capacity: Floats, link: Indices, group: Indices, weight: Floats, demand: Floats
 ) -> Floats:
-    """[groups] rates that are max-min fair, none above its demand, no link above its capacity.
+    """Max-min fair rates [groups] by progressive filling: no rate above its demand, no link above
+    its capacity.
 
-    `capacity` is [links], `demand` [groups], all in the same unit; `link`, `group` and `weight`
-    say, element by element, what a group loads a link with. Every group must have a demand that is
-    finite.
+    All flows of a group move in step, as in a synchronous collective. A group that loads a link
+    with `weight` w uses w times its rate there; a single flow is a group that loads each link of
+    its path with 1.
 
-    A link whose share is the smallest on the way of every group that crosses it will fill first
-    for all of them, so all such links are filled at once: a few rounds instead of one a link.
+    `capacity` is [links], `demand` [groups], in the same unit; `link`, `group` and `weight` list
+    the load of each group on each link. Every demand must be finite.
+
+    A link whose share is the smallest on the path of every group that crosses it fills first for
+    all of them, so all such links are filled at once: a few rounds instead of one per link.
     """
     rate = np.zeros(len(demand))
     live = np.ones(len(demand), np.bool_)
@@ -78,13 +76,13 @@ def fair_rates(
 
 
 PACKET_BYTES = 4150
-"""A packet of RoCE's largest payload with its headers."""
+"""Bytes of a RoCE packet with the largest payload and its headers."""
 
 _MARKED_AT_MOST = 0.05
 _MARKED_AT_LEAST = 0.005
 _CNP_PER_S = 20_000.0
 _SPREADS_MARKED, _SPREADS_LOSSLESS, _SPREADS_PAUSED = 0.06, 0.4, 0.35
-"""Share of an excess, or of a pause, that the next hop upstream is held for."""
+"""Share of an excess, or of a pause, for which the next hop upstream is paused."""
 
 _OFFERED_ABOVE, _FULL = 1.02, 0.97
 _STALLED_PERCENT = 70.0
@@ -92,11 +90,11 @@ _STALLED_PERCENT = 70.0
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """Rates a second. `rate` is [groups], bytes a NIC of the group; `load` [ports], bytes sent.
+    """Rates per second. `rate` [groups]: bytes per NIC of the group; `load` [ports]: bytes sent.
 
-    `pause` is [ports]: share of time that a port is told to hold. The rest are [nics]: packets
-    marked and received, CNPs sent and handled, packets out of order, packets sent again, and the
-    percent of time that the host's bus stalls. `overloaded` are ports with a queue.
+    `pause` [ports] is the share of time in which the port is paused. The others are [nics]: marked
+    packets received, CNPs sent and handled, packets out of order, retransmitted packets, and the
+    percent of time in which PCIe stalls. `overloaded` are the ports with a queue.
     """
 
     rate: Floats
@@ -112,10 +110,10 @@ class Regime:
 
 
 class Traffic:
-    """All flows of an epoch (a time without changes in conditions), routed.
+    """All flows of an epoch (a time without changes in the fabric's state), routed.
 
-    `wants` is [groups]: the share of its line rate that a NIC of the group can be fed with, or,
-    where `absolute`, the rate itself.
+    `wants` [groups] is the share of line rate that a NIC of the group can send, or, where
+    `absolute`, the rate itself.
     """
 
     def __init__(
@@ -127,26 +125,26 @@ class Traffic:
         wants: Floats,
         absolute: NDArray[np.bool_],
     ) -> None:
-        self._plant, self._c, self._flows = hardware, conditions, flows
-        self._ways: FlowPaths = router.route(flows, conditions.rules)
+        self._hardware, self._c, self._flows = hardware, conditions, flows
+        self._paths: FlowPaths = router.route(flows, conditions.rules)
         self._void, self._dead = router.void, router.dead
-        self._group = flows.group[self._ways.flow]
+        self._group = flows.group[self._paths.flow]
         self._groups = len(wants)
         self.demand = self._demand(wants, absolute)
         self._capacity = self._capacities()
-        used = self._ways.links.ravel()
+        used = self._paths.links.ravel()
         size = hardware.ports + 2
         cells = np.repeat(self._group, 4) * size + used
         keys, places = np.unique(cells, return_inverse=True)
-        weight = sums(places, np.repeat(self._ways.weight, 4), len(keys))
+        weight = sums(places, np.repeat(self._paths.weight, 4), len(keys))
         real = keys % size != self._void
         self._entry_group = (keys // size)[real]
         self._entry_link = (keys % size)[real]
         self._entry_weight = weight[real]
 
     def _demand(self, wants: Floats, absolute: NDArray[np.bool_]) -> Floats:
-        """[groups] what each would move if the fabric had no limits: its slowest NIC decides."""
-        hardware, flows = self._plant, self._flows
+        """[groups]: the rate of each without limits in the fabric; its slowest NIC decides."""
+        hardware, flows = self._hardware, self._flows
         cells, weight = _sums(flows.group * hardware.nics + flows.src, flows.weight)
         group, nic = cells // hardware.nics, cells % hardware.nics
         fed = self._c.send[nic] * self._c.speed[nic] / weight
@@ -157,7 +155,7 @@ class Traffic:
         return demand
 
     def _capacities(self) -> Floats:
-        c, hardware = self._c, self._plant
+        c, hardware = self._c, self._hardware
         capacity = np.append(c.capacity, [np.inf, 0.0])
         capacity[: hardware.ports][~(c.rules.up & c.rules.up[c.rules.peer])] = 0.0
         capacity[: hardware.nics] *= c.send
@@ -167,7 +165,7 @@ class Traffic:
         return capacity
 
     def regime(self, active: NDArray[np.bool_]) -> Regime:
-        """What happens while these groups ([groups]) have something to send."""
+        """The steady state while these groups have something to send (`active` is [groups])."""
         on = active[self._entry_group]
         group, link, weight = (
             self._entry_group[on],
@@ -175,7 +173,7 @@ class Traffic:
             self._entry_weight[on],
         )
         demand = np.where(active, self.demand, 0.0)
-        size = self._plant.ports + 2
+        size = self._hardware.ports + 2
         rate = fair_rates(self._capacity, link, group, weight, demand)
         ways = np.flatnonzero(active[self._group])
         offered = self._offered(demand, ways)
@@ -189,10 +187,10 @@ class Traffic:
         return self._finish(rate, load, excess, pause, ways)
 
     def _offered(self, demand: Floats, ways: Indices) -> Floats:
-        """[links] what arrives to be sent: at each hop no more than the hop before lets through."""
-        size = self._plant.ports + 2
-        links = self._ways.links[ways]
-        arriving = self._ways.weight[ways] * demand[self._group[ways]]
+        """[links]: offered load; at each hop no more than the hop before lets through."""
+        size = self._hardware.ports + 2
+        links = self._paths.links[ways]
+        arriving = self._paths.weight[ways] * demand[self._group[ways]]
         total = np.zeros(size)
         for hop in range(4):
             here = links[:, hop]
@@ -205,31 +203,32 @@ class Traffic:
         return total
 
     def _own_pause(self) -> Floats:
-        """[links] where a slow end is already reckoned in the capacity."""
-        own = np.zeros(self._plant.ports + 2)
-        to_nic = self._c.rules.peer[: self._plant.nics]
+        """[links]: the pause that the capacity already includes, of slow receivers and
+        deadlocks."""
+        own = np.zeros(self._hardware.ports + 2)
+        to_nic = self._c.rules.peer[: self._hardware.nics]
         own[to_nic] = np.maximum(1.0 - self._c.accept, self._c.storm)
         own[self._c.stuck] = 1.0
         return own
 
     def _queues(self, offered: Floats, load: Floats) -> tuple[Floats, Floats]:
-        """[links] share of what is offered that is too much, and of time paused by a slow end."""
+        """[links]: the share of the offered load above capacity, and the share of time paused."""
         capacity = self._capacity
         full = (offered > capacity * _OFFERED_ABOVE) & (load >= capacity * _FULL) & (capacity > 0)
-        full[: self._plant.nics] = False
+        full[: self._hardware.nics] = False
         excess = np.zeros(len(capacity))
         excess[full] = 1.0 - capacity[full] / offered[full]
         pause = np.where(full, self._own_pause(), 0.0)
-        to_nic = self._c.rules.peer[: self._plant.nics]
+        to_nic = self._c.rules.peer[: self._hardware.nics]
         pause[to_nic] = np.maximum(pause[to_nic], self._c.storm)
         pause[self._c.stuck] = 1.0
         return excess, pause
 
     def _spread(self, excess: Floats, pause: Floats, ways: Indices) -> None:
-        """Hold those who fill a queue, from the last hop to the first; changes `pause`."""
-        marks = self._plant.topology.ecn and not self._plant.is_ib
+        """Pause the senders into a queue, from the last hop to the first; changes `pause`."""
+        marks = self._hardware.topology.ecn and not self._hardware.is_ib
         factor = _SPREADS_MARKED if marks else _SPREADS_LOSSLESS
-        links = self._ways.links[ways]
+        links = self._paths.links[ways]
         trouble = (excess > 0) | (pause > 0)
         links = links[trouble[links].any(axis=1)]
         for hop in (3, 2, 1):
@@ -245,21 +244,21 @@ class Traffic:
     def _finish(
         self, rate: Floats, load: Floats, excess: Floats, pause: Floats, ways: Indices
     ) -> Regime:
-        hardware, c = self._plant, self._c
+        hardware, c = self._hardware, self._c
         nics, ports = hardware.nics, hardware.ports
         errors = np.append(c.errors, [0.0, 0.0])
-        # Errors are known by the port that receives; a link by the one that sends.
+        # Errors are stored at the receiving port; a link has the number of the sending port.
         dirty = np.zeros(ports + 2)
         dirty[:ports] = errors[c.rules.peer]
         marked = np.zeros(nics)
         cnp_sent, cnp_handled, late, again = (np.zeros(nics) for _ in range(4))
         queued = (excess > 0) & (np.arange(ports + 2) >= nics)
-        touched = ways[(queued | (dirty > 0))[self._ways.links[ways]].any(axis=1)]
+        touched = ways[(queued | (dirty > 0))[self._paths.links[ways]].any(axis=1)]
         if len(touched):
-            links = self._ways.links[touched]
-            flow = self._ways.flow[touched]
+            links = self._paths.links[touched]
+            flow = self._paths.flow[touched]
             src, dst = self._flows.src[flow], self._flows.dst[flow]
-            packets = self._ways.weight[touched] * rate[self._group[touched]] / PACKET_BYTES
+            packets = self._paths.weight[touched] * rate[self._group[touched]] / PACKET_BYTES
             if hardware.topology.ecn and not hardware.is_ib:
                 odds = np.where(queued, np.maximum(excess * _MARKED_AT_MOST, _MARKED_AT_LEAST), 0.0)
                 marks = packets * (1.0 - np.prod(1.0 - odds[links], axis=1))
@@ -295,6 +294,6 @@ class Traffic:
 
 
 def _sums(keys: Indices, values: Floats) -> tuple[Indices, Floats]:
-    """Distinct keys, and the sum of the values of each."""
+    """The distinct keys, and the sum of the values of each."""
     distinct, places = np.unique(keys, return_inverse=True)
     return distinct, sums(places, values, len(distinct))

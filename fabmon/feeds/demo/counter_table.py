@@ -1,6 +1,6 @@
-"""The counters of nodes that are alike, as numbers in the order in which their frames have them.
+"""Counters of identical nodes, stored in the order of the values of their frames.
 
-A counter of all these nodes is a view of one array, so that moving it is one addition and a frame
+One counter of all these nodes is a view of one array: incrementing it is one addition, and a frame
 is one row as a list.
 """
 
@@ -16,16 +16,17 @@ from collectors.catalog import CATALOG, GAUGE, WRAP32, WRAP64
 Ints = NDArray[np.int64]
 
 EXACT64 = frozenset({"ib_tx_wait"})
-"""Read from a 64-bit attribute here, as newer InfiniBand firmware has it."""
+"""Metrics that the simulated nodes read from 64-bit attributes, as newer InfiniBand firmware has
+them."""
 
 
 def kind_of(metric: str) -> str:
-    """How a counter of these nodes behaves; the catalog's word unless they are wider."""
+    """The kind of a counter of these nodes: the catalog's, except for EXACT64."""
     return WRAP64 if metric in EXACT64 else CATALOG[metric].kind
 
 
 class CounterTable:
-    """One block of the frames of `nodes` nodes: `ports` ports with the same metrics each."""
+    """One source block of `nodes` nodes, each with `ports` ports that have the same metrics."""
 
     def __init__(
         self, source: str, nodes: int, ports: int, metrics: Sequence[str], every: int = 1
@@ -45,7 +46,8 @@ class CounterTable:
         return metric in self._views
 
     def add(self, metric: str, count: NDArray[np.float64] | Ints) -> None:
-        """Move a counter on, [nodes * ports]; it wraps or sticks as its kind does."""
+        """Increment a counter by `count` [nodes * ports]; it wraps or saturates as its kind
+        does."""
         view = self._views[metric]
         view += np.asarray(count).reshape(self._shape).astype(np.int64)
         kind = kind_of(metric)
@@ -63,15 +65,15 @@ class CounterTable:
         self._views[metric][:] = new
 
     def clear(self, node: int) -> None:
-        """The node starts anew: all its counters are 0."""
+        """Reset the counters of a node to 0, as a reboot does."""
         for name, view in self._views.items():
             if kind_of(name) != GAUGE:
                 view[node] = 0
 
     def rows(self, seq: int, clock_ns: int) -> list[list[int | None]] | None:
-        """Every node's block at this tick; None when it is not the turn of this source.
+        """The block of every node at this tick; None when this source is not read at it.
 
-        A source that is read rarely is read at once when something in it has changed.
+        A source that is read every few ticks is read at once when one of its gauges has changed.
         """
         if seq % self.every and not self._changed:
             return None

@@ -1,4 +1,4 @@
-"""What the nodes of a simulated fabric count: from what has moved to the catalog's counters."""
+"""The counters of a simulated fabric's nodes, computed from the bytes that moved."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PRIORITY = 3
-"""The lossless priority, as RoCE is usually set up."""
+"""The lossless priority of a usual RoCE configuration."""
 
 _IDLE_BYTES_PER_S = 1500.0
 _PFC_US_PER_FRAME, _PFC_US_PER_PAUSE = 25.0, 80.0
 _WAIT_BYTES = 8.0
-"""Bytes of port time in a tick of `xmit_wait` (Quantum; reference of counters, 1.3)."""
+"""Bytes of port time in a tick of `xmit_wait` on NVIDIA Quantum."""
 
 _NVLINK_TIMES = 3.0
-"""Bytes over a GPU's NVLinks for each that its NIC sends."""
+"""Bytes over the NVLinks of a GPU per byte that its NIC sends."""
 
 _NETDEV = (
     "netdev_up",
@@ -103,42 +103,42 @@ _NIC_PHY = (
 _NVLINK = ("nvlink_tx_bytes", "nvlink_rx_bytes")
 _MTU, _ACTIVE, _DOWN, _PHYS_UP, _POLLING = 4200, 4, 1, 5, 2
 _STORM = 0.9
-"""Share of time that a NIC may send pause before its guard counts a storm."""
+"""Share of time above which a NIC that sends pause counts a pause storm."""
 
 
 class Counters:
-    """All counters of all nodes; `hosts`, `leaves` and `spines` are the blocks of each."""
+    """All counters of all nodes; `hosts`, `leaves` and `spines` are their source blocks."""
 
     def __init__(self, hardware: Hardware, seed: int) -> None:
-        self._plant = hardware
-        self.hosts = _host_banks(hardware)
-        self.leaves = _switch_banks(hardware, hardware.leaves, hardware.leaf_ports)
-        self.spines = _switch_banks(hardware, hardware.spines, hardware.spine_ports)
+        self._hardware = hardware
+        self.hosts = _host_tables(hardware)
+        self.leaves = _switch_tables(hardware, hardware.leaves, hardware.leaf_ports)
+        self.spines = _switch_tables(hardware, hardware.spines, hardware.spine_ports)
         self._was_up = np.ones(hardware.ports, np.bool_)
         lots = np.random.default_rng([seed, 4])
         history = np.round(lots.uniform(1e13, 4e14, hardware.ports))
-        self._spread(("phy_tx_bytes", "ib_tx_bytes"), history)
-        self._spread(("phy_rx_bytes", "ib_rx_bytes"), history[hardware.cabling])
-        self._spread(("netdev_carrier_changes",), np.full(hardware.ports, 1.0))
+        self._add(("phy_tx_bytes", "ib_tx_bytes"), history)
+        self._add(("phy_rx_bytes", "ib_rx_bytes"), history[hardware.cabling])
+        self._add(("netdev_carrier_changes",), np.full(hardware.ports, 1.0))
 
     def advance(self, moved: Moved, conditions: FabricState, seconds: float) -> None:
-        """Count what has moved."""
-        hardware, peer = self._plant, conditions.rules.peer
+        """Increment the counters by what `moved` in so many seconds."""
+        hardware, peer = self._hardware, conditions.rules.peer
         up = conditions.rules.up & conditions.rules.up[peer]
         sent = np.rint(moved.sent + _IDLE_BYTES_PER_S * seconds * up)
         got = sent[peer]
         packets = np.rint(moved.sent / PACKET_BYTES)
-        self._spread(("phy_tx_bytes",), sent)
-        self._spread(("phy_rx_bytes",), got)
-        self._spread(("netdev_tx_bytes", "netdev_rx_bytes"), np.rint(_IDLE_BYTES_PER_S * up))
+        self._add(("phy_tx_bytes",), sent)
+        self._add(("phy_rx_bytes",), got)
+        self._add(("netdev_tx_bytes", "netdev_rx_bytes"), np.rint(_IDLE_BYTES_PER_S * up))
         rdma_sent = np.rint(moved.sent)
         rdma = (f"phy_tx_bytes_prio{PRIORITY}", f"phy_rx_bytes_prio{PRIORITY}")
-        self._spread((rdma[0], "ib_tx_bytes"), rdma_sent)
-        self._spread((rdma[1], "ib_rx_bytes"), rdma_sent[peer])
-        self._spread(("phy_tx_packets", "ib_tx_packets"), packets)
-        self._spread(("phy_rx_packets", "ib_rx_packets"), packets[peer])
-        self._hold(moved, peer, up)
-        self._lights(conditions, up)
+        self._add((rdma[0], "ib_tx_bytes"), rdma_sent)
+        self._add((rdma[1], "ib_rx_bytes"), rdma_sent[peer])
+        self._add(("phy_tx_packets", "ib_tx_packets"), packets)
+        self._add(("phy_rx_packets", "ib_rx_packets"), packets[peer])
+        self._pause(moved, peer, up)
+        self._link_state(conditions, up)
         self._errors(conditions, up, seconds)
         self._endpoints(moved, conditions, seconds)
         if hardware.topology.gpus:
@@ -152,52 +152,52 @@ class Counters:
                         bank.add(name, count)
 
     def reboot(self, host: int) -> None:
-        """A host's counters start anew."""
+        """Reset a host's counters to 0."""
         for bank in self.hosts:
             bank.clear(host)
 
-    def _hold(self, moved: Moved, peer: NDArray[np.intp], up: NDArray[np.bool_]) -> None:
-        """Pause: the port that sends is told (rx), the one opposite has told it (tx)."""
+    def _pause(self, moved: Moved, peer: NDArray[np.intp], up: NDArray[np.bool_]) -> None:
+        """Pause: the port that is paused counts rx, its peer counts tx."""
         held_us = np.rint(moved.held_s * up * 1e6)
         for direction, us in (("rx", held_us), ("tx", held_us[peer])):
-            self._spread((f"pfc_{direction}_pause_us_prio{PRIORITY}",), us)
+            self._add((f"pfc_{direction}_pause_us_prio{PRIORITY}",), us)
             frames = np.rint(us / _PFC_US_PER_FRAME)
-            self._spread((f"pfc_{direction}_frames_prio{PRIORITY}",), frames)
+            self._add((f"pfc_{direction}_frames_prio{PRIORITY}",), frames)
             turns = np.rint(us / _PFC_US_PER_PAUSE)
-            self._spread((f"pfc_{direction}_transitions_prio{PRIORITY}",), turns)
-        if self._plant.is_ib:
-            self._spread(("ib_tx_wait",), np.rint(moved.held_s * self._plant.speed / _WAIT_BYTES))
+            self._add((f"pfc_{direction}_transitions_prio{PRIORITY}",), turns)
+        if self._hardware.is_ib:
+            self._add(("ib_tx_wait",), np.rint(moved.held_s * self._hardware.speed / _WAIT_BYTES))
 
-    def _lights(self, conditions: FabricState, up: NDArray[np.bool_]) -> None:
-        """State, speed, and how often a link went up or down."""
+    def _link_state(self, conditions: FabricState, up: NDArray[np.bool_]) -> None:
+        """State, speed, and the number of carrier changes."""
         turned = (up != self._was_up).astype(np.int64)
-        self._spread(("netdev_carrier_changes",), turned)
+        self._add(("netdev_carrier_changes",), turned)
         fell = (self._was_up & ~up).astype(np.int64)
-        self._spread(("phy_link_down_events", "ib_link_downed"), fell)
+        self._add(("phy_link_down_events", "ib_link_downed"), fell)
         self._was_up = up
         bps = np.rint(conditions.speed * 8)
-        self._level("netdev_up", up.astype(np.int64))
-        self._level("netdev_speed_bps", np.where(up, bps, 0))
-        self._level("netdev_mtu", np.full(len(up), _MTU))
-        self._level("ib_state", np.where(up, _ACTIVE, _DOWN))
-        self._level("ib_phys_state", np.where(up, _PHYS_UP, _POLLING))
-        self._level("ib_rate_bps", bps)
+        self._set("netdev_up", up.astype(np.int64))
+        self._set("netdev_speed_bps", np.where(up, bps, 0))
+        self._set("netdev_mtu", np.full(len(up), _MTU))
+        self._set("ib_state", np.where(up, _ACTIVE, _DOWN))
+        self._set("ib_phys_state", np.where(up, _PHYS_UP, _POLLING))
+        self._set("ib_rate_bps", bps)
 
     def _errors(self, conditions: FabricState, up: NDArray[np.bool_], seconds: float) -> None:
         errors = np.rint(conditions.errors * seconds * up)
-        self._spread(("phy_rx_crc_errors", "ib_rx_errors"), errors)
-        self._spread(("phy_rx_symbol_errors", "ib_symbol_errors"), errors * 4)
-        self._spread(("phy_rx_fec_uncorrectable_blocks",), errors)
-        # Links of today always have some bits mended.
-        self._spread(("phy_rx_fec_corrected_bits",), 40 * seconds * up + errors * 900)
+        self._add(("phy_rx_crc_errors", "ib_rx_errors"), errors)
+        self._add(("phy_rx_symbol_errors", "ib_symbol_errors"), errors * 4)
+        self._add(("phy_rx_fec_uncorrectable_blocks",), errors)
+        # A healthy link has corrected bits too.
+        self._add(("phy_rx_fec_corrected_bits",), 40 * seconds * up + errors * 900)
         if conditions.pegged:
             pegged = np.zeros(len(up))
             pegged[conditions.pegged] = 1 << 16
-            self._spread(("ib_symbol_errors",), pegged)
+            self._add(("ib_symbol_errors",), pegged)
 
     def _endpoints(self, moved: Moved, conditions: FabricState, seconds: float) -> None:
-        """What only a NIC counts."""
-        nics, peer = self._plant.nics, conditions.rules.peer
+        """Counters that only NICs have."""
+        nics, peer = self._hardware.nics, conditions.rules.peer
         held_s = moved.held_s[peer[:nics]]
         slow = (held_s > 0) & (conditions.accept < 1)
         bus, events = conditions.pcie, np.rint(moved.stalled / 100 * seconds)
@@ -223,11 +223,11 @@ class Counters:
                 if name in bank:
                     bank.put(name, np.rint(moved.stalled))
 
-    def _spread(self, names: Sequence[str], count: Floats | Ints) -> None:
-        """Add to counters of every port, [ports], wherever they are kept."""
+    def _add(self, names: Sequence[str], count: Floats | Ints) -> None:
+        """Add `count` [ports] to these counters of all ports."""
         self._each(names, count, lambda bank, name, part: bank.add(name, part))
 
-    def _level(self, name: str, level: Floats | Ints) -> None:
+    def _set(self, name: str, level: Floats | Ints) -> None:
         self._each((name,), level, lambda bank, metric, part: bank.put(metric, part))
 
     def _each(
@@ -236,7 +236,7 @@ class Counters:
         values: Floats | Ints,
         do: Callable[[CounterTable, str, Floats | Ints], None],
     ) -> None:
-        hardware = self._plant
+        hardware = self._hardware
         first, second = hardware.first_leaf_port, hardware.first_spine_port
         for banks, part in (
             (self.hosts, values[:first]),
@@ -249,7 +249,7 @@ class Counters:
                         do(bank, name, part)
 
 
-def _host_banks(hardware: Hardware) -> list[CounterTable]:
+def _host_tables(hardware: Hardware) -> list[CounterTable]:
     def bank(source: str, metrics: Sequence[str], every: int = 1) -> CounterTable:
         return CounterTable(source, hardware.hosts, hardware.rails, metrics, every)
 
@@ -268,7 +268,7 @@ def _host_banks(hardware: Hardware) -> list[CounterTable]:
     return banks
 
 
-def _switch_banks(hardware: Hardware, nodes: int, ports: int) -> list[CounterTable]:
+def _switch_tables(hardware: Hardware, nodes: int, ports: int) -> list[CounterTable]:
     def banks() -> Iterator[CounterTable]:
         if hardware.is_ib:
             yield CounterTable("ib", nodes, ports, _IB)

@@ -1,4 +1,4 @@
-"""What holds in the fabric now: the plant as it is meant to be, and what faults make of it."""
+"""The state of the simulated fabric: the hardware as built, changed by the active faults."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class FabricState:
-    """Faults change it; everything that moves bytes reads it.
+    """Written by faults, read by routing, traffic and counters.
 
-    Of ports: `speed` that the port says it has and `capacity` it really has (both bytes/s),
-    `errors` that it receives a second. Of NICs: `accept` is the share of line rate that it can
-    take and `send` the share that it can be fed with; `storm` the share of time it sends pause
-    whatever comes; `pcie` where the host's bus is the reason. `stuck` are links in a deadlock of
-    pauses. `extra` are flows of faults, with the rate that each wants. Of jobs, by number: `late`
-    is (host, seconds) of a straggler, `rail_shares` what its rails carry, `demand` the share of
-    line rate that it asks for now. `silent` hosts send no frames; `crashed` ones have their links
-    down too. `pegged` are ports whose symbol errors stick.
+    [ports]: `speed` is the reported line rate and `capacity` the real one (both bytes/s); `errors`
+    are received errors per second. [nics]: `accept` is the share of line rate that the NIC can
+    receive and `send` the share that it can send; `storm` is the share of time in which it sends
+    pause regardless of traffic; `pcie` marks NICs whose limit is the PCIe link. `stuck` are the
+    ports of a pause deadlock. `extra` are the flows of faults, with the rate that each demands. By
+    job number: `late` is (host, seconds) of a straggler, `rail_shares` the load of its rails,
+    `demand` the share of line rate that it demands. `silent` hosts send no frames; the links of
+    `crashed` hosts are down too. `pegged` are ports whose symbol error counter is saturated.
     """
 
     rules: ForwardingState
@@ -47,7 +47,7 @@ class FabricState:
 
     @classmethod
     def healthy(cls, hardware: Hardware) -> FabricState:
-        """Nothing is wrong."""
+        """The state without faults."""
         return cls(
             rules=ForwardingState(hardware.cabling.copy(), np.ones(hardware.ports, np.bool_)),
             speed=hardware.speed.copy(),
@@ -60,5 +60,5 @@ class FabricState:
         )
 
     def cut(self, port: int) -> None:
-        """The cable at a port is down, at both ends."""
+        """Take the link of a port down, at both ends."""
         self.rules.up[[port, int(self.rules.peer[port])]] = False

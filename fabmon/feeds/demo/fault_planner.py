@@ -1,4 +1,5 @@
-"""What is wrong in a simulated fabric: the answers that findings are scored against."""
+"""The faults of a simulated fabric: what they strike, and the truth that findings are scored
+against."""
 
 from __future__ import annotations
 
@@ -16,14 +17,13 @@ from fabmon.feeds.demo.scenario import Fault, Job, ScenarioError
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong.
+    """One fault, as a finding should report it.
 
-    `cause` is called as findings call it. `subject` is the port (`leaf1/swp33`), node or job that
-    it is about; `links` are the guilty ports (a direction is that of the port that sends, except
-    for errors, which belong to the port that receives), `nodes` the hosts that have a part in it.
-    Times are seconds from the start: `since_s` when it begins, `until_s` when it ends (None: to the
-    end), `seen_s` when it first made a difference to any counter (None: not yet; a collision needs
-    traffic to be one).
+    `cause` is the finding's cause. `subject` is the port (`leaf1/swp33`), node or job; `links` are
+    the affected ports (the sending end of a direction, except for errors, which belong to the
+    receiving port); `nodes` are the hosts involved. Times are seconds from the start: `since_s` and
+    `until_s` (None: to the end) bound the fault, `seen_s` is when it first changed a counter (None:
+    not yet; a collision needs traffic).
     """
 
     cause: str
@@ -35,7 +35,7 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     seen_s: float | None = None
 
     def holds(self, now_s: float) -> bool:
-        """Whether it is wrong at this time."""
+        """Whether the fault is active at this time."""
         return self.since_s <= now_s and (self.until_s is None or now_s < self.until_s)
 
 
@@ -70,18 +70,18 @@ class FaultPlanner:
     rng: np.random.Generator
 
     def job(self, name: str) -> int:
-        """The number of the job called `name`; the first without a name."""
+        """The number of the job with this name; 0 for an empty name. Raises ScenarioError."""
         for number, job in enumerate(self.jobs):
             if name in ("", job.name):
                 return number
         raise ScenarioError(f"fault: no job {name!r}")
 
     def any_of(self, choices: Indices | Sequence[int]) -> int:
-        """One of them, by lot."""
+        """One of the choices, at random."""
         return int(self.rng.choice(np.asarray(choices)))
 
     def busy_host(self, fault: Fault) -> int:
-        """The host a fault names, else one that has a job."""
+        """The host that a fault names, else a random one that has a job. Raises ScenarioError."""
         if fault.where:
             kind, number = self.hardware.find_node(fault.where.partition("/")[0])
             if kind != "host":
@@ -91,20 +91,20 @@ class FaultPlanner:
         return self.any_of(hosts or range(self.hardware.hosts))
 
     def nic(self, fault: Fault) -> int:
-        """The NIC a fault names, else one of a host that has a job."""
+        """The NIC that a fault names, else a random one of a host that has a job."""
         host = self.busy_host(fault)
         if "/" not in fault.where:
             return host * self.hardware.rails + self.any_of(range(self.hardware.rails))
         return self.hardware.find_port(fault.where)
 
     def port(self, fault: Fault) -> int:
-        """The port a fault names, else an uplink in use."""
+        """The port that a fault names, else a random uplink in use."""
         if "/" in fault.where:
             return self.hardware.find_port(fault.where)
         return self.any_of(self.hardware.uplinks(self.leaf(fault)))
 
     def leaf(self, fault: Fault) -> int:
-        """The leaf a fault names, else one whose hosts talk to other leaves."""
+        """The leaf that a fault names, else a random one whose hosts send to other leaves."""
         if fault.where:
             kind, number = self.hardware.find_node(fault.where.partition("/")[0])
             if kind != "leaf":
@@ -122,7 +122,7 @@ class FaultPlanner:
         return nics, self.cross_leaf_bytes_per_s[nics]
 
     def peers(self, nic: int, count: int) -> Indices:
-        """NICs of the same rail on other hosts, by lot."""
+        """So many random NICs of the same rail on other hosts."""
         hardware = self.hardware
         others = np.setdiff1d(np.arange(hardware.hosts), [nic // hardware.rails])
         chosen = self.rng.permutation(others)[:count]
@@ -131,10 +131,10 @@ class FaultPlanner:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A fault that is aimed. `apply` gets the conditions and the time, seconds from the start.
+    """A fault whose target is chosen. `apply(state, now_s)` changes the fabric's state.
 
-    `turns` are the times within its life at which its conditions change. `at_once` says that it
-    can be seen without any traffic.
+    `turns` are the times, seconds from the start, at which its effect changes while it is active.
+    `at_once` faults change a counter without traffic.
     """
 
     fault: Fault
@@ -144,14 +144,14 @@ class PlannedFault:
     at_once: bool = False
 
     def holds(self, now_s: float) -> bool:
-        """Whether it lasts at this time."""
+        """Whether it is active at this time."""
         return self.fault.at <= now_s < self.fault.until
 
 
 def truth(
     fault: Fault, cause: str, subject: str, links: Sequence[str] = (), nodes: Sequence[str] = ()
 ) -> Truth:
-    """What is true while a fault lasts."""
+    """The truth of a fault about one subject."""
     until = None if fault.duration is None else fault.until
     return Truth(
         cause=cause,
@@ -164,7 +164,7 @@ def truth(
 
 
 def on_port(fault: Fault, planner: FaultPlanner, cause: str, *ports: int) -> tuple[Truth, ...]:
-    """The same of ports: the first is its subject."""
+    """The truth of a fault about ports; the first is the subject."""
     names = [planner.hardware.port_id(port) for port in ports]
     nodes = [name.partition("/")[0] for name in names]
     return (truth(fault, cause, names[0], names, nodes),)

@@ -27,11 +27,11 @@ _PROBE_US, _PROBE_BYTES = 940, 19_000_000
 
 
 class DemoFeed:
-    """An async iterator of ticks, one every `interval_s` of simulated time.
+    """An async iterator of ticks, one per `interval_s` of simulated time.
 
-    `speed` is simulated seconds a second; None for as fast as possible, without sleeping. The
-    first tick has every node's hello and first frame. It does not end by itself. `start_ns` is the
-    wall clock of the first tick. Equal scenarios give equal ticks. Raises ScenarioError.
+    `speed` is simulated seconds per second; None is as fast as possible, without sleeping. The
+    first tick has every node's hello and first frame. The feed does not end by itself. `start_ns`
+    is the wall clock of the first tick. Equal scenarios give equal ticks. Raises ScenarioError.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DemoFeed:
         self.world = World(scenario)
         hardware = self.world.hardware
         self._counters = Counters(hardware, scenario.seed)
-        self._introductions = Hellos(hardware, self._counters, interval_s)
+        self._node_hellos = Hellos(hardware, self._counters, interval_s)
         self._interval_s = interval_s
         self._speed = speed
         self._start_ns = start_ns
@@ -55,7 +55,7 @@ class DemoFeed:
         self._closed = asyncio.Event()
         self._seq = 0
         self._hellos: dict[str, object] = {}
-        self._talk: tuple[object, QueuePairReports] | None = None
+        self._queue_pairs: tuple[object, QueuePairReports] | None = None
         self._silent_since: dict[int, int] = {}
         self._boots: dict[str, int] = {}
         self._crashed: set[int] = set()
@@ -63,19 +63,19 @@ class DemoFeed:
 
     @property
     def hosts(self) -> list[Host]:
-        """The nodes that are watched, as a hosts file would name them."""
-        return self._introductions.hosts()
+        """The watched nodes, as a hosts file would list them."""
+        return self._node_hellos.hosts()
 
     @property
     def truth(self) -> tuple[Truth, ...]:
-        """All that is, was or will be wrong."""
+        """All faults, past, present and future."""
         return self.world.truth
 
     @property
     def queued(self) -> dict[str, float]:
-        """Ports to which more was offered than they can send, and for what share of the last tick.
+        """The ports that had a queue, with the share of the last tick in which they had it.
 
-        Scripted or not: flows that collide by chance make queues too, of which `truth` is silent.
+        Flows that collide by chance make queues too; `truth` does not list them.
         """
         hardware = self.world.hardware
         return {
@@ -90,7 +90,7 @@ class DemoFeed:
 
     @property
     def planned_cables(self) -> list[tuple[str, str]]:
-        """Both ends of every cable as they are meant to be, `node/port` each."""
+        """Both ends of every planned cable, as `node/port`."""
         hardware = self.world.hardware
         ends = enumerate(hardware.cabling.tolist())
         return [(hardware.port_id(a), hardware.port_id(b)) for a, b in ends if a < b]
@@ -107,7 +107,7 @@ class DemoFeed:
         return await asyncio.to_thread(self.step)
 
     async def aclose(self) -> None:
-        """Ticks end."""
+        """End the feed."""
         self._closed.set()
 
     async def __aenter__(self) -> Self:
@@ -117,7 +117,7 @@ class DemoFeed:
         await self.aclose()
 
     def step(self) -> Tick:
-        """The next tick, now."""
+        """Simulate and return the next tick, without waiting."""
         seconds = self._interval_s if self._seq else 0.0
         moved = self.world.advance(seconds)
         self._queued_s = moved.queued_s
@@ -141,7 +141,7 @@ class DemoFeed:
         return tick
 
     async def _wait(self) -> None:
-        """Until the next tick is due."""
+        """Wait until the next tick is due."""
         if self._speed is None:
             await asyncio.sleep(0)
             return
@@ -161,51 +161,53 @@ class DemoFeed:
             await asyncio.gather(*waits, return_exceptions=True)
 
     def _statuses(self, time_ns: int) -> tuple[NodeStatus, ...]:
-        """Who is up from the start; who falls silent, is given up, and comes back."""
+        """Changes of state: all nodes up at the start, then nodes lost and recovered."""
         if not self._seq:
-            names = self._introductions.names
+            names = self._node_hellos.names
             return tuple(NodeStatus(name, NodeState.UP, time_ns) for name in names)
-        told = []
+        changed = []
         names = self.world.hardware.host_names
         silent = self.world.conditions.silent
         for host in sorted(silent):
             ticks = self._seq - self._silent_since.setdefault(host, self._seq)
             if ticks == _LOST_AFTER_TICKS:
                 reason = "the session ended: no route to host"
-                told.append(NodeStatus(names[host], NodeState.LOST, time_ns, reason, "unreachable"))
+                changed.append(
+                    NodeStatus(names[host], NodeState.LOST, time_ns, reason, "unreachable")
+                )
         for host in sorted(set(self._silent_since) - silent):
             if self._seq - self._silent_since.pop(host) > _LOST_AFTER_TICKS:
-                told.append(NodeStatus(names[host], NodeState.UP, time_ns))
+                changed.append(NodeStatus(names[host], NodeState.UP, time_ns))
                 self._hellos.pop(names[host], None)
-        return tuple(told)
+        return tuple(changed)
 
     def _new_hellos(self) -> tuple[tuple[str, Hello], ...]:
-        """The hellos of nodes that have not said one, or have something else to say now."""
+        """The hellos of nodes that have sent none, or whose hello has changed."""
         conditions, hardware = self.world.conditions, self.world.hardware
         swapped = conditions.rules.peer != hardware.cabling
         odd = {hardware.node_of(int(port)) for port in swapped.nonzero()[0]}
         odd |= {hardware.node_of(int(port)) for port in conditions.pcie.nonzero()[0]}
-        told = []
+        changed = []
         silent = {hardware.host_names[host] for host in conditions.silent}
-        talk = self._talk_now()
-        marks = [talk.mark(host) for host in range(hardware.hosts)]
-        for place, name in enumerate(self._introductions.names):
-            mark = marks[place] if place < hardware.hosts else 0
-            facts = (name in odd, self._boots.get(name, 0), mark)
+        queue_pairs = self._connected_pairs()
+        versions = [queue_pairs.version(host) for host in range(hardware.hosts)]
+        for place, name in enumerate(self._node_hellos.names):
+            version = versions[place] if place < hardware.hosts else 0
+            facts = (name in odd, self._boots.get(name, 0), version)
             if name in silent or self._hellos.get(name) == facts:
                 continue
             self._hellos[name] = facts
-            told.append((name, self._introductions.hello(name, conditions, facts[1], talk)))
-        return tuple(told)
+            changed.append((name, self._node_hellos.hello(name, conditions, facts[1], queue_pairs)))
+        return tuple(changed)
 
-    def _talk_now(self) -> QueuePairReports:
-        """Who is connected, made anew when jobs or the flows of faults come and go."""
+    def _connected_pairs(self) -> QueuePairReports:
+        """The connected queue pairs; computed again when jobs or flows of faults change."""
         connected = self.world.connected
         key = tuple((job, id(flows)) for job, flows in connected)
-        if self._talk is None or self._talk[0] != key:
+        if self._queue_pairs is None or self._queue_pairs[0] != key:
             parts = [(flows, _owner(job)) for job, flows in connected]
-            self._talk = (key, QueuePairReports(self.world.hardware, parts))
-        return self._talk[1]
+            self._queue_pairs = (key, QueuePairReports(self.world.hardware, parts))
+        return self._queue_pairs[1]
 
     def _frames(self, time_ns: int) -> tuple[tuple[str, Frame], ...]:
         hardware, counters, seq = self.world.hardware, self._counters, self._seq
@@ -223,7 +225,7 @@ class DemoFeed:
                 said = [None if rows is None else rows[number] for rows in blocks]
                 frames.append((name, Frame(seq, time_ns, mono_ns, [*said, *still, probe])))
 
-        # Routes, neighbours and the queue pairs of hosts do not tick.
+        # Routes, neighbours and queue pairs are in hellos, not in frames.
         add(hardware.host_names, counters.hosts, silent, 2)
         if hardware.topology.visible == "all":
             add(hardware.leaf_names, counters.leaves, set(), 1)
@@ -232,7 +234,7 @@ class DemoFeed:
 
 
 def _owner(job: int | None) -> Owner:
-    """The process on a host that the flows of a job belong to, or those of a fault."""
+    """The process that the flows of a job, or of a fault, belong to."""
     if job is None:
         return {"comm": "ib_write_bw", "pid": 52_000}
     return {"comm": "python3", "pid": 41_000 + 100 * job, "job": str(8801 + job)}

@@ -1,6 +1,6 @@
-"""Flows: who sends to whom, how much of its group's rate, and under which 5-tuple.
+"""Flows: source, destination, share of their group's rate, and 5-tuple.
 
-RoCE flows of two NICs differ in the UDP source port alone, which follows from the queue pair
+RoCE flows between two NICs differ only in the UDP source port, which follows from the queue pair
 numbers of both ends.
 """
 
@@ -24,10 +24,10 @@ _MOST_FLOWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """One element a flow. `src` and `dst` are NICs, `group` is what moves in step.
+    """Arrays [flows]. `src` and `dst` are NICs; the flows of a `group` move in step.
 
-    `weight` is the flow's rate over its group's, which is that of one NIC of the group. `lqpn` is
-    the queue pair at `src`, `rqpn` the one at `dst`.
+    `weight` is the flow's rate divided by its group's rate, which is that of one NIC of the group.
+    `lqpn` is the queue pair number at `src`, `rqpn` the one at `dst`.
     """
 
     src: Indices
@@ -47,7 +47,7 @@ class Flows:
 
     @classmethod
     def joined(cls, parts: Sequence[Flows]) -> Flows:
-        """All of them, one after the other."""
+        """The parts, concatenated."""
         if not parts:
             none = np.empty(0, np.intp)
             return cls(none, none, none, np.empty(0), *np.empty((2, 0), np.int64))
@@ -57,10 +57,13 @@ class Flows:
 def flows_of(
     hardware: Hardware, job: Job, hosts: Sequence[int], group: int, rng: np.random.Generator
 ) -> Flows:
-    """The flows of a job on these hosts, in the order of its ranks; each rail by itself."""
+    """The flows of a job on these hosts, in the order of its ranks; each rail is independent.
+
+    Raises ScenarioError where there would be more than 200,000.
+    """
     pairs = _PATTERNS[job.collective](len(hosts), job.group)
     src, dst, weight = (np.array(each) for each in zip(*pairs, strict=True))
-    # What is sprayed packet by packet goes every way, whatever its queue pair.
+    # Packet spraying uses every path, whatever the queue pair.
     qps = 1 if hardware.routing == "spray" else job.qps
     count = len(pairs) * hardware.rails * qps
     if count > _MOST_FLOWS:
@@ -77,14 +80,14 @@ def flows_of(
 def background(
     src: Indices, dst: Indices, group: int | Indices, weight: Floats, rng: np.random.Generator
 ) -> Flows:
-    """Flows between these NICs, with queue pairs drawn by lot."""
+    """Flows between these NICs, with random queue pair numbers."""
     qpn = rng.integers(64, 1 << 18, (2, len(src)))
     groups = np.broadcast_to(np.asarray(group, np.intp), len(src)).copy()
     return Flows(src, dst, groups, weight, qpn[0], qpn[1])
 
 
 def share_of_payload(job: Job, hosts: int) -> float:
-    """What a NIC of the job sends an iteration, over the payload of its GPU."""
+    """Bytes that a NIC of the job sends in an iteration, divided by the payload of its GPU."""
     within = min(job.group or hosts, hosts)
     if job.collective == "ring":
         return 2 * (hosts - 1) / hosts
@@ -101,7 +104,7 @@ def _ring(n: int, _: int) -> _Pairs:
 
 
 def _tree(n: int, _: int) -> _Pairs:
-    """Two binary trees of half the payload each, the second with the ranks turned round."""
+    """Two binary trees of half the payload each, the second with the ranks reversed."""
     pairs: _Pairs = []
     for child in range(1, n):
         parent = (child - 1) // 2
@@ -125,7 +128,8 @@ _PATTERNS = {"ring": _ring, "tree": _tree, "all-to-all": _all_to_all}
 
 
 def placed(hardware: Hardware, jobs: Sequence[Job]) -> list[list[int]]:
-    """The hosts of each job, in the order of its ranks. Raises ScenarioError."""
+    """The hosts of each job, in the order of its ranks. Raises ScenarioError if hosts are
+    missing."""
     free = list(range(hardware.hosts))
     placed: list[list[int]] = []
     for job in jobs:

@@ -1,8 +1,8 @@
-"""The hardware of a simulated fabric: ports in flat arrays, and which is cabled to which.
+"""The hardware of a simulated fabric: ports in flat arrays, and their cabling.
 
-Ports are numbered: first the hosts' NICs, host by host, then each leaf's (downlinks, then
-uplinks), then each spine's. A direction of a link is known by the port that sends into it, so that
-one number is a port and its outgoing link; what comes in at a port is what its peer sends.
+Ports are numbered: the hosts' NICs, host by host, then each leaf's ports (downlinks, then uplinks),
+then each spine's. A direction of a link has the number of the port that sends into it, so one
+number is a port and its outgoing link; a port receives what its peer sends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _BYTES_PER_S = 1e9 / 8
 
 
 class Hardware:
-    """What is built and how it is meant to be cabled. Nothing in it changes with time."""
+    """The hardware and its planned cabling; constant. Raises ScenarioError for an impossible
+    topology."""
 
     def __init__(self, topology: Topology) -> None:
         t = topology
@@ -89,25 +90,25 @@ class Hardware:
         return peer
 
     def leaf_port(self, leaf: Indices | int, local: Indices | int) -> Indices:
-        """The number of a leaf's port: downlinks come first."""
+        """The port number of port `local` of a leaf; downlinks come first."""
         return np.asarray(self.first_leaf_port + np.asarray(leaf) * self.leaf_ports + local)
 
     def uplinks(self, leaf: int) -> Indices:
-        """The ports that lead up from a leaf."""
+        """The uplinks of a leaf."""
         return self.leaf_port(leaf, np.arange(self.down, self.leaf_ports))
 
     def leaf_of(self, port: Indices) -> Indices:
-        """The leaf that a leaf's port is on."""
+        """The leaf of a leaf's port."""
         leaf: Indices = (port - self.first_leaf_port) // self.leaf_ports
         return leaf
 
     def spine_of(self, port: Indices) -> Indices:
-        """The spine that a spine's port is on."""
+        """The spine of a spine's port."""
         spine: Indices = (port - self.first_spine_port) // self.spine_ports
         return spine
 
     def node_of(self, port: int) -> str:
-        """The name of the node a port is on."""
+        """The name of a port's node."""
         if port < self.nics:
             return self.host_names[port // self.rails]
         if port < self.first_spine_port:
@@ -115,7 +116,7 @@ class Hardware:
         return self.spine_names[(port - self.first_spine_port) // self.spine_ports]
 
     def port_name(self, port: int) -> str:
-        """What the node calls the port."""
+        """The device name of a port on its node."""
         if port < self.nics:
             return f"mlx5_{port % self.rails}"
         if port < self.first_spine_port:
@@ -123,7 +124,7 @@ class Hardware:
         return f"swp{(port - self.first_spine_port) % self.spine_ports + 1}"
 
     def port_label(self, port: int) -> str:
-        """What a person calls the port: `r3` of a host, `up3` or `dn1` of a switch."""
+        """The short label of a port: `r3` of a host, `up3` or `dn1` of a switch."""
         if port < self.nics:
             return f"r{port % self.rails}"
         if port >= self.first_spine_port:
@@ -132,7 +133,7 @@ class Hardware:
         return f"dn{local + 1}" if local < self.down else f"up{local - self.down + 1}"
 
     def port_id(self, port: int) -> str:
-        """`node/port`, as everything after the feed calls it."""
+        """The id of a port: `node/port`."""
         return f"{self.node_of(port)}/{self.port_name(port)}"
 
     def find_node(self, name: str) -> tuple[str, int]:
@@ -152,7 +153,7 @@ class Hardware:
         )
 
     def find_port(self, where: str) -> int:
-        """The port of `leaf1/up3`, `leaf1/dn2`, `gpu003/r5`, or by its own name.
+        """The number of a port given as `leaf1/up3`, `leaf1/dn2`, `gpu003/r5` or by device name.
 
         Raises ScenarioError.
         """
@@ -186,16 +187,17 @@ def _number(text: str, prefixes: tuple[str, ...], *, from_one: bool) -> int | No
 
 
 def _divisor(of: int, most: int) -> int:
-    """The greatest divisor that is not above `most`."""
+    """The greatest divisor of `of` that is at most `most`."""
     return next(n for n in range(max(1, min(of, most)), 0, -1) if of % n == 0)
 
 
 def _per_leaf(t: Topology) -> int:
-    """Two leaves or more, of 32 downlinks at most where the number of hosts allows it."""
+    """Hosts per leaf: at least two leaves, each with at most 32 downlinks where the number of hosts
+    allows."""
     most = 32 if t.kind == RAIL else max(1, 32 // t.rails)
     return _divisor(t.hosts, min(most, t.hosts // 2))
 
 
 def _parallel(uplinks: int, leaves: int) -> int:
-    """Cables between a leaf and a spine: as few spines as make sense, of 64 ports or so."""
+    """Cables between a leaf and a spine, chosen for few spines of about 64 ports."""
     return _divisor(uplinks, max(1, min(uplinks // 4, 64 // leaves, 4)))

@@ -1,4 +1,4 @@
-"""How the nodes of a simulated fabric introduce themselves: hosts, hellos, neighbours, routes."""
+"""The hellos of simulated nodes: ports with their facts, routes, neighbours, addresses."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PCIE = {"pcie_speed_gtps": 32.0, "pcie_max_speed_gtps": 32.0, "pcie_max_width":
 
 
 class Hellos:
-    """Makes the hello of any node, as its probe would."""
+    """Builds the hello of any node, as its probe would."""
 
     def __init__(self, hardware: Hardware, counters: Counters, interval_s: float) -> None:
-        self._plant = hardware
+        self._hardware = hardware
         self._counters = counters
         self._interval_s = interval_s
         visible = hardware.topology.visible == "all"
@@ -36,21 +36,23 @@ class Hellos:
             *hardware.host_names,
             *(hardware.leaf_names + hardware.spine_names if visible else ()),
         ]
-        """The nodes that are watched, hosts first."""
+        """The watched nodes, hosts first."""
 
     def hosts(self) -> list[Host]:
-        """As a hosts file would name them."""
-        count = self._plant.hosts
+        """The watched nodes as a hosts file would list them."""
+        count = self._hardware.hosts
         return [
             Host(name=name, role=HOST if number < count else SWITCH)
             for number, name in enumerate(self.names)
         ]
 
-    def hello(self, name: str, conditions: FabricState, boot: int, talk: QueuePairReports) -> Hello:
-        """What a node says; `boot` counts how often it has started."""
-        hardware = self._plant
+    def hello(
+        self, name: str, conditions: FabricState, boot: int, queue_pairs: QueuePairReports
+    ) -> Hello:
+        """The hello of a node; `boot` is how often it has been restarted."""
+        hardware = self._hardware
         kind, number = hardware.find_node(name)
-        first, count, banks = {
+        first, count, tables = {
             "host": (number * hardware.rails, hardware.rails, self._counters.hosts),
             "leaf": (
                 int(hardware.leaf_port(number, 0)),
@@ -64,9 +66,9 @@ class Hellos:
             ),
         }[kind]
         ports = range(first, first + count)
-        blocks = [self._block(bank, ports, conditions) for bank in banks]
+        blocks = [self._block(table, ports, conditions) for table in tables]
         if kind == "host":
-            blocks.append(talk.block(number))
+            blocks.append(queue_pairs.block(number))
         routes = [
             *self._groups(kind, number),
             *self._neighbours(ports, conditions.rules.peer),
@@ -74,13 +76,13 @@ class Hellos:
         ]
         blocks.append(BlockInfo("routes", 10, tuple(routes)))
         if hardware.topology.lldp:
-            heard = tuple(self._lldp(ports, conditions.rules.peer))
-            blocks.append(BlockInfo("lldp", 10, heard))
+            neighbours = tuple(self._lldp(ports, conditions.rules.peer))
+            blocks.append(BlockInfo("lldp", 10, neighbours))
         blocks.append(BlockInfo("probe", 1, (ObjectInfo("probe", "node", None, {}, PROBE),)))
-        used = sorted({metric for bank in banks for metric in bank.metrics} | set(PROBE))
+        used = sorted({metric for table in tables for metric in table.metrics} | set(PROBE))
         return Hello(
             wire=wire.VERSION,
-            layout=_layout(banks, count),
+            layout=_layout(tables, count),
             blocks=tuple(blocks),
             metrics={metric: MetricInfo(CATALOG[metric].unit, kind_of(metric)) for metric in used},
             interval_s=self._interval_s,
@@ -92,23 +94,23 @@ class Hellos:
         )
 
     def _block(
-        self, bank: CounterTable, ports: Sequence[int], conditions: FabricState
+        self, table: CounterTable, ports: Sequence[int], conditions: FabricState
     ) -> BlockInfo:
-        if bank.source == "nvlink":
-            names = [f"gpu{n}" for n in range(self._plant.topology.gpus)]
-            objects = [ObjectInfo(n, "gpu", n, _gpu(k), bank.metrics) for k, n in enumerate(names)]
-            return BlockInfo(bank.source, bank.every, tuple(objects))
-        kind = "infiniband" if self._plant.is_ib else "ethernet"
-        told = bank.source in ("netdev", "ib")
+        if table.source == "nvlink":
+            names = [f"gpu{n}" for n in range(self._hardware.topology.gpus)]
+            objects = [ObjectInfo(n, "gpu", n, _gpu(k), table.metrics) for k, n in enumerate(names)]
+            return BlockInfo(table.source, table.every, tuple(objects))
+        kind = "infiniband" if self._hardware.is_ib else "ethernet"
+        has_facts = table.source in ("netdev", "ib")
         items = []
         for port in ports:
-            name = self._plant.port_name(port)
-            info = self._info(port, conditions) if told else {}
-            items.append(ObjectInfo(name, kind, name, info, bank.metrics))
-        return BlockInfo(bank.source, bank.every, tuple(items))
+            name = self._hardware.port_name(port)
+            info = self._info(port, conditions) if has_facts else {}
+            items.append(ObjectInfo(name, kind, name, info, table.metrics))
+        return BlockInfo(table.source, table.every, tuple(items))
 
     def _info(self, port: int, conditions: FabricState) -> dict[str, Any]:
-        hardware = self._plant
+        hardware = self._hardware
         info: dict[str, Any] = {"netdev": self._netdev(port), "mac": _mac(port), "virtual": False}
         if port >= hardware.nics:
             return {**info, "driver": "mlxsw_spectrum"} if not hardware.is_ib else info
@@ -133,14 +135,14 @@ class Hellos:
         return info
 
     def _netdev(self, port: int) -> str:
-        if port >= self._plant.nics:
-            return self._plant.port_name(port)
-        rail = port % self._plant.rails
-        return f"ib{rail}" if self._plant.is_ib else f"ens{rail + 1}np0"
+        if port >= self._hardware.nics:
+            return self._hardware.port_name(port)
+        rail = port % self._hardware.rails
+        return f"ib{rail}" if self._hardware.is_ib else f"ens{rail + 1}np0"
 
     def _groups(self, kind: str, number: int) -> Iterator[ObjectInfo]:
-        """A leaf's way to everywhere else, and a spine's to each leaf it has many cables to."""
-        hardware = self._plant
+        """A leaf's ECMP group to all other leaves; a spine's to each leaf with parallel cables."""
+        hardware = self._hardware
         if kind == "leaf":
             yield self._group(1, hardware.uplinks(number), hardware.leaves - 1)
         elif kind == "spine" and hardware.parallel > 1:
@@ -151,7 +153,7 @@ class Hellos:
 
     def _group(self, number: int, ports: NDArray[np.intp], destinations: int) -> ObjectInfo:
         members = [
-            {"dev": self._netdev(port), "via": _ip(int(self._plant.cabling[port])), "weight": 1}
+            {"dev": self._netdev(port), "via": _ip(int(self._hardware.cabling[port])), "weight": 1}
             for port in ports.tolist()
         ]
         info = {"family": "inet", "members": members, "destinations_count": max(1, destinations)}
@@ -167,8 +169,8 @@ class Hellos:
         for port in ports:
             dev, other = self._netdev(port), int(peer[port])
             far = {
-                "peer_node": self._plant.node_of(other),
-                "peer_port": self._plant.port_name(other),
+                "peer_node": self._hardware.node_of(other),
+                "peer_port": self._hardware.port_name(other),
             }
             yield ObjectInfo(f"lldp/{dev}/1", "neighbour", None, {"dev": dev, **far}, ())
 
@@ -191,6 +193,6 @@ def _ip(port: int) -> str:
     return f"10.{port >> 16 & 0xFF}.{port >> 8 & 0xFF}.{port & 0xFF}"
 
 
-def _layout(banks: Sequence[CounterTable], ports: int) -> str:
-    shape = repr([(bank.source, bank.every, bank.metrics) for bank in banks] + [ports])
+def _layout(tables: Sequence[CounterTable], ports: int) -> str:
+    shape = repr([(table.source, table.every, table.metrics) for table in tables] + [ports])
     return hashlib.sha256(shape.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The queue pairs that are connected now, as the hosts of a simulated fabric tell them."""
+"""The connected queue pairs, as the hosts of a simulated fabric report them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fabmon.feeds.demo.flows import Flows
 from fabmon.feeds.demo.hardware import Hardware
 
 Owner = dict[str, Any]
-"""`comm`, `pid`, and `job` where there is one."""
+"""The process of a queue pair: `comm`, `pid`, and `job` where it has one."""
 
 
 class QueuePairReports:
-    """Both ends of every flow; `parts` are the flows of each owner."""
+    """The queue pairs at both ends of every flow; `parts` are the flows of each process."""
 
     def __init__(self, hardware: Hardware, parts: Sequence[tuple[Flows, Owner]]) -> None:
-        self._plant = hardware
+        self._hardware = hardware
         self._owners = [owner for _, owner in parts]
         flows = Flows.joined([each for each, _ in parts])
         owner = np.repeat(np.arange(len(parts)), [len(each) for each, _ in parts])
@@ -30,22 +30,22 @@ class QueuePairReports:
         self._rqpn = np.concatenate([flows.rqpn, flows.lqpn])[order]
         self._owner = np.concatenate([owner, owner])[order]
         self._starts = np.searchsorted(nic[order], np.arange(hardware.nics + 1))
-        self._marks: dict[int, int] = {}
+        self._versions: dict[int, int] = {}
 
-    def mark(self, host: int) -> int:
-        """Changes when the host would tell something else."""
-        known = self._marks.get(host)
+    def version(self, host: int) -> int:
+        """A hash of the queue pairs of a host: it changes when its report does."""
+        known = self._versions.get(host)
         if known is None:
-            rails = self._plant.rails
+            rails = self._hardware.rails
             own = slice(self._starts[host * rails], self._starts[(host + 1) * rails])
-            known = self._marks[host] = hash(
+            known = self._versions[host] = hash(
                 self._lqpn[own].tobytes() + self._rqpn[own].tobytes() + self._owner[own].tobytes()
             )
         return known
 
     def block(self, host: int) -> BlockInfo:
-        """What the host tells."""
-        rails = self._plant.rails
+        """The report of a host."""
+        rails = self._hardware.rails
         items = [self._object(host * rails + rail, MOST_PAIRS // rails) for rail in range(rails)]
         return BlockInfo(SOURCE, 10, tuple(items))
 
@@ -54,8 +54,8 @@ class QueuePairReports:
         own = slice(start, min(end, start + most))
         lqpn = self._lqpn[own].tolist()
         owners, process = np.unique(self._owner[own], return_inverse=True)
-        rail = nic % self._plant.rails
-        name = self._plant.port_name(nic)
+        rail = nic % self._hardware.rails
+        name = self._hardware.port_name(nic)
         processes = [
             {**self._owners[each], "pid": self._owners[each]["pid"] + rail}
             for each in owners.tolist()

@@ -1,8 +1,8 @@
-"""What goes wrong after the tour: one fault after the other, drawn by the seed, and told."""
+"""Random faults after the tour, one after the other, drawn from the seed, each with a caption."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import msgspec
@@ -25,16 +25,17 @@ KINDS: tuple[FaultKind, ...] = (
     "pause_storm",
     "pcie_limit",
 )
-"""Every one of them comes once before any comes again, where the fabric can have it."""
+"""Drawn in random order; each occurs once before any occurs again, where the fabric can have it."""
 
 HOURS = 12.0
 _LASTS_S = (25.0, 40.0)
 _CALM_S = (20.0, 35.0)
-"""Shortest and longest; a finding needs some of the first to open, some of the second to close."""
+"""Shortest and longest duration of a fault and of the pause after it, s: a finding needs time to
+open and to close."""
 
 
 def with_random_faults(scenario: Scenario, hours: float = HOURS) -> Scenario:
-    """The same, and after its last fault others until so many hours are over."""
+    """The scenario with random faults after its last one, up to so many hours."""
     return msgspec.structs.replace(scenario, fault=(*scenario.fault, *_drawn(scenario, hours)))
 
 
@@ -54,17 +55,20 @@ def _drawn(scenario: Scenario, hours: float) -> Iterator[Fault]:
 
 
 def _kinds(scenario: Scenario) -> list[FaultKind]:
-    """InfiniBand goes by tables, and hashes nothing."""
+    """The kinds that this fabric can have: InfiniBand routes by tables, without a hash."""
     hashes = scenario.topology.kind != FAT_TREE
     return [kind for kind in KINDS if hashes or kind != "polarization"]
 
 
-def told(world: World, from_s: float) -> list[Caption]:
-    """A line for each thing that goes wrong from a time on, while it does."""
+def captions(world: World, from_s: float, title: Callable[[str], str] = str) -> list[Caption]:
+    """A caption for every fault that begins at `from_s` or later, while it is active.
+
+    `title` gives the title of a cause.
+    """
     return [
         Caption(
             at=truth.since_s,
-            text=f"On purpose now, by the script: {_said(truth, world)}.",
+            text=f"Demo: injected {title(truth.cause)} on {_subject(truth, world)}",
             duration=truth.until_s - truth.since_s,
         )
         for truth in world.truth
@@ -72,10 +76,10 @@ def told(world: World, from_s: float) -> list[Caption]:
     ]
 
 
-def _said(truth: Truth, world: World) -> str:
+def _subject(truth: Truth, world: World) -> str:
     hardware = world.hardware
     where = truth.subject
     if "/" in where:
         port = hardware.find_port(where)
         where = f"{hardware.node_of(port)} {hardware.port_label(port)}"
-    return f"{truth.cause.replace('_', ' ')}, {where}"
+    return where

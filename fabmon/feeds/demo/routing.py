@@ -1,7 +1,7 @@
-"""The way of every flow through the fabric: up a link that its leaf chooses, and down again.
+"""The paths of flows through the fabric: up by an uplink that the leaf chooses, and down again.
 
-A way has at most four links: NIC to leaf, leaf to spine, spine to leaf, leaf to NIC. They are told
-by the port that sends into them; where a flow stays below one leaf, the middle two are `void`.
+A path has at most four links: NIC to leaf, leaf to spine, spine to leaf, leaf to NIC. A link has
+the number of the port that sends into it; for a flow within one leaf, the middle two are `void`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FEWEST_PATHS = 4
 
 @dataclass(slots=True)
 class ForwardingState:
-    """What the switches go by now. `peer` is the cabling as it is, `up` is [ports].
+    """The forwarding state of the switches. `peer` [ports] is the actual cabling, `up` [ports].
 
-    `pins` send all flows of some NICs into one uplink; the leaves in `buckets` tell apart no more
-    than so many hashes.
+    `pins` send all flows of some NICs into one uplink. The leaves in `buckets` distinguish only so
+    many hash values.
     """
 
     peer: Indices
@@ -42,9 +42,9 @@ class ForwardingState:
 
 @dataclass(frozen=True, slots=True)
 class FlowPaths:
-    """One row a way: `flow` that takes it, `weight` it has there, the `links` [ways, 4].
+    """Arrays [paths]: the `flow`, its `weight` on the path, and the `links` [paths, 4].
 
-    A flow that is sprayed has many ways; one that cannot be routed has a way over `dead`.
+    A sprayed flow has many paths; a flow without a route has one over `dead`.
     """
 
     flow: Indices
@@ -53,10 +53,10 @@ class FlowPaths:
 
 
 class Router:
-    """Finds ways; `seed` makes every switch hash differently, as vendors advise."""
+    """Routes flows; with `seed` every switch hashes differently, as vendors recommend."""
 
     def __init__(self, hardware: Hardware, seed: int) -> None:
-        self._plant = hardware
+        self._hardware = hardware
         rng = np.random.default_rng([seed, 7])
         self._salts: Hashes = rng.integers(
             1, 1 << 62, hardware.leaves + hardware.spines, dtype=np.int64
@@ -65,8 +65,8 @@ class Router:
         self.dead = hardware.ports + 1
 
     def route(self, flows: Flows, rules: ForwardingState) -> FlowPaths:
-        """The ways of all flows."""
-        hardware = self._plant
+        """The paths of all flows."""
+        hardware = self._hardware
         enter, leave = rules.peer[flows.src], rules.peer[flows.dst]
         src_leaf, dst_leaf = hardware.leaf_of(enter), hardware.leaf_of(leave)
         links = np.full((len(flows), 4), self.void, np.intp)
@@ -79,10 +79,10 @@ class Router:
         hashes = _hash(flows, cross)
         salted = _mix(hashes ^ self._salts[src_leaf[cross]])
         picks, lanes = self._picks(flows, rules, tables, cross, src_leaf, salted)
-        spray = self._plant.routing == "spray"
+        spray = self._hardware.routing == "spray"
         sprayed = np.flatnonzero((lanes < 0) & spray & (tables.count[tables.pair] > 0))
         whole = np.setdiff1d(np.arange(len(cross)), sprayed)
-        parts = self._plant.parallel if spray else 1
+        parts = self._hardware.parallel if spray else 1
         whole = np.repeat(whole, parts)
         lane = np.where(lanes[whole] >= 0, lanes[whole] + np.arange(len(whole)) % parts, -1)
         flow = [stay, cross[whole]]
@@ -113,12 +113,14 @@ class Router:
         src_leaf: Indices,
         salted: Hashes,
     ) -> tuple[Indices, Indices]:
-        """Which of its pair's uplinks each crossing flow takes; where it is pinned, a lane too.
+        """The uplink of each flow between leaves, by its place in the pair's list, and its
+        downlink.
 
-        Flows that faults bring together part again at the spine: only the uplink is too full.
+        The downlink is -1 except for flows that a fault pins: they separate again at the spine, so
+        that only the uplink is overloaded.
         """
         count = np.maximum(tables.count[tables.pair], 1)
-        if self._plant.routing == "static":
+        if self._hardware.routing == "static":
             picks = flows.dst[cross] % count
         else:
             picks = (salted % count.astype(np.uint64)).astype(np.intp)
@@ -149,19 +151,19 @@ class Router:
         rules: ForwardingState,
         fixed: Indices | None,
     ) -> Indices:
-        """The ways of the crossing flows `item`, each over the uplink `pick` of its pair.
+        """The links of the flows `item` between leaves, each over the uplink `pick` of its pair.
 
-        `fixed` is the cable down from the spine, where it is 0 or more.
+        `fixed` is the downlink at the spine, where it is 0 or more.
         """
         pair = tables.pair[item]
         found = links[cross[item]]
         uplink = tables.port[pair, pick]
         entry = rules.peer[uplink]
-        spine = self._plant.spine_of(entry)
+        spine = self._hardware.spine_of(entry)
         choices = np.maximum(tables.down_count[spine, tables.dst[pair]], 1)
         lane = tables.rank[pair, pick]
-        if self._plant.routing == "hash":
-            again = _mix(salted[item] ^ self._salts[self._plant.leaves + spine])
+        if self._hardware.routing == "hash":
+            again = _mix(salted[item] ^ self._salts[self._hardware.leaves + spine])
             lane = (again % choices.astype(np.uint64)).astype(np.intp)
         if fixed is not None:
             lane = np.where(fixed >= 0, fixed, lane)
@@ -173,7 +175,7 @@ class Router:
 
 
 class _Tables:
-    """Which uplinks lead from leaf to leaf, for the pairs of leaves that are used."""
+    """The usable uplinks for every used pair of leaves."""
 
     def __init__(
         self, hardware: Hardware, rules: ForwardingState, src_leaf: Indices, dst_leaf: Indices
@@ -200,7 +202,7 @@ class _Tables:
         leads &= self.down_count[hardware.spine_of(entry), self.dst[:, None]] > 0
         rank = _rank(np.where(leads, hardware.spine_of(entry), -1))
         if hardware.routing == "spray":
-            # Adaptive routing sends a spine no more than it has ways down for.
+            # Adaptive routing uses at most as many uplinks to a spine as it has downlinks.
             leads &= rank < self.down_count[hardware.spine_of(entry), self.dst[:, None]]
         self.order = np.argsort(~leads, axis=1, kind="stable")
         self.count = leads.sum(axis=1)
@@ -209,7 +211,7 @@ class _Tables:
 
 
 def _rank(keys: Indices) -> Indices:
-    """In each row, how many elements before an element are equal to it."""
+    """In each row, the number of equal elements before each element."""
     order = np.argsort(keys, axis=1, kind="stable")
     ordered = np.take_along_axis(keys, order, axis=1)
     place = np.broadcast_to(np.arange(keys.shape[1]), keys.shape)
@@ -222,7 +224,7 @@ def _rank(keys: Indices) -> Indices:
 
 
 def _hash(flows: Flows, which: Indices) -> Hashes:
-    """What a switch makes of a 5-tuple: addresses and the UDP source port; the rest is alike."""
+    """Hash of the 5-tuple: addresses and UDP source port; the other fields are constant."""
     src = flows.src[which].astype(np.uint64)
     dst = flows.dst[which].astype(np.uint64)
     sport = flows.sport[which].astype(np.uint64)

@@ -1,4 +1,4 @@
-"""A scenario: a fabric, the jobs on it, and what goes wrong when. Read from TOML.
+"""A scenario: a fabric, its jobs and its faults, read from TOML.
 
     seed = 1
     [topology]      kind = "rail", hosts = 16, rails = 8 ...
@@ -6,7 +6,7 @@
     [[fault]]       kind = "collision", at = 10, for = 30, where = "leaf1/up3"
     [[caption]]     at = 10, text = "two elephants on one uplink"
 
-Times are seconds from the start. Whatever `where` leaves open is chosen by the seed.
+Times are seconds from the start. What `where` leaves open is drawn from the seed.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ millions of flows, which no job of that size sends either."""
 
 
 class ScenarioError(Exception):
-    """A scenario that cannot be played; the message says where and what to do."""
+    """A scenario that cannot be simulated; the message says where and what to do."""
 
 
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fabric. 0 and "" stand for what suits the rest.
+    """The fabric. 0 and "" mean: derived from the other keys.
 
     `leaf-spine`: a leaf takes all NICs of `hosts_per_leaf` hosts. `rail`: one leaf takes rail r of
     `hosts_per_leaf` hosts. `fat-tree`: as leaf-spine, but InfiniBand. `oversubscription` is what a
     leaf's hosts can send over what its uplinks carry. `routing`: `hash` of the 5-tuple (ECMP),
-    `spray` over all paths alike (adaptive routing), `static` by destination (InfiniBand's tables).
-    Without `ecn` nothing but pause slows a sender. `visible`: `all`, or the `hosts` alone; with
-    `lldp` these know which leaf each of their NICs is cabled to.
+    `spray` evenly over all paths (adaptive routing), `static` by destination (InfiniBand's tables).
+    Without `ecn` only pause slows a sender. `visible`: `all`, or only the `hosts`; with `lldp`
+    hosts report the leaf that each of their NICs is cabled to.
     """
 
     kind: Literal["leaf-spine", "rail", "fat-tree"] = "leaf-spine"
@@ -79,13 +79,13 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A training job: computes for `compute_s`, then moves `payload_gb` a GPU, over and over.
+    """A training job: iterations of `compute_s` of computing, then `payload_gb` per GPU.
 
-    `hosts` 0 takes all that no job before it took; `packed` fills leaf after leaf, `scattered`
-    goes round the leaves, so that every neighbour in a ring is behind another leaf. An all-reduce
-    (`ring`, `tree`) moves 2(n-1)/n of the payload a GPU, `all-to-all` (within `group` hosts, 0 for
-    all) (n-1)/n. `qps` is the number of queue pairs, and so of flows, of a connection. `demand` is
-    the share of its line rate that a NIC can be fed with; `jitter` varies each iteration.
+    `hosts` 0 takes all hosts that are free; `packed` fills leaf after leaf, `scattered` alternates
+    between leaves, so that every ring neighbour is behind another leaf. An all-reduce (`ring`,
+    `tree`) moves 2(n-1)/n of the payload per GPU, `all-to-all` (within `group` hosts, 0 for all)
+    (n-1)/n. `qps` is the number of queue pairs, and so of flows, of a connection. `demand` is the
+    share of line rate that a NIC can send; `jitter` is the relative variation per iteration.
     """
 
     name: str = "train"
@@ -103,7 +103,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Something that goes wrong at `at`, for `for` seconds (to the end without it).
+    """A fault from `at` on, for `for` seconds (without it: to the end).
 
     `where` is a port (`leaf1/up3`, `leaf1/dn2`, `gpu003/r5`), a switch or a host. The other keys
     are for some kinds only; see faults.py.
@@ -127,12 +127,12 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def until(self) -> float:
-        """Seconds from the start to its end; infinity when it has none."""
+        """Seconds from the start to its end; infinity without an end."""
         return float("inf") if self.duration is None else self.at + self.duration
 
 
 class Caption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line for the person who watches, from `at` for `for` seconds."""
+    """A line of text on the screen, from `at` for `for` seconds."""
 
     at: float
     text: str
@@ -171,23 +171,23 @@ def read(path: Path) -> Scenario:
 
 
 def tour(kind: str) -> Scenario:
-    """The guided first minute on a fabric of this kind."""
+    """The built-in tour on a fabric of this kind."""
     text = resources.files("fabmon.feeds.demo").joinpath("scenarios", f"{kind}.toml").read_text()
     return parse(text, f"{kind}.toml")
 
 
 def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario:
-    """The same with another number of hosts or another seed.
+    """The scenario with another number of hosts or another seed.
 
-    With another number of hosts, jobs keep their share of them. A fault of a node that is not there
-    any more strikes another one. Raises ScenarioError.
+    With another number of hosts, jobs keep their share of them. With fewer, faults choose their
+    targets again. Raises ScenarioError.
     """
     if seed is not None:
         scenario = msgspec.structs.replace(scenario, seed=seed)
     if hosts is None or hosts == scenario.topology.hosts:
         return scenario
     if hosts % 4:
-        raise ScenarioError(f"{hosts} hosts: take a multiple of 4, so that leaves can be filled")
+        raise ScenarioError(f"{hosts} hosts: use a multiple of 4, so that leaves can be filled")
     before = scenario.topology.hosts
     return msgspec.structs.replace(
         scenario,

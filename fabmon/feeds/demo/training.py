@@ -1,4 +1,4 @@
-"""A job in time: it computes, waits for whoever is late, then communicates, over and over."""
+"""The iterations of a job: compute, wait for stragglers, communicate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEVER = float("inf")
 
 
 class Phase(Enum):
-    """What the job is doing: WAIT is for a straggler, STOPPED before its start, after its end."""
+    """The phase of a job. WAIT: for a straggler; STOPPED: before its start and after its end."""
 
     STOPPED = 0
     COMPUTE = 1
@@ -22,7 +22,7 @@ class Phase(Enum):
 
 
 class Training:
-    """Where a job stands. `left` is what each NIC has still to send, in bytes."""
+    """The state of a job. `left` is the bytes that each NIC has still to send."""
 
     def __init__(self, job: Job, hosts: int, rng: np.random.Generator) -> None:
         self.job = job
@@ -34,18 +34,18 @@ class Training:
         self._until = job.start
 
     def due_s(self, now_s: float, rate: float) -> float:
-        """The time of its next change while a NIC of it sends `rate` bytes/s."""
+        """The time of its next phase change, s, while each NIC sends `rate` bytes/s."""
         if self.phase is Phase.COMMUNICATE:
             return now_s + self.left / rate if rate > 0 else _NEVER
         return self._until
 
     def moved(self, count: float) -> None:
-        """A NIC has sent so many bytes."""
+        """Subtract the bytes that each NIC has sent."""
         if self.phase is Phase.COMMUNICATE:
             self.left = max(0.0, self.left - count)
 
     def step(self, now_s: float, late_s: float) -> None:
-        """Enter the next phase where it is due; `late_s` is what a straggler takes longer."""
+        """Enter the next phase if it is due; `late_s` is the extra time of a straggler."""
         job = self.job
         if job.stop is not None and now_s >= job.stop:
             self.phase, self._until = Phase.STOPPED, _NEVER
@@ -58,12 +58,12 @@ class Training:
             elif self.phase is Phase.COMPUTE and late_s > 0:
                 self.phase, self._until = Phase.WAIT, now_s + late_s
             else:
-                self.phase, self.left = Phase.COMMUNICATE, self._bytes * self._about_1()
+                self.phase, self.left = Phase.COMMUNICATE, self._bytes * self._jitter()
 
     def _compute(self, now_s: float) -> None:
         self.iterations += 1
         self.phase = Phase.COMPUTE
-        self._until = now_s + self.job.compute_s * self._about_1()
+        self._until = now_s + self.job.compute_s * self._jitter()
 
-    def _about_1(self) -> float:
+    def _jitter(self) -> float:
         return float(max(0.1, 1.0 + self.job.jitter * self._rng.standard_normal()))

@@ -1,4 +1,4 @@
-"""The simulated fabric in time: jobs, faults and traffic, from event to event."""
+"""The simulated fabric over time: jobs, faults and traffic, from event to event."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ T = TypeVar("T")
 
 _SHORTEST_S = 1e-3
 _WHILE_WAITING = 0.1
-"""Share of line rate at which the others still exchange what a straggler has no part in."""
+"""Share of line rate at which the other hosts of a job still communicate while they wait for a
+straggler."""
 
 _EPOCHS_KEPT, _REGIMES_KEPT = 8, 32
 _SEEN_SHARE = 0.005
-"""A fault of a link makes a difference once that share of the link's line rate is in use."""
+"""A fault of a link counts as visible once this share of the link's line rate is in use."""
 
 
 @dataclass(slots=True)
 class Moved:
-    """What happened in a while.
+    """What happened in one step of time.
 
-    Of ports: bytes sent, seconds told to hold, seconds with more to send than could be sent. Of
-    NICs: packets, and the percent of the time that the bus stalled.
+    [ports]: bytes sent, seconds paused, seconds with a queue. [nics]: packets, and the percent of
+    the time in which PCIe stalled.
     """
 
     sent: Floats
@@ -58,7 +59,7 @@ class Moved:
 
 
 class World:
-    """Deterministic: the same scenario moves the same bytes. Raises ScenarioError."""
+    """The fabric and its clock. Equal scenarios move equal bytes. Raises ScenarioError."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -114,7 +115,7 @@ class World:
 
     @property
     def truth(self) -> tuple[Truth, ...]:
-        """All that is, was or will be wrong."""
+        """All faults, past, present and future."""
         return tuple(
             msgspec.structs.replace(truth, seen_s=self._seen.get(number))
             for number, planned in enumerate(self.planned)
@@ -122,7 +123,7 @@ class World:
         )
 
     def advance(self, seconds: float) -> Moved:
-        """Let time pass."""
+        """Advance the clock; what moved meanwhile."""
         end_s = self.now_s + seconds
         shares: dict[int, tuple[Regime, float]] = {}
         waited: set[int] = set()
@@ -144,7 +145,7 @@ class World:
         return moved
 
     def _change(self) -> None:
-        """Enter whatever is due now."""
+        """Apply the faults and phases that are due now."""
         if any(abs(turn - self.now_s) < 1e-9 or turn <= self.now_s for turn in self._turns[:1]):
             while self._turns and self._turns[0] <= self.now_s + 1e-9:
                 self._turns.pop(0)
@@ -160,7 +161,7 @@ class World:
         return min([*due, *self._turns[:1]], default=float("inf"))
 
     def _enter(self) -> None:
-        """The conditions of now: those of the faults that last."""
+        """Compute the state of the fabric from the active faults."""
         now_s = self.now_s
         active = [planned for planned in self.planned if planned.holds(now_s)]
         self.conditions = FabricState.healthy(self.hardware)
@@ -174,10 +175,10 @@ class World:
         def traffic() -> tuple[FabricState, Traffic]:
             return self.conditions, self._traffic(self.conditions)
 
-        self._current = _kept(self._epochs, self._epoch, _EPOCHS_KEPT, traffic)[1]
+        self._current = _cached(self._epochs, self._epoch, _EPOCHS_KEPT, traffic)[1]
 
     def _traffic(self, conditions: FabricState) -> Traffic:
-        """Groups: the jobs, then what each does while it waits, then the flows of faults."""
+        """Route all flows. Groups: the jobs, their traffic while waiting, the flows of faults."""
         jobs = self.scenario.job
         parts, wants = [], [conditions.demand.get(n, job.demand) for n, job in enumerate(jobs)]
         for number, flows in enumerate(self._job_flows):
@@ -210,14 +211,14 @@ class World:
         )
 
     def _regime(self) -> Regime:
-        """What happens while the jobs are in the phases that they are in."""
+        """The steady state for the current phases of the jobs."""
         phases = [training.phase for training in self.trainings]
         sends = [phase is Phase.COMMUNICATE for phase in phases]
         waits = [phase is Phase.WAIT for phase in phases]
         active = np.ones(len(self._current.demand), np.bool_)
         active[: 2 * len(phases)] = [*sends, *waits]
         key = (self._epoch, active.tobytes())
-        return _kept(self._regimes, key, _REGIMES_KEPT, lambda: self._current.regime(active))
+        return _cached(self._regimes, key, _REGIMES_KEPT, lambda: self._current.regime(active))
 
     def _moved(self, shares: Iterable[tuple[Regime, float]], seconds: float) -> Moved:
         ports, nics = self.hardware.ports, self.hardware.nics
@@ -235,7 +236,7 @@ class World:
         return moved
 
     def _note_seen(self, moved: Moved, waited: set[int], seconds: float) -> None:
-        """Remember which faults have made a difference by now."""
+        """Note which faults have changed a counter by now."""
         begin_s = self.now_s - seconds
         for number, planned in enumerate(self.planned):
             at = planned.fault.at
@@ -258,7 +259,7 @@ class World:
 
 
 def _is_on(job: Job, now_s: float) -> bool:
-    """Whether a job has its connections: from its start to its end."""
+    """Whether a job is running, and so has its connections."""
     return job.start <= now_s and (job.stop is None or now_s < job.stop)
 
 
@@ -275,7 +276,7 @@ def _some(flows: Flows, which: NDArray[np.bool_], group: int) -> Flows:
 
 
 def _turns(planned: list[PlannedFault]) -> list[float]:
-    """All times at which conditions change, in order."""
+    """All times at which the state changes, in order."""
     times = {
         time
         for each in planned
@@ -285,8 +286,8 @@ def _turns(planned: list[PlannedFault]) -> list[float]:
     return sorted(times)
 
 
-def _kept(cache: OrderedDict[Hashable, T], key: Hashable, most: int, make: Callable[[], T]) -> T:
-    """The value of `key`, made now unless it is one of the last that were asked for."""
+def _cached(cache: OrderedDict[Hashable, T], key: Hashable, most: int, make: Callable[[], T]) -> T:
+    """The cached value of `key`, or a new one from `make`; the cache has `most` entries."""
     value = cache.get(key)
     if value is None:
         value = cache[key] = make()

@@ -1,1 +1,1 @@
-"""The bytes of a recording: frames, blocks, columns and records."""
+"""The on-disk format: frames, sections, blocks of counters, minutes and JSON records."""

@@ -1,30 +1,30 @@
-"""What can be wrong with a recording.
+"""Errors of the recording package; the message says what happened, where and what to do.
 
-RecordingError      it cannot be read or written; the message says what, where and what to do
-  NotARecording     the file is something else
-  TooNew            its format's major version is a later one
-  Damaged           a frame of it does not hold what its checksum says
+RecordingError      a recording cannot be read or written
+  NotARecording     the file is not a fabmon recording
+  TooNew            the file has a later major version of the format
+  Damaged           bytes of the file do not match their checksum or do not decode
   InUse             another recorder is writing to the file
-  Moved             a frame was written anew, elsewhere, since it was looked up
+  Moved             the writer replaced a frame after it was looked up
 """
 
 from __future__ import annotations
 
 
 class RecordingError(Exception):
-    """It cannot be read or written."""
+    """A recording cannot be read or written."""
 
 
 class NotARecording(RecordingError):
-    """The file is something else."""
+    """The file is not a fabmon recording."""
 
 
 class TooNew(RecordingError):
-    """Its format is of a later major version."""
+    """The file has a later major version of the format."""
 
 
 class Damaged(RecordingError):
-    """A frame does not hold what its checksum says."""
+    """Bytes of the file do not match their checksum or do not decode."""
 
 
 class InUse(RecordingError):
@@ -32,4 +32,4 @@ class InUse(RecordingError):
 
 
 class Moved(RecordingError):
-    """A frame was written anew since it was looked up: a refresh finds it again."""
+    """The writer replaced a frame after it was looked up; a refresh finds it again."""

@@ -1,4 +1,4 @@
-"""Frames: what a recording is a sequence of. A header with checksums, and a payload."""
+"""Frames, of which a recording is a sequence (header, checksums, payload), and their index."""
 
 from __future__ import annotations
 
@@ -10,20 +10,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fabmon.recording.format import columns
+from fabmon.recording.format.columns import byte_planes, from_byte_planes
 from fabmon.recording.format.errors import Damaged
+from fabmon.recording.format.sections import (
+    join_sections,
+    pack_section,
+    split_sections,
+    unpack_section,
+)
+
+Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"\xffFBR"
-"""Its first byte is in no UTF-8 text, so no text that a node sends looks like a frame."""
+"""The first bytes of a frame. FF occurs in no UTF-8 text: no text of a node looks like a frame."""
 
 _HEADER = struct.Struct("<4scBHIIqqQ")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CRC.size
 MAX_PAYLOAD_BYTES = 1 << 30
+LATEST_NS = (1 << 63) - 1
+"""The latest time that a frame's header can hold; the default end of a range of time."""
 
 
 class FrameKind(StrEnum):
-    """What a frame holds, as the letter in its header. Unknown letters are skipped."""
+    """What a frame holds, as the letter in its header. Readers skip unknown letters."""
 
     SESSION = "F"
     EVENTS = "E"
@@ -38,16 +48,16 @@ class FrameKind(StrEnum):
 
 
 class FrameFlag(IntFlag):
-    """`PROVISIONAL`: at the file's end, to be replaced by a larger block of the same ticks."""
+    """`PROVISIONAL`: at the end of the file, to be replaced by a larger block of the same ticks."""
 
     PROVISIONAL = 1
 
 
 class FrameHeader(NamedTuple):
-    """A frame's header. `time_ns` to `until_ns` is the time that the payload is about, UTC.
+    """A frame's header. The payload covers `time_ns` to `until_ns`, ns since 1970, UTC.
 
-    `part` tells frames of the same kind and time apart. `index_at` is where the last index frame
-    before this one lies, 0 when there is none.
+    `part` distinguishes frames of the same kind and time. `index_at` is the byte offset of the last
+    index frame before this frame, 0 for none.
     """
 
     kind: str
@@ -61,20 +71,20 @@ class FrameHeader(NamedTuple):
 
     @property
     def provisional(self) -> bool:
-        """Whether a writer will replace, or would have replaced, this frame."""
+        """Whether the writer replaces this frame later, or would have if it had not been killed."""
         return bool(self.flags & FrameFlag.PROVISIONAL)
 
 
 def encode_frame(
     kind: FrameKind,
-    *payload: bytes | bytearray | memoryview,
+    *payload: Buffer,
     time_ns: int,
     until_ns: int | None = None,
     part: int = 0,
     flags: int = 0,
     index_at: int = 0,
-) -> list[bytes | bytearray | memoryview]:
-    """A whole frame, header and payload; the payload may come in pieces."""
+) -> list[Buffer]:
+    """A whole frame in pieces: the header, then the pieces of the payload."""
     crc = 0
     for piece in payload:
         crc = zlib.crc32(piece, crc)
@@ -92,71 +102,70 @@ def encode_frame(
     return [head + _CRC.pack(zlib.crc32(head)), *payload]
 
 
-def decode_header(data: bytes | memoryview, at: int = 0) -> FrameHeader | None:
-    """The header at a place of some bytes; None when there is no sound one."""
-    head = bytes(data[at : at + HEADER_BYTES])
+def decode_header(data: bytes | memoryview, start: int = 0) -> FrameHeader | None:
+    """The header that begins at `start`; None where there is none or its checksum is wrong."""
+    head = bytes(data[start : start + HEADER_BYTES])
     if len(head) < HEADER_BYTES or not head.startswith(MAGIC):
         return None
     if zlib.crc32(head[: _HEADER.size]) != _CRC.unpack_from(head, _HEADER.size)[0]:
         return None
     _, letter, *rest = _HEADER.unpack_from(head)
-    found = FrameHeader(letter.decode("latin-1"), *rest)
-    return found if found.length <= MAX_PAYLOAD_BYTES else None
+    header = FrameHeader(letter.decode("latin-1"), *rest)
+    return header if header.length <= MAX_PAYLOAD_BYTES else None
 
 
-def payload_matches(found: FrameHeader, payload: bytes) -> bool:
-    """Whether a payload is the one that its header was written for."""
-    return len(payload) == found.length and zlib.crc32(payload) == found.crc
-
-
-# Index frames: where every frame lies, so that opening and seeking never read them all.
+def payload_matches(header: FrameHeader, payload: bytes) -> bool:
+    """Whether a payload has the length and the checksum of the header."""
+    return len(payload) == header.length and zlib.crc32(payload) == header.crc
 
 
 _ENTRY = np.dtype(
-    [("at", "<u8"), ("length", "<u4"), ("crc", "<u4"), ("kind", "S1"), ("part", "<u2"),
-     ("time", "<i8"), ("until", "<i8"), ("worst", "<f4")]
+    [("offset", "<u8"), ("length", "<u4"), ("crc", "<u4"), ("kind", "S1"), ("part", "<u2"),
+     ("time", "<i8"), ("until", "<i8"), ("peak_utilisation", "<f4")]
 )  # fmt: skip
+"""A frame as listed in an index frame: opening and seeking need not read all frames."""
 
 
 class FrameEntry(NamedTuple):
-    """A frame and where it is; `worst` is the highest utilisation in it, NaN where not known."""
+    """A frame and its byte offset in the file.
 
-    at: int
+    `peak_utilisation` is that of the busiest link during the frame, 0 to 1; NaN where not known.
+    """
+
+    offset: int
     header: FrameHeader
-    worst: float = float("nan")
+    peak_utilisation: float = float("nan")
 
     @property
     def end(self) -> int:
-        """Where the next frame begins."""
-        return self.at + HEADER_BYTES + self.header.length
+        """The byte offset of the next frame."""
+        return self.offset + HEADER_BYTES + self.header.length
 
 
 def encode_index(entries: Iterable[FrameEntry], start: int) -> bytes:
-    """An index frame's payload: all frames from the place `start` of the file on."""
+    """An index frame's payload: all frames from the byte offset `start` on."""
     rows = [
-        (e.at, e.header.length, e.header.crc, e.header.kind.encode("latin-1"), e.header.part,
-         e.header.time_ns, e.header.until_ns, e.worst)
+        (e.offset, e.header.length, e.header.crc, e.header.kind.encode("latin-1"), e.header.part,
+         e.header.time_ns, e.header.until_ns, e.peak_utilisation)
         for e in entries
     ]  # fmt: skip
-    table = np.array(rows, _ENTRY)
-    turned = table.view(np.uint8).reshape(-1, _ENTRY.itemsize).T
-    return columns.join_sections([start.to_bytes(8, "little"), columns.pack_section(turned)])
+    planes = byte_planes(np.array(rows, _ENTRY))
+    return join_sections([start.to_bytes(8, "little"), pack_section(planes)])
 
 
 def decode_index(payload: bytes) -> tuple[int, list[FrameEntry]]:
-    """Where the frames that it lists begin, and they. Raises Damaged."""
-    sections = columns.split_sections(payload)
+    """The byte offset from which on an index lists all frames, and these frames. Raises Damaged."""
+    sections = split_sections(payload)
     if len(sections) < 2:
-        raise Damaged("an index without entries")
-    data = np.frombuffer(columns.unpack_section(sections[1]), np.uint8)
-    if len(data) % _ENTRY.itemsize:
-        raise Damaged("an index of half an entry")
-    table = np.ascontiguousarray(data.reshape(_ENTRY.itemsize, -1).T).view(_ENTRY).ravel()
-    rows: list[Any] = table.tolist()
+        raise Damaged("an index has no entries")
+    try:
+        rows: list[Any] = from_byte_planes(unpack_section(sections[1]), _ENTRY).tolist()
+    except ValueError:
+        raise Damaged("an index ends within an entry") from None
     entries = [
         FrameEntry(
-            at, FrameHeader(kind.decode("latin-1"), 0, part, length, crc, time, until, 0), worst
+            offset, FrameHeader(kind.decode("latin-1"), 0, part, length, crc, time, until, 0), peak
         )
-        for at, length, crc, kind, part, time, until, worst in rows
+        for offset, length, crc, kind, part, time, until, peak in rows
     ]
     return int.from_bytes(sections[0], "little"), entries

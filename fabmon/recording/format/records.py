@@ -1,4 +1,4 @@
-"""JSON of a recording, which somebody else may have made: its texts are as they may be shown."""
+"""The JSON records of a recording, and the metadata of nodes that they amount to."""
 
 from __future__ import annotations
 
@@ -11,48 +11,25 @@ import msgspec
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.fabric.wire.messages import Hello, Notice, printable
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, printable
 
 T = TypeVar("T")
 
-_MAY_BE_CONTROL = re.compile(r'\\[^"\\/]')
-
-
-def decode_sanitised(data: bytes, kind: type[T]) -> T:
-    """What a JSON document holds; of its texts what is not printable becomes `?`.
-
-    Raises msgspec.DecodeError, UnicodeDecodeError.
-    """
-    text = data.decode()
-    # What fabmon writes has been cleaned before: looking at it whole is all that it costs.
-    if text.isprintable() and not _MAY_BE_CONTROL.search(text):
-        return msgspec.json.decode(text, type=kind)
-    cleaned = msgspec.json.encode(_clean(msgspec.json.decode(text)))
-    return msgspec.json.decode(cleaned, type=kind)
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    return value
-
-
-# The records of a recording that are JSON: who was watched, what happened, what was noted.
-
-
 FORMAT = (1, 0)
-"""Major and minor: a later major is refused, a later minor is read as far as it is known."""
+"""Major and minor version of the format. A reader refuses a later major; of a later minor it reads
+what it knows."""
+
+SUFFIX = ".fabrec"
+"""How the names of recordings end."""
+
+_ESCAPE = re.compile(r'\\[^"\\/]')
+"""An escape in JSON that may stand for a control character."""
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recorder watched, from where, and how often.
+    """What a recorder watched, from where, and at which interval.
 
-    `run_ns` is when the run began: files of a rotation are of one run. 0 where that is when the
-    session did.
+    `run_ns` is when the run began, which all files of a rotation share; 0 means at `started_ns`.
     """
 
     format: tuple[int, int] = FORMAT
@@ -64,9 +41,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     run_ns: int = 0
 
+    @property
+    def run_started_ns(self) -> int:
+        """When the run of this session began, ns since 1970, UTC."""
+        return self.run_ns or self.started_ns
+
 
 class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a tick that is not counters."""
+    """Everything in a tick except counters."""
 
     seq: int
     time_ns: int
@@ -75,9 +57,35 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[NodeStatus, ...] = ()
     notices: tuple[tuple[str, Notice], ...] = ()
 
+    @classmethod
+    def of(cls, tick: Tick) -> EventsRecord | None:
+        """The events of a tick; None where it has none."""
+        if not (tick.hosts or tick.hellos or tick.statuses or tick.notices):
+            return None
+        return cls(
+            seq=tick.seq,
+            time_ns=tick.time_ns,
+            hosts=tick.hosts,
+            hellos=tick.hellos,
+            statuses=tick.statuses,
+            notices=tick.notices,
+        )
+
+    def tick(self, frames: tuple[tuple[str, Frame], ...] = ()) -> Tick:
+        """The tick with these events and some frames."""
+        return Tick(
+            self.seq,
+            self.time_ns,
+            hellos=self.hellos,
+            frames=frames,
+            statuses=self.statuses,
+            notices=self.notices,
+            hosts=self.hosts,
+        )
+
 
 class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the events up to and with tick `seq` amount to; `hellos` are by digest."""
+    """The result of all events up to and including tick `seq`; hellos are named by their digest."""
 
     session: SessionRecord
     seq: int
@@ -89,7 +97,7 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortRecord(msgspec.Struct, frozen=True):
-    """A port as the fabric had it; `row` is its place in the minutes' arrays."""
+    """A port of the fabric; `row` is its place in the arrays of minutes."""
 
     row: int
     node: str
@@ -101,7 +109,7 @@ class PortRecord(msgspec.Struct, frozen=True):
 
 
 class TopologyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How the fabric was cabled from a time on; `groups` are equal-cost ports, by row."""
+    """The cabling of the fabric from a time on; `groups` are equal-cost ports, by row."""
 
     version: int
     ports: tuple[PortRecord, ...]
@@ -109,9 +117,11 @@ class TopologyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Something with a time: `kind` is `bookmark` or `finding`, `change` what a finding did.
+    """A bookmark or a change of a finding.
 
-    `finding` is the finding as it was told then, `ports` the names of its ports.
+    `kind` is `bookmark` or `finding`, `change` is `open`, `update` or `close` for a finding and
+    empty for a bookmark. `finding` is the finding as it was reported at the time, `ports` are the
+    ids of its ports.
     """
 
     kind: str
@@ -124,83 +134,110 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hello_digest(hello: Hello) -> str:
-    """What a hello is known by in a StateRecord."""
+    """The name of a hello in a StateRecord."""
     return hashlib.blake2b(msgspec.json.encode(hello), digest_size=8).hexdigest()
 
 
-# What a run of events amounts to: who is watched, what they said last, what is wrong now.
+def decode_sanitised(data: bytes, kind: type[T]) -> T:
+    """The value of a JSON document, with `?` for every character that is not printable.
+
+    A recording may come from somebody else, and its texts are shown on the terminal. Raises
+    msgspec.DecodeError or UnicodeDecodeError.
+    """
+    text = data.decode()
+    # fabmon sanitises texts before it writes them: such a document costs only this look.
+    if text.isprintable() and not _ESCAPE.search(text):
+        return msgspec.json.decode(text, type=kind)
+    sanitised = msgspec.json.encode(_sanitised(msgspec.json.decode(text)))
+    return msgspec.json.decode(sanitised, type=kind)
 
 
-class RecordedState:
-    """Takes events in their order; gives them back as one tick that amounts to the same."""
+def _sanitised(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _sanitised(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_sanitised(item) for item in value]
+    return value
 
-    def __init__(self, session: SessionRecord) -> None:
-        self.session = session
+
+class NodeMetadata:
+    """The latest hosts, hellos, statuses and open notices of ticks that are applied in order."""
+
+    def __init__(self, *, keeps_recovered: bool = False) -> None:
+        """With `keeps_recovered` a notice of recovery is kept; else it removes what it ends."""
         self.hosts: dict[str, Host] = {}
         self.hellos: dict[str, Hello] = {}
         self.statuses: dict[str, NodeStatus] = {}
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
-        self._digests: dict[int, tuple[Hello, str]] = {}
+        self._keeps_recovered = keeps_recovered
 
     def apply(self, events: EventsRecord | Tick) -> None:
-        """Take what happened at one tick."""
+        """Add the events of one tick; a hello removes the node's earlier notices."""
         self.hosts |= {host.name: host for host in events.hosts}
         for node, hello in events.hellos:
             self.hellos[node] = hello
             self._notices.pop(node, None)
         self.statuses |= {status.node: status for status in events.statuses}
         for node, notice in events.notices:
-            told = self._notices.setdefault(node, {})
+            notices = self._notices.setdefault(node, {})
             key = (notice.source, notice.object, notice.metric)
-            if notice.event == "recovered":
-                told.pop(key, None)
+            if notice.event == "recovered" and not self._keeps_recovered:
+                notices.pop(key, None)
             else:
-                told[key] = notice
+                notices[key] = notice
 
     @property
     def notices(self) -> tuple[tuple[str, Notice], ...]:
-        """What is wrong, by node."""
-        return tuple((node, each) for node, told in self._notices.items() for each in told.values())
+        """Open notices with their node."""
+        return tuple(
+            (node, each) for node, notices in self._notices.items() for each in notices.values()
+        )
 
-    def noticed(self, node: str) -> list[Notice]:
-        """What is wrong on a node."""
+    def notices_of(self, node: str) -> list[Notice]:
+        """Open notices of a node."""
         return list(self._notices.get(node, {}).values())
 
+    def fields(self) -> dict[str, Any]:
+        """All of it as the fields of a Tick."""
+        return {
+            "hosts": tuple(self.hosts.values()),
+            "hellos": tuple(self.hellos.items()),
+            "statuses": tuple(self.statuses.values()),
+            "notices": self.notices,
+        }
+
+
+class RecordedState(NodeMetadata):
+    """The metadata of nodes at a time of a session."""
+
+    def __init__(self, session: SessionRecord) -> None:
+        super().__init__()
+        self.session = session
+        self._digests: dict[int, tuple[Hello, str]] = {}
+
     def tick(self, seq: int, time_ns: int) -> Tick:
-        """One tick that tells all of it."""
-        return Tick(
-            seq,
-            time_ns,
-            hellos=tuple(self.hellos.items()),
-            statuses=tuple(self.statuses.values()),
-            notices=self.notices,
-            hosts=tuple(self.hosts.values()),
-        )
+        """One tick with all of the metadata."""
+        return Tick(seq, time_ns, **self.fields())
 
     def record(self, seq: int, time_ns: int) -> tuple[StateRecord, dict[str, Hello]]:
-        """As it is recorded, and the hellos that it names."""
+        """The record of this state, and the hellos that it names, by digest."""
         named = {node: self._digest(hello) for node, hello in self.hellos.items()}
-        record = StateRecord(
-            session=self.session,
-            seq=seq,
-            time_ns=time_ns,
-            hosts=tuple(self.hosts.values()),
-            hellos=tuple(named.items()),
-            statuses=tuple(self.statuses.values()),
-            notices=self.notices,
-        )
+        fields = self.fields() | {"hellos": tuple(named.items())}
+        record = StateRecord(session=self.session, seq=seq, time_ns=time_ns, **fields)
         return record, {name: self.hellos[node] for node, name in named.items()}
 
     @classmethod
     def of(cls, record: StateRecord, hellos: Mapping[str, Hello]) -> RecordedState:
-        """From a record; a node whose hello is lost has none."""
+        """The state of a record; a node whose hello is missing in `hellos` has none."""
         state = cls(record.session)
         state.apply(
             EventsRecord(
                 seq=record.seq,
                 time_ns=record.time_ns,
                 hosts=record.hosts,
-                hellos=_known(record.hellos, hellos),
+                hellos=tuple((n, hellos[name]) for n, name in record.hellos if name in hellos),
                 statuses=record.statuses,
                 notices=record.notices,
             )
@@ -217,14 +254,14 @@ class RecordedState:
 
 
 def with_opening_state(tick: Tick, opening: RecordedState, before: RecordedState | None) -> Tick:
-    """The first tick after what was known, told with as much of it as was not known `before`."""
+    """The first tick of a file, extended by what was not known `before` of its opening state."""
     again = {node for node, _ in tick.hellos}
     known = before or RecordedState(opening.session)
     changed = {
         node
         for node in {*opening.hellos, *dict(opening.notices)} - again
         if known.hellos.get(node) != opening.hellos.get(node)
-        or known.noticed(node) != opening.noticed(node)
+        or known.notices_of(node) != opening.notices_of(node)
     }
     hosts = tuple(h for name, h in opening.hosts.items() if known.hosts.get(name) != h)
     statuses = tuple(s for node, s in opening.statuses.items() if known.statuses.get(node) != s)
@@ -237,16 +274,12 @@ def with_opening_state(tick: Tick, opening: RecordedState, before: RecordedState
     )
 
 
-def lost_statuses(before: Iterable[str], now: Collection[str], time_ns: int) -> list[NodeStatus]:
-    """States of the nodes that a session before watched, and the one now does not."""
+def lost_statuses(
+    before: Iterable[str], now: Collection[str], time_ns: int
+) -> Sequence[NodeStatus]:
+    """A status LOST for every node that the session before watched and the current one does not."""
     return [
         NodeStatus(name, NodeState.LOST, time_ns, "not in this recording", "not recorded")
         for name in before
         if name not in now
     ]
-
-
-def _known(
-    named: Sequence[tuple[str, str]], hellos: Mapping[str, Hello]
-) -> tuple[tuple[str, Hello], ...]:
-    return tuple((node, hellos[name]) for node, name in named if name in hellos)

@@ -1,1 +1,1 @@
-"""Opens and reads recordings."""
+"""Reading recordings: ticks, states, tiers and notes of one file or of several."""

@@ -1,4 +1,4 @@
-"""What happened, and what it amounts to at a time: a state that was kept, and what came after."""
+"""The events of a file: hellos, statuses, notices, and the state that they amount to at a time."""
 
 from __future__ import annotations
 
@@ -8,118 +8,114 @@ from collections.abc import Iterator, Mapping, Sequence
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.errors import NotARecording, TooNew
-from fabmon.recording.format.frames import FrameEntry
+from fabmon.recording.format.frames import LATEST_NS, FrameEntry
 from fabmon.recording.format.records import (
     FORMAT,
     EventsRecord,
     RecordedState,
     SessionRecord,
     StateRecord,
-    decode_sanitised,
 )
-from fabmon.recording.format.sections import decompress
 from fabmon.recording.reading.frame_reader import FrameReader
 from fabmon.recording.reading.spans import BlockCache, SortedFrames
 
-_KEPT = 1024
-_LATEST = (1 << 63) - 1
+_CACHED_RECORDS = 1024
 
 
 class EventLog:
     """The events and states of one file."""
 
-    def __init__(self, contents: FrameReader) -> None:
-        self._contents = contents
-        self._kept: OrderedDict[int, EventsRecord | None] = OrderedDict()
+    def __init__(self, reader: FrameReader) -> None:
+        self._reader = reader
+        self._records: OrderedDict[int, EventsRecord | None] = OrderedDict()
         self._hellos: dict[str, Hello] = {}
-        self._found: dict[int, tuple[str, ...]] = {}
+        self._found_hosts: dict[int, tuple[str, ...]] = {}
 
-    def forget(self, from_: int) -> None:
-        """Forget what was read from a place of the file on: it may have changed."""
-        for at in [at for at in self._kept if at >= from_]:
-            del self._kept[at]
-        self._found = {at: names for at, names in self._found.items() if at < from_}
+    def forget(self, start: int) -> None:
+        """Drop what was read from a byte offset on: it may have changed."""
+        for offset in [offset for offset in self._records if offset >= start]:
+            del self._records[offset]
+        self._found_hosts = {at: names for at, names in self._found_hosts.items() if at < start}
 
     def between(
         self, frames: SortedFrames, from_ns: int, until_ns: int
     ) -> Iterator[tuple[int, int, EventsRecord]]:
-        """Events with the place of their frame and their session."""
+        """Events with the byte offset of their frame and the number of their session."""
         for session, entry in frames.events:
             if from_ns <= entry.header.time_ns <= until_ns:
-                event = self._event(entry)
+                event = self._record(entry)
                 if event is not None:
-                    yield entry.at, session, event
+                    yield entry.offset, session, event
 
     def state(
         self,
         frames: SortedFrames,
         number: int,
         session: SessionRecord,
-        at_ns: int = _LATEST,
-        stop: int = _LATEST,
+        at_ns: int = LATEST_NS,
+        stop: int = LATEST_NS,
     ) -> RecordedState:
-        """What all events of a session up to and with a time amount to, and all of those before
-        it in the file: the clock may have been set back between them. Those from a place of the
-        file on, `stop`, do not count.
+        """The state after all events of a session up to and including a time.
+
+        Events of the sessions before it in the file count as well, whatever their time: the clock
+        may have been set back between them. Frames from the byte offset `stop` on do not count.
         """
 
-        def is_before(of: int, entry: FrameEntry) -> bool:
+        def counts(of: int, entry: FrameEntry) -> bool:
             is_in_time = of < number or (of == number and entry.header.time_ns <= at_ns)
-            return is_in_time and entry.at < stop
+            return is_in_time and entry.offset < stop
 
         state, since = RecordedState(session), 0
         for entry in reversed(frames.states):
             record = None
-            if is_before(frames.session_of(entry), entry):
-                record = self._contents.json(entry, StateRecord)
+            if counts(frames.session_of(entry), entry):
+                record = self._reader.json(entry, StateRecord)
             if record is not None:
                 hellos = self._named(frames, record, entry)
                 state = RecordedState.of(record, hellos)
                 if all(name in hellos for _, name in record.hellos):
-                    since = entry.at
+                    since = entry.offset
                     break
-                # Some of its hellos are lost: events before it tell them as well.
-        told = [e for of, e in frames.events if e.at > since and is_before(of, e)]
-        for event in map(self._event, sorted(told)):
+                # Some of its hellos are lost: apply earlier events, which may have them, again.
+        later = [e for of, e in frames.events if e.offset > since and counts(of, e)]
+        for event in map(self._record, sorted(later)):
             if event is not None:
                 state.apply(event)
         return state
 
-    def found(self, frames: SortedFrames) -> dict[int, dict[str, None]]:
-        """Names of the nodes that sessions found by themselves; of those that the file began with,
-        as of the first.
+    def found_hosts(self, frames: SortedFrames) -> dict[int, dict[str, None]]:
+        """Names of the nodes that each session found by itself, in order.
+
+        Nodes of the opening state count for the first session.
         """
         opening = self.opening(frames)
         names: dict[int, dict[str, None]] = {}
         names[0] = dict.fromkeys(opening.hosts if opening is not None else ())
         for session, entry in frames.events:
-            names.setdefault(session, {}).update(dict.fromkeys(self._found_at(entry)))
+            if entry.offset not in self._found_hosts:
+                event = self._record(entry)
+                found = tuple(host.name for host in event.hosts) if event else ()
+                self._found_hosts[entry.offset] = found
+            names.setdefault(session, {}).update(dict.fromkeys(self._found_hosts[entry.offset]))
         return names
 
-    def _found_at(self, entry: FrameEntry) -> tuple[str, ...]:
-        if entry.at not in self._found:
-            event = self._event(entry)
-            self._found[entry.at] = tuple(host.name for host in event.hosts) if event else ()
-        return self._found[entry.at]
-
     def opening(self, frames: SortedFrames) -> RecordedState | None:
-        """What was known before the first tick of a file that goes on where another one ended."""
+        """The state before the first tick, in a file that continues another one; else None."""
         blocks = (entry for span in frames.spans for entry in span.parts.values())
-        ticks_at = [entry.at for _, entry in frames.events] + [entry.at for entry in blocks]
+        offsets = [entry.offset for _, entry in frames.events] + [entry.offset for entry in blocks]
         for entry in frames.states[:1]:
-            if entry.at < min(ticks_at, default=0):
-                record = self._contents.json(entry, StateRecord)
+            if entry.offset < min(offsets, default=0):
+                record = self._reader.json(entry, StateRecord)
                 if record is not None:
                     return RecordedState.of(record, self._named(frames, record, entry))
         return None
 
     def sessions(self, frames: SortedFrames, blocks: BlockCache) -> list[SessionRecord]:
-        """Who was watched, run by run; at least one. Where a record is lost, what can be said.
+        """The sessions of the file, at least one; one whose record is lost is reconstructed.
 
         Raises NotARecording or TooNew.
         """
-        contents = self._contents
-        known = [contents.json(entry, SessionRecord) for entry in frames.sessions]
+        known = [self._reader.json(entry, SessionRecord) for entry in frames.sessions]
         sound = [record for record in known if record is not None]
         for record in sound:
             if record.format[0] > FORMAT[0]:
@@ -128,58 +124,55 @@ class EventLog:
                     f"{FORMAT[0]}: read it with a newer fabmon"
                 )
         if not (sound or frames.states or frames.spans or frames.events):
-            begins = contents.begins_as_ours()
+            begins = self._reader.begins_with_frame()
             raise NotARecording(
-                "nothing of it can be read" if begins else "not a recording of fabmon"
+                "damaged: no frame of it can be read" if begins else "not a fabmon recording"
             )
         numbered = enumerate(known or [None])
-        return [each or self._guessed(frames, blocks, n, sound) for n, each in numbered]
+        return [each or self._reconstructed(frames, blocks, n, sound) for n, each in numbered]
 
-    def _guessed(
+    def _reconstructed(
         self, frames: SortedFrames, blocks: BlockCache, number: int, others: Sequence[SessionRecord]
     ) -> SessionRecord:
-        """What can be said of a session whose own record is lost: a state of it has it as well."""
+        """A session whose record is lost, from a state of it, else from its events and blocks."""
         for entry in frames.states:
-            state = None
             if frames.session_of(entry) == number:
-                state = self._contents.json(entry, StateRecord)
-            if state is not None:
-                return state.session
+                state = self._reader.json(entry, StateRecord)
+                if state is not None:
+                    return state.session
         names: dict[str, None] = {}
-        for _, session, event in self.between(frames, 0, _LATEST):
+        for _, session, event in self.between(frames, 0, LATEST_NS):
             if session == number:
                 names |= dict.fromkeys(status.node for status in event.statuses)
                 names |= dict.fromkeys(node for node, _ in event.hellos)
         spans = [span for span in frames.spans if span.session == number]
         for span in spans[:1]:
-            names |= dict.fromkeys(seat.node for found in blocks.of(span) for seat in found.seats)
+            names |= dict.fromkeys(each.node for b in blocks.of(span) for each in b.layouts)
         return SessionRecord(
             started_ns=spans[0].time_ns if spans else 0,
             interval_s=others[0].interval_s if others else 1.0,
             hosts=tuple(Host(name=name) for name in names),
         )
 
-    def _event(self, entry: FrameEntry) -> EventsRecord | None:
-        """One tick's events, kept for a while: a thousand hellos take a tenth of a second."""
-        if entry.at not in self._kept:
-            self._kept[entry.at] = self._contents.json(entry, EventsRecord)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return self._kept[entry.at]
+    def _record(self, entry: FrameEntry) -> EventsRecord | None:
+        """The events of one tick, cached: decoding a thousand hellos takes a tenth of a second."""
+        if entry.offset not in self._records:
+            self._records[entry.offset] = self._reader.json(entry, EventsRecord)
+            if len(self._records) > _CACHED_RECORDS:
+                self._records.popitem(last=False)
+        return self._records[entry.offset]
 
     def _named(
         self, frames: SortedFrames, record: StateRecord, entry: FrameEntry
     ) -> Mapping[str, Hello]:
-        """The hellos that a state names, unless they are known from the frame before it; where
-        that is damaged, as far as others have them.
+        """Hellos by digest, including those that a state names.
+
+        They are in the frame before the state's; where that is damaged, other frames may have them.
         """
-        before = [each for each in reversed(frames.hellos) if each.at < entry.at]
-        after = [each for each in frames.hellos if each.at > entry.at]
+        before = [each for each in reversed(frames.hellos) if each.offset < entry.offset]
+        after = [each for each in frames.hellos if each.offset > entry.offset]
         for each in (*before, *after):
             if all(name in self._hellos for _, name in record.hellos):
                 break
-            found = self._contents.decoded(
-                each, lambda p: decode_sanitised(decompress(p), dict[str, Hello])
-            )
-            self._hellos |= found or {}
+            self._hellos |= self._reader.json(each, dict[str, Hello]) or {}
         return self._hellos

@@ -1,4 +1,4 @@
-"""Frames out of blocks: the reverse of what rows.py does."""
+"""Decodes blocks: the frames of nodes, whole ticks, and the last two reads before a time."""
 
 from __future__ import annotations
 
@@ -15,50 +15,44 @@ from fabmon.recording.format.block import HEAD_COLUMNS, MONO, SEQ, WALL, Block, 
 from fabmon.recording.format.records import EventsRecord
 from fabmon.recording.reading.spans import BlockSpan
 
-_SIGN = 1 << 63
+_SIGN_BIT = 1 << 63
 
 
 def decode_frames(blocks: Sequence[Block], rows: Sequence[int]) -> tuple[tuple[str, Frame], ...]:
-    """The frames of one tick: its rows of the blocks that hold it."""
+    """The frames of one tick with their nodes, from its rows of the blocks that hold it."""
     frames: list[tuple[str, Frame]] = []
     for block in blocks:
-        if not block.seats:
+        if not block.layouts:
             continue
         for row in rows:
-            if row >= len(block.there):
+            if row >= len(block.present):
                 continue
-            there = block.there[row].tolist()
+            present = block.present[row].tolist()
             values: list[int | None] = block.values.row(row).tolist()
             for column in block.absent[block.absent[:, 0] == row, 1].tolist():
                 values[column] = None
-            column = number = 0
-            for seat in block.seats:
-                if there[number]:
-                    frames.append((seat.node, _frame(seat, values, there, column, number)))
-                column += seat.columns
-                number += seat.blocks
+            for layout, column, part in block.nodes():
+                if present[part]:
+                    frames.append((layout.node, _frame(layout, values, present, column, part)))
     return tuple(frames)
 
 
 def _frame(
-    seat: RowLayout, values: list[int | None], there: list[bool], column: int, number: int
+    layout: RowLayout, values: list[int | None], present: list[bool], column: int, part: int
 ) -> Frame:
     head = values[column : column + HEAD_COLUMNS]
-    at = column + HEAD_COLUMNS
+    start = column + HEAD_COLUMNS
     blocks: list[list[int | None] | None] = []
-    for width in seat.widths:
-        number += 1
-        blocks.append(values[at : at + width] if there[number] else None)
-        at += width
+    for width in layout.widths:
+        part += 1
+        blocks.append(values[start : start + width] if present[part] else None)
+        start += width
     return Frame(head[SEQ] or 0, _signed(head[WALL]), _signed(head[MONO]), blocks)
 
 
 def _signed(value: int | None) -> int:
     value = value or 0
-    return value - 2 * _SIGN if value >= _SIGN else value
-
-
-# Ticks out of what a recording holds: the frames of its blocks, and what happened meanwhile.
+    return value - 2 * _SIGN_BIT if value >= _SIGN_BIT else value
 
 
 def numbered_ticks(
@@ -68,11 +62,13 @@ def numbered_ticks(
     from_ns: int,
     until_ns: int,
 ) -> Iterator[tuple[int, Tick]]:
-    """Every tick from a time up to and with another, with the number of its session.
+    """Every tick between two times (inclusive), with the number of its session.
 
-    `events` have that number too. Spans and events are by time, and within the times.
+    `events` have the number of their session too. Spans and events are sorted by time and lie
+    within the times.
     """
-    waiting = _Peekable(events)
+    waiting = iter(events)
+    session, event = next(waiting, (0, None))
     for span in spans:
         blocks = blocks_of(span)
         if not blocks:
@@ -80,21 +76,22 @@ def numbered_ticks(
         for (time_ns, seq), rows in _rows_of_ticks(blocks[0]).items():
             if not from_ns <= time_ns <= until_ns:
                 continue
-            while (event := waiting.peek()) and (event[1].time_ns, event[0], event[1].seq) < (
-                time_ns, span.session, seq,
-            ):  # fmt: skip
-                yield event[0], _tick(next(waiting)[1], ())
-            told = None
-            if event and (event[0], event[1].seq) == (span.session, seq):
-                told = next(waiting)[1]
-            told = told or EventsRecord(seq=seq, time_ns=time_ns)
-            yield span.session, _tick(told, decode_frames(blocks, rows))
-    for session, event_ in waiting:
-        yield session, _tick(event_, ())
+            key = (time_ns, span.session, seq)
+            while event is not None and (event.time_ns, session, event.seq) < key:
+                yield session, event.tick()
+                session, event = next(waiting, (0, None))
+            own = EventsRecord(seq=seq, time_ns=time_ns)
+            if event is not None and (session, event.seq) == (span.session, seq):
+                own = event
+                session, event = next(waiting, (0, None))
+            yield span.session, own.tick(decode_frames(blocks, rows))
+    while event is not None:
+        yield session, event.tick()
+        session, event = next(waiting, (0, None))
 
 
 def _rows_of_ticks(block: Block) -> dict[tuple[int, int], list[int]]:
-    """By time and sequence number the rows of a block that hold a tick."""
+    """The rows of a block that hold each tick, by time and sequence number of the tick."""
     ticks = block.ticks
     rows: dict[tuple[int, int], list[int]] = {}
     for row, key in enumerate(zip(ticks.time_ns.tolist(), ticks.seq.tolist(), strict=True)):
@@ -102,63 +99,26 @@ def _rows_of_ticks(block: Block) -> dict[tuple[int, int], list[int]]:
     return rows
 
 
-class _Peekable:
-    """An iterator that can be looked into one ahead."""
+_MAX_SPANS, _MIN_TICKS = 3, 30
+"""The search for a slow source's reads goes back so many blocks, and so many ticks at least."""
 
-    def __init__(self, items: Iterable[tuple[int, EventsRecord]]) -> None:
-        self._items = iter(items)
-        self._next = next(self._items, None)
-
-    def peek(self) -> tuple[int, EventsRecord] | None:
-        return self._next
-
-    def __iter__(self) -> Iterator[tuple[int, EventsRecord]]:
-        return self
-
-    def __next__(self) -> tuple[int, EventsRecord]:
-        if self._next is None:
-            raise StopIteration
-        now, self._next = self._next, next(self._items, None)
-        return now
-
-
-def _tick(event: EventsRecord, frames: tuple[tuple[str, Frame], ...]) -> Tick:
-    return Tick(
-        event.seq,
-        event.time_ns,
-        hellos=event.hellos,
-        frames=frames,
-        statuses=event.statuses,
-        notices=event.notices,
-        hosts=event.hosts,
-    )
-
-
-# The last two reads of everything before a time: what rates and their ages are made of.
-
-
-_MOST_SPANS, _LEAST_TICKS = 3, 30
-"""How far back a slow source's reads are looked for: so many blocks, of so many ticks at least."""
-
-_HOPE = 3.5
-"""Nor further than so many of its periods: its rate would be stale."""
+_MAX_PERIODS = 3.5
+"""Nor does it go back further than so many of the source's periods: its rate would be stale."""
 
 _SILENT = (NodeState.STALE, NodeState.LOST)
 _SILENT_NS = 60 * 10**9
-"""Who is silent for longer is not looked for: every block further back takes as long again."""
-
-Rows = NDArray[np.intp]
+"""Nodes that are silent for longer are not searched for: every block costs as much again."""
 
 
 class SourceLayout(NamedTuple):
-    """Of a node's blocks, the widths and the times from read to read."""
+    """Widths in columns, and times from read to read, of a node's blocks."""
 
     widths: tuple[int, ...]
     periods_ns: tuple[int, ...]
 
     @classmethod
     def of(cls, hello: Hello) -> SourceLayout:
-        """What a hello says of its blocks."""
+        """The layout that a hello declares."""
         interval_ns = hello.interval_s * 1e9
         return cls(
             tuple(block.width() for block in hello.blocks),
@@ -167,13 +127,13 @@ class SourceLayout(NamedTuple):
 
 
 class SourceLayouts:
-    """Those of hellos, remembered: working them out for a thousand takes 20 ms."""
+    """The layouts of hellos, cached: computing those of a thousand nodes takes 20 ms."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Hello, SourceLayout]] = {}
 
     def of(self, hellos: Mapping[str, Hello]) -> dict[str, SourceLayout]:
-        """By node."""
+        """The layouts by node."""
         return {node: self._one(hello) for node, hello in hellos.items()}
 
     def _one(self, hello: Hello) -> SourceLayout:
@@ -184,29 +144,30 @@ class SourceLayouts:
 
 
 class _Node:
-    """One node's reads, as far as they are found; `counts` is how many of each block.
+    """The reads of one node that were found so far.
 
-    `row` is that of its last frame in the block that they were found in first.
+    `counts` is how many of each block's two reads were found. `row` is the row of its last frame in
+    the block of the recording where the first of them were found.
     """
 
-    def __init__(self, seat: RowLayout, row: int, reads: LastReads, counts: list[int]) -> None:
-        self.seat = seat
+    def __init__(self, layout: RowLayout, row: int, reads: LastReads, counts: list[int]) -> None:
+        self.layout = layout
         self.row = row
         self.reads = reads
         self.counts = counts
 
-    def wants(self, periods_ns: Sequence[int], since_ns: int) -> bool:
-        """Whether there may be more than what was found in the time that has been looked at."""
+    def lacks(self, periods_ns: Sequence[int], searched_ns: int) -> bool:
+        """Whether an earlier block may hold missing reads, after a search over some time."""
         return any(
-            count < 2 and since_ns < _HOPE * period_ns
+            count < 2 and searched_ns < _MAX_PERIODS * period_ns
             for count, period_ns in zip(self.counts, periods_ns, strict=True)
         )
 
     def add(self, earlier: _Node) -> None:
-        """Fill in what is not found yet from an earlier block."""
+        """Fill in missing reads from an earlier block."""
         ours, theirs = self.reads, earlier.reads
         start = 0
-        for number, width in enumerate(self.seat.widths):
+        for number, width in enumerate(self.layout.widths):
             part = slice(start, start + width)
             start += width
             count = self.counts[number]
@@ -222,7 +183,7 @@ class _Node:
 
 
 def recently_heard(statuses: Iterable[NodeStatus], at_ns: int) -> set[str]:
-    """The nodes that sent something not long before a time, by what was said of them then."""
+    """The nodes that are up at a time or became silent shortly before, by their statuses then."""
     return {
         status.node
         for status in statuses
@@ -237,64 +198,63 @@ def last_reads(
     layouts: Mapping[str, SourceLayout],
     heard: AbstractSet[str],
 ) -> tuple[tuple[int, int] | None, dict[str, LastReads]]:
-    """From the blocks of spans, the latest first: the last tick before a time (sequence number,
-    time), and by node the last two reads of each of its sources before it.
+    """The last tick before a time (sequence number, time; None without one), and by node the last
+    two reads of each of its sources before that time.
 
-    `layouts` are those of then; what nodes sent in others is left out. `heard` are the nodes that
-    are looked for, further back than all others where they have fallen silent.
+    `spans` are the blocks of spans, the latest span first. `layouts` are those at that time; reads
+    in other layouts are ignored. `heard` are the nodes to search for in earlier spans where they
+    have become silent.
     """
     heard = heard & layouts.keys()
-    at: tuple[int, int] | None = None
+    last_tick: tuple[int, int] | None = None
     nodes: dict[str, _Node] = {}
     ticks = 0
     for count, blocks in enumerate(spans, 1):
-        since_ns = 0
+        searched_ns = 0
         for block in blocks:
             rows = int(np.searchsorted(block.ticks.time_ns, before_ns))
             if not rows:
                 continue
-            if at is None:
-                at = int(block.ticks.seq[rows - 1]), int(block.ticks.time_ns[rows - 1])
-            for name, found in _of_block(block, rows, layouts).items():
+            if last_tick is None:
+                last_tick = int(block.ticks.seq[rows - 1]), int(block.ticks.time_ns[rows - 1])
+            for name, found in _reads_in_block(block, rows, layouts).items():
                 if name not in nodes:
                     nodes[name] = found
-                elif nodes[name].seat == found.seat:
+                elif nodes[name].layout == found.layout:
                     nodes[name].add(found)
-            since_ns = before_ns - int(block.ticks.time_ns[0])
+            searched_ns = before_ns - int(block.ticks.time_ns[0])
         ticks += max((len(block.ticks.seq) for block in blocks), default=0)
-        if count >= _MOST_SPANS and ticks >= _LEAST_TICKS:
+        if count >= _MAX_SPANS and ticks >= _MIN_TICKS:
             break
         if heard <= nodes.keys() and not any(
-            node.wants(layouts[name].periods_ns, since_ns) for name, node in nodes.items()
+            node.lacks(layouts[name].periods_ns, searched_ns) for name, node in nodes.items()
         ):
             break
-    return at, {name: node.reads for name, node in nodes.items()}
+    return last_tick, {name: node.reads for name, node in nodes.items()}
 
 
-def _of_block(block: Block, rows: int, layouts: Mapping[str, SourceLayout]) -> dict[str, _Node]:
-    """What a block knows of reads before its row `rows`, by node."""
-    there = block.there[:rows]
-    last = _last_true(there)
-    earlier = there.copy()
+def _reads_in_block(
+    block: Block, rows: int, layouts: Mapping[str, SourceLayout]
+) -> dict[str, _Node]:
+    """The reads in a block before its row `rows`, by node."""
+    present = block.present[:rows]
+    last = _last_true(present)
+    earlier = present.copy()
     read = np.flatnonzero(last >= 0)
     earlier[last[read], read] = False
     before = _last_true(earlier)
-    widths = np.array(
-        [width for seat in block.seats for width in (HEAD_COLUMNS, *seat.widths)], np.intp
-    )
+    widths = np.array([w for each in block.layouts for w in (HEAD_COLUMNS, *each.widths)], np.intp)
     now_values, now_known = _picked(block, np.repeat(last, widths))
     before_values, before_known = _picked(block, np.repeat(before, widths))
     arrived_ns = np.where(last >= 0, block.ticks.time_ns[last], 0)
     counts = ((last >= 0).astype(np.intp) + (before >= 0)).tolist()
     found: dict[str, _Node] = {}
-    column = number = 0
-    for seat in block.seats:
-        values = slice(column + HEAD_COLUMNS, column + seat.columns)
-        parts = slice(number + 1, number + seat.blocks)
-        row = int(last[number])
-        column, number = values.stop, parts.stop
-        layout, other = layouts.get(seat.node), found.get(seat.node)
-        if row < 0 or layout is None or layout.widths != seat.widths:
+    for layout, column, part in block.nodes():
+        values = slice(column + HEAD_COLUMNS, column + layout.columns)
+        parts = slice(part + 1, part + layout.blocks)
+        row = int(last[part])
+        wanted, other = layouts.get(layout.node), found.get(layout.node)
+        if row < 0 or wanted is None or wanted.widths != layout.widths:
             continue
         if other is None or other.row < row:
             reads = LastReads(
@@ -304,20 +264,20 @@ def _of_block(block: Block, rows: int, layouts: Mapping[str, SourceLayout]) -> d
                 before_known[values],
                 arrived_ns[parts],
             )
-            found[seat.node] = _Node(seat, row, reads, counts[parts])
+            found[layout.node] = _Node(layout, row, reads, counts[parts])
     return found
 
 
-def _picked(block: Block, rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """[columns]: of every column the value in its own row, -1 for none, and whether it is known."""
+def _picked(block: Block, rows: NDArray[np.intp]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The value of each column in its row of `rows`, -1 for none, and whether it is known."""
     known = rows >= 0
     row, column = block.absent.T
     known[column[rows[column] == row]] = False
     return block.values.picked(rows), known
 
 
-def _last_true(there: NDArray[np.bool_]) -> Rows:
-    """[columns] the last row that is true; -1 where none is."""
-    rows = len(there)
-    last = rows - 1 - there[::-1].argmax(axis=0)
-    return np.where(there.any(axis=0), last, -1)
+def _last_true(present: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """[columns]: the last row that is true; -1 where none is."""
+    rows = len(present)
+    last = rows - 1 - present[::-1].argmax(axis=0)
+    return np.where(present.any(axis=0), last, -1)

@@ -1,6 +1,6 @@
 """Finds the frames of a file: by its index where it has one, else from header to header.
 
-Whatever is no frame is passed over to the next one that is, and told as a loss.
+Bytes that belong to no frame are skipped up to the next frame and reported as a loss.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from fabmon.recording.format import frames
 from fabmon.recording.format.errors import Damaged, Moved, NotARecording
 from fabmon.recording.format.frames import (
     HEADER_BYTES,
@@ -22,175 +21,154 @@ from fabmon.recording.format.frames import (
     FrameHeader,
     FrameKind,
     decode_header,
+    decode_index,
     payload_matches,
 )
 from fabmon.recording.format.records import decode_sanitised
 from fabmon.recording.format.sections import ZstdError, decompress
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
+T = TypeVar("T")
 
-OnProgress = Callable[[float], None]
-"""Is told how far a file has been read, in bytes."""
+ProgressCallback = Callable[[float], None]
+"""Called with the number of bytes of a file that have been read."""
 
 
 def ignore_progress(_: float) -> None:
-    """For what need not be told."""
+    """A ProgressCallback that does nothing."""
 
 
 class Loss(NamedTuple):
-    """Bytes of a file that hold no frame any more, and what is known of them."""
+    """Bytes of a file that cannot be read, from `offset` to `end`, and why."""
 
-    at: int
+    offset: int
     end: int
     text: str
 
 
-class RecordingFile:
-    """A recording's bytes, read where they are asked for."""
+class _File:
+    """The bytes of a file, read on request."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     @property
     def size(self) -> int:
-        """Bytes there are now."""
+        """The current length in bytes."""
         return os.fstat(self._fd).st_size
 
-    def read(self, at: int, length: int) -> bytes:
-        """As many bytes as there are."""
-        return os.pread(self._fd, length, at)
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes from an offset on; fewer at the end of the file."""
+        return os.pread(self._fd, length, offset)
 
-    def may_be_ours(self) -> bool:
-        """Whether anything in its first MiB looks like a frame."""
-        return MAGIC in self.read(0, _CHUNK)
-
-    def header(self, at: int) -> FrameHeader | None:
-        """The header at a place; None when there is no sound one."""
-        return decode_header(self.read(at, HEADER_BYTES))
+    def header(self, offset: int) -> FrameHeader | None:
+        """The header at an offset; None where there is no sound one."""
+        return decode_header(self.read(offset, HEADER_BYTES))
 
     def payload(self, entry: FrameEntry) -> bytes:
-        """A frame's payload. Raises Damaged, with the place."""
-        data = self.read(entry.at + HEADER_BYTES, entry.header.length)
+        """The payload of a frame. Raises Damaged, with the offset."""
+        data = self.read(entry.offset + HEADER_BYTES, entry.header.length)
         if not payload_matches(entry.header, data):
-            raise Damaged(f"byte {entry.at}: a frame ({entry.header.kind}) that is damaged")
+            raise Damaged(f"byte {entry.offset}: damaged frame ({entry.header.kind})")
         return data
 
-    def next_frame(self, at: int, stop: int, told: OnProgress) -> int:
-        """Where the next sound header is, from a place on; `stop` when there is none."""
-        while at < stop:
-            told(at)
-            data = self.read(at, _CHUNK + HEADER_BYTES)
-            found = data.find(MAGIC)
-            while found >= 0:
-                if decode_header(data, found) is not None:
-                    return min(at + found, stop)
-                found = data.find(MAGIC, found + 1)
+    def next_frame(self, offset: int, stop: int, on_progress: ProgressCallback) -> int:
+        """The offset of the next sound header from an offset on; `stop` where there is none."""
+        while offset < stop:
+            on_progress(offset)
+            data = self.read(offset, _CHUNK_BYTES + HEADER_BYTES)
+            place = data.find(MAGIC)
+            while place >= 0:
+                if decode_header(data, place) is not None:
+                    return min(offset + place, stop)
+                place = data.find(MAGIC, place + 1)
             if len(data) <= HEADER_BYTES:
                 return stop
-            at += len(data) - HEADER_BYTES
+            offset += len(data) - HEADER_BYTES
         return stop
 
     def last_frame(self, stop: int) -> int | None:
-        """Where the last sound header before a place is; None when there is none."""
+        """The offset of the last sound header before `stop`; None where there is none."""
         end = stop
         while end > 0:
-            start = max(0, end - _CHUNK)
+            start = max(0, end - _CHUNK_BYTES)
             data = self.read(start, end - start + HEADER_BYTES)
-            found = data.rfind(MAGIC, 0, end - start + len(MAGIC) - 1)
-            while found >= 0:
-                if decode_header(data, found) is not None:
-                    return start + found
-                found = data.rfind(MAGIC, 0, found + len(MAGIC) - 1)
+            place = data.rfind(MAGIC, 0, end - start + len(MAGIC) - 1)
+            while place >= 0:
+                if decode_header(data, place) is not None:
+                    return start + place
+                place = data.rfind(MAGIC, 0, place + len(MAGIC) - 1)
             end = start
         return None
 
 
-class FrameScan:
-    """Goes from header to header; `losses` are what lay between, `at` is where it stands."""
-
-    def __init__(self, file: RecordingFile, at: int, stop: int, told: OnProgress) -> None:
-        self.at = at
-        self.losses: list[Loss] = []
-        self._file = file
-        self._stop = stop
-        self._told = told
-
-    def __iter__(self) -> Iterator[FrameEntry]:
-        while self.at < self._stop:
-            self._told(self.at)
-            found = self._file.header(self.at)
-            if found is None:
-                self._pass_over("no frame begins here")
-                continue
-            entry = FrameEntry(self.at, found)
-            if entry.end > self._stop:
-                # Cut off, or not all written yet: a frame may still follow if its length lies.
-                self._pass_over(f"a frame ({found.kind}) that is not all there")
-                continue
-            self.at = entry.end
+def _scan(
+    file: _File, offset: int, stop: int, losses: list[Loss], on_progress: ProgressCallback
+) -> Iterator[FrameEntry]:
+    """The frames between two offsets, from header to header; what is skipped goes to `losses`."""
+    while offset < stop:
+        on_progress(offset)
+        header = file.header(offset)
+        entry = FrameEntry(offset, header) if header is not None else None
+        if entry is not None and entry.end <= stop:
             yield entry
+            offset = entry.end
+            continue
+        # A frame that ends behind `stop` is cut off or not all written yet. Frames may still follow
+        # it, where its header has a wrong length.
+        text = "no frame begins here" if entry is None else f"frame ({entry.header.kind}) cut off"
+        start, offset = offset, file.next_frame(offset + 1, stop, on_progress)
+        losses.append(Loss(start, offset, text))
 
-    def _pass_over(self, text: str) -> None:
-        start = self.at
-        self.at = self._file.next_frame(start + 1, self._stop, self._told)
-        self.losses.append(Loss(start, self.at, text))
 
-
-def indexed_frames(
-    file: RecordingFile, size: int
-) -> tuple[list[FrameEntry], list[tuple[int, int]]]:
-    """Frames that the indices list, and the ranges that none covers, both in the file's order."""
+def _indexed_frames(file: _File, size: int) -> tuple[list[FrameEntry], list[tuple[int, int]]]:
+    """The frames that the indices list, and the ranges that none covers, in the file's order."""
     last = file.last_frame(size)
-    found = file.header(last) if last is not None else None
-    at = 0
-    if found is not None and last is not None:
-        at = last if found.kind == FrameKind.INDEX else found.index_at
+    header = file.header(last) if last is not None else None
+    offset = 0
+    if header is not None and last is not None:
+        offset = last if header.kind == FrameKind.INDEX else header.index_at
     lists: list[tuple[int, int, list[FrameEntry]]] = []
-    seen: set[int] = set()
-    while at and at not in seen:
-        seen.add(at)
-        head = file.header(at)
-        if head is None or head.kind != FrameKind.INDEX:
+    visited: set[int] = set()
+    while offset and offset not in visited:
+        visited.add(offset)
+        header = file.header(offset)
+        if header is None or header.kind != FrameKind.INDEX:
             break
-        own = FrameEntry(at, head)
+        own = FrameEntry(offset, header)
         try:
-            start, entries = frames.decode_index(file.payload(own))
+            start, entries = decode_index(file.payload(own))
         except Damaged:
             pass
         else:
             lists.append((start, own.end, [*entries, own]))
-        at = head.index_at
-    gaps, entries, covered = [], [], 0
-    for start, end, listed in reversed(lists):
+        offset = header.index_at
+    gaps, listed, covered = [], [], 0
+    for start, end, entries in reversed(lists):
         if start > covered:
             gaps.append((covered, start))
-        entries += listed
+        listed += entries
         covered = max(covered, end)
     if covered < size:
         gaps.append((covered, size))
-    return entries, gaps
-
-
-# The frames of a file, as it grows: what is settled, what may change, and what is lost.
-
-
-T = TypeVar("T")
+    return listed, gaps
 
 
 class FrameReader:
-    """One file's frames, in its order. Raises NotARecording or OSError.
+    """The frames of one file, in its order. Raises NotARecording or OSError.
 
-    `size` is its bytes when it was last looked at. From `settled_to` on all may still change, since
-    the writer puts there what it will write again in its final form. `told` hears how far it is
-    while the file is opened; where no index lists its frames that may take a while.
+    `size` is the length of the file in bytes when it was last looked at. From `settled_to` on
+    frames may still change: the writer puts there frames that it will write again in their final
+    form. `on_progress` is called while the file is opened, which takes long where no index lists
+    its frames.
     """
 
-    def __init__(self, path: Path, told: OnProgress = ignore_progress) -> None:
-        # A FIFO that nobody writes to would hold up else.
+    def __init__(self, path: Path, on_progress: ProgressCallback = ignore_progress) -> None:
+        # O_NONBLOCK: opening a FIFO without a writer would block.
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self.file = RecordingFile(self._fd)
-        self.size = self.file.size
+        self._file = _File(self._fd)
+        self.size = self._file.size
         self.settled: list[FrameEntry] = []
         self.settled_to = 0
         self.provisional: list[FrameEntry] = []
@@ -198,106 +176,112 @@ class FrameReader:
         self._open_losses: list[Loss] = []
         self._bad: set[int] = set()
         try:
-            self._check(path)
-            self._take(*indexed_frames(self.file, self.size), told)
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise NotARecording(f"{path}: not a regular file: save the recording to a file")
+            if MAGIC not in self._file.read(0, _CHUNK_BYTES):
+                raise NotARecording(f"{path}: not a fabmon recording")
+            self._take(*_indexed_frames(self._file, self.size), on_progress)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._fd)
 
     @property
     def entries(self) -> list[FrameEntry]:
-        """Every frame there is."""
+        """All frames."""
         return [*self.settled, *self.provisional]
 
     @property
     def losses(self) -> list[Loss]:
-        """What could not be read so far; of a file that grows its end may be a frame to be."""
+        """What could not be read so far; the end of a growing file may be a frame in progress."""
         return sorted([*self._losses, *self._open_losses])
 
-    def begins_as_ours(self) -> bool:
-        """Whether the file's first bytes are a recording's."""
-        return self.file.read(0, len(MAGIC)) == MAGIC
+    def begins_with_frame(self) -> bool:
+        """Whether the file's first bytes are those of a recording."""
+        return self._file.read(0, len(MAGIC)) == MAGIC
 
     def refresh(self) -> bool:
-        """Take in what was written since; whether there can be anything."""
-        size = self.file.size
+        """Read what was appended since; returns whether there can be anything new."""
+        size = self._file.size
         if size == self.size and not self.provisional:
             return False
         self.size = size
-        self._bad = {at for at in self._bad if at < self.settled_to}
+        self._bad = {offset for offset in self._bad if offset < self.settled_to}
         self._take([], [(self.settled_to, size)], ignore_progress)
         return True
 
     def is_bad(self, entry: FrameEntry) -> bool:
         """Whether a frame was found damaged before."""
-        return entry.at in self._bad
+        return entry.offset in self._bad
 
-    def stay(self, entry: FrameEntry) -> None:
-        """Raises Moved where the writer has put something else in the place of a frame."""
-        if entry.at >= self.settled_to and self.file.header(entry.at) != entry.header:
-            raise Moved(f"byte {entry.at}: a frame that was written anew meanwhile")
+    def check_in_place(self, entry: FrameEntry) -> None:
+        """Raise Moved where the writer has put something else in the place of a frame."""
+        if entry.offset >= self.settled_to and self._file.header(entry.offset) != entry.header:
+            raise Moved(f"byte {entry.offset}: the frame was replaced by the writer")
 
-    def lose(self, entry: FrameEntry, error: Exception) -> None:
-        """A frame is damaged: it is told once, and not read again. Raises Moved where it is not."""
-        if entry.at in self._bad:
+    def report_loss(self, entry: FrameEntry, error: Exception) -> None:
+        """Report a damaged frame, once, and skip it later. Raises Moved where it was replaced."""
+        if entry.offset in self._bad:
             return
-        self.stay(entry)
-        self._bad.add(entry.at)
-        if any(self._is_double(each, entry) for each in self.provisional):
+        self.check_in_place(entry)
+        self._bad.add(entry.offset)
+        if any(self._is_sound_copy(each, entry) for each in self.provisional):
             return
-        losses = self._losses if entry.at < self.settled_to else self._open_losses
-        losses.append(Loss(entry.at, entry.end, str(error) or "not enough memory"))
+        losses = self._losses if entry.offset < self.settled_to else self._open_losses
+        losses.append(Loss(entry.offset, entry.end, str(error) or "not enough memory"))
 
-    def _is_double(self, other: FrameEntry, entry: FrameEntry) -> bool:
-        """Whether a frame is the sound one of two equal ones, and another one is not."""
-        if other.at <= entry.at or _same(other.header) != _same(entry.header):
+    def _is_sound_copy(self, other: FrameEntry, entry: FrameEntry) -> bool:
+        """Whether a later frame is equal to a frame, and sound."""
+        if other.offset <= entry.offset or _identity(other.header) != _identity(entry.header):
             return False
-        return payload_matches(
-            other.header, self.file.read(other.at + HEADER_BYTES, other.header.length)
-        )
+        payload = self._file.read(other.offset + HEADER_BYTES, other.header.length)
+        return payload_matches(other.header, payload)
+
+    def payload(self, entry: FrameEntry) -> bytes:
+        """The payload of a frame. Raises Damaged."""
+        return self._file.payload(entry)
+
+    def payload_start(self, entry: FrameEntry, length: int) -> bytes:
+        """The first bytes of a payload, unchecked. Raises Moved where the frame was replaced."""
+        length = min(entry.header.length, length)
+        start = self._file.read(entry.offset + HEADER_BYTES, length)
+        self.check_in_place(entry)
+        return start
 
     def decoded(self, entry: FrameEntry, decode: Callable[[bytes], T]) -> T | None:
-        """What a frame holds; None, and a loss, when it is damaged."""
-        if entry.at in self._bad:
+        """The decoded payload of a frame; None, and a loss, where it is damaged."""
+        if entry.offset in self._bad:
             return None
         try:
-            return decode(self.file.payload(entry))
+            return decode(self._file.payload(entry))
         except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError, MemoryError) as error:
-            self.lose(entry, error)
+            self.report_loss(entry, error)
             return None
 
     def json(self, entry: FrameEntry, kind: type[T]) -> T | None:
-        """A record; None, and a loss, when it is damaged."""
-        return self.decoded(entry, lambda p: decode_sanitised(decompress(p), kind))
-
-    def _check(self, path: Path) -> None:
-        """Whether it can be one, without reading all of it. Raises NotARecording."""
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            raise NotARecording(f"{path}: not a regular file: save the recording to one")
-        if not self.file.may_be_ours():
-            raise NotARecording(f"{path}: not a recording of fabmon")
+        """A JSON record; None, and a loss, where it is damaged."""
+        return self.decoded(entry, lambda payload: decode_sanitised(decompress(payload), kind))
 
     def _take(
-        self, listed: list[FrameEntry], gaps: list[tuple[int, int]], told: OnProgress
+        self, listed: list[FrameEntry], gaps: list[tuple[int, int]], on_progress: ProgressCallback
     ) -> None:
-        """Take in frames that the index lists, and walk where it has none."""
+        """Add frames that an index lists, and scan the gaps between them."""
         found = list(listed)
         losses: list[Loss] = []
         for start, stop in gaps:
-            walk = FrameScan(self.file, start, stop, told)
-            found += walk
-            losses += walk.losses
-        found.sort(key=lambda entry: entry.at)
+            found += _scan(self._file, start, stop, losses, on_progress)
+        found.sort(key=lambda entry: entry.offset)
         tail = gaps[-1][0] if gaps and gaps[-1][1] == self.size else self.size
         self.provisional = []
         settled_to = self.settled_to
         for place, entry in enumerate(found):
-            if entry.at >= tail and (entry.header.provisional or entry.at != max(settled_to, tail)):
-                # From the first frame on that is not settled, all may still change.
+            if entry.offset >= tail and (
+                entry.header.provisional or entry.offset != max(settled_to, tail)
+            ):
+                # From the first frame on that is not settled, everything may still change.
                 self.provisional = found[place:]
                 break
             self.settled.append(entry)
@@ -309,14 +293,15 @@ class FrameReader:
         ]
 
     def _is_left_over(self, loss: Loss) -> bool:
-        """Whether its writer was killed while it put settled frames in the place of what was not:
-        the frames behind it are those that were to be there, and all that it held is in them.
+        """Whether lost bytes are left from a writer that was killed while it settled frames.
+
+        The frames behind them are copies of those that were to be there, with all their content.
         """
-        behind = [e for e in self.provisional if e.at >= loss.end and not e.header.provisional]
-        known = {_same(entry.header) for entry in self.settled}
-        return bool(behind) and _same(behind[0].header) in known
+        behind = [e for e in self.provisional if e.offset >= loss.end and not e.header.provisional]
+        known = {_identity(entry.header) for entry in self.settled}
+        return bool(behind) and _identity(behind[0].header) in known
 
 
-def _same(header: FrameHeader) -> tuple[object, ...]:
+def _identity(header: FrameHeader) -> tuple[object, ...]:
     """What equal frames have in common."""
     return header.kind, header.time_ns, header.until_ns, header.part, header.crc

@@ -51,14 +51,14 @@ def _of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChunk]:
 
 def _runs(block: Block, layouts: Mapping[str, Sequence[Hello]]) -> Iterator[NodeFrames]:
     """A run for every seat. A node has one for each of its last layouts, in their order."""
-    seats = Counter(seat.node for seat in block.seats)
+    seats = Counter(seat.node for seat in block.layouts)
     column = number = 0
-    for seat in block.seats:
+    for seat in block.layouts:
         known = layouts.get(seat.node, ())
         hello = known[-seats[seat.node]] if seats[seat.node] <= len(known) else None
         seats[seat.node] -= 1
         if hello is not None and seat.widths == tuple(info.width() for info in hello.blocks):
-            there = block.there[:, number + 1 : number + seat.blocks]
+            there = block.present[:, number + 1 : number + seat.blocks]
             rows = np.flatnonzero(there.any(axis=1))
             if len(rows):
                 read = partial(_read, block, rows, column + HEAD_COLUMNS)

@@ -1,4 +1,4 @@
-"""What was found at the time, as notes of a recording keep it."""
+"""Findings as they were reported while a recording was made, from its notes."""
 
 from __future__ import annotations
 
@@ -10,60 +10,53 @@ import msgspec
 import numpy as np
 
 from fabmon.fabric.redaction import Redactor
+from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.format.records import Note
-from fabmon.recording.reading.timeline import Timeline
 
-_KEPT = ("cause", "severity", "since_ns", "until_ns", "lost", "confidence")
-"""Of a finding without names: what is a number, or a word that fabmon chose."""
-
-_NEVER = (1 << 63) - 1
+_WITHOUT_NAMES = ("cause", "severity", "since_ns", "until_ns", "lost", "confidence")
+"""Keys of a finding whose values are numbers or words of fabmon."""
 
 
-def run_starts(timeline: Timeline) -> tuple[int, ...]:
-    """When the runs of its recorders began, by time, ns."""
-    sessions = (session for file in timeline.files for session in file.sessions)
-    return tuple(sorted({session.run_ns or session.started_ns for session in sessions}))
-
-
-class Told:
-    """Notes by time. What was open at any of them is found without going through those before."""
+class RecordedFindings:
+    """Notes by time. Finding what was open at a time does not go through all notes before it."""
 
     def __init__(self, notes: Iterable[Note] = ()) -> None:
         self.notes: list[Note] = []
-        self._until = array("q")
-        """By place: the place of the next note on the same finding, or none that there is."""
+        # By place of a note: the place of the next note on the same finding; LATEST_NS for none.
+        self._superseded_at = array("q")
         self._last: dict[tuple[object, object], int] = {}
         for note in notes:
             self.add(note)
 
     def add(self, note: Note) -> None:
-        """One that is not before the last."""
+        """Add a note whose time is not before that of the last note."""
         place = len(self.notes)
         self.notes.append(note)
-        self._until.append(place)
+        self._superseded_at.append(place)
         if note.kind != "finding":
             return
         key = (note.finding.get("cause"), note.finding.get("subject"))
         before = self._last.pop(key, None)
         if before is not None:
-            self._until[before] = place
+            self._superseded_at[before] = place
         if note.change != "close":
-            self._until[place] = _NEVER
+            self._superseded_at[place] = LATEST_NS
             self._last[key] = place
 
-    def up_to(self, at_ns: int) -> int:
-        """How many there are up to and with a time."""
+    def count_until(self, at_ns: int) -> int:
+        """The number of notes up to and including a time."""
         return bisect.bisect_right(self.notes, at_ns, key=lambda note: note.time_ns)
 
     def open_at(self, runs_ns: Sequence[int], at_ns: int) -> list[Note]:
-        """Those of findings that were open at a time, as they were told last.
+        """The latest note of each finding that was open at a time.
 
-        What was open when another run began ended unseen.
+        `runs_ns` are the times at which recorders were started: findings that were open when the
+        next run began count as closed.
         """
         place = bisect.bisect_right(runs_ns, at_ns)
         began_ns = runs_ns[place - 1] if place else 0
-        count = self.up_to(at_ns)
-        is_open = np.asarray(self._until)[:count] >= count
+        count = self.count_until(at_ns)
+        is_open = np.asarray(self._superseded_at)[:count] >= count
         opened = (self.notes[row] for row in np.flatnonzero(is_open).tolist())
         return [note for note in opened if note.time_ns >= began_ns]
 
@@ -71,13 +64,13 @@ class Told:
 def redacted_note(note: Note, redactor: Redactor) -> Note:
     """A note without names: of a finding its cause, subject and numbers, of a bookmark its time.
 
-    What a finding needs and may hold a name is there, and empty.
+    Keys that a finding must have and that may hold a name are empty.
     """
     ports = tuple(redactor.port(port) for port in note.ports)
     if note.kind != "finding":
         return msgspec.structs.replace(note, text="bookmark", ports=ports, finding={})
     subject = redactor.subject(str(note.finding.get("subject", "")))
-    finding = {key: note.finding[key] for key in _KEPT if key in note.finding}
+    finding = {key: note.finding[key] for key in _WITHOUT_NAMES if key in note.finding}
     finding |= {"subject": subject, "rows": [], "text": "", "evidence": [], "advice": ""}
     text = f"{finding.get('cause', '')} {subject}".strip()
     return msgspec.structs.replace(note, text=text, ports=ports, finding=finding)

@@ -1,4 +1,4 @@
-"""Which frames belong together, and which of them count."""
+"""The frames of a file by kind, its blocks by the ticks that they hold, and a cache of blocks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.recording.format import block
-from fabmon.recording.format.block import Block, RowTicks
+from fabmon.recording.format.block import Block, RowTicks, decode_block, decode_ticks
 from fabmon.recording.format.errors import Damaged
-from fabmon.recording.format.frames import HEADER_BYTES, FrameEntry, FrameKind
+from fabmon.recording.format.frames import FrameEntry, FrameKind
 from fabmon.recording.reading.frame_reader import FrameReader
 
-_Told = list[tuple[int, FrameEntry]]
+_Numbered = list[tuple[int, FrameEntry]]
+"""Frames with the number of their session."""
+
+_CACHED_VALUES = 4 << 20
+"""Two spans of a large fabric."""
+_TICKS_BYTES = 1 << 14
+"""The beginning of a payload that nearly always holds the section with the ticks."""
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 class BlockSpan:
-    """The blocks of one run of ticks: each holds some of the nodes."""
+    """The blocks of one run of ticks; each holds some of the nodes. Times are in ns, UTC."""
 
     def __init__(self, session: int, time_ns: int, until_ns: int, provisional: bool) -> None:
         self.session = session
@@ -32,16 +38,16 @@ class BlockSpan:
         self.parts: dict[int, FrameEntry] = {}
 
     @property
-    def worst(self) -> float:
-        """Utilisation of the busiest link in it; NaN where the index does not say."""
-        return max((each.worst for each in self.parts.values()), default=float("nan"))
+    def peak_utilisation(self) -> float:
+        """Utilisation of the busiest link during the span; NaN where the index does not have it."""
+        return max((each.peak_utilisation for each in self.parts.values()), default=float("nan"))
 
 
 class SortedFrames(NamedTuple):
-    """Every frame where it is looked for; those of `events` with the number of their session.
+    """All frames of a file by kind; those of `events` with the number of their session.
 
-    Events and spans are by time: between sessions of a file the clock may have been set back.
-    `span_ends` is [spans], the latest end of each span and those before it, ns.
+    Events and spans are sorted by time: between sessions of a file the clock may have been set
+    back. `span_ends` [spans] is the latest end of each span and those before it, ns.
     """
 
     sessions: list[FrameEntry]
@@ -50,52 +56,51 @@ class SortedFrames(NamedTuple):
     topologies: list[FrameEntry]
     notes: list[FrameEntry]
     minutes: list[FrameEntry]
-    events: _Told
+    events: _Numbered
     spans: list[BlockSpan]
     span_ends: NDArray[np.int64]
 
     def session_of(self, entry: FrameEntry) -> int:
         """The number of a frame's session."""
-        return max(0, bisect.bisect_right([each.at for each in self.sessions], entry.at) - 1)
+        after = bisect.bisect_right(self.sessions, entry.offset, key=lambda each: each.offset)
+        return max(0, after - 1)
 
 
 def sort_frames(entries: Iterable[FrameEntry]) -> SortedFrames:
-    """All frames of a file, given in its order."""
-    kinds: dict[str, _Told] = {}
+    """The frames of a file, given in its order, by kind."""
+    kinds: dict[str, _Numbered] = {kind: [] for kind in FrameKind}
     session = -1
     for entry in entries:
         session += entry.header.kind == FrameKind.SESSION
         kinds.setdefault(entry.header.kind, []).append((max(0, session), entry))
-    spans = _spans(kinds.get(FrameKind.BLOCK, []))
-    ends = np.maximum.accumulate(np.array([span.until_ns for span in spans], np.int64))
-
-    def plain(kind: str) -> list[FrameEntry]:
-        return [entry for _, entry in kinds.get(kind, [])]
-
+    spans = _spans(kinds[FrameKind.BLOCK])
+    plain = {kind: [entry for _, entry in numbered] for kind, numbered in kinds.items()}
     return SortedFrames(
-        sessions=plain(FrameKind.SESSION),
-        states=plain(FrameKind.STATE),
-        hellos=plain(FrameKind.HELLOS),
-        topologies=plain(FrameKind.TOPOLOGY),
-        notes=[entry for _, entry in _once(kinds.get(FrameKind.NOTE, []))],
-        minutes=[entry for _, entry in _once(kinds.get(FrameKind.MINUTE, []))],
-        events=_once(kinds.get(FrameKind.EVENTS, [])),
+        sessions=plain[FrameKind.SESSION],
+        states=plain[FrameKind.STATE],
+        hellos=plain[FrameKind.HELLOS],
+        topologies=plain[FrameKind.TOPOLOGY],
+        notes=[entry for _, entry in _once(kinds[FrameKind.NOTE])],
+        minutes=[entry for _, entry in _once(kinds[FrameKind.MINUTE])],
+        events=_once(kinds[FrameKind.EVENTS]),
         spans=spans,
-        span_ends=ends,
+        span_ends=np.maximum.accumulate(np.array([span.until_ns for span in spans], np.int64)),
     )
 
 
-def _once(entries: _Told) -> _Told:
-    """Each only once: a writer that was killed while it tidied up leaves some twice."""
-    kept = {
+def _once(entries: _Numbered) -> _Numbered:
+    """Frames by time, each once: a writer that was killed while it settled leaves some twice."""
+    unique = {
         (session, e.header.time_ns, e.header.part, e.header.crc): (session, e)
         for session, e in entries
     }
-    return sorted(kept.values(), key=lambda each: (each[1].header.time_ns, each[0], each[1].at))
+    return sorted(
+        unique.values(), key=lambda each: (each[1].header.time_ns, each[0], each[1].offset)
+    )
 
 
-def _spans(entries: _Told) -> list[BlockSpan]:
-    """Blocks by the ticks that they hold; provisional ones only where no settled one is."""
+def _spans(entries: _Numbered) -> list[BlockSpan]:
+    """Blocks by the ticks that they hold; provisional ones only where no settled one has them."""
     spans: dict[tuple[int, int, int, bool], BlockSpan] = {}
     for session, entry in entries:
         head = entry.header
@@ -109,31 +114,18 @@ def _spans(entries: _Told) -> list[BlockSpan]:
     for span in spans.values():
         if span.provisional:
             place = bisect.bisect_right(starts, (span.session, span.time_ns)) - 1
-            inside = (
-                place >= 0
-                and settled[place].session == span.session
-                and span.until_ns <= settled[place].until_ns
-            )
-            if not inside:
+            before = settled[place] if place >= 0 else None
+            if before is None or before.session != span.session or span.until_ns > before.until_ns:
                 kept.append(span)
     return sorted(kept, key=lambda s: (s.time_ns, s.session))
 
 
-# The blocks of a recording, decoded when they are wanted and kept for a while.
-
-
-_CACHED_SAMPLES = 4 << 20
-"""Two runs of ticks of a large fabric."""
-_TICKS_BYTES = 1 << 14
-_THREADS = min(4, os.cpu_count() or 1)
-
-
 class BlockCache:
-    """Those of one file. Seeking goes to and fro, so that the last ones are kept."""
+    """The blocks of one file, decoded on request; the last ones are kept for further seeks."""
 
-    def __init__(self, contents: FrameReader) -> None:
-        self._contents = contents
-        self._kept: OrderedDict[int, Block] = OrderedDict()
+    def __init__(self, frames: FrameReader) -> None:
+        self._frames = frames
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._ticks: dict[int, RowTicks] = {}
         self._pool: ThreadPoolExecutor | None = None
 
@@ -142,66 +134,65 @@ class BlockCache:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def forget(self, from_: int) -> None:
-        """Forget what was read from a place of the file on: it may have changed."""
-        self._ticks = {at: ticks for at, ticks in self._ticks.items() if at < from_}
-        for at in [at for at in self._kept if at >= from_]:
-            del self._kept[at]
+    def forget(self, start: int) -> None:
+        """Drop what was read from a byte offset on: it may have changed."""
+        self._ticks = {offset: ticks for offset, ticks in self._ticks.items() if offset < start}
+        for offset in [offset for offset in self._blocks if offset >= start]:
+            del self._blocks[offset]
 
     def of(self, span: BlockSpan) -> list[Block]:
-        """The blocks of a span, as far as they are sound, on as many cores as there are."""
-        self._read([entry for entry in span.parts.values() if entry.at not in self._kept])
-        known = [entry.at for entry in span.parts.values() if entry.at in self._kept]
-        for at in known:
-            self._kept.move_to_end(at)
-        found = [self._kept[at] for at in known]
+        """The sound blocks of a span, decoded on several cores."""
+        parts = span.parts.values()
+        self._read([entry for entry in parts if entry.offset not in self._blocks])
+        known = [entry.offset for entry in parts if entry.offset in self._blocks]
+        for offset in known:
+            self._blocks.move_to_end(offset)
+        blocks = [self._blocks[offset] for offset in known]
         self._drop_oldest()
-        return found
+        return blocks
 
     def ticks_of(self, span: BlockSpan) -> RowTicks | None:
-        """Times of a span's ticks and their busiest link, without its counters; None if lost."""
+        """The ticks of a span, without its counters; None where they are lost."""
         for entry in span.parts.values():
-            if entry.at not in self._ticks:
-                found = self._first_section(entry)
-                if found is None:
+            if entry.offset not in self._ticks:
+                ticks = self._read_ticks(entry)
+                if ticks is None:
                     continue
-                self._ticks[entry.at] = found
-            return self._ticks[entry.at]
+                self._ticks[entry.offset] = ticks
+            return self._ticks[entry.offset]
         return None
 
-    def _first_section(self, entry: FrameEntry) -> RowTicks | None:
-        """Ticks lie at the beginning of a payload, and their own section has to inflate."""
-        length = min(entry.header.length, _TICKS_BYTES)
-        start = self._contents.file.read(entry.at + HEADER_BYTES, length)
-        self._contents.stay(entry)
+    def _read_ticks(self, entry: FrameEntry) -> RowTicks | None:
+        """The ticks from the beginning of a payload, else from the whole of it."""
+        start = self._frames.payload_start(entry, _TICKS_BYTES)
         try:
-            return block.decode_ticks(start)
+            return decode_ticks(start)
         except Damaged:
-            self._read([entry] if entry.at not in self._kept else [])
-            whole = self._kept.get(entry.at)
-            return None if whole is None else whole.ticks
+            self._read([entry] if entry.offset not in self._blocks else [])
+            block = self._blocks.get(entry.offset)
+            return None if block is None else block.ticks
 
     def _read(self, entries: Iterable[FrameEntry]) -> None:
-        wanted = [entry for entry in entries if not self._contents.is_bad(entry)]
+        wanted = [entry for entry in entries if not self._frames.is_bad(entry)]
         if len(wanted) > 1 and self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "fabmon-decode")
         each = self._pool.map if len(wanted) > 1 and self._pool else map
-        for entry, found in zip(wanted, each(self._decode, wanted), strict=True):
-            if isinstance(found, Damaged):
-                self._contents.lose(entry, found)
+        for entry, block in zip(wanted, each(self._decode, wanted), strict=True):
+            if isinstance(block, Damaged):
+                self._frames.report_loss(entry, block)
             else:
-                self._kept[entry.at] = found
+                self._blocks[entry.offset] = block
 
     def _decode(self, entry: FrameEntry) -> Block | Damaged:
         try:
-            return block.decode_block(self._contents.file.payload(entry))
+            return decode_block(self._frames.payload(entry))
         except Damaged as error:
             return error
         except MemoryError:
-            return Damaged(f"byte {entry.at}: a block for which there is not enough memory")
+            return Damaged(f"byte {entry.offset}: not enough memory for a block")
 
     def _drop_oldest(self) -> None:
-        held = sum(each.values.size for each in self._kept.values())
-        while held > _CACHED_SAMPLES and len(self._kept) > 1:
-            _, dropped = self._kept.popitem(last=False)
-            held -= dropped.values.size
+        count = sum(each.values.size for each in self._blocks.values())
+        while count > _CACHED_VALUES and len(self._blocks) > 1:
+            _, dropped = self._blocks.popitem(last=False)
+            count -= dropped.values.size

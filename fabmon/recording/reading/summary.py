@@ -1,4 +1,4 @@
-"""What a recording holds, in a few lines."""
+"""`fabmon info`: the content of a recording in a few lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _EVENTS_SHOWN = 30
 
 
 class SummaryEvent(msgspec.Struct, frozen=True):
-    """A bookmark, or a finding that opened; `event N` where a time is asked for is the Nth."""
+    """A bookmark, or a finding that opened.
+
+    `number` N is the event that `event N` means where a time is expected.
+    """
 
     number: int
     time: datetime.datetime
@@ -21,7 +24,7 @@ class SummaryEvent(msgspec.Struct, frozen=True):
 
 
 class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one file. `frames` counts them by kind, `lost_bytes` are not readable."""
+    """The content of one file. `frames` counts frames by kind; `lost_bytes` cannot be read."""
 
     path: str
     bytes: int
@@ -43,34 +46,34 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
     frames: dict[str, int]
 
     def text(self) -> str:
-        """For a person."""
+        """The summary as lines for a person."""
         span = "no ticks"
         if self.start is not None and self.end is not None:
             lasts = datetime.timedelta(seconds=round((self.end - self.start).total_seconds()))
             span = f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts})"
-        state = "closed" if self.closed else "still written, or not closed"
+        state = "complete" if self.closed else "being written, or the recorder was killed"
         rows = [
-            ("when", f"{span}, {self.ticks} ticks, one every {self.interval_s:g} s"),
+            ("time", f"{span}, {self.ticks} ticks, one every {self.interval_s:g} s"),
             ("nodes", str(self.nodes)),
             ("size", f"{_size(self.bytes)}, {state}"),
-            ("noted", f"findings: {self.findings}, bookmarks: {self.bookmarks}"),
+            ("events", f"findings: {self.findings}, bookmarks: {self.bookmarks}"),
             ("by", f"{self.tool or '?'} on {self.recorder or '?'}, sessions: {self.sessions}"),
         ]
         if self.title:
             rows.insert(0, ("title", self.title))
         if self.lost_bytes:
-            rows.append(("lost", f"{self.lost_bytes} bytes cannot be read; see fabmon verify"))
+            rows.append(("damage", f"{self.lost_bytes} bytes cannot be read: run fabmon verify"))
         shown, more = self.events[:_EVENTS_SHOWN], len(self.events) - _EVENTS_SHOWN
         rows += [
             (f"event {each.number}", f"{each.time:%m-%d %H:%M:%SZ}  {each.text}") for each in shown
         ]
         if more > 0:
-            rows.append(("", f"and {more} more: --format json has them all"))
+            rows.append(("", f"and {more} more: --format json lists all of them"))
         return "\n".join([self.path, *(f"  {name:<6} {text}" for name, text in rows)])
 
 
 def summarise(recording: Recording) -> RecordingSummary:
-    """Of a recording, without reading its counters."""
+    """The summary of a recording, without reading its counters."""
     notes = recording.notes()
     events = [note for note in notes if note.change in ("", "open")]
     session = recording.sessions[-1]
@@ -94,7 +97,7 @@ def summarise(recording: Recording) -> RecordingSummary:
             for number, note in enumerate(events, 1)
         ),
         closed=recording.is_closed,
-        lost_bytes=sum(loss.end - loss.at for loss in recording.losses),
+        lost_bytes=sum(loss.end - loss.offset for loss in recording.losses),
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
 

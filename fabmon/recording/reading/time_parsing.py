@@ -1,4 +1,4 @@
-"""Moments as people write them: `14:03`, `2026-11-20 14:03:22`, `-10m`, `+1h`, `event 17`."""
+"""Parses times and durations: `14:03`, `2026-11-20 14:03:22`, `-10m`, `+1h`, `event 17`."""
 
 from __future__ import annotations
 
@@ -11,61 +11,64 @@ UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 
 TIME_FORMATS = "14:03, 14:03:22, 2026-11-20 14:03, -10m, +1h or event 3"
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?Z?")
+_EVENT = re.compile(r"event\s*(\d{1,18})")
 _DAY_NS = 86_400 * 10**9
-_MOST_NS = 1 << 63
+_LIMIT_NS = 1 << 63
+"""Times are 64-bit: 292 years before and after 1970."""
 
 
 def parse_amount(text: str, units: Mapping[str, int]) -> float | None:
-    """A number with one of the units, `15m`; None for anything else."""
+    """A number with one of some units, such as `15m`; None for anything else."""
     match = _NUMBER.fullmatch(text)
     if match is None or match[2].lower() not in units:
         return None
-    found = float(match[1]) * units[match[2].lower()]
-    return found if math.isfinite(found) else None
+    amount = float(match[1]) * units[match[2].lower()]
+    return amount if math.isfinite(amount) else None
 
 
 def parse_seconds(text: str) -> float | None:
-    """`90`, `90s`, `15m`, `1h`, `7d`; None for anything else."""
+    """A duration in seconds, from `90`, `90s`, `15m`, `1h` or `7d`; None for anything else."""
     return parse_amount(text, UNIT_SECONDS)
 
 
 def parse_time(
     text: str, start_ns: int, until_ns: int, events_ns: Sequence[int] = ()
 ) -> int | None:
-    """A time of a recording that goes from one to another, in ns; None when it is none.
+    """A time in a recording that covers a range of time, in ns since 1970, UTC; None if invalid.
 
     `14:03` and `14:03:22` are UTC, the first such time in the recording; `-10m` is before its end,
-    `+10m` after its start; `event 3` its third event; else a date, `2026-11-19 14:03`, UTC unless
-    it says another offset. What is beyond 292 years from 1970 is no time.
+    `+10m` after its start; `event 3` is its third event; a date such as `2026-11-19 14:03` is UTC
+    unless it has another offset.
     """
     text = text.strip()
-    of_day = _of_day(text)
-    if of_day is not None:
-        found = start_ns // _DAY_NS * _DAY_NS + of_day
-        return found if found >= start_ns - 60 * 10**9 else found + _DAY_NS
+    since_midnight_ns = _time_of_day_ns(text)
+    if since_midnight_ns is not None:
+        time_ns = start_ns // _DAY_NS * _DAY_NS + since_midnight_ns
+        return time_ns if time_ns >= start_ns - 60 * 10**9 else time_ns + _DAY_NS
     return _other(text, start_ns, until_ns, events_ns)
 
 
 def parse_time_near(
     text: str, at_ns: int, start_ns: int, until_ns: int, events_ns: Sequence[int] = ()
 ) -> int | None:
-    """The same for somebody who is at a time: `-10m` and `+1h` are from there, and `14:03` is the
-    nearest such time that was recorded. None when it is none.
+    """The same relative to the time `at_ns` that is shown; None if invalid.
+
+    `-10m` and `+1h` count from there, `14:03` is the nearest such time that was recorded.
     """
     text = text.strip()
-    of_day = _of_day(text)
-    if of_day is not None:
+    since_midnight_ns = _time_of_day_ns(text)
+    if since_midnight_ns is not None:
         day_ns = at_ns // _DAY_NS * _DAY_NS
-        days = (day_ns - _DAY_NS, day_ns, day_ns + _DAY_NS)
+        days_ns = (day_ns - _DAY_NS, day_ns, day_ns + _DAY_NS)
         return min(
-            (day + of_day for day in days),
+            (each + since_midnight_ns for each in days_ns),
             key=lambda each: (not start_ns <= each <= until_ns, abs(each - at_ns)),
         )
     return _other(text, at_ns, at_ns, events_ns)
 
 
-def _of_day(text: str) -> int | None:
-    """ns since midnight; None where it is not a time of day."""
+def _time_of_day_ns(text: str) -> int | None:
+    """ns since midnight; None where the text is not a time of day."""
     clock = _CLOCK.fullmatch(text)
     if not clock or int(clock[1]) > 23 or int(clock[2]) > 59 or float(clock[3] or 0) >= 60:
         return None
@@ -73,23 +76,23 @@ def _of_day(text: str) -> int | None:
 
 
 def _other(text: str, plus_ns: int, minus_ns: int, events_ns: Sequence[int]) -> int | None:
-    """An event, an amount from one of two times, or a date."""
-    event = re.fullmatch(r"event\s*(\d{1,18})", text)
+    """An event, a duration after `plus_ns` or before `minus_ns`, or a date."""
+    event = _EVENT.fullmatch(text)
     if event:
         number = int(event[1])
         return events_ns[number - 1] if 1 <= number <= len(events_ns) else None
     if text[:1] in ("-", "+"):
         length_s = parse_seconds(text[1:])
-        if length_s is None or not length_s * 1e9 < _MOST_NS:
+        if length_s is None or not length_s * 1e9 < _LIMIT_NS:
             return None
         ns = int(length_s * 1e9)
-        found = minus_ns - ns if text[0] == "-" else plus_ns + ns
-        return found if abs(found) < _MOST_NS else None
-    try:
-        date = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=datetime.UTC)
-    ns = int(date.timestamp() * 1e9)
-    return ns if abs(ns) < _MOST_NS else None
+        ns = minus_ns - ns if text[0] == "-" else plus_ns + ns
+    else:
+        try:
+            date = datetime.datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=datetime.UTC)
+        ns = int(date.timestamp() * 1e9)
+    return ns if abs(ns) < _LIMIT_NS else None

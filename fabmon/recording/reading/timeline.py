@@ -1,4 +1,4 @@
-"""Numbers of the ticks of several recordings, by which what was not recorded is a gap."""
+"""Several recordings as one timeline: the files of a rotation, or of one day after the other."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import heapq
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,140 +16,135 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording.format.errors import NotARecording, RecordingError
+from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.format.minutes import Minute
-from fabmon.recording.format.records import Note, SessionRecord, lost_statuses, with_opening_state
-from fabmon.recording.reading.frame_reader import Loss, OnProgress, ignore_progress
+from fabmon.recording.format.records import SUFFIX, Note, lost_statuses, with_opening_state
+from fabmon.recording.reading.frame_reader import Loss, ProgressCallback, ignore_progress
 from fabmon.recording.reading.reader import Recording
 
-_Tick = tuple[int, int]
+_TimeAndNumber = tuple[int, int]
 
 
 class TickNumbers:
-    """A run's ticks are numbered as it numbered them itself, from a number on that is given by
-    the time of its first tick; it stays the same as long as this is asked.
+    """Offsets that make the tick numbers of several runs consistent, with gaps between the runs.
 
-    By time alone two ticks could have one number: a run begins with some that follow each other
-    sooner than others.
+    The ticks of a run keep their steps. The number of its first tick follows from its time, and
+    stays the same for the lifetime of this object. Numbering each tick by its time could give two
+    ticks one number: the first ticks of a run may follow each other faster than later ones.
     """
 
     def __init__(self) -> None:
-        self._before: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
         self._origin_ns: int | None = None
 
-    def before(self, files: Sequence[Recording], file: Recording, session: int) -> int:
-        """What to add to the numbers of a session's ticks."""
-        run = _run(file.sessions[session])
-        if run not in self._before:
-            self._place(files)
-        return self._before.get(run, 0)
+    def offset(self, files: Sequence[Recording], file: Recording, session: int) -> int:
+        """What to add to the numbers of the ticks of a file's session."""
+        run_ns = file.sessions[session].run_started_ns
+        if run_ns not in self._offsets:
+            self._add_runs(files)
+        return self._offsets.get(run_ns, 0)
 
-    def _place(self, files: Sequence[Recording]) -> None:
-        """Give every run that has none its place, behind all ticks of those that ended before."""
+    def _add_runs(self, files: Sequence[Recording]) -> None:
+        """Give every new run an offset that puts it behind all runs that ended before."""
         last = (0, 0)
-        for (first_ns, first), run, (until_ns, end) in _runs(files):
+        for (first_ns, first), run_ns, (until_ns, end) in _runs(files):
             if self._origin_ns is None:
                 self._origin_ns = first_ns
-            if run not in self._before:
+            if run_ns not in self._offsets:
                 interval_ns = files[0].interval_s * 1e9
                 number = round((first_ns - self._origin_ns) / interval_ns)
                 if first_ns > last[0] > 0:
                     number = max(number, last[1] + 1)
-                self._before[run] = number - first
-            last = max(last, (until_ns, self._before[run] + end))
+                self._offsets[run_ns] = number - first
+            last = max(last, (until_ns, self._offsets[run_ns] + end))
 
 
-def _runs(files: Sequence[Recording]) -> list[tuple[_Tick, int, _Tick]]:
-    """Runs with their first and their last tick, by time."""
-    found: dict[int, list[_Tick]] = {}
+def _runs(files: Sequence[Recording]) -> list[tuple[_TimeAndNumber, int, _TimeAndNumber]]:
+    """For each run: its first tick, when the run began, its last tick; by time."""
+    runs: dict[int, list[_TimeAndNumber]] = {}
     for file in files:
         for number, session in enumerate(file.sessions):
-            found.setdefault(_run(session), []).extend(file.ends(number))
-    return sorted((min(ends), run, max(ends)) for run, ends in found.items() if ends)
-
-
-def _run(session: SessionRecord) -> int:
-    return session.run_ns or session.started_ns
-
-
-# Several recordings as one timeline: files of a rotation, of one day after the other.
-
-
-SUFFIX = ".fabrec"
-_LATEST = (1 << 63) - 1
+            runs.setdefault(session.run_started_ns, []).extend(file.ends(number))
+    return sorted((min(ends), run_ns, max(ends)) for run_ns, ends in runs.items() if ends)
 
 
 class Timeline:
-    """Recordings by time. Ticks of one session keep their numbers; runs of several, and of a
-    directory, are numbered by their time, so that what was not recorded is a gap. A tick keeps its
-    number when files before it go, and when more is written.
+    """Recordings by time.
+
+    The ticks of a single session keep their numbers. The runs of several files, or of a directory,
+    are numbered by their time, so that what was not recorded is a gap in the numbers. A tick keeps
+    its number when files before it are removed and when more is written.
     """
 
-    def __init__(self, paths: Sequence[Path], told: OnProgress = ignore_progress) -> None:
-        """Raises RecordingError or OSError; a directory stands for the recordings in it, of which
-        those that cannot be read are told as `losses`.
+    def __init__(
+        self, paths: Sequence[Path], on_progress: ProgressCallback = ignore_progress
+    ) -> None:
+        """Open files. A directory stands for the recordings in it.
 
-        `told` hears how far they are while they are opened, in bytes of all of them.
+        Those of a directory that cannot be read are in `losses`. `on_progress` is called with the
+        bytes of all files read so far. Raises RecordingError or OSError.
         """
         self._paths = paths
         self.files: list[Recording] = []
         self._numbers = TickNumbers()
         self._unreadable: dict[Path, Loss] = {}
         try:
-            self._open(files_of(paths), told)
+            self._open(files_of(paths), on_progress)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         for each in self.files:
             each.close()
 
-    def _open(self, paths: Sequence[Path], told: OnProgress) -> None:
-        """Open those that are not, close those that are gone, and put all in their order."""
+    def _open(self, paths: Sequence[Path], on_progress: ProgressCallback) -> None:
+        """Open files that are new, close those that are gone, and sort all by time."""
         known = {each.path: each for each in self.files}
         for path, each in known.items():
             if path not in paths:
                 each.close()
         files = [each for path, each in known.items() if path in paths]
-        before = 0
+        read_bytes = 0
         for path in paths:
             if path not in known:
-                opened = self._opened(path, _after(before, told))
-                files += opened
-                before += sum(each.size for each in opened)
-        self._unreadable = {at: loss for at, loss in self._unreadable.items() if at in paths}
+                opened = self._opened(path, partial(_report_after, read_bytes, on_progress))
+                if opened is not None:
+                    files.append(opened)
+                    read_bytes += opened.size
+        self._unreadable = {path: loss for path, loss in self._unreadable.items() if path in paths}
         if not files:
             for path, loss in self._unreadable.items():
                 raise NotARecording(f"{path}: {loss.text}")
-            raise NotARecording(f"{(*paths, *self._paths)[0]}: removed meanwhile")
-        # At once: others read the list in their own threads.
-        self.files = sorted(files, key=lambda each: (each.start_ns or _LATEST, str(each.path)))
+            raise NotARecording(f"{(*paths, *self._paths)[0]}: the file was removed")
+        # In one assignment: other threads read the list.
+        self.files = sorted(files, key=lambda each: (each.start_ns or LATEST_NS, str(each.path)))
         self._single = (
             len(self.files) == 1
             and len(self.files[0].sessions) == 1
             and self.files[0].path in self._paths
         )
 
-    def _opened(self, path: Path, told: OnProgress) -> list[Recording]:
-        """A file; none where one in a directory cannot be read, or is gone by now."""
+    def _opened(self, path: Path, on_progress: ProgressCallback) -> Recording | None:
+        """An opened file; None where one in a directory cannot be read or is gone by now."""
         if path in self._paths:
-            return [Recording(path, told)]
+            return Recording(path, on_progress)
         try:
             size = path.stat().st_size
             if path in self._unreadable and self._unreadable[path].end == size:
-                return []
-            found = Recording(path, told)
+                return None
+            recording = Recording(path, on_progress)
         except RecordingError as error:
             self._unreadable[path] = Loss(0, size, str(error).removeprefix(f"{path}: "))
         except OSError as error:
-            # Another time it may be read; what a rotation has removed meanwhile is no loss.
+            # It may be readable later; a file that a rotation has removed meanwhile is no loss.
             if os.path.lexists(path):
                 self._unreadable[path] = Loss(0, 0, error.strerror or str(error))
         else:
             self._unreadable.pop(path, None)
-            return [found]
-        return []
+            return recording
+        return None
 
     def __enter__(self) -> Timeline:
         return self
@@ -158,89 +154,98 @@ class Timeline:
 
     @property
     def start_ns(self) -> int:
-        """Time of the first tick; 0 when there is none."""
+        """Time of the first tick; 0 without ticks."""
         return min((each.start_ns for each in self.files if each.start_ns), default=0)
 
     @property
     def until_ns(self) -> int:
-        """Time of the last tick."""
+        """Time of the last tick; 0 without ticks."""
         return max(each.until_ns for each in self.files)
 
     @property
+    def run_starts_ns(self) -> tuple[int, ...]:
+        """When the recorders of these files were started, by time."""
+        sessions = (session for file in self.files for session in file.sessions)
+        return tuple(sorted({session.run_started_ns for session in sessions}))
+
+    @property
     def hosts(self) -> list[Host]:
-        """Every node that was watched in any."""
+        """All nodes that were watched."""
         return list({host.name: host for each in self.files for host in each.hosts}.values())
 
     @property
     def interval_s(self) -> float:
-        """From one tick to the next."""
+        """The time from one tick to the next."""
         return self.files[0].interval_s
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all files."""
         return sum(each.size for each in self.files)
 
     @property
     def losses(self) -> list[tuple[Path, Loss]]:
         """What could not be read so far."""
-        found = [(each.path, loss) for each in self.files for loss in each.losses]
-        return [*found, *self._unreadable.items()]
+        losses = [(each.path, loss) for each in self.files for loss in each.losses]
+        return [*losses, *self._unreadable.items()]
 
     def warm(self) -> None:
-        """Read what every seek needs, so that the first one takes no longer than others."""
+        """Read what every seek needs, so that the first seek takes no longer than others."""
         for each in self.files[-1:]:
             each.warm()
 
     def refresh(self) -> bool:
-        """Take in what was written since, files that are new in a directory included, and let go
-        of those that a rotation removed; whether there was anything.
+        """Read what was written since, open new files of a directory and close removed ones.
+
+        Returns whether there was anything.
         """
         has_grown = sum([each.refresh() for each in self.files]) > 0
         if not any(path.is_dir() for path in self._paths):
             return has_grown
         before = [each.path for each in self.files]
-        with suppress(RecordingError, OSError):  # Not yet begun, or just removed: the next time.
+        with suppress(RecordingError, OSError):  # Not begun yet, or just removed: try next time.
             self._open(files_of(self._paths), ignore_progress)
         return has_grown or before != [each.path for each in self.files]
 
-    def ticks(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Tick]:
-        """Every tick from a time up to and with another. The first of a file that goes on where
-        another one ended tells what was known by then, as far as it was not told before.
+    def ticks(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> Iterator[Tick]:
+        """All ticks from a time up to and including another.
+
+        The first tick of a file that continues another one is extended by all that was known then
+        and was not in an earlier tick.
         """
         if self._single:
             return (tick for _, _, tick in self._by_time(from_ns, until_ns))
         return self._merged(from_ns, until_ns)
 
     def prime(self, at_ns: int) -> list[Tick]:
-        """What brings a history to where it was before a time, a tick of each file that was being
-        recorded to; see Recording.prime.
+        """The ticks that bring a history to its state before a time, see Recording.prime.
+
+        There is one of each file that was being written at the time.
         """
         before = [each for each in self.files if each.start_ns and each.start_ns < at_ns]
         within = [each for each in before if each.until_ns >= at_ns] or before[-1:]
+        known = [(each, tick) for each in within if (tick := each.prime(at_ns)) is not None]
         if self._single:
-            return [tick for each in within if (tick := each.prime(at_ns)) is not None]
-        known = sorted(
-            (
-                msgspec.structs.replace(tick, seq=tick.seq + self._before(each, at_ns))
-                for each in within
-                if (tick := each.prime(at_ns)) is not None
-            ),
-            key=lambda tick: tick.time_ns,
-        )
-        # Of files that were written at the same time, ticks of the same time have one number.
-        last = max((tick.seq for tick in known), default=0) - len(known) + 1
+            return [tick for _, tick in known]
+        known.sort(key=lambda each: each[1].time_ns)
+        numbers = [
+            tick.seq + self._numbers.offset(self.files, file, file.session_before(at_ns))
+            for file, tick in known
+        ]
+        # Ticks of the same time in files that were written side by side have the same number.
+        first = max(numbers, default=0) - len(known) + 1
         return [
-            msgspec.structs.replace(tick, seq=last + number) for number, tick in enumerate(known)
+            msgspec.structs.replace(tick, seq=first + place)
+            for place, (_, tick) in enumerate(known)
         ]
 
-    def notes(self, from_ns: int = 0, until_ns: int = _LATEST) -> list[Note]:
-        """Bookmarks, and what was found at the time, by time."""
-        found = [note for each in self.files for note in each.notes(from_ns, until_ns)]
-        return sorted(found, key=lambda note: note.time_ns)
+    def notes(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> list[Note]:
+        """Bookmarks and changes of findings as they were reported at the time, by time."""
+        notes = [note for each in self.files for note in each.notes(from_ns, until_ns)]
+        return sorted(notes, key=lambda note: note.time_ns)
 
-    def minutes(self, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[Minute]:
-        """What was drawn, minute by minute."""
+    def minutes(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> Iterator[Minute]:
+        """The recorded highest and mean values of each minute."""
         for each in self.files:
             yield from each.minutes(from_ns, until_ns)
 
@@ -250,48 +255,49 @@ class Timeline:
         strip: Floats = np.fmax.reduce(strips)
         return strip
 
-    def _before(self, file: Recording, at_ns: int) -> int:
-        return self._numbers.before(self.files, file, file.session_before(at_ns))
-
     def _merged(self, from_ns: int, until_ns: int) -> Iterator[Tick]:
-        """All ticks by time, each with its number; who is watched no more is said to be lost."""
+        """Ticks by time with consistent numbers; nodes that are no longer watched are lost."""
         last = -1
         files = self.files
         current = (-1, -1)
         for file, session, tick in self._by_time(from_ns, until_ns):
-            before = self._numbers.before(files, files[file], session)
-            last = max(last + 1, before + tick.seq)
+            last = max(last + 1, self._numbers.offset(files, files[file], session) + tick.seq)
             statuses = tick.statuses
             if (file, session) != current:
-                statuses = (*self._left_behind(current, (file, session), tick.time_ns), *statuses)
-                current = (file, session)
+                lost = self._lost_statuses(current, (file, session), tick.time_ns)
+                statuses, current = (*lost, *statuses), (file, session)
             yield msgspec.structs.replace(tick, seq=last, statuses=statuses)
 
     def _by_time(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int, Tick]]:
         """Ticks with the numbers of their file and session."""
         files = self.files
-        unbegun = {number for number, each in enumerate(files) if each.start_ns >= from_ns}
+        not_begun = {number for number, each in enumerate(files) if each.start_ns >= from_ns}
         before = -1
         streams = [_stream(number, each, from_ns, until_ns) for number, each in enumerate(files)]
         for _, number, session, tick in heapq.merge(*streams, key=lambda each: each[:3]):
-            told = tick
-            if number in unbegun and not session:
-                unbegun.discard(number)
+            extended = tick
+            if number in not_begun and not session:
+                not_begun.discard(number)
                 opening = files[number].opening()
                 if opening is not None:
                     known = files[before].state(tick.time_ns) if before >= 0 else None
-                    told = with_opening_state(tick, opening, known)
+                    extended = with_opening_state(tick, opening, known)
             before = number
-            yield number, session, told
+            yield number, session, extended
 
-    def _left_behind(
+    def _lost_statuses(
         self, before: tuple[int, int], now: tuple[int, int], time_ns: int
-    ) -> list[NodeStatus]:
-        """States of the nodes that only the session before watched, if it is over."""
+    ) -> Sequence[NodeStatus]:
+        """Statuses of the nodes that only the session before watched, if it has ended."""
         if before[0] < 0 or (before[0] != now[0] and self.files[before[0]].until_ns >= time_ns):
             return []
         watched = [self.files[file].watched(session) for file, session in (before, now)]
         return lost_statuses(watched[0], watched[1], time_ns)
+
+
+def _report_after(before: int, on_progress: ProgressCallback, done: float) -> None:
+    """Report progress in a file that is read after `before` bytes of other files."""
+    on_progress(before + done)
 
 
 def _stream(
@@ -301,19 +307,17 @@ def _stream(
         yield tick.time_ns, number, session, tick
 
 
-def _after(before: int, told: OnProgress) -> OnProgress:
-    """Tells of what comes behind so many bytes."""
-    return lambda done: told(before + done)
-
-
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The recordings, and those in directories. Raises NotARecording where one has none."""
+    """The given files, and the recordings in given directories.
+
+    Raises NotARecording for a directory without recordings.
+    """
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(path.glob(f"*{SUFFIX}"))
             if not inside:
-                raise NotARecording(f"{path}: a directory without recordings (*{SUFFIX})")
+                raise NotARecording(f"{path}: no recordings (*{SUFFIX}) in this directory")
             files += inside
         else:
             files.append(path)

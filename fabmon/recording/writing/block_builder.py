@@ -1,247 +1,317 @@
-"""Ticks as they come, as rows of numbers: what a writer holds until a block of them is full."""
+"""Collects ticks as rows of numbers until a block of them is full."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.wire.messages import Hello
-from fabmon.recording.format import block as blocks
-from fabmon.recording.format import columns
+from fabmon.fabric.wire.messages import Frame, Hello
 from fabmon.recording.format.block import (
-    RowFiller,
+    HEAD_COLUMNS,
+    MONO,
+    WALL,
     RowLayout,
     RowTicks,
+    encode_block,
+    pack_absent,
     pack_layouts,
-    prediction_hints,
+    pack_one_tick,
 )
-from fabmon.recording.format.columns import IndexArray, UInt64Array
+from fabmon.recording.format.columns import Hints, IndexArray, UInt64Array
+from fabmon.recording.format.frames import Buffer
+from fabmon.recording.format.sections import section_table, uncompressed_section
 
-_PART_SAMPLES = 1 << 20
-"""A block frame holds about so many samples: a tenth of a second of work at most, and what one
-flipped byte costs."""
+_PART_VALUES = 1 << 20
+"""The approximate size of a block frame: a tenth of a second of work at most, and the loss that one
+flipped byte causes."""
 
 _BLOCK_TICKS = 256
-_BLOCK_SAMPLES = 2 << 20
-"""A block ends at either. More samples take longer to seek, fewer ticks more room."""
+_BLOCK_VALUES = 2 << 20
+"""A block ends at either limit. More values take longer to seek, fewer ticks take more room."""
+
+_MASK = (1 << 64) - 1
+_WORD = "L" if array("L").itemsize == 8 else "Q"
+"""The array type of 64-bit words. CPython converts an int to an unsigned long twice as fast as to
+an unsigned long long."""
+
+
+class _NodeColumns:
+    """Writes the frames of a node into rows, from column `column` and part `part` on."""
+
+    def __init__(self, hello: Hello, layout: RowLayout, column: int, part: int) -> None:
+        self.hello = hello
+        self.layout = layout
+        self.column = column
+        self.part = part
+        self._stop = column + layout.columns
+        self._all_present = b"\1" * layout.blocks
+
+    def fill(self, row: memoryview, present: bytearray, frame: Frame, absent: list[int]) -> None:
+        """Write the values of a frame that fits the layout over those in `row`, 64-bit words.
+
+        `present` marks the parts that the frame has. `absent` gets the column of every value that
+        is null or does not fit 64 bits (readers treat both as absent); the row keeps its earlier
+        value there, which compresses best.
+        """
+        blocks = frame.blocks
+        try:
+            if tuple(map(len, blocks)) != self.layout.widths:  # type: ignore[arg-type]
+                return
+            # The fastest way from lists of int to words, and still most of the cost of a tick.
+            words = array(_WORD, (frame.seq, frame.mono_ns, frame.wall_ns))
+            for block in blocks:
+                words.fromlist(block)  # type: ignore[arg-type]
+        except (TypeError, OverflowError):
+            self._fill_parts(row, present, frame, absent)
+            return
+        row[self.column : self._stop] = words
+        present[self.part : self.part + len(self._all_present)] = self._all_present
+
+    def _fill_parts(
+        self, row: memoryview, present: bytearray, frame: Frame, absent: list[int]
+    ) -> None:
+        """The same for a frame in which blocks or values are missing."""
+        widths = self.layout.widths
+        if len(frame.blocks) != len(widths) or any(
+            block is not None and len(block) != width
+            for block, width in zip(frame.blocks, widths, strict=True)
+        ):
+            return
+        head = (frame.seq & _MASK, frame.mono_ns & _MASK, frame.wall_ns & _MASK)
+        start = self.column + HEAD_COLUMNS
+        row[self.column : start] = array(_WORD, head)
+        present[self.part] = 1
+        for part, (block, width) in enumerate(
+            zip(frame.blocks, widths, strict=True), self.part + 1
+        ):
+            if block is not None:
+                present[part] = 1
+                for column, value in enumerate(block, start):
+                    if value is not None and 0 <= value <= _MASK:
+                        row[column] = value
+                    else:
+                        absent.append(column)
+            start += width
 
 
 class _Row:
-    __slots__ = ("absent", "seq", "there", "time_ns", "worst")
+    __slots__ = ("absent", "peak_utilisation", "present", "seq", "time_ns")
 
-    def __init__(self, tick: Tick, worst: float, blocks_: int) -> None:
+    def __init__(self, tick: Tick, peak_utilisation: float, parts: int) -> None:
         self.seq = tick.seq
         self.time_ns = tick.time_ns
-        self.worst = worst
-        self.there = bytearray(blocks_)
+        self.peak_utilisation = peak_utilisation
+        self.present = bytearray(parts)
         self.absent: list[int] = []
 
 
 class BlockBuilder:
     """The ticks since the last block.
 
-    `_table` [1 + rows and more, columns] holds their values, below those of the tick before them.
-    It is used again for the next block: memory that the system gives and takes costs more than all
-    that is done in it.
+    `_table` [1 + rows or more, columns] holds their values below the values of the tick before. It
+    is reused for the next block: requesting and returning its memory would cost more than all the
+    work that is done in it.
     """
 
     def __init__(self) -> None:
-        self._fillers: dict[str, RowFiller] = {}
-        self._all: list[RowFiller] = []
+        self._by_node: dict[str, _NodeColumns] = {}
+        self._all: list[_NodeColumns] = []
         self._columns = 0
-        self._blocks = 0
+        self._parts = 0
         self._rows: list[_Row] = []
         self._table: UInt64Array = np.zeros((1, 0), np.uint64)
-        self._packed_seats = b""
+        self._packed_layouts = b""
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def are_full(self) -> bool:
-        """Whether they are enough for a block."""
-        return self._are(1)
+    def is_full(self, times: int = 1) -> bool:
+        """Whether the rows fill a block, or `times` blocks after blocks could not be written."""
+        values = len(self._rows) * self._columns
+        return len(self._rows) >= times * _BLOCK_TICKS or values >= times * _BLOCK_VALUES
 
     @property
-    def are_too_many(self) -> bool:
-        """Whether they are twice as many: no block could be written for long."""
-        return self._are(2)
-
-    def _are(self, times: int) -> bool:
-        samples = len(self._rows) * self._columns
-        return len(self._rows) >= times * _BLOCK_TICKS or samples >= times * _BLOCK_SAMPLES
-
-    @property
-    def span(self) -> tuple[int, int]:
+    def span_ns(self) -> tuple[int, int]:
         """Times of the first and the last tick."""
         return self._rows[0].time_ns, self._rows[-1].time_ns
 
-    def seat(self, hellos: Mapping[str, Hello]) -> None:
-        """Give nodes their seats."""
+    def add_nodes(self, hellos: Mapping[str, Hello]) -> None:
+        """Reserve columns for nodes, by the layouts of their hellos."""
         for node, hello in hellos.items():
-            self._seat(node, hello)
+            widths = tuple(info.width() for info in hello.blocks)
+            known = self._by_node.get(node)
+            if known is None or known.layout.widths != widths or not known.hello.counts_like(hello):
+                self._by_node[node] = self._reserve(node, hello)
 
-    def add(self, tick: Tick, worst: float) -> int:
-        """Take a tick; how many rows it took."""
-        self.seat(dict(tick.hellos))
-        before = len(self._rows)
-        self._add_row(tick, worst)
-        words = self._words(before)
+    def add(self, tick: Tick, peak_utilisation: float) -> int:
+        """Add a tick; returns how many rows it took: one, or more where a node sent more frames."""
+        self.add_nodes(dict(tick.hellos))
+        first = len(self._rows)
+        self._add_row(tick, peak_utilisation)
+        words = self._words(first)
         counts: dict[str, int] = {}
         for node, frame in tick.frames:
-            filler = self._fillers.get(node)
-            if filler is None:
+            columns = self._by_node.get(node)
+            if columns is None:
                 continue
             count = 0
-            if self._rows[before].there[filler.block]:
-                # Its second frame at this tick, or a later one.
+            if self._rows[first].present[columns.part]:
+                # The node's second frame at this tick, or a later one.
                 count = counts[node] = counts.get(node, 0) + 1
                 if count == len(words):
-                    self._add_row(tick, worst)
-                    words = self._words(before)
-            row = self._rows[before + count]
-            filler.fill(words[count], row.there, frame, row.absent)
-        return len(self._rows) - before
+                    self._add_row(tick, peak_utilisation)
+                    words = self._words(first)
+            row = self._rows[first + count]
+            columns.fill(words[count], row.present, frame, row.absent)
+        return len(self._rows) - first
 
-    def last(self, rows: int) -> list[bytes | bytearray | memoryview]:
-        """The payload of a block frame of the last rows, for all nodes at once, in pieces.
+    def last(self, rows: int) -> list[Buffer]:
+        """The payload of a block frame of the last rows, for all nodes, in pieces.
 
-        Nothing is spent on compressing it: it will soon be replaced.
+        A single row is not compressed: its frame will soon be replaced.
         """
-        if not self._packed_seats:
-            self._packed_seats = pack_layouts([each.seat for each in self._all])
+        if not self._packed_layouts:
+            self._packed_layouts = pack_layouts([each.layout for each in self._all])
         if rows > 1 or not self._all:
-            return [self._part(self._all, self._rows[-rows:])]
+            return [self._frame(self._all, self._rows[-rows:])]
         row = self._rows[-1]
-        absent = _absent([row], 0, self._columns)
-        pieces = columns.uncompressed_section(self._table[len(self._rows)].data.cast("B"))
+        values = uncompressed_section(self._table[len(self._rows)].data.cast("B"))
         small = (
-            blocks.pack_one_tick(row.seq, row.time_ns, row.worst),
-            np.packbits(np.frombuffer(row.there, np.bool_)).tobytes(),
-            blocks.pack_absent(absent, 1),
+            pack_one_tick(row.seq, row.time_ns, row.peak_utilisation),
+            np.packbits(np.frombuffer(row.present, np.bool_)).tobytes(),
+            pack_absent(_absent([row], 0, self._columns), 1),
         )
-        sections = [
-            self._packed_seats,
-            *(b"".join(columns.uncompressed_section(each)) for each in small),
-        ]
-        lengths = [*map(len, sections), sum(map(len, pieces))]
-        return [columns.section_table(lengths), *sections, *pieces]
+        sections = [self._packed_layouts, *(b"".join(uncompressed_section(each)) for each in small)]
+        lengths = [*map(len, sections), sum(map(len, values))]
+        return [section_table(lengths), *sections, *values]
 
-    def parts(self) -> Iterator[bytes]:
-        """The payloads of block frames of all rows, some nodes each."""
-        some: list[RowFiller] = []
-        samples = 0
-        for filler in self._all:
-            some.append(filler)
-            samples += filler.seat.columns * len(self._rows)
-            if samples >= _PART_SAMPLES:
-                yield self._part(some, self._rows)
-                some, samples = [], 0
+    def block_frames(self) -> Iterator[bytes]:
+        """The payloads of block frames of all rows, each with some of the nodes."""
+        some: list[_NodeColumns] = []
+        values = 0
+        for columns in self._all:
+            some.append(columns)
+            values += columns.layout.columns * len(self._rows)
+            if values >= _PART_VALUES:
+                yield self._frame(some, self._rows)
+                some, values = [], 0
         if some or not self._all:
-            yield self._part(some, self._rows)
+            yield self._frame(some, self._rows)
 
     def clear(self) -> None:
-        """Forget the ticks; nodes keep their seats, and what they had before a new one is gone."""
+        """Remove the ticks. Nodes keep their columns, except those of earlier layouts."""
         self._table[0] = self._table[len(self._rows)]
         self._rows = []
-        if len(self._all) != len(self._fillers):
-            last, old = self._table[0], list(self._fillers.items())
-            self._all, self._columns, self._blocks = [], 0, 0
+        if len(self._all) != len(self._by_node):
+            last, old = self._table[0], list(self._by_node.items())
+            self._all, self._columns, self._parts = [], 0, 0
             for node, before in old:
-                self._fillers[node] = self._place(node, before.hello)
+                self._by_node[node] = self._reserve(node, before.hello)
             self._table = np.zeros((1, self._columns), np.uint64)
             for node, before in old:
-                width, start = before.seat.columns, self._fillers[node].start
-                self._table[0, start : start + width] = last[before.start : before.start + width]
+                width, start = before.layout.columns, self._by_node[node].column
+                self._table[0, start : start + width] = last[before.column : before.column + width]
 
-    def _seat(self, node: str, hello: Hello) -> None:
-        widths = tuple(info.width() for info in hello.blocks)
-        known = self._fillers.get(node)
-        if known is None or known.seat.widths != widths or not known.hello.counts_like(hello):
-            self._fillers[node] = self._place(node, hello)
+    def _reserve(self, node: str, hello: Hello) -> _NodeColumns:
+        layout = RowLayout(node, tuple(info.width() for info in hello.blocks))
+        columns = _NodeColumns(hello, layout, self._columns, self._parts)
+        self._all.append(columns)
+        self._columns += layout.columns
+        self._parts += layout.blocks
+        self._packed_layouts = b""
+        return columns
 
-    def _place(self, node: str, hello: Hello) -> RowFiller:
-        seat = RowLayout(node, tuple(info.width() for info in hello.blocks))
-        filler = RowFiller(hello, seat, self._columns, self._blocks)
-        self._all.append(filler)
-        self._columns += seat.columns
-        self._blocks += seat.blocks
-        self._packed_seats = b""
-        return filler
-
-    def _add_row(self, tick: Tick, worst: float) -> None:
-        self._rows.append(_Row(tick, worst, self._blocks))
+    def _add_row(self, tick: Tick, peak_utilisation: float) -> None:
+        self._rows.append(_Row(tick, peak_utilisation, self._parts))
         number = len(self._rows)
         if number == len(self._table) or self._columns > self._table.shape[1]:
-            # Of a full block: only what is written to takes memory.
-            full = 2 + min(_BLOCK_TICKS, _BLOCK_SAMPLES // max(self._columns, 1))
+            # The size of a full block: only the part that is written to takes memory.
+            full = 2 + min(_BLOCK_TICKS, _BLOCK_VALUES // max(self._columns, 1))
             rows = full if number < full else 2 * number
             old, self._table = self._table, np.zeros((rows, self._columns), np.uint64)
             self._table[:number, : old.shape[1]] = old[:number]
         self._table[number] = self._table[number - 1]
 
     def _words(self, first: int) -> list[memoryview]:
-        """The values of the rows from one on, to be written."""
+        """The values of the rows from `first` on, to be written to."""
         return [self._table[1 + n].data for n in range(first, len(self._rows))]
 
-    def _part(self, some: list[RowFiller], rows: list[_Row]) -> bytes:
-        """The payload of a block of some seats, which lie side by side, over some rows."""
-        seats = [filler.seat for filler in some]
-        first = some[0].start if some else 0
-        start = some[0].block if some else 0
-        stop = first + sum(seat.columns for seat in seats)
-        end = start + sum(seat.blocks for seat in seats)
-        end_row = 1 + len(self._rows)
-        values = self._table[end_row - len(rows) : end_row, first:stop]
-        there = np.zeros((len(rows), end - start), np.bool_)
+    def _frame(self, some: list[_NodeColumns], rows: list[_Row]) -> bytes:
+        """The payload of a block of some nodes, whose columns are adjacent, over some rows."""
+        layouts = [columns.layout for columns in some]
+        first_column, first_part = (some[0].column, some[0].part) if some else (0, 0)
+        stop_column = first_column + sum(layout.columns for layout in layouts)
+        stop_part = first_part + sum(layout.blocks for layout in layouts)
+        stop_row = 1 + len(self._rows)
+        values = self._table[stop_row - len(rows) : stop_row, first_column:stop_column]
+        present = np.zeros((len(rows), stop_part - first_part), np.bool_)
         for number, row in enumerate(rows):
-            # A row from before a node came is shorter than one from after.
-            blocks_ = np.frombuffer(row.there, np.bool_)[start:end]
-            there[number, : len(blocks_)] = blocks_
-        if not there[0].all():
-            _carry_back(values, there, some)
-        absent = _absent(rows, first, stop)
-        return blocks.encode_block(
-            seats, row_ticks(rows), there, absent, values, prediction_hints(some)
+            # A row from before a node was added has fewer parts than one from after.
+            parts = np.frombuffer(row.present, np.bool_)[first_part:stop_part]
+            present[number, : len(parts)] = parts
+        if not present[0].all():
+            _fill_backwards(values, present, layouts)
+        ticks = RowTicks(
+            np.array([row.seq for row in rows], np.int64),
+            np.array([row.time_ns for row in rows], np.int64),
+            np.array([row.peak_utilisation for row in rows], np.float32),
         )
+        absent = _absent(rows, first_column, stop_column)
+        return encode_block(layouts, ticks, present, absent, values, _prediction_hints(some))
 
 
-def row_ticks(rows: Sequence[_Row]) -> RowTicks:
-    """Which tick each row belongs to."""
-    return RowTicks(
-        np.array([row.seq for row in rows], np.int64),
-        np.array([row.time_ns for row in rows], np.int64),
-        np.array([row.worst for row in rows], np.float32),
-    )
+def _prediction_hints(some: Sequence[_NodeColumns]) -> Hints:
+    """Which columns may predict which, over the adjacent columns of some nodes.
+
+    The columns of an object are similar to those of the first object with the same metrics.
+    """
+    units: list[int] = []
+    likes: list[int] = []
+    firsts: dict[tuple[str, tuple[str, ...]], int] = {}
+    unit = 0
+    for columns in some:
+        mono = len(units) + MONO
+        unit += 1
+        units += [unit] * HEAD_COLUMNS
+        likes += [-1] * WALL + [mono]
+        for block in columns.hello.blocks:
+            unit += 1
+            units.append(unit)
+            likes.append(mono)
+            for item in block.objects:
+                unit += 1
+                start, width = len(units), len(item.metrics)
+                first = firsts.setdefault((block.source, item.metrics), start)
+                units += [unit] * width
+                likes += [-1] * width if first == start else range(first, first + width)
+    return Hints(np.array(units, np.intp), np.array(likes, np.intp))
 
 
-def _absent(rows: Sequence[_Row], first: int, stop: int) -> IndexArray:
-    """Pairs of row and column, counted from `first`."""
-    if not any(row.absent for row in rows):
-        return np.empty((0, 2), np.intp)
+def _absent(rows: Sequence[_Row], first_column: int, stop_column: int) -> IndexArray:
+    """Pairs [n, 2] of row and column, the columns counted from `first_column`."""
     pairs = [
-        (number, column - first)
+        (number, column - first_column)
         for number, row in enumerate(rows)
         for column in row.absent
-        if first <= column < stop
+        if first_column <= column < stop_column
     ]
     return np.array(pairs, np.intp).reshape(-1, 2)
 
 
-def _carry_back(
-    values: NDArray[np.uint64], there: NDArray[np.bool_], some: list[RowFiller]
+def _fill_backwards(
+    values: UInt64Array, present: NDArray[np.bool_], layouts: Sequence[RowLayout]
 ) -> None:
-    """Give columns that were not there from the start their first value before it: no jump."""
-    firsts = there.argmax(axis=0)
-    block = column = 0
-    for filler in some:
-        for width in (0, *filler.seat.widths):
-            count = width or filler.seat.columns - sum(filler.seat.widths)
-            first = int(firsts[block])
-            if first and not values[:first, column : column + count].any():
-                values[:first, column : column + count] = values[first, column : column + count]
-            block += 1
-            column += count
+    """Give rows from before a part was present its first value, in place: no jump to encode."""
+    first_rows = present.argmax(axis=0)
+    part = column = 0
+    for layout in layouts:
+        for width in (HEAD_COLUMNS, *layout.widths):
+            first = int(first_rows[part])
+            if first and not values[:first, column : column + width].any():
+                values[:first, column : column + width] = values[first, column : column + width]
+            part += 1
+            column += width

@@ -1,8 +1,8 @@
-"""The file of a recording, as its writer sees it: what is settled, and behind it what is not yet.
+"""Appends frames to the file of a recording: settled frames, behind them provisional frames.
 
 Provisional frames are appended tick by tick. When they amount to a block, the block is appended
-behind them, then copied over them, then the file is cut off behind the copy: killed at any moment,
-it holds every tick at least once.
+behind them, copied over them, and the file is truncated behind the copy. So a file whose writer is
+killed at any moment holds every tick at least once.
 """
 
 from __future__ import annotations
@@ -13,67 +13,69 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fabmon.recording.format import frames as index
 from fabmon.recording.format.errors import InUse
 from fabmon.recording.format.frames import (
+    Buffer,
     FrameEntry,
     FrameFlag,
     FrameKind,
     decode_header,
     encode_frame,
+    encode_index,
 )
 
-_INDEX_EVERY = 128
-
-Buffer = bytes | bytearray | memoryview
+_INDEX_EVERY_FRAMES = 128
 
 
 class PendingFrame(NamedTuple):
-    """A frame to be: what it holds, and what its header says of it."""
+    """A frame to be written; the fields are those of its header and of FrameEntry."""
 
     kind: FrameKind
     payload: bytes
     time_ns: int
     until_ns: int
     part: int = 0
-    worst: float = float("nan")
+    peak_utilisation: float = float("nan")
 
 
 class FrameWriter:
-    """Appends frames to a file. Raises OSError; the file then ends as it did before the call.
+    """Appends frames to a file. Raises OSError; the file then ends where it ended before the call.
 
-    `settled` is where the settled part ends, `end` where the file does. The file is locked against
-    other stores, where the file system has locks: two would destroy what the other writes.
+    `settled` is the byte offset where the settled part ends, `end` the length of the file. The file
+    is locked against other writers where the file system has locks: two would destroy each other's
+    frames.
     """
 
     def __init__(self, path: Path, *, is_new: bool = True) -> None:
-        """Raises InUse, FileExistsError where it should be new, or OSError."""
+        """Raises InUse, FileExistsError where the file should be new, or OSError."""
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
         self._fd = os.open(path, flags, 0o640)
         try:
-            self._lock()
-        except InUse:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             os.close(self._fd)
-            raise
+            raise InUse(f"{path}: another fabmon is recording to it") from None
+        except OSError:
+            pass  # The file system has no locks.
         self.is_open = True
         self.settled = self.end = 0
         self._index_at = 0
         self._unlisted: list[FrameEntry] = []
         self._listed_to = 0
 
-    def go_on(self, settled: int, index_at: int) -> None:
-        """Append to what is there already: where its settled part ends, and its last index is."""
+    def continue_from(self, settled: int, index_at: int) -> None:
+        """Append to an existing recording, given the end of its settled part and its last index."""
         self.settled = self._listed_to = settled
         self.end = os.fstat(self._fd).st_size
         self._index_at = index_at
 
-    def append(self, piece: PendingFrame) -> None:
-        """Add a provisional frame."""
-        self._write(self._frame(piece, FrameFlag.PROVISIONAL), self.end)
+    def append(self, frame: PendingFrame) -> None:
+        """Append a provisional frame."""
+        self._write(self._encoded(frame, FrameFlag.PROVISIONAL), self.end)
 
     def append_block(self, payload: Sequence[Buffer], time_ns: int) -> None:
-        """Add a provisional block of one tick, whose payload comes in pieces."""
+        """Append a provisional block of one tick, whose payload comes in pieces."""
         block = encode_frame(
             FrameKind.BLOCK,
             *payload,
@@ -87,10 +89,10 @@ class FrameWriter:
         else:
             self._write(b"".join(block), self.end)
 
-    def settle(self, pieces: Sequence[PendingFrame]) -> None:
-        """Put settled frames in the place of all that is provisional."""
-        frames = [self._frame(piece) for piece in pieces]
-        data = b"".join(frames)
+    def settle(self, frames: Sequence[PendingFrame]) -> None:
+        """Replace all provisional frames by settled ones."""
+        encoded = [self._encoded(frame) for frame in frames]
+        data = b"".join(encoded)
         start = self.settled
         if self.end > start:
             self._write(data, max(self.end, start + len(data)))
@@ -99,82 +101,72 @@ class FrameWriter:
         else:
             self._write(data, start)
         self.settled = self.end = start + len(data)
-        at = start
-        for piece, each in zip(pieces, frames, strict=True):
-            found = decode_header(each)
-            assert found is not None
-            self._unlisted.append(FrameEntry(at, found, piece.worst))
-            at += len(each)
-        if len(self._unlisted) >= _INDEX_EVERY:
+        offset = start
+        for frame, each in zip(frames, encoded, strict=True):
+            header = decode_header(each)
+            assert header is not None
+            self._unlisted.append(FrameEntry(offset, header, frame.peak_utilisation))
+            offset += len(each)
+        if len(self._unlisted) >= _INDEX_EVERY_FRAMES:
             self.write_index()
 
     def write_index(self) -> None:
-        """List all frames since the last time. Only when nothing is provisional."""
+        """Append an index of all frames since the last one. Only when nothing is provisional."""
         if not self._unlisted or self.end != self.settled:
             return
         first, last = self._unlisted[0].header, self._unlisted[-1].header
-        payload = index.encode_index(self._unlisted, self._listed_to)
-        at = self.end
-        piece = PendingFrame(FrameKind.INDEX, payload, first.time_ns, last.until_ns)
-        self._write(self._frame(piece), at)
-        self.settled, self._index_at = self.end, at
+        payload = encode_index(self._unlisted, self._listed_to)
+        offset = self.end
+        frame = PendingFrame(FrameKind.INDEX, payload, first.time_ns, last.until_ns)
+        self._write(self._encoded(frame), offset)
+        self.settled, self._index_at = self.end, offset
         self._unlisted, self._listed_to = [], self.end
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self.is_open = False
         os.close(self._fd)
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUse(f"{self.path}: another fabmon is recording to it") from None
-        except OSError:
-            return  # The file system has no locks.
-
-    def _frame(self, piece: PendingFrame, flags: int = 0) -> bytes:
+    def _encoded(self, frame: PendingFrame, flags: int = 0) -> bytes:
         return b"".join(
             encode_frame(
-                piece.kind,
-                piece.payload,
-                time_ns=piece.time_ns,
-                until_ns=piece.until_ns,
-                part=piece.part,
+                frame.kind,
+                frame.payload,
+                time_ns=frame.time_ns,
+                until_ns=frame.until_ns,
+                part=frame.part,
                 flags=flags,
                 index_at=self._index_at,
             )
         )
 
-    def _write(self, data: bytes, at: int) -> None:
-        """Write at the file's end or behind it; take back what did not go in whole."""
+    def _write(self, data: bytes, offset: int) -> None:
+        """Write at the end of the file or beyond; a write that fails is taken back."""
         try:
-            self._pwrite(data, at)
+            self._pwrite(data, offset)
         except OSError:
             os.ftruncate(self._fd, self.end)
             raise
-        self.end = at + len(data)
+        self.end = offset + len(data)
 
-    def _pwrite(self, data: bytes, at: int) -> None:
+    def _pwrite(self, data: bytes, offset: int) -> None:
         left = memoryview(data)
         while left:
-            written = os.pwrite(self._fd, left, at)
+            written = os.pwrite(self._fd, left, offset)
             left = left[written:]
-            at += written
+            offset += written
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether a store has a file open, as far as the file system has locks."""
+    """Whether a FrameWriter has a file open, where the file system has locks."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     finally:
         os.close(fd)
     return False

@@ -1,4 +1,4 @@
-"""What ticks told that were not written, until one is."""
+"""Records a feed in a thread of its own, so that a slow disk never delays what is watched."""
 
 from __future__ import annotations
 
@@ -13,79 +13,29 @@ from typing import Any
 
 import msgspec
 
-from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.tick import NodeStatus, Tick
-from fabmon.fabric.wire.messages import Hello, Notice
+from fabmon.fabric.tick import Tick
 from fabmon.recording.format.errors import RecordingError
-from fabmon.recording.format.records import Note, RecordedState, SessionRecord
+from fabmon.recording.format.records import NodeMetadata, Note, RecordedState, SessionRecord
 from fabmon.recording.writing.segments import Segments
 from fabmon.recording.writing.writer import Writer, resume
 
-
-class PendingMetadata:
-    """Hosts, hellos, statuses and notices: without them the ticks after are of no use. And what
-    was found in them and noted: what ended there would be open for ever.
-    """
-
-    def __init__(self) -> None:
-        self._hosts: dict[str, Host] = {}
-        self._hellos: dict[str, Hello] = {}
-        self._statuses: dict[str, NodeStatus] = {}
-        self._notices: dict[tuple[str, str, str, str], tuple[str, Notice]] = {}
-        self._notes: list[Note] = []
-
-    def add(self, tick: Tick, notes: Sequence[Note] = ()) -> None:
-        """Keep what a tick tells. Of the same thing, the last counts; of notes, all."""
-        self._notes += notes
-        self._hosts |= {host.name: host for host in tick.hosts}
-        self._hellos |= dict(tick.hellos)
-        self._statuses |= {status.node: status for status in tick.statuses}
-        again = {node for node, _ in tick.hellos}
-        self._notices = {key: each for key, each in self._notices.items() if key[0] not in again}
-        for node, notice in tick.notices:
-            key = (node, notice.source, notice.object, notice.metric)
-            self._notices[key] = (node, notice)
-
-    def note(self, note: Note) -> None:
-        """Keep a bookmark."""
-        self._notes.append(note)
-
-    def told_with(self, tick: Tick) -> Tick:
-        """A tick that tells it as well; the same where there is nothing to tell."""
-        if not (self._hosts or self._hellos or self._statuses or self._notices):
-            return tick
-        self.add(tick)
-        return msgspec.structs.replace(
-            tick,
-            hosts=tuple(self._hosts.values()),
-            hellos=tuple(self._hellos.items()),
-            statuses=tuple(self._statuses.values()),
-            notices=tuple(self._notices.values()),
-        )
-
-    def noted_with(self, notes: Sequence[Note]) -> tuple[Note, ...]:
-        """Notes after those that were not written."""
-        return (*self._notes, *notes)
-
-
-# Records what a feed brings, in a thread of its own: a slow disk never holds up the watching.
-
-
 _LOG = logging.getLogger("fabmon.recording")
 
-_MOST_WAITING = 60
+_MAX_QUEUED = 60
+"""Ticks that may wait for the disk; later ones are dropped."""
 _RETRY_S = 5.0
 _CLOSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderStatus:
-    """How recording goes. `trouble` is for a person, empty when all is well.
+    """The state of a recording. `trouble` is a sentence for a person, empty when all is well.
 
-    `path` is the file now written, `bytes` what it and those before it take: that grows, and falls
-    whenever the last ticks are written again, ten times smaller. `kept_s` is how far back what was
-    written goes, in files that are kept. `lost_ticks` could not be written.
+    `path` is the file that is being written. `bytes` is the size of it and of the files before it:
+    it grows, and falls whenever the last ticks are written again as a block, ten times smaller.
+    `kept_s` is the age of the oldest tick in a file that still exists. `lost_ticks` could not be
+    written.
     """
 
     path: Path
@@ -96,6 +46,30 @@ class RecorderStatus:
     trouble: str = ""
 
 
+class PendingMetadata(NodeMetadata):
+    """Metadata pending a successful write: events and notes of ticks that were not written.
+
+    Without the hellos later ticks could not be decoded; without the notes a finding that closed
+    meanwhile would stay open.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(keeps_recovered=True)
+        self.notes: list[Note] = []
+
+    def add(self, tick: Tick, notes: Sequence[Note] = ()) -> None:
+        """Add the events and notes of a tick. Of events of the same thing the last one is kept."""
+        self.notes += notes
+        self.apply(tick)
+
+    def merged_into(self, tick: Tick) -> Tick:
+        """A tick with the pending events before its own; the same tick where none is pending."""
+        if not any(self.fields().values()):
+            return tick
+        self.apply(tick)
+        return msgspec.structs.replace(tick, **self.fields())
+
+
 @dataclass(frozen=True, slots=True)
 class _Item:
     tick: Tick
@@ -104,10 +78,10 @@ class _Item:
 
 
 class Recorder:
-    """Takes ticks; `status` says how it goes. Nothing it does raises, once it is made.
+    """Takes ticks; `status` reports how recording goes. Nothing raises after the constructor.
 
-    A trouble (disk full, read only, quota) is told once in the log and stays in the status until
-    writing works again; what was written is kept, and it is tried again every `retry_s`.
+    A trouble (disk full, read-only file system, quota) is logged once and stays in the status until
+    writing works again. What was written is kept. Opening a file is retried every `retry_s`.
     """
 
     def __init__(
@@ -124,9 +98,9 @@ class Recorder:
         self._bytes_before = 0
         self._before_ns: dict[Path, int] = {}
         self._retry_s = retry_s
-        self._retry_at = 0.0
-        # One of each thread: of ticks that were not taken up, and of those that were not written.
-        self._untaken = PendingMetadata()
+        self._retry_at_s = 0.0
+        # One for each thread: of ticks that were not queued, and of ticks that were not written.
+        self._unqueued = PendingMetadata()
         self._unwritten = PendingMetadata()
         self._lock = threading.RLock()
         self.status = RecorderStatus(segments.name(session.started_ns))
@@ -137,19 +111,18 @@ class Recorder:
     def accept(
         self, tick: Tick, snapshot: Snapshot | None = None, notes: Sequence[Note] = ()
     ) -> None:
-        """Take a tick, what was drawn of it and what was found in it. Returns at once."""
-        if self.waiting >= _MOST_WAITING:
-            self._lose(1)
-            self._tell("the disk is too slow: ticks are not recorded")
-            self._untaken.add(tick, notes)
+        """Queue a tick, its snapshot and the changes of findings in it. Returns at once."""
+        if self.waiting >= _MAX_QUEUED:
+            self._count_lost(1)
+            self._set_trouble("the disk is too slow: ticks are not recorded")
+            self._unqueued.add(tick, notes)
             return
-        told = self._untaken.told_with(tick)
-        self._queue.put(_Item(told, snapshot, self._untaken.noted_with(notes)))
-        self._untaken = PendingMetadata()
+        pending, self._unqueued = self._unqueued, PendingMetadata()
+        self._queue.put(_Item(pending.merged_into(tick), snapshot, (*pending.notes, *notes)))
 
     @property
     def waiting(self) -> int:
-        """Ticks and notes that were accepted and are not taken up yet."""
+        """Ticks and notes that are queued and not written yet."""
         return self._queue.qsize()
 
     @property
@@ -158,15 +131,15 @@ class Recorder:
         return self._segments.rotation.rotates
 
     def note(self, note: Note) -> None:
-        """Keep a bookmark. Returns at once."""
+        """Queue a bookmark. Returns at once."""
         self._queue.put(note)
 
     def close(self) -> RecorderStatus:
-        """Write what waits and make the file whole, within 10 s; how it went."""
+        """Write what is queued and complete the file, within 10 s; returns the final status."""
         self._queue.put(None)
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
-            self._tell("the disk does not answer: the last ticks may be missing")
+            self._set_trouble("the disk does not answer: the last ticks may be missing")
         return self.status
 
     def _run(self) -> None:
@@ -174,26 +147,30 @@ class Recorder:
             try:
                 self._take(item)
             except OSError as error:
-                self._failed(error)
+                self._write_failed(error)
             except RecordingError as error:
-                self._drop(str(error))
+                self._drop_writer(str(error))
             except Exception as error:
-                _LOG.exception("a fault of fabmon itself, in recording")
-                self._drop(f"a fault of fabmon itself: {error}")
+                _LOG.exception("internal error while recording")
+                self._drop_writer(f"internal error: {error}")
         if self._writer is not None:
             try:
                 self._writer.close()
                 self._update(self._writer)
             except OSError as error:
-                self._failed(error)
+                self._write_failed(error)
 
     def _take(self, item: _Item | Note) -> None:
         now_ns = item.time_ns if isinstance(item, Note) else item.tick.time_ns
-        if self._writer is None and not self._reopened(now_ns):
+        if self._writer is None and time.monotonic() >= self._retry_at_s:
+            try:
+                self._writer = self._open(now_ns)
+            except (OSError, RecordingError) as error:
+                self._drop_writer(_message(error))
+        writer = self._writer
+        if writer is None:
             self._not_written(item)
             return
-        writer = self._writer
-        assert writer is not None
         if isinstance(item, Note):
             writer.note(item)
             return
@@ -203,12 +180,12 @@ class Recorder:
             except (OSError, RecordingError):
                 self._not_written(item)
                 raise
-        tick, notes = self._unwritten.told_with(item.tick), self._unwritten.noted_with(item.notes)
-        self._unwritten = PendingMetadata()
+        pending, self._unwritten = self._unwritten, PendingMetadata()
+        tick, notes = pending.merged_into(item.tick), (*pending.notes, *item.notes)
         try:
             writer.write(tick, item.snapshot, notes)
         except OSError:
-            # The writer has it in memory, and writes it with the block that it belongs to.
+            # The writer has the tick in memory, and writes it with its block.
             self._update(writer, ticks=1)
             raise
         except Exception:
@@ -218,26 +195,26 @@ class Recorder:
         since_ns = min([self._began_ns, *self._before_ns.values()])
         self._set(kept_s=max(0.0, (now_ns - since_ns) / 1e9))
         if self.status.trouble:
-            _LOG.warning("recording goes on: %s", writer.path)
+            _LOG.warning("recording continues: %s", writer.path)
             self._set(trouble="")
 
     def _not_written(self, item: _Item | Note) -> None:
-        """What it tells is told with what is written next."""
+        """Keep the events and notes of an item for the next tick that is written."""
         if isinstance(item, Note):
-            self._unwritten.note(item)
+            self._unwritten.notes.append(item)
         else:
-            self._lose(1)
+            self._count_lost(1)
             self._unwritten.add(item.tick, item.notes)
 
     def _next(self, before: Writer, now_ns: int) -> Writer:
-        """The next file of a rotation, which knows what the one before did."""
+        """Open the next file of a rotation, which begins with the state of the one before."""
         self._state = before.state
         self._writer = None
         before.close()
         self._bytes_before += before.size
         self._before_ns[before.path] = self._began_ns
         self._writer = self._open(now_ns)
-        for path in self._segments.tidy(self._writer.path, now_ns):
+        for path in self._segments.remove_expired(self._writer.path, now_ns):
             _LOG.info("removed %s", path)
             self._before_ns.pop(path, None)
         return self._writer
@@ -254,55 +231,45 @@ class Recorder:
         self._update(writer)
         return writer
 
-    def _reopened(self, now_ns: int) -> bool:
-        if time.monotonic() < self._retry_at:
-            return False
-        try:
-            self._writer = self._open(now_ns)
-        except (OSError, RecordingError) as error:
-            self._drop(_said(error))
-            return False
-        return True
+    def _write_failed(self, error: OSError) -> None:
+        """Report a failed write; an open writer keeps its ticks and retries with the next tick."""
+        if self._writer is None or not self._writer.is_open:
+            self._drop_writer(_message(error))
+            return
+        lost = self._writer.take_lost_ticks()
+        if lost:
+            self._count_lost(lost)
+            self._unwritten.add(self._writer.state.tick(0, 0))
+        self._set_trouble(_message(error))
 
-    def _failed(self, error: OSError) -> None:
-        """A write did not work. The writer keeps its ticks in memory and tries with the next."""
-        if self._writer is not None and self._writer.is_open:
-            lost = self._writer.take_lost()
-            if lost:
-                self._lose(lost)
-                self._unwritten.add(self._writer.state.tick(0, 0))
-            self._tell(_said(error))
-        else:
-            self._drop(_said(error))
-
-    def _drop(self, text: str) -> None:
+    def _drop_writer(self, trouble: str) -> None:
         if self._writer is not None:
             self._state = self._writer.state
-            self._writer.give_up()
+            self._writer.abandon()
         self._writer = None
-        self._retry_at = time.monotonic() + self._retry_s
-        self._tell(text)
+        self._retry_at_s = time.monotonic() + self._retry_s
+        self._set_trouble(trouble)
 
-    def _tell(self, text: str) -> None:
+    def _set_trouble(self, trouble: str) -> None:
         if not self.status.trouble:
-            _LOG.warning("not recording: %s", text)
-        self._set(trouble=text)
+            _LOG.warning("not recording: %s", trouble)
+        self._set(trouble=trouble)
 
     def _update(self, writer: Writer, ticks: int = 0) -> None:
         size = self._bytes_before + writer.size
         self._set(path=writer.path, bytes=size, ticks=self.status.ticks + ticks)
 
-    def _lose(self, ticks: int) -> None:
+    def _count_lost(self, ticks: int) -> None:
         with self._lock:
             self._set(lost_ticks=self.status.lost_ticks + ticks)
 
     def _set(self, **changes: Any) -> None:
-        """Both threads tell how it goes."""
+        """Change the status, from either thread."""
         with self._lock:
             self.status = replace(self.status, **changes)
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'recording'}: {error.strerror or error}"
     return str(error)

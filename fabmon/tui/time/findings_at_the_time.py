@@ -12,16 +12,18 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 
 
-def findings_open_at(told: Told, runs_ns: Sequence[int], snapshot: Snapshot) -> tuple[Finding, ...]:
+def findings_open_at(
+    recorded: RecordedFindings, runs_ns: Sequence[int], snapshot: Snapshot
+) -> tuple[Finding, ...]:
     """The findings that were open at the time of a snapshot, most lost bandwidth first.
 
     Their rows are those of the snapshot's fabric; `seen_ns` is None, because it is not recorded.
     `runs_ns` are the times at which recording was started.
     """
-    opened = told.open_at(runs_ns, snapshot.time_ns)
+    opened = recorded.open_at(runs_ns, snapshot.time_ns)
     if not opened:
         return ()
     found = _findings(opened, snapshot)

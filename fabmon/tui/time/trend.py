@@ -99,7 +99,7 @@ def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
     places = at_ns // wanted.bin_ns - wanted.first
     kept = [row for row, there in zip(rows, is_there.tolist(), strict=True) if there]
     per = newest.line_rate_bps[kept][:, None] if wanted.of_line_rate else np.float32(1)
-    most, mean = known.most.copy(), known.mean.copy()
+    most, mean = known.highest.copy(), known.mean.copy()
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = np.stack([newest.window(each, kept, ticks) / per for each in wanted.columns])
     for place in np.unique(places[(places >= 0) & (places < wanted.bins)]).tolist():
@@ -140,7 +140,7 @@ class TrendLoader:
         self._is_wrong = False
 
     @property
-    def said(self) -> str:
+    def progress(self) -> str:
         """Progress or failure of reading; empty when nothing is being read."""
         if self._is_wrong:
             return "the recording cannot be read"

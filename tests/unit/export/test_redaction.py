@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Evidence, Finding
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
@@ -24,11 +23,12 @@ from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note, SessionRecord
 from fabmon.recording.format.sections import decompress
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.recorded_findings import Told
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
 from fabmon.session.recorded_past import RecordedPast
+from fabmon.session.session import Session
 from fabmon.tui.time.findings_at_the_time import findings_open_at
 from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, neighbour, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
@@ -246,7 +246,7 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
         snapshot = [
             history.accept(tick) for tick in opened.ticks(until_ns=START_NS + 4 * SECOND_NS)
         ]
-        then = findings_open_at(Told(early), (), snapshot[-1])
+        then = findings_open_at(RecordedFindings(early), (), snapshot[-1])
     assert {(each.cause, each.subject, each.text) for each in then} == {
         ("incast", "device-1/swp9", ""),
         ("ecmp_collision", "device-2/swp9", ""),
@@ -256,12 +256,7 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
 
 async def test_a_screen_names_nobody_that_was_found(named: Path) -> None:
     with Timeline([named]) as timeline:
-        past = RecordedPast(
-            timeline,
-            lambda played: History([], played.interval_s),
-            lambda: Analyst(load(None).thresholds),
-            redactor=Redactor(timeline.hosts),
-        )
+        past = RecordedPast(timeline, Session(load(None), redactor=Redactor(timeline.hosts)))
         told = await past.look()
         shares: list[float] = []
         steady = await past.study(0, told.until_ns, None, shares.append)

@@ -261,15 +261,15 @@ def test_losses_are_told(tmp_path: Path) -> None:
     with Recording(path) as recording:
         block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
     data = bytearray(path.read_bytes())
-    data[block.at + 100] ^= 1
+    data[block.offset + 100] ^= 1
     path.write_bytes(data)
     done = fabmon("report", str(path), "-o", str(tmp_path / "a.html"))
     assert done.returncode == 0
     assert "are lost" in done.stderr
     text = re.sub(r"\s+", " ", words((tmp_path / "a.html").read_text()))
     assert "1 losses of the recording; see below" in text
-    assert f"a.fabrec: bytes {block.at} to {block.end}: " in text, text[-900:]
-    assert "a frame (B) that is damaged" in text
+    assert f"a.fabrec: bytes {block.offset} to {block.end}: " in text, text[-900:]
+    assert "damaged frame (B)" in text
 
 
 def test_a_part_begins_with_what_was_found_before(pod7: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fabmon.recording.format import columns
 from fabmon.recording.format.columns import Hints
 from fabmon.recording.format.errors import Damaged
-from fabmon.recording.format.sections import decompress
+from fabmon.recording.format.sections import decompress, uncompressed_section
 
 
 def hints(count: int) -> Hints:
@@ -61,7 +61,7 @@ def test_what_moves_alike_takes_little_room() -> None:
 def test_stored_sections_are_zstd_of_any_length() -> None:
     for length in (0, 1, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_000):
         data = bytes(length)
-        assert decompress(b"".join(columns.uncompressed_section(data))) == data
+        assert decompress(b"".join(uncompressed_section(data))) == data
 
 
 @given(st.binary(max_size=200))

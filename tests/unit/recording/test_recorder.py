@@ -200,7 +200,7 @@ def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room(
     assert not status.trouble
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "not recording",
-        "recording goes on",
+        "recording continues",
     ]
     assert ticks_in(path) == ticks
 
@@ -225,15 +225,15 @@ def test_what_cannot_be_read_in_a_directory_is_passed_over_and_told(tmp_path: Pa
         assert list(timeline.ticks()) == quiet_ticks(5)
         lost = [(path.name, loss.end, loss.text) for path, loss in timeline.losses]
         assert lost == [
-            ("b.fabrec", 0, "not a recording of fabmon"),
-            ("c.fabrec", 13, "not a recording of fabmon"),
+            ("b.fabrec", 0, "not a fabmon recording"),
+            ("c.fabrec", 13, "not a fabmon recording"),
         ]
         (tmp_path / "b.fabrec").unlink()
         assert [path.name for path, _ in timeline.losses] == ["b.fabrec", "c.fabrec"]
         timeline.refresh()
         assert [path.name for path, _ in timeline.losses] == ["c.fabrec"]
     (tmp_path / "a.fabrec").unlink()
-    with pytest.raises(NotARecording, match=r"c\.fabrec: not a recording"):
+    with pytest.raises(NotARecording, match=r"c\.fabrec: not a fabmon recording"):
         Timeline([tmp_path])
     with pytest.raises(NotARecording):
         Timeline([tmp_path / "c.fabrec"])
@@ -244,7 +244,7 @@ def test_what_is_no_file_in_a_directory_is_passed_over_and_told(tmp_path: Path) 
     (tmp_path / "b.fabrec").mkdir()
     (tmp_path / "c.fabrec").symlink_to("gone")
     os.mkfifo(tmp_path / "d.fabrec")
-    no_file = "not a regular file: save the recording to one"
+    no_file = "not a regular file: save the recording to a file"
     with Timeline([tmp_path]) as timeline:
         assert list(timeline.ticks()) == quiet_ticks(5)
         assert {path.name: loss.text for path, loss in timeline.losses} == {
@@ -260,14 +260,14 @@ def test_what_is_no_file_in_a_directory_is_passed_over_and_told(tmp_path: Path) 
 def test_a_large_file_that_is_something_else_is_told_without_reading_it(tmp_path: Path) -> None:
     with (tmp_path / "disk.img").open("wb") as image:
         image.truncate(1 << 42)
-    with pytest.raises(NotARecording, match=r"disk\.img: not a recording of fabmon"):
+    with pytest.raises(NotARecording, match=r"disk\.img: not a fabmon recording"):
         Timeline([tmp_path / "disk.img"])
 
 
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
-    with pytest.raises(NotARecording, match="not a recording"):
+    with pytest.raises(NotARecording, match="not a fabmon recording"):
         Recorder(Segments(path, Rotation()), session(LeafSpine()))
     assert path.read_text() == "years of work"
 
@@ -292,7 +292,7 @@ def test_files_of_a_rotation_that_another_writes_are_not_touched(tmp_path: Path)
     later = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + 50 * SECOND_NS)
     with pytest.raises(InUse, match=r"pod-20251121T044020Z\.fabrec: another fabmon is recording"):
         Recorder(segments, later)
-    assert segments.tidy(tmp_path / "pod.fabrec", START_NS) == []
+    assert segments.remove_expired(tmp_path / "pod.fabrec", START_NS) == []
     assert not recorder.close().trouble
     assert [path.name for path in segments.files()] == ["pod-20251121T044020Z.fabrec"]
     Recorder(segments, later).close()

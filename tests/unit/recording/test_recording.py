@@ -21,11 +21,10 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
 from fabmon.recording.format.block import pack_layouts
-from fabmon.recording.format.columns import join_sections
 from fabmon.recording.format.errors import NotARecording, TooNew
 from fabmon.recording.format.frames import HEADER_BYTES, FrameKind, encode_frame
 from fabmon.recording.format.records import FORMAT, Note, SessionRecord
-from fabmon.recording.format.sections import compress
+from fabmon.recording.format.sections import compress, join_sections
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.frame_writer import FrameWriter
@@ -98,7 +97,7 @@ def test_what_is_written_anew_while_it_is_read_comes_once_and_is_no_loss(tmp_pat
         seen += first
         assert seen == ticks[:600]
         given += runs
-        rows = [b.ticks.seq[b.there.any(axis=1)].tolist() for _, _, run in given for b in run]
+        rows = [b.ticks.seq[b.present.any(axis=1)].tolist() for _, _, run in given for b in run]
         assert [seq for each in rows for seq in each] == list(range(600))
         assert not recording.losses
         assert not unread.losses
@@ -191,7 +190,7 @@ def killed_while_settling(
         patched.setattr(os, "ftruncate", stop_at(os.ftruncate))
         with contextlib.suppress(Killed):
             writer.write(ticks[-1])
-    writer.give_up()
+    writer.abandon()
 
 
 @pytest.mark.timeout(7200)
@@ -205,7 +204,9 @@ def test_truncated_anywhere_it_holds_every_frame_before(tmp_path: Path) -> None:
     blocks = [(e.end, e.header.until_ns) for e in entries if e.header.kind == FrameKind.BLOCK]
     everything = by_node(ticks)
     tail = range(max(HEADER_BYTES + 1, len(whole) - (1 << 16)), len(whole))
-    chosen = tail if os.environ.get("FABMON_FULL_SWEEP") else _some(tail, [e.at for e in entries])
+    chosen = (
+        tail if os.environ.get("FABMON_FULL_SWEEP") else _some(tail, [e.offset for e in entries])
+    )
     for cut in sorted(chosen, reverse=True):
         os.truncate(path, cut)
         kept = max((until for end, until in blocks if end <= cut), default=0)
@@ -241,7 +242,7 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
         data = bytearray(whole)
         data[place] ^= 1 << chance.randrange(8)
         path.write_bytes(data)
-        hit = next(e for e in entries if e.at <= place < e.end)
+        hit = next(e for e in entries if e.offset <= place < e.end)
         with Recording(path) as recording:
             got = {tick.seq: tick for tick in recording.ticks()}
             list(recording.verify())
@@ -277,7 +278,7 @@ def test_hellos_whose_frame_is_damaged_are_known_from_what_was_told_else(
         at = [(e.header.time_ns - START_NS) // SECOND_NS + 2 for e in hellos]
         sound = [recording.state(ticks[seq].time_ns).hellos for seq in at]
     data = bytearray(path.read_bytes())
-    data[hellos[damaged].at + HEADER_BYTES + 5] ^= 0xFF
+    data[hellos[damaged].offset + HEADER_BYTES + 5] ^= 0xFF
     path.write_bytes(data)
     with Recording(path) as recording:
         assert [recording.state(ticks[seq].time_ns).hellos for seq in at] == sound
@@ -314,7 +315,7 @@ def test_many_wounds_are_survived(tmp_path: Path) -> None:
 def test_something_else_is_no_recording(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     path.write_bytes(b"PK\x03\x04 or whatever")
-    with pytest.raises(NotARecording, match="not a recording of fabmon"):
+    with pytest.raises(NotARecording, match="not a fabmon recording"):
         Recording(path)
     path.write_bytes(b"")
     with pytest.raises(NotARecording):
@@ -330,7 +331,7 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         said = compress(msgspec.json.encode(record))
         path.write_bytes(b"".join(encode_frame(FrameKind.SESSION, said, time_ns=START_NS)))
         store = FrameWriter(path, is_new=False)
-        store.go_on(path.stat().st_size, 0)
+        store.continue_from(path.stat().st_size, 0)
         writer = Writer(store, session(LeafSpine()))
         for tick in ticks:
             writer.write(tick)
@@ -413,6 +414,16 @@ def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None
         assert not recording.losses
 
 
+def test_a_resume_keeps_the_counters_of_ticks_behind_the_last_block(tmp_path: Path) -> None:
+    """Their nodes sent their hellos long before, in the settled part of the file."""
+    path = tmp_path / "a.fabrec"
+    ticks = quiet_ticks(300)
+    write(path, ticks, close=False).abandon()
+    later = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + 3600 * SECOND_NS)
+    resume(path, later).close()
+    assert ticks_in(path) == ticks
+
+
 def test_a_resume_keeps_what_a_killed_run_wrote_after_the_clock_was_set_back(
     tmp_path: Path,
 ) -> None:
@@ -428,7 +439,7 @@ def test_a_resume_keeps_what_a_killed_run_wrote_after_the_clock_was_set_back(
         )
         for tick in runs[-1]:
             writer.write(tick)
-        writer.give_up()
+        writer.abandon()
     with Recording(path) as recording:
         got = list(recording.numbered())
         assert [by_node(t for s, t in got if s == n) for n in range(3)] == list(map(by_node, runs))
@@ -484,7 +495,7 @@ def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged:
         ticks = list(recording.numbered())
         entries = [e for e in recording.entries() if e.header.kind == FrameKind.SESSION]
     data = bytearray(path.read_bytes())
-    data[entries[damaged].at + HEADER_BYTES + 9] ^= 255
+    data[entries[damaged].offset + HEADER_BYTES + 9] ^= 255
     path.write_bytes(data)
     with Recording(path) as recording:
         assert list(recording.numbered()) == ticks

@@ -212,7 +212,7 @@ def test_the_strip_and_the_minutes_show_the_busiest_link(tmp_path: Path) -> None
         row = next(p.row for p in topology.ports if (p.node, p.name) == ("leaf1", "up2"))
         sixth = minutes[5]
         column = sixth.columns.index("tx_bps")
-        np.testing.assert_allclose(sixth.most[column, row], 90e6, rtol=0.005)
+        np.testing.assert_allclose(sixth.highest[column, row], 90e6, rtol=0.005)
         np.testing.assert_allclose(sixth.mean[column, row], 55e6, rtol=0.02)
         np.testing.assert_allclose(
             sixth.mean_10s()[:, column, row],

@@ -18,7 +18,9 @@ from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins
 from fabmon.recording.writing.writer import Writer, resume
-from fabmon.session.tier_reader import TierReader
+from fabmon.session.background_readers import TierReader
+from fabmon.session.config import load
+from fabmon.session.session import Session
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 
 PORTS = ("leaf1/up1", "leaf1/down2", "gpu001/eth0", "nobody/eth0")
@@ -52,7 +54,7 @@ def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False)
 def _read(
     wanted: TierQuery, *paths: Path, tiers: TierReader | None = None, until_ns: int | None = None
 ) -> Tier:
-    reader = tiers or TierReader(lambda: paths, until_ns)
+    reader = tiers or TierReader(lambda: paths, Session(load(None)), until_ns)
     try:
         return asyncio.run(reader.of(wanted, lambda _: None))
     finally:
@@ -96,10 +98,10 @@ def test_they_say_what_the_ticks_say(tmp_path: Path, bin_s: int, share: bool) ->
     tier = _read(wanted, tmp_path / "a.fabrec")
     most, mean = _by_ticks(moments, wanted)
     assert np.isfinite(most[:, :3, -2]).all()
-    assert np.array_equal(np.isnan(tier.most), np.isnan(most))
+    assert np.array_equal(np.isnan(tier.highest), np.isnan(most))
     assert np.array_equal(np.isnan(tier.mean), np.isnan(mean))
     scale = np.nanmax(np.nan_to_num(most), axis=2, keepdims=True)
-    assert np.nanmax(np.abs(tier.most - most) / np.maximum(scale, 1e-9)) < 0.007
+    assert np.nanmax(np.abs(tier.highest - most) / np.maximum(scale, 1e-9)) < 0.007
     # Minutes count alike, also the first and the last, of which a part was recorded.
     whole = slice(300 // bin_s + 2, wanted.bins - 2)
     off = np.abs(tier.mean - mean)[..., whole] / np.maximum(scale, 1e-9)
@@ -115,10 +117,10 @@ def test_ports_are_known_by_their_names_whatever_their_rows_were(tmp_path: Path)
     wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
     tier = _read(wanted, tmp_path)
     parts = [_by_ticks(each, wanted)[0] for each in (first, second)]
-    assert np.array_equal(np.isnan(tier.most), np.isnan(np.fmax(*parts)))
-    assert np.allclose(tier.most, np.fmax(*parts), rtol=0.005, equal_nan=True)
-    assert np.isnan(tier.most[:, :, 5:55]).all()
-    assert np.isnan(tier.most[:, PORTS.index("nobody/eth0")]).all()
+    assert np.array_equal(np.isnan(tier.highest), np.isnan(np.fmax(*parts)))
+    assert np.allclose(tier.highest, np.fmax(*parts), rtol=0.005, equal_nan=True)
+    assert np.isnan(tier.highest[:, :, 5:55]).all()
+    assert np.isnan(tier.highest[:, PORTS.index("nobody/eth0")]).all()
 
 
 @pytest.mark.parametrize("bin_ns", [BIN_NS, MINUTE_NS])
@@ -130,15 +132,15 @@ def test_a_minute_that_is_damaged_is_a_gap(tmp_path: Path, bin_ns: int) -> None:
     with Recording(path) as recording:
         minutes = [each for each in recording.entries() if each.header.kind == FrameKind.MINUTE]
     hurt = minutes[2]
-    _flip(path, hurt.at + HEADER_BYTES + 30)
+    _flip(path, hurt.offset + HEADER_BYTES + 30)
     tier = _read(wanted, path)
     lost = slice(
         hurt.header.time_ns // bin_ns - wanted.first, hurt.header.until_ns // bin_ns - wanted.first
     )
-    assert np.isnan(tier.most[..., lost]).all()
-    assert np.isfinite(whole.most[:, :3, lost]).all()
-    whole.most[..., lost] = np.nan
-    assert np.array_equal(tier.most, whole.most, equal_nan=True)
+    assert np.isnan(tier.highest[..., lost]).all()
+    assert np.isfinite(whole.highest[:, :3, lost]).all()
+    whole.highest[..., lost] = np.nan
+    assert np.array_equal(tier.highest, whole.highest, equal_nan=True)
 
 
 def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None:
@@ -147,21 +149,21 @@ def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None
     _record(both, 130)
     second = _record(both, 130, later_s=3600, turned=True)
     wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
-    assert np.isfinite(_read(wanted, both).most[0, 0, -2])
+    assert np.isfinite(_read(wanted, both).highest[0, 0, -2])
     with Recording(both) as recording:
         records = [each for each in recording.entries() if each.header.kind == FrameKind.TOPOLOGY]
         sessions = [each for each in recording.entries() if each.header.kind == FrameKind.SESSION]
     for record in records:
-        if record.at > sessions[1].at:
-            _flip(both, record.at + HEADER_BYTES + 5)
+        if record.offset > sessions[1].offset:
+            _flip(both, record.offset + HEADER_BYTES + 5)
     tier = _read(wanted, both)
-    assert np.isfinite(tier.most[0, 0, 1])
-    assert np.isnan(tier.most[..., 5:]).all()
+    assert np.isfinite(tier.highest[0, 0, 1])
+    assert np.isnan(tier.highest[..., 5:]).all()
 
 
 def test_of_what_grows_only_what_is_new_is_read_and_none_twice(tmp_path: Path) -> None:
     _record(tmp_path / "a.fabrec", 400)
-    tiers = TierReader(lambda: [tmp_path])
+    tiers = TierReader(lambda: [tmp_path], Session(load(None)))
     for seconds in (150, 250, 420):
         wanted = _wanted(START_NS + (seconds - 150) * SECOND_NS, START_NS + 460 * SECOND_NS, BIN_NS)
         if seconds == 420:
@@ -170,7 +172,7 @@ def test_of_what_grows_only_what_is_new_is_read_and_none_twice(tmp_path: Path) -
     tiers.close()
     anew = _read(wanted, tmp_path)
     assert grown.known_ns == anew.known_ns
-    assert np.array_equal(grown.most, anew.most, equal_nan=True)
+    assert np.array_equal(grown.highest, anew.highest, equal_nan=True)
     assert np.allclose(grown.mean, anew.mean, equal_nan=True)
     assert np.isfinite(grown.mean[0, 0, -4])
 
@@ -182,8 +184,8 @@ def test_nothing_later_than_the_end_is_told(tmp_path: Path) -> None:
     tier = _read(wanted, tmp_path / "a.fabrec", until_ns=end_ns)
     assert 0 < tier.known_ns <= end_ns
     last = tier.known_ns // BIN_NS - wanted.first
-    assert np.isnan(tier.most[..., last:]).all()
-    assert np.isfinite(tier.most[0, 0, last - 1])
+    assert np.isnan(tier.highest[..., last:]).all()
+    assert np.isfinite(tier.highest[0, 0, last - 1])
 
 
 def test_with_a_redactor_ports_are_asked_for_by_the_names_it_gave(tmp_path: Path) -> None:
@@ -192,10 +194,10 @@ def test_with_a_redactor_ports_are_asked_for_by_the_names_it_gave(tmp_path: Path
     wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
     hidden = wanted._replace(ports=tuple(redactor.port(port) for port in PORTS))
     assert "leaf1/up1" not in hidden.ports
-    tiers = TierReader(lambda: [tmp_path], redactor=redactor)
+    tiers = TierReader(lambda: [tmp_path], Session(load(None), redactor=redactor))
     found = _read(hidden, tiers=tiers)
     tiers.close()
-    assert np.array_equal(found.most, _read(wanted, tmp_path).most, equal_nan=True)
+    assert np.array_equal(found.highest, _read(wanted, tmp_path).highest, equal_nan=True)
 
 
 def test_a_tier_moves_with_its_time(tmp_path: Path) -> None:
@@ -205,9 +207,9 @@ def test_a_tier_moves_with_its_time(tmp_path: Path) -> None:
     for by in (-5, 3, 1000):
         moved = wanted._replace(first=wanted.first + by)
         again = tier.over(moved)
-        assert again.most.shape[-1] == wanted.bins
-        kept = tier.most[..., max(by, 0) : wanted.bins + min(by, 0)]
-        there = again.most[..., max(-by, 0) : max(wanted.bins - max(by, 0), 0)]
+        assert again.highest.shape[-1] == wanted.bins
+        kept = tier.highest[..., max(by, 0) : wanted.bins + min(by, 0)]
+        there = again.highest[..., max(-by, 0) : max(wanted.bins - max(by, 0), 0)]
         assert np.array_equal(kept, there, equal_nan=True)
 
 

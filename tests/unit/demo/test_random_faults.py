@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fabmon.feeds.demo.random_faults import KINDS, told, with_random_faults
+from fabmon.analysis.causes import title
+from fabmon.feeds.demo.random_faults import KINDS, captions, with_random_faults
 from fabmon.feeds.demo.scenario import KINDS as FABRICS
 from fabmon.feeds.demo.scenario import resized, tour
 from fabmon.feeds.demo.world import World
@@ -22,7 +23,7 @@ def test_after_the_tour_one_fault_follows_the_other(fabric: str) -> None:
     pairs = list(zip(scenario.fault[len(guided.fault) - 1 :], after, strict=False))
     assert all(20 <= later.at - fault.until <= 35 for fault, later in pairs)
     assert 1800 - 75 <= after[-1].until <= 1800
-    assert len(told(world, guided.fault[-1].until)) == sum(
+    assert len(captions(world, guided.fault[-1].until)) == sum(
         truth.since_s >= after[0].at for truth in world.truth
     )
 
@@ -33,12 +34,12 @@ def test_the_seed_draws_them() -> None:
     assert with_random_faults(guided).fault != with_random_faults(resized(guided, None, 8)).fault
 
 
-def test_what_goes_wrong_is_told_in_the_words_of_the_screen() -> None:
-    lines = told(World(tour("leaf-spine")), 70)
-    assert [(line.at, line.duration, line.text.partition(": ")[2]) for line in lines] == [
-        (75, 25, "degraded link, leaf3 up12."),
-        (110, 30, "straggler, gpu003."),
-        (150, 20, "incast, leaf4 dn17."),
-        (180, 20, "flapping link, leaf2 up7."),
-        (215, 30, "polarization, leaf4."),
+def test_captions_have_the_causes_and_ports_as_the_screen_does() -> None:
+    lines = captions(World(tour("leaf-spine")), 70, title)
+    assert [(line.at, line.duration, line.text) for line in lines] == [
+        (75, 25, "Demo: injected Degraded link on leaf3 up12"),
+        (110, 30, "Demo: injected Straggler on gpu003"),
+        (150, 20, "Demo: injected Incast on leaf4 dn17"),
+        (180, 20, "Demo: injected Flapping link on leaf2 up7"),
+        (215, 30, "Demo: injected Polarization on leaf4"),
     ]

@@ -9,13 +9,13 @@ from fabmon.fabric.model import Host
 from fabmon.history.history import History
 from fabmon.recording.format.records import Note, SessionRecord
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.recorded_findings import Told, run_starts
+from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer, resume
 from fabmon.session.recorded_past import RecordedPast
 from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
-from tests.tui.recordings import analyst, past_of
+from tests.tui.recordings import past_of, session
 
 
 def note(second: int, seq: int, change: str, subject: str) -> Note:
@@ -50,7 +50,10 @@ def record(path: Path, began: int, seqs: range, *notes: Note, run: int = 0) -> P
 
 def open_at(timeline: Timeline, second: int) -> list[str]:
     at_ns = START_NS + second * SECOND_NS
-    return [each.text for each in Told(timeline.notes()).open_at(run_starts(timeline), at_ns)]
+    return [
+        each.text
+        for each in RecordedFindings(timeline.notes()).open_at(timeline.run_starts_ns, at_ns)
+    ]
 
 
 def test_what_a_run_that_was_killed_left_open_is_not_open_in_the_next(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_at_every_note_it_is_open_what_was_told_and_not_closed() -> None:
         for place in range(300)
     ]
     notes[100:100] = [Note(kind="bookmark", time_ns=notes[100].time_ns, seq=0, text="here")]
-    told, runs_ns = Told(notes), [START_NS, START_NS + 50 * SECOND_NS]
+    told, runs_ns = RecordedFindings(notes), [START_NS, START_NS + 50 * SECOND_NS]
     for second in range(-1, 102):
         at_ns = START_NS + second * SECOND_NS
         seen: dict[str, Note] = {}
@@ -134,12 +137,12 @@ class Reads(Timeline):
 async def test_notes_that_were_read_are_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     notes = [note(second, second, "update", "gpu1/eth0") for second in range(300)]
-    session = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu1"),))
-    writer = Writer.create(path, session)
+    record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu1"),))
+    writer = Writer.create(path, record)
     writer.write(tick(0, {}, {}), None, notes[:1])
     timeline = Reads([path])
     with timeline:
-        past = RecordedPast(timeline, lambda _: History([]), analyst)
+        past = RecordedPast(timeline, session())
         for each in notes[1:]:
             writer.write(tick(each.seq, {}, {}), None, [each])
         assert (await past.look()).notes == tuple(notes)

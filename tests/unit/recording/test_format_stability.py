@@ -1,0 +1,93 @@
+"""A recording made by fabmon 0 of 2026-11: later versions read it, and write the same frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.scene import Scene
+from fabmon.history.history import History
+from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.format.records import Note
+from fabmon.recording.format.sections import decompress, split_sections
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from fabmon.session.config import load
+
+OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "infiniband_collision.fabrec"
+"""45 s of 8 hosts, InfiniBand fat tree; two flows share an uplink of leaf1 from 8 s to 23 s."""
+
+NUMBERS = ("cause", "subject", "severity", "since_ns", "lost", "confidence")
+
+
+def scenes(path: Path) -> Iterator[Scene]:
+    with Timeline([path]) as timeline:
+        history = History(timeline.hosts, timeline.interval_s)
+        analyst = Analyst(load(Path("/dev/null")).thresholds)
+        for tick in timeline.ticks():
+            yield analyst.accept(history.accept(tick))
+
+
+def contents(path: Path) -> list[tuple[object, ...]]:
+    """Kind, time and decompressed payload of every frame except the index, which has offsets."""
+    frames: list[tuple[object, ...]] = []
+    with Recording(path) as recording:
+        for entry in recording.entries():
+            head, payload = entry.header, recording.payload(entry)
+            content: object = payload
+            if head.kind in (FrameKind.BLOCK, FrameKind.MINUTE):
+                content = [decompress(section) for section in split_sections(payload)]
+            elif head.kind != FrameKind.END:
+                content = decompress(payload) if head.kind != FrameKind.INDEX else None
+            frames.append((head.kind, head.flags, head.part, head.time_ns, head.until_ns, content))
+    return frames
+
+
+def test_it_is_read_whole() -> None:
+    with Recording(OLD) as recording:
+        assert recording.is_closed
+        assert len(recording.hosts) == 14
+        assert len(list(recording.ticks())) == 45
+        list(recording.verify())
+        assert not recording.losses
+
+
+def test_it_replays_to_the_findings_that_were_noted_when_it_was_made() -> None:
+    with Recording(OLD) as recording:
+        noted = [
+            (note.time_ns, note.change, {key: note.finding[key] for key in NUMBERS}, note.ports)
+            for note in recording.notes()
+            if note.kind == "finding"
+        ]
+    found = [
+        (
+            scene.snapshot.time_ns,
+            change.value,
+            {key: msgspec.to_builtins(getattr(finding, key)) for key in NUMBERS},
+            tuple(scene.snapshot.fabric.ports[row].id for row in finding.rows),
+        )
+        for scene in scenes(OLD)
+        for change, finding in scene.changes
+    ]
+    assert [each[1] for each in noted] == ["open", "update", "close"]
+    assert found == noted
+
+
+def test_the_same_ticks_make_the_same_frames(tmp_path: Path) -> None:
+    path = tmp_path / "again.fabrec"
+    with Recording(OLD) as recording:
+        notes: list[Note] = recording.notes()
+        writer = Writer.create(path, recording.sessions[0])
+        for scene, tick in zip(scenes(OLD), recording.ticks(), strict=True):
+            due = [note for note in notes if note.time_ns == tick.time_ns]
+            findings = [note for note in due if note.kind == "finding"]
+            writer.write(tick, scene.snapshot, findings)
+            for note in due:
+                if note.kind == "bookmark":
+                    writer.note(note)
+        writer.close()
+    assert contents(path) == contents(OLD)
