@@ -130,7 +130,8 @@ class AgentBlock(SeriesBlock):
 
     def settle(self, values: Floats) -> None:
         """Sort the objects by node and name."""
-        self.objects, picked = [], []
+        self.objects = []
+        picked: list[tuple[int, AgentSeries]] = []
         for other, id_ in sorted(self._cells, key=lambda key: (key[0] or "", natural(key[1]))):
             cells = self._cells[other, id_]
             _, first = next(iter(cells.values()))
