@@ -79,31 +79,32 @@ class Tick(msgspec.Struct, frozen=True):
     reads: tuple[tuple[str, LastReads], ...] = ()
 
 
-# A run of ticks at once: raw counters of nodes as arrays, for what looks at hours of them.
-
-
 ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]
-"""Places in a frame (the blocks one after the other, each with its clock) -> values and which of
-them are known, [rows, places] each. Where a block was not read, a value means nothing."""
+"""Reads values at some positions of a node's frames (the blocks one after the other, each with its
+clock first): the values and which of them are known, [rows, positions] each. Where a block was not
+read, its values have no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFrames:
-    """One node's frames of one layout, as `hello` tells it: `time_ns` [rows] are those of the
-    ticks; `there` [rows, blocks] says which blocks were read. Several rows may be of one tick.
+    """Frames of one node and one layout, in order of time: those of `hello`.
+
+    `time_ns` [rows] are the times of the ticks; several rows may be of one tick. `was_read` [rows,
+    blocks] is true where a block was read.
     """
 
     node: str
     hello: Hello
     time_ns: NDArray[np.int64]
-    there: NDArray[np.bool_]
+    was_read: NDArray[np.bool_]
     read: ReadColumns
 
 
 @dataclass(frozen=True, slots=True)
 class RawChunk:
-    """Ticks from one time up to and with another: who was watched, what each had said at its end,
-    and its counters, by time for each node.
+    """The raw counters of many ticks, those from one time up to and including another.
+
+    `hosts` are the nodes watched, `hellos` their last hellos at its end.
     """
 
     start_ns: int
@@ -111,4 +112,4 @@ class RawChunk:
     interval_s: float
     hosts: tuple[Host, ...]
     hellos: Mapping[str, Hello]
-    runs: tuple[NodeFrames, ...]
+    frames: tuple[NodeFrames, ...]
