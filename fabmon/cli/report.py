@@ -66,7 +66,7 @@ def report(
         with output(path) as stream:
             study = study_range(session, timeline, begin, end)
             with study_progress(timeline.files[0].path.name) as studied:
-                fluctuation = study.result(told=studied)
+                fluctuation = study.result(on_progress=studied)
             with progress("reporting", (end - begin) / 1e9, "s") as played_to:
 
                 def reached(at_ns: int) -> None:

@@ -253,7 +253,7 @@ class FabmonApp(TimeKeys):
         refused = "live only, these nodes are simulated or recorded"
         if self._ask_burst is not None:
             refused = self._ask_burst(port.node, (port.name,), seconds, hz)
-        accepted = f"burst of {labels.port_name(port)}: {hz:g} Hz for {seconds:g} s"
+        accepted = f"burst of {port.display_name}: {hz:g} Hz for {seconds:g} s"
         self.say(f"no burst: {refused}" if refused else accepted)
 
     # Actions do not wait for a page to close: a click in its footer would wait for itself.

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
-from fabmon.analysis.scene_cache import Kept
+from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
@@ -65,7 +65,7 @@ class Navigation:
         self._view = view
         self._now = now
         self._monotonic = monotonic
-        self.kept = Kept()
+        self.kept = SceneCache()
         self.steps = 0
 
     @property
@@ -176,9 +176,10 @@ class Navigation:
 
     async def event(self, by: int) -> None:
         """Go to the next event (`by` = 1), or to the previous one (-1)."""
-        at_ns = self.cursor_ns
-        if at_ns is None:
+        scene = self._state.scene
+        if scene is None:
             return
+        at_ns = scene.snapshot.time_ns
         marks = (await self.recorded()).marks_ns()
         events = [each for each in self._state.events() if not each.text.startswith("close")]
         times = sorted({event.time_ns for event in events})
@@ -188,7 +189,8 @@ class Navigation:
         if not 0 <= place < len(times):
             self._view.say("no later event" if by > 0 else "no earlier event")
             return
-        texts = [labels.event_text(event) for event in events if event.time_ns == times[place]]
+        fabric = scene.snapshot.fabric
+        texts = [labels.event_text(each, fabric) for each in events if each.time_ns == times[place]]
         more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
         # Only these events have a number that `t` accepts, as in `event 3`.
         is_mark = times[place] in marks
