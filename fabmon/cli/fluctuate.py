@@ -80,7 +80,7 @@ def fluctuate(
         raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
     with study_progress(files[0].name) as report:
         if style == "json":
-            found = study.result(told=report)
+            found = study.result(on_progress=report)
         else:
             found = study.result(stepped_kinds(by), report)
     if style == "json":

@@ -65,7 +65,7 @@ def report(
         with output(path) as stream:
             study = study_range(session, timeline, begin, end)
             with study_progress(timeline.files[0].path.name) as studied:
-                fluctuation = study.result(told=studied)
+                fluctuation = study.result(on_progress=studied)
             played = PlayedRange(session, timeline, begin, end, "reporting", _LEAD_S)
             made = digest(played.scenes(), Bins(begin, end, timeline.interval_s))
             if session.redactor is not None:

@@ -244,9 +244,9 @@ class _Block:
         rates = np.concatenate([self._last_rates, rates])
         read_ns = np.concatenate([[self._last_ns], read_ns])
         last = np.searchsorted(read_ns, times_ns, side="right") - 1
-        held: Float64s = rates[last]
-        held[is_stale((times_ns - read_ns[last]) / 1e9, self._period_s)] = np.nan
-        return held
+        latest: Float64s = rates[last]
+        latest[is_stale((times_ns - read_ns[last]) / 1e9, self._period_s)] = np.nan
+        return latest
 
 
 class _NodeRates:

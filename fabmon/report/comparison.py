@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fabmon.analysis.fluctuation.comparison import BANDWIDTH, LEAST, LEVEL, Comparison, Difference
+from fabmon.analysis.fluctuation.comparison import (
+    BANDWIDTH,
+    LEVEL,
+    MIN_CHANGE,
+    Comparison,
+    Difference,
+)
 from fabmon.fabric.wording import bit_rate
 from fabmon.report.scene_report import aligned
 
@@ -65,8 +71,8 @@ def _answer(headlines: Sequence[Difference]) -> str:
         return "Cannot tell: A and B have no rail and no job in common that communicates."
     if not tested:
         return "Cannot tell: the recordings are too short."
-    small = any((each.p or 0.0) < LEVEL and abs(each.change or 0.0) < LEAST for each in tested)
-    least = f", or less than {LEAST * 100:.1f} %" if small else ""
+    small = any((each.p or 0.0) < LEVEL and abs(each.change or 0.0) < MIN_CHANGE for each in tested)
+    least = f", or less than {MIN_CHANGE * 100:.1f} %" if small else ""
     reach = max(map(_reach, tested))
     if reach >= 1:
         return f"No: what differs is within the noise{least}; so much noise hides any difference."
@@ -82,8 +88,8 @@ def _sentence(each: Difference) -> str:
     said = f"{_what(each)} is {_size(each)}: {values} ({ranged})"
     if each.real:
         return f"  Real: {said}."
-    if each.p < LEVEL and abs(each.change) < LEAST:
-        return f"  Too small: {said}; less than {LEAST * 100:.1f} % is not called real."
+    if each.p < LEVEL and abs(each.change) < MIN_CHANGE:
+        return f"  Too small: {said}; less than {MIN_CHANGE * 100:.1f} % is not called real."
     if each.p < LEVEL:
         return f"  Perhaps: {said}; among several answers one may be such by chance."
     if _reach(each) >= 1:

@@ -71,7 +71,7 @@ KEYS = (
         "view('fluctuation')",
         "6",
         "6",
-        "fluctuation: variability of bandwidth by job, rail, pair of hosts and link",
+        "fluctuation: variability of bandwidth by job, rail, pair of switches and link",
         title="Fluctuation of bandwidth",
     ),
     Key(

@@ -1,4 +1,4 @@
-"""The fluctuation view: variability of bandwidth by job, rail, pair of hosts and link."""
+"""The fluctuation view: variability of bandwidth by job, rail, pair of switches and link."""
 
 from __future__ import annotations
 
