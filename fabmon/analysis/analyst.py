@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.detectors.degraded_link import LinkHealth
@@ -33,8 +33,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.thresholds import Thresholds
 from fabmon.analysis.tracker import FindingTracker
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.history.history import History
+from fabmon.fabric.tick import NodeState, NodeStatus
 
 _LOG = logging.getLogger("fabmon.analysis")
 _MOST_EVENTS = 500
@@ -118,14 +117,6 @@ class Analyst:
         if self._structure is None or self._structure.fabric is not snapshot.fabric:
             self._structure = build_structure(snapshot.fabric)
         return DetectorInput(snapshot, self._structure, standing)
-
-
-async def analyse_ticks(
-    ticks: AsyncIterator[Tick], history: History, analyst: Analyst
-) -> AsyncGenerator[Scene, None]:
-    """The whole way through the house: ticks in, scenes out."""
-    async for tick in ticks:
-        yield analyst.accept(history.accept(tick))
 
 
 def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:
