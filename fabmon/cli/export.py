@@ -20,9 +20,8 @@ from fabmon.cli.options import (
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
-    from fabmon.fabric.filter import Mask
+    from fabmon.fabric.filter import LinkSelection, Mask
     from fabmon.fabric.snapshot import Snapshot
-    from fabmon.report.selection import LinkSelection
     from fabmon.session.replay_run import PlayedRange
 
 _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
@@ -67,9 +66,8 @@ def export(
 
     Rates and findings are computed again. Absent values are empty or null, never 0. Times are UTC.
     """
-    from fabmon.fabric.filter import FilterError
+    from fabmon.fabric.filter import FilterError, LinkSelection
     from fabmon.report.scene_report import JsonLines
-    from fabmon.report.selection import LinkSelection
     from fabmon.session.printing import output
     from fabmon.session.replay_run import (
         PlayedRange,
@@ -88,7 +86,7 @@ def export(
         try:
             links = LinkSelection(filters, session.redactor)
             if style == "openmetrics":
-                links.check_still()
+                links.check_constant()
         except FilterError as error:
             raise UsageError(f"--links {error}") from None
         begin, end = whole_range(timeline, from_, to)

@@ -222,9 +222,9 @@ class RecordedPast:
         timeline, is_first = self._open(), self._history is None
         last_ns = min(at_ns, self._until_ns or at_ns)
         feed, pipeline = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
-        if not feed.known:
+        if not feed.primed:
             return None
-        *before, last = (self._tick(feed) for _ in range(feed.known))
+        *before, last = (self._tick(feed) for _ in range(feed.primed))
         for tick in before:
             if tick is not None:
                 pipeline.history.take(tick)

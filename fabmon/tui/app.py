@@ -266,8 +266,7 @@ class FabmonApp(TimeKeys):
         else:
             refused = self._ask_burst(port.node, (port.name,), port_charts.SECONDS, port_charts.HZ)
             asked = (
-                f"burst of {labels.port_name(port)}: {port_charts.HZ:g} Hz "
-                f"for {port_charts.SECONDS:g} s"
+                f"burst of {port.display_name}: {port_charts.HZ:g} Hz for {port_charts.SECONDS:g} s"
             )
             said = f"no burst: {refused}" if refused else asked
         self.say(said)

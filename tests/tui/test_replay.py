@@ -343,9 +343,9 @@ async def test_what_was_found_then_is_kept_beside_what_is_found_today(tmp_path: 
     async with replaying(tmp_path / "a.fabrec", from_s=38, speed=None) as run:
         await at_end(run)
         await run.press("4")
-        await run.shows("Found then, as recorded, not found today")
+        await run.shows("Recorded, but not found by this version")
         await run.shows("Incast")
-        assert "Found today, not found then" not in run.text
+        assert "Found by this version, but not recorded" not in run.text
 
 
 async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) -> None:

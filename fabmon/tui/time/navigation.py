@@ -184,7 +184,11 @@ class Navigation:
         if not 0 <= place < len(times):
             self._view.say("no later event" if by > 0 else "no earlier event")
             return
-        told = [labels.event_text(event) for event in events if event.time_ns == times[place]]
+        told = [
+            labels.event_text(event, self._stage.scene.snapshot.fabric)
+            for event in events
+            if event.time_ns == times[place] and self._stage.scene is not None
+        ]
         more = f", and {len(told) - 1} more" if len(told) > 1 else ""
         marks = (self._stage.cursor.recorded or RecordingContents()).marks_ns()
         # Numbered are those of which a person can say `event 3`.
