@@ -13,7 +13,7 @@ from typing import Protocol
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
-from fabmon.analysis.scene_cache import Kept
+from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
@@ -55,7 +55,7 @@ class Navigation:
         self._past = recording.reader
         self._view = view
         self._now = now
-        self.kept = Kept()
+        self.kept = SceneCache()
         self.steps = 0
 
     @property
