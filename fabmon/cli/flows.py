@@ -99,6 +99,6 @@ def _is_settled(snapshot: Snapshot, host: Host, frames: int) -> bool:
     if snapshot.statuses[host.name].state in (NodeState.FAILED, NodeState.LOST):
         return True
     refused = any(notice.source == SOURCE for notice in snapshot.notices.get(host.name, ()))
-    told = host.name in snapshot.connections.flows.told
+    told = host.name in snapshot.connections.flows.reporting
     # A switch has no queue pairs; what it tells of its cables comes with its first frame.
     return bool(frames) and (told or refused or host.role != HOST or frames >= _FRAMES)

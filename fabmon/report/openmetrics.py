@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.model import Host
 from fabmon.fabric.object_owner import owner_of
-from fabmon.fabric.openmetrics import EXPOSED, Exposed, SamplePosition, head, maximum, places_of
+from fabmon.fabric.openmetrics import (
+    EXPOSED,
+    Exposed,
+    SamplePosition,
+    head,
+    maximum,
+    sample_positions,
+)
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, fits
 from fabmon.history.history import History
@@ -155,7 +162,7 @@ class Transposer:
 
     def _begin(self, node: str, hello: Hello) -> None:
         layouts = self.nodes.setdefault(node, [])
-        if layouts and hello.counts_like(layouts[-1].hello):
+        if layouts and hello.has_same_layout(layouts[-1].hello):
             return
         self._flush([node])
         layouts.append(NodeSeries(hello, [[] for _ in hello.blocks]))
@@ -237,7 +244,7 @@ def families(spool: Transposer, wanted: SeriesFilter) -> Iterator[tuple[float, s
     A counter that stands at its maximum, where it sticks, is absent, as is what was not read.
     """
     nodes = {
-        node: [(layout, places_of(layout.hello, {"instance": node})) for layout in layouts]
+        node: [(layout, sample_positions(layout.hello, {"instance": node})) for layout in layouts]
         for node, layouts in spool.nodes.items()
     }
     there = {name for layouts in nodes.values() for _, places in layouts for name in places}

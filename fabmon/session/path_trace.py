@@ -68,7 +68,7 @@ class _Heard:
         self.time_ns = 0
         self.fabric = Fabric(0, (), (), ())
         self.connections = Connections(self.fabric, {})
-        self.told_pairs: set[str] = set()
+        self.reporting: set[str] = set()
         self.hellos: dict[str, Hello] = {}
         self.states = {host.name: (NodeState.QUEUED, "") for host in hosts}
         self.asked: frozenset[int] = frozenset()
@@ -82,8 +82,8 @@ class _Heard:
         self.time_ns = tick.time_ns
         snapshot = self._history.accept(tick)
         self.fabric, self.connections = snapshot.fabric, snapshot.connections
-        self.told_pairs |= self.connections.flows.told
-        self.told_pairs |= {node for node, each in tick.notices if each.source == SOURCE}
+        self.reporting |= self.connections.flows.reporting
+        self.reporting |= {node for node, each in tick.notices if each.source == SOURCE}
         self.hellos.update(tick.hellos)
         for status in tick.statuses:
             self.states[status.node] = (status.state, status.reason)
@@ -190,7 +190,7 @@ async def _until(
 
 async def _queue_pairs(feed: LiveFeed, heard: _Heard, wanted: TraceRequest) -> PairsOfPorts | None:
     """Those between the hosts, once both have said what they have, or that they cannot say."""
-    await _until(feed, heard, lambda: {wanted.src, wanted.dst} <= heard.told_pairs, _PAIRS_S)
+    await _until(feed, heard, lambda: {wanted.src, wanted.dst} <= heard.reporting, _PAIRS_S)
     return pairs_between(
         heard.fabric,
         heard.connections.flows,

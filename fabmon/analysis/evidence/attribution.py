@@ -84,7 +84,7 @@ def _explain_all(inputs: DetectorInput, suspect: Suspect, fuller: list[Suspect])
 
 def may_talk(inputs: DetectorInput, nics: Rows, others: Rows) -> Mask:
     """[nics]: whether each has a flow to one of the others, or one whose end is not known."""
-    table, ports = inputs.snapshot.connections.at_hand, inputs.structure.fabric.ports
+    table, ports = inputs.snapshot.connections.flows_if_quick, inputs.structure.fabric.ports
     if table is None or table.left_out:
         return np.ones(len(nics), np.bool_)
     ends = np.zeros(len(ports) + 1, np.bool_)
@@ -92,7 +92,7 @@ def may_talk(inputs: DetectorInput, nics: Rows, others: Rows) -> Mask:
     ends[NONE] = True
     talks = np.zeros(len(ports), np.bool_)
     talks[table.src[ends[table.dst]]] = True
-    silent = np.array([ports[int(nic)].node not in table.told for nic in nics])
+    silent = np.array([ports[int(nic)].node not in table.reporting for nic in nics])
     may: Mask = talks[nics] | silent
     return may
 

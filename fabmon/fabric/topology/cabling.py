@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 from fabmon.fabric import model
 from fabmon.fabric.model import EcmpGroup, Host, Port, Shape
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.claims import Wiring, given_claims, merge, told_claims, told_roles
+from fabmon.fabric.topology.claims import (
+    Wiring,
+    merge,
+    planned_claims,
+    reported_claims,
+    reported_roles,
+)
 from fabmon.fabric.topology.mac_cables import cables
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.port_lookup import PortLookup
@@ -27,10 +33,10 @@ def cabling(hosts: Sequence[Host], facts: Mapping[str, NodeFacts], topology: Top
     places = PortLookup(facts)
     roles = {places.node(name): model.HOST for name in topology.hosts}
     roles |= {places.node(name): model.SWITCH for name in topology.switches}
-    roles |= {places.node(name): role for name, role in told_roles(facts).items()}
+    roles |= {places.node(name): role for name, role in reported_roles(facts).items()}
     roles |= {host.name: host.role for host in hosts}
     switches = {name for name, role in roles.items() if role == model.SWITCH}
-    claims = [*given_claims(topology), *told_claims(facts)]
+    claims = [*planned_claims(topology), *reported_claims(facts)]
     seen = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
     wiring = merge(claims, seen, places, switches)
     # Whatever is an equal-cost next hop of a switch routes too.

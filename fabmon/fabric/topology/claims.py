@@ -31,31 +31,31 @@ class Claim(NamedTuple):
     by: str
 
 
-def given_claims(topology: Topology) -> Iterator[Claim]:
+def planned_claims(topology: Topology) -> Iterator[Claim]:
     """What the person gave."""
     for cable in topology.cables:
         yield Claim(cable.one, cable.other, cable.source, cable.by)
 
 
-def told_claims(facts: Mapping[str, NodeFacts]) -> Iterator[Claim]:
+def reported_claims(facts: Mapping[str, NodeFacts]) -> Iterator[Claim]:
     """What the nodes were told by their neighbours or by the fabric."""
     for node, fact in facts.items():
-        if not fact.told:
+        if not fact.peers:
             continue
         by_netdev = fact.by_device()
-        for told in fact.told:
+        for told in fact.peers:
             port = told.port if told.port in fact.ports else by_netdev.get(told.port)
             if port is not None:
                 source = _SOURCES.get(told.source, LLDP)
                 yield Claim(End(node, port), _end(told), source, node)
 
 
-def told_roles(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
+def reported_roles(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
     """The roles that neighbours say they have, by what they call themselves."""
     return {
         str(told.peer.get("node")): str(told.peer["role"])
         for fact in facts.values()
-        for told in fact.told
+        for told in fact.peers
         if told.peer.get("role") in (HOST, SWITCH)
     }
 

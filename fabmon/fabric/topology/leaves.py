@@ -52,7 +52,7 @@ def leaves(fabric: Fabric) -> Leaves:
             is_rail[port.row] = True
             if far and (far in switches or tiers.get(far, 1) > 0):
                 of[port.row] = places.setdefault(far, len(places))
-        elif far and port.node in switches and leads_up(port, far, fabric):
+        elif far and port.node in switches and is_uplink_to(port, far, fabric):
             above.setdefault(port.node, set()).add(far)
     below: dict[str, set[int]] = {}
     for name, place in places.items():
@@ -69,7 +69,7 @@ def far_node(port: Port, fabric: Fabric) -> str:
     return fabric.ports[port.peer].node if port.peer is not None else ""
 
 
-def leads_up(port: Port, far: str, fabric: Fabric) -> bool:
+def is_uplink_to(port: Port, far: str, fabric: Fabric) -> bool:
     """Whether a switch's port leads to a higher tier."""
     here, there = fabric.shape.tiers.get(port.node), fabric.shape.tiers.get(far)
     if here is None or there is None:

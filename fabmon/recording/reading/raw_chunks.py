@@ -42,7 +42,7 @@ def _of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChunk]:
             hellos |= dict(event.hellos)
             for node, hello in event.hellos:
                 known = layouts.setdefault(node, [])
-                if not known or not hello.counts_like(known[-1]):
+                if not known or not hello.has_same_layout(known[-1]):
                     known.append(hello)
         told_ns = end_ns
         runs = tuple(run for block in blocks for run in _runs(block, layouts))
