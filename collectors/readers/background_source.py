@@ -1,7 +1,7 @@
-"""Sources whose facts come from a command that takes its time: asked now and then, in a thread.
+"""Sources whose facts come from a slow command, which runs now and then in a thread.
 
-No read waits for the answer, and nothing is left running: the thread ends with it. What is told
-anew is told by the signature, so that a discovery follows.
+No read waits for the command, and nothing is left running: the thread ends with it. New facts
+change the signature, so that a discovery follows.
 """
 
 from __future__ import annotations
@@ -18,29 +18,33 @@ from collectors.wire import Object
 
 T = TypeVar("T")
 
-_FIRST_LOOK_S = 0.25
-"""How long a discovery waits for the first answer; later ones are announced."""
-_SHARE = 0.01
-"""Part of the time that a question may take: one that is answered slowly is asked less."""
+_FIRST_QUERY_S = 0.25
+"""How long a discovery waits for the first result; later ones change the signature."""
+_MAX_DUTY = 0.01
+"""Greatest share of the time that queries may take: a slow query is repeated less often."""
 
 
 class BackgroundSource(Source, Generic[T]):
-    """Facts that do not tick. `again_s` is the time from one question to the next, at the least."""
+    """Facts that are not counters. `repeat_s` is the minimum time from one query to the next.
+
+    `running` is the query in progress, `next_query_s` the monotonic clock from which the next one
+    may start.
+    """
 
     every = 10
     deadline_s = 1.0
-    again_s = 30.0
+    repeat_s = 30.0
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
-        self._question: Optional[QueryThread[T]] = None
+        self.running: Optional[QueryThread[T]] = None
         self._known: Optional[T] = None
         self._error: Optional[SourceError] = None
-        self._next_s = 0.0
+        self.next_query_s = 0.0
         self._changes = 0
 
     @abstractmethod
-    def ask(self) -> T:
+    def query(self) -> T:
         """The facts of this machine; called in a thread. Raises SourceError."""
 
     @abstractmethod
@@ -49,22 +53,22 @@ class BackgroundSource(Source, Generic[T]):
 
     @abstractmethod
     def objects(self, facts: T) -> List[Object]:
-        """How they are told. Raises NoData when there is nothing to tell."""
+        """The objects that report the facts. Raises NoData when there is nothing to report."""
 
-    def is_news(self, known: T, facts: T) -> bool:
-        """Whether facts are worth telling anew."""
+    def differs(self, known: T, facts: T) -> bool:
+        """Whether the facts differ from those reported before."""
         return known != facts
 
     def discover(self) -> List[Object]:
-        """The facts as last heard. Raises SourceError where there are none."""
+        """The latest facts. Raises SourceError where there are none."""
         if not self.host.is_live:
             return self.objects(self.captured())
         if self._known is None and self._error is None:
-            if self._question is None:
-                self._begin()
-            if self._question is not None:
-                self._question.join(_FIRST_LOOK_S)
-            self._hear()
+            if self.running is None:
+                self._start()
+            if self.running is not None:
+                self.running.join(_FIRST_QUERY_S)
+            self._collect()
         if self._error is not None:
             raise self._error
         if self._known is None:
@@ -72,67 +76,63 @@ class BackgroundSource(Source, Generic[T]):
         return self.objects(self._known)
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """Nothing: the facts are all in the objects."""
+        """No values: all facts are in the objects."""
         return []
 
     def signature(self) -> object:
-        """Changes when something else is told, or nothing any more. Asks again when it is time."""
+        """Changes when the facts change or are lost. Starts the next query when it is due."""
         if not self.host.is_live:
             return None
-        self._hear()
-        if self._question is None and time.monotonic() >= self._next_s:
-            self._begin()
+        self._collect()
+        if self.running is None and time.monotonic() >= self.next_query_s:
+            self._start()
         return self._changes, ports.signature(self.host)
 
-    def _begin(self) -> None:
-        self._next_s = time.monotonic() + self.again_s
-        self._question = QueryThread(self.name, self.ask)
-        self._question.start()
+    def _start(self) -> None:
+        self.next_query_s = time.monotonic() + self.repeat_s
+        self.running = QueryThread(self.name, self.query)
+        self.running.start()
 
-    def _hear(self) -> None:
-        """Take the answer, if there is one."""
-        question = self._question
-        if question is None or question.is_alive():
+    def _collect(self) -> None:
+        """Take the result of a query that has ended."""
+        query = self.running
+        if query is None or query.is_alive():
             return
-        self._question = None
-        self._next_s = max(self._next_s, time.monotonic() + question.took_s / _SHARE)
-        if self._is_same(question):
-            return
-        self._known, self._error = question.found, question.error
-        self._changes += 1
-
-    def _is_same(self, question: "QueryThread[T]") -> bool:
-        if question.found is None or self._known is None:
-            both = question.found is None and self._known is None
-            return both and self._error is not None and str(question.error) == str(self._error)
-        return not self.is_news(self._known, question.found)
+        self.running = None
+        self.next_query_s = max(self.next_query_s, time.monotonic() + query.duration_s / _MAX_DUTY)
+        if query.found is not None and self._known is not None:
+            is_same = not self.differs(self._known, query.found)
+        else:
+            is_same = query.found is self._known and str(query.error) == str(self._error)
+        if not is_same:
+            self._known, self._error = query.found, query.error
+            self._changes += 1
 
 
 class QueryThread(threading.Thread, Generic[T]):
-    """One question, and then its answer or why there is none, and how long it took."""
+    """One query, then its result `found` or its `error`, and its duration."""
 
-    def __init__(self, name: str, ask: Callable[[], T]) -> None:
+    def __init__(self, name: str, query: Callable[[], T]) -> None:
         super().__init__(name=name, daemon=True)
         self.found: Optional[T] = None
         self.error: Optional[SourceError] = None
-        self.took_s = 0.0
-        self._ask = ask
-        self._of = name
+        self.duration_s = 0.0
+        self._query = query
 
     def run(self) -> None:
-        """Ask."""
+        """Run the query."""
         start_s = time.monotonic()
         try:
-            self.found = self._ask()
+            self.found = self._query()
         except SourceError as error:
             self.error = error
         except Exception as error:
-            self.error = Failed(f"{self._of}: {error}")
-        self.took_s = time.monotonic() - start_s
+            self.error = Failed(f"{self.name}: {error}")
+        self.duration_s = time.monotonic() - start_s
 
 
-def command_output(argv: Sequence[str], patience_s: float) -> str:
-    """What a command prints. Raises Failed when it ends badly, with what it said, or hangs."""
+def command_output(argv: Sequence[str], timeout_s: float) -> str:
+    """What a command prints. Raises Failed with its last error line, or when it takes too long."""
     import subprocess  # costs milliseconds on nodes that need no command
 
     name = argv[0].rpartition("/")[2]
@@ -142,14 +142,14 @@ def command_output(argv: Sequence[str], patience_s: float) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=patience_s,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Failed(f"{name}: no answer in {patience_s:g} s") from None
+        raise Failed(f"{name}: no answer in {timeout_s:g} s") from None
     except OSError as error:
         raise Failed(f"{name}: {error.strerror}") from None
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise Failed(f"{name}: {said[-1][:200] if said else f'exit status {done.returncode}'}")
+        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise Failed(f"{name}: {errors[-1][:200] if errors else f'exit status {done.returncode}'}")
     return done.stdout.decode("utf-8", "replace")

@@ -1,10 +1,18 @@
-"""What is known of a port that does not tick: driver, PCI place, firmware, addresses.
+"""Facts about a port that are not counters: driver, PCI position, firmware, addresses.
 
-The keys: `netdev`, `ifindex`, `iflink` (the index of the other end, for an interface that leads
-elsewhere), `mac`, `master`, `bond`, `virtual`; `rdma`, `rdma_port`, `link_layer`, `fw_ver`,
+The keys: `netdev`, `ifindex`, `iflink` (the index of the other end, for an interface that leads to
+another one), `mac`, `master`, `bond`, `virtual`; `rdma`, `rdma_port`, `link_layer`, `fw_ver`,
 `board_id`, `hca_type`, `guid`; `driver`, `pci` (dddd:bb:dd.f), `pcie_speed_gtps` and `pcie_width`
-(a lane's speed now, and lanes), `pcie_max_speed_gtps`, `pcie_max_width`, `numa_node`. A fact that
-is not known is left out.
+(a lane's current speed, and the number of lanes), `pcie_max_speed_gtps`, `pcie_max_width`,
+`numa_node`. An unknown fact is left out.
+
+The relation of two PCI functions uses the terms of `nvidia-smi topo -m`:
+
+PIX   at most one PCIe switch between them
+PXB   several PCIe switches, below one root port
+PHB   the host bridge of one CPU
+NODE  different host bridges of one NUMA node
+SYS   the link between the CPUs
 """
 
 from __future__ import annotations
@@ -15,6 +23,8 @@ from typing import Any, Dict, Optional
 from collectors.hostfs import HostFS
 
 _BDF = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_BELOW_ONE_SWITCH = 2
+"""The steps from a switch's upstream port to a function: its downstream port, the function."""
 
 
 def netdev_facts(fs: HostFS, name: str) -> Dict[str, Any]:
@@ -55,26 +65,24 @@ def rdma_facts(fs: HostFS, device: str, number: int) -> Dict[str, Any]:
 
 
 def device_facts(fs: HostFS, path: str) -> Dict[str, Any]:
-    """Driver and place of the device behind a class entry at `path`."""
+    """Driver and PCI position of the device behind a class entry at `path`."""
     if not fs.exists(path, "device"):
         return {}
     pci = pci_directory(fs, path)
     driver = uevent(fs, f"{path}/device").get("DRIVER")
-    facts: Dict[str, Any] = {"driver": driver}
-    if pci is not None:
-        facts.update(pci_facts(fs, pci))
-        facts["driver"] = driver or uevent(fs, pci).get("DRIVER")
-    return facts
+    if pci is None:
+        return {"driver": driver}
+    return {"driver": driver or uevent(fs, pci).get("DRIVER"), **pci_facts(fs, pci)}
 
 
 def pci_facts(fs: HostFS, pci: str) -> Dict[str, Any]:
-    """The place of a PCI function: its address, its link to the host, its NUMA node."""
+    """The position of a PCI function: its address, its link to the host, its NUMA node."""
     node = fs.number(pci, "numa_node")
     return {
         "pci": pci.rpartition("/")[2],
-        "pcie_speed_gtps": _speed(fs.text(pci, "current_link_speed")),
+        "pcie_speed_gtps": _speed_gtps(fs.text(pci, "current_link_speed")),
         "pcie_width": fs.number(pci, "current_link_width"),
-        "pcie_max_speed_gtps": _speed(fs.text(pci, "max_link_speed")),
+        "pcie_max_speed_gtps": _speed_gtps(fs.text(pci, "max_link_speed")),
         "pcie_max_width": fs.number(pci, "max_link_width"),
         "numa_node": node if node != -1 else None,
     }
@@ -99,6 +107,32 @@ def pci_address(fs: HostFS, path: str) -> Optional[str]:
     return None if directory is None else directory.rpartition("/")[2]
 
 
+def pci_path(fs: HostFS, address: str) -> Optional[str]:
+    """The directory of the function at `address` (`sys/devices/pci...`); None when it is gone."""
+    link = f"sys/bus/pci/devices/{address}"
+    return fs.resolve(link) if fs.exists(link) else None
+
+
+def relation(one: str, other: str, same_node: Optional[bool]) -> Optional[str]:
+    """The relation of two functions (PIX ... SYS), given their directories.
+
+    `same_node` says whether they share a NUMA node. None when their host bridges differ and
+    `same_node` is not known: virtual machines often hide the tree and the nodes.
+    """
+    a, b = one.split("/")[2:], other.split("/")[2:]
+    shared = 0
+    while shared < min(len(a), len(b)) and a[shared] == b[shared]:
+        shared += 1
+    if shared > 1:
+        below = max(len(a), len(b)) - shared
+        return "PIX" if below <= _BELOW_ONE_SWITCH else "PXB"
+    if shared == 1:
+        return "PHB"
+    if same_node is None:
+        return None
+    return "NODE" if same_node else "SYS"
+
+
 def uevent(fs: HostFS, path: str) -> Dict[str, str]:
     """The key=value lines of a device's `uevent`; empty when there are none."""
     lines = (fs.text(path, "uevent") or "").splitlines()
@@ -106,12 +140,12 @@ def uevent(fs: HostFS, path: str) -> Dict[str, str]:
 
 
 def known(facts: Dict[str, Any]) -> Dict[str, Any]:
-    """The facts without those that are not known."""
+    """The facts without those whose value is None or empty."""
     return {key: value for key, value in facts.items() if value not in (None, "")}
 
 
-def _speed(text: Optional[str]) -> Optional[float]:
-    """`32.0 GT/s PCIe` -> 32.0; None when the link does not say (`Unknown`)."""
+def _speed_gtps(text: Optional[str]) -> Optional[float]:
+    """`32.0 GT/s PCIe` -> 32.0; None when the link's speed is not reported (`Unknown`)."""
     try:
         return float((text or "").split()[0])
     except (IndexError, ValueError):

@@ -1,8 +1,8 @@
-"""`ethtool -S` without ethtool: a driver's list of names, and its u64s.
+"""The counters of `ethtool -S`, without ethtool: a driver's list of names, and its u64s.
 
 Two readers of the same shape, one interface each. `SocketStats` asks the kernel: the names once,
-then one ioctl a read, of which only the wanted numbers become Python integers. `TextStats` takes
-the output of `ethtool -S <interface>` from a file: so a tree at another root carries them.
+then one ioctl a read, of which only the wanted numbers become Python integers. `TextStats` reads
+the output of `ethtool -S <interface>` from a file, which a tree at another root may contain.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _GSTATS = 0x1D
 _GSSET_INFO = 0x37
 _STATS_SET = 1
 _NAME_BYTES = 32
-_MOST_NAMES = 16384
+_MAX_NAMES = 16384
 _HEADER = struct.Struct("=II")
 _IFREQ = struct.Struct("=16sQ16x")
 
-_ROOM = 131072
+_BUFFER_U64S = 131072
 """u64s in the buffer, twice what the names take. Kernels before 6.19 write as many as the driver
-has at that moment, whatever was asked for: a list that grew in between must not overrun it."""
+has at that moment, however many were requested: a list that has grown must not overrun it."""
 
 
 class EthtoolStats(ABC):
@@ -37,31 +37,31 @@ class EthtoolStats(ABC):
 
     @abstractmethod
     def names(self) -> List[str]:
-        """The names in the driver's order, stripped; they move when queues or PFC change."""
+        """The names in the driver's order, stripped; positions change when queues or PFC change."""
 
     @abstractmethod
     def choose(self, positions: Sequence[int], count: int) -> None:
-        """Say which of the `count` values `read` shall return, in ascending order."""
+        """Set which of the `count` values `read` returns; positions in ascending order."""
 
     @abstractmethod
     def read(self) -> Optional[Tuple[int, ...]]:
         """The chosen values; None when the driver's list is no longer `count` long."""
 
     def close(self) -> None:
-        """Give back what is open; nothing, unless a subclass keeps something of its own open."""
+        """Close what is open; nothing, unless a subclass keeps a file open."""
         return
 
 
 class EthtoolSocket:
-    """The kernel's side: one socket and one buffer for all interfaces."""
+    """One ioctl socket and one buffer for all interfaces."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.buffer = array("Q", [0]) * _ROOM
+        self.buffer = array("Q", [0]) * _BUFFER_U64S
         self._address = self.buffer.buffer_info()[0]
 
     def call(self, interface: bytes) -> None:
-        """Run the command that is in the buffer on an interface. Raises OSError."""
+        """Run the command in the buffer on an interface. Raises OSError."""
         fcntl.ioctl(self._socket, _SIOCETHTOOL, _IFREQ.pack(interface, self._address))
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class EthtoolSocket:
 
 
 class SocketStats(EthtoolStats):
-    """Counters of an interface of this machine."""
+    """Counters of an interface of this machine, from the kernel."""
 
     def __init__(self, link: EthtoolSocket, interface: str) -> None:
         self._link = link
@@ -79,7 +79,7 @@ class SocketStats(EthtoolStats):
         self._count = 0
 
     def names(self) -> List[str]:
-        """Ask for the strings. Raises OSError."""
+        """The names, from the kernel. Raises OSError."""
         buffer = self._link.buffer
         # GSSET_INFO: command, reserved, a mask of string sets; answers with the size of each.
         struct.pack_into("=IIQI", buffer, 0, _GSSET_INFO, 0, 1 << _STATS_SET, 0)
@@ -87,8 +87,8 @@ class SocketStats(EthtoolStats):
         mask, count = struct.unpack_from("=QI", buffer, 8)
         if not mask or not count:
             return []
-        if count > _MOST_NAMES:
-            raise Failed(f"{count} counters are more than a driver has")
+        if count > _MAX_NAMES:
+            raise Failed(f"{count} counters are more than any driver has")
         struct.pack_into("=III", buffer, 0, _GSTRINGS, _STATS_SET, count)
         self._link.call(self._interface)
         data = bytes(memoryview(buffer).cast("B")[12 : 12 + count * _NAME_BYTES])
@@ -98,7 +98,7 @@ class SocketStats(EthtoolStats):
         ]
 
     def choose(self, positions: Sequence[int], count: int) -> None:
-        """Make the layout that skips everything else."""
+        """Build the struct layout that skips all other values."""
         layout = ["="]
         at = 0
         for position in positions:
@@ -108,7 +108,7 @@ class SocketStats(EthtoolStats):
         self._count = count
 
     def read(self) -> Optional[Tuple[int, ...]]:
-        """Ask for the numbers. Raises OSError."""
+        """The chosen values, from the kernel. Raises OSError."""
         buffer = self._link.buffer
         _HEADER.pack_into(buffer, 0, _GSTATS, self._count)
         self._link.call(self._interface)
@@ -118,7 +118,7 @@ class SocketStats(EthtoolStats):
 
 
 class TextStats(EthtoolStats):
-    """Counters from a file that has the output of `ethtool -S`."""
+    """Counters from a file with the output of `ethtool -S`."""
 
     def __init__(self, fs: HostFS, *parts: str) -> None:
         self._file = fs.open(*parts)
@@ -126,17 +126,17 @@ class TextStats(EthtoolStats):
         self._count = 0
 
     def names(self) -> List[str]:
-        """What stands before the last colon of each line (`[0]: rx_discards: 7`)."""
+        """The text before the last colon of each line (`[0]: rx_discards: 7`)."""
         lines = self._lines()
         return [line.rpartition(b":")[0].decode("ascii", "replace").strip() for line in lines]
 
     def choose(self, positions: Sequence[int], count: int) -> None:
-        """Remember the lines."""
+        """Keep the line numbers."""
         self._positions = positions
         self._count = count
 
     def read(self) -> Optional[Tuple[int, ...]]:
-        """The numbers of those lines. Raises Unsupported when one is not a number."""
+        """The numbers of the chosen lines. Raises Unsupported when one is not a number."""
         lines = self._lines()
         if len(lines) != self._count:
             return None
@@ -150,5 +150,5 @@ class TextStats(EthtoolStats):
         self._file.close()
 
     def _lines(self) -> List[bytes]:
-        """A line a counter: the heading `NIC statistics:` has nothing after its colon."""
+        """The lines of counters; the heading `NIC statistics:` has nothing after its colon."""
         return [line for line in self._file.read_all().splitlines() if b": " in line]

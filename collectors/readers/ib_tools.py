@@ -1,8 +1,11 @@
-"""The tools of infiniband-diags that are run, and how: `iblinkinfo` and `perfquery`.
+"""The tools of infiniband-diags that are run, `iblinkinfo` and `perfquery`, and their counters.
 
-They read and never clear: no `-r`, `-R` or reset mask is given to perfquery, ever. A tree at
-another root carries what they print in `<root>/ib_fabric/`: `iblinkinfo.txt`,
-`perfquery-x-<lid>.txt` and `perfquery-<lid>.txt`.
+They read and never clear: perfquery never gets `-r`, `-R` or a reset mask. A tree at another root
+carries their output in `<root>/ib_fabric/`: `iblinkinfo.txt`, `perfquery-x-<lid>.txt` and
+`perfquery-<lid>.txt`.
+
+The extended counters have 64 bits; recent devices have the errors and the waiting among them too.
+Where they are not, the classic set has them, narrow and sticking at their maximum.
 """
 
 from __future__ import annotations
@@ -12,14 +15,14 @@ import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from collectors.hostfs import HostFS, readable_by
 from collectors.source import Denied, Failed, Faults, NoData, SourceError, Unsupported
 
 _DEVICES = "dev/infiniband"
 _PATH = "/usr/sbin:/sbin:/usr/local/sbin:/opt/ufm/opensm/sbin"
-"""Where the tools lie that a login's PATH leaves out."""
+"""Directories of the tools that a login's PATH may lack."""
 
 _SWEEP_S = 120.0
 _QUERY_S = 10.0
@@ -28,29 +31,25 @@ _TIMEOUT_MS = "300"
 _HEADER = re.compile(r"# Port (?:extended )?counters: Lid (\d+) port (\d+)")
 
 Counters = Dict[str, int]
+"""Counters of one port by perfquery's names."""
 
-
-class PortQuery(ABC):
-    """Counters of ports of one LID, asked for and maybe not answered yet."""
-
-    @abstractmethod
-    def answer(self) -> Dict[int, Counters]:
-        """By port number the counters by perfquery's names, those that came. Waits for them."""
+Answer = Callable[[], Dict[int, Counters]]
+"""Waits for the counters of a query: by port number those that arrived."""
 
 
 class DiagTools(ABC):
-    """The two questions. Both may raise SourceError."""
+    """The two queries. Both may raise SourceError."""
 
     @abstractmethod
     def links(self) -> str:
-        """What iblinkinfo prints of the whole fabric, a port a line."""
+        """The output of iblinkinfo for the whole fabric, a port a line."""
 
     @abstractmethod
-    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> PortQuery:
-        """Ask for the 64-bit counters of some ports, or for the classic ones."""
+    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
+        """Start a query for the 64-bit counters of some ports of a LID, or for the classic ones."""
 
     def stop(self) -> None:
-        """End what is running."""
+        """Kill the queries that are running."""
         return
 
 
@@ -59,25 +58,27 @@ def find_tools(fs: HostFS) -> DiagTools:
     if not fs.is_live:
         if not fs.exists("ib_fabric"):
             raise NoData("no ib_fabric in this tree")
-        return _Texts(fs)
-    found = {}
+        return _CapturedOutput(fs)
+    found = []
     for command in ("iblinkinfo", "perfquery"):
         path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_PATH}")
         if path is None:
             raise NoData(f"no {command} on this node: it comes with infiniband-diags")
-        found[command] = path
+        found.append(path)
     check_permission(fs)
-    return _Commands(found["iblinkinfo"], found["perfquery"])
+    return _Commands(*found)
 
 
 def check_permission(fs: HostFS) -> None:
-    """Raise Denied when there are devices for management datagrams, and none is for us."""
+    """Raise Denied when devices for management datagrams exist and this account may use none."""
     devices = [fs.path(_DEVICES, name) for name in fs.names(_DEVICES) if name.startswith("umad")]
     if devices and not any(os.access(path, os.R_OK | os.W_OK) for path in devices):
         raise Denied(readable_by(devices[0]) or f"{devices[0]} may not be opened for writing")
 
 
 class _Commands(DiagTools):
+    """The commands of this machine; each query is a process."""
+
     def __init__(self, iblinkinfo: str, perfquery: str) -> None:
         self._iblinkinfo = iblinkinfo
         self._perfquery = perfquery
@@ -86,21 +87,33 @@ class _Commands(DiagTools):
     def links(self) -> str:
         process = self._start([self._iblinkinfo, "--line"])
         try:
-            text, trouble = process.communicate(timeout=_SWEEP_S)
+            text, errors = process.communicate(timeout=_SWEEP_S)
         except subprocess.TimeoutExpired:
             _kill(process)
             raise Failed(f"iblinkinfo took longer than {_SWEEP_S:g} s") from None
         finally:
             self._running.remove(process)
         if process.returncode:
-            raise trouble_of("iblinkinfo", trouble)
+            raise tool_error("iblinkinfo", errors)
         return text
 
-    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> PortQuery:
+    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
         which = ["--extended"] if extended else []
         ports = ",".join(str(number) for number in numbers)
         argv = [self._perfquery, *which, "--loop_ports", "--timeout", _TIMEOUT_MS, str(lid), ports]
-        return _Running(self._start(argv), self._running)
+        process = self._start(argv)
+
+        def answer() -> Dict[int, Counters]:
+            try:
+                # Output before an error is valid: a port that does not answer ends the program.
+                return parse_counters(process.communicate(timeout=_QUERY_S)[0])
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                return {}
+            finally:
+                self._running.remove(process)
+
+        return answer
 
     def stop(self) -> None:
         for process in list(self._running):
@@ -122,46 +135,22 @@ class _Commands(DiagTools):
         return process
 
 
-class _Running(PortQuery):
-    def __init__(
-        self, process: "subprocess.Popen[str]", running: "List[subprocess.Popen[str]]"
-    ) -> None:
-        self._process = process
-        self._among = running
+class _CapturedOutput(DiagTools):
+    """The tools' output in a tree at another root."""
 
-    def answer(self) -> Dict[int, Counters]:
-        try:
-            # What came before an error is good: a port that does not answer ends the program.
-            return parse_counters(self._process.communicate(timeout=_QUERY_S)[0])
-        except subprocess.TimeoutExpired:
-            _kill(self._process)
-            return {}
-        finally:
-            self._among.remove(self._process)
-
-
-class _Texts(DiagTools):
     def __init__(self, fs: HostFS) -> None:
         self._fs = fs
 
     def links(self) -> str:
         return self._fs.text("ib_fabric", "iblinkinfo.txt") or ""
 
-    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> PortQuery:
+    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
         text = self._fs.text("ib_fabric", f"perfquery-{'x-' if extended else ''}{lid}.txt")
-        return _Answered(parse_counters(text or ""))
-
-
-class _Answered(PortQuery):
-    def __init__(self, found: Dict[int, Counters]) -> None:
-        self._found = found
-
-    def answer(self) -> Dict[int, Counters]:
-        return self._found
+        return lambda: parse_counters(text or "")
 
 
 def parse_counters(text: str) -> Dict[int, Counters]:
-    """What perfquery printed, by port number: `PortXmitData:....................15840`."""
+    """perfquery's output by port number; a line is `PortXmitData:....................15840`."""
     found: Dict[int, Counters] = {}
     current: Optional[Counters] = None
     for line in text.splitlines():
@@ -176,13 +165,13 @@ def parse_counters(text: str) -> Dict[int, Counters]:
     return found
 
 
-def trouble_of(command: str, said: str) -> SourceError:
-    """Why a tool ended with an error: the first line of what it said."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def tool_error(command: str, errors: str) -> SourceError:
+    """The SourceError for a tool that failed, with the first line of its error output."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
     text = f"{command}: {lines[0][:200] if lines else 'it failed'}"
-    if "ermission denied" in said:
+    if "ermission denied" in errors:
         return Denied(text)
-    if "open UMAD port" in said:
+    if "open UMAD port" in errors:
         return Unsupported("no InfiniBand port with /dev/infiniband/umad*: is ib_umad loaded?")
     return Failed(text)
 
@@ -192,19 +181,13 @@ def _kill(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-# What perfquery calls the counters of an InfiniBand port, and what the catalog does.
-#
-# The extended set has 64 bits; devices of the last years have the errors and the waiting in it too.
-# Where they are not, the classic set has them, narrow and sticking at their maximum.
-
-
-_OCTETS_A_WORD = 4
+_OCTETS_PER_WORD = 4
 _MASK64 = 2**64 - 1
 _STUCK32 = 2**32 - 1
 
 _DATA: Dict[str, Tuple[str, int]] = {
-    "ib_tx_bytes": ("PortXmitData", _OCTETS_A_WORD),
-    "ib_rx_bytes": ("PortRcvData", _OCTETS_A_WORD),
+    "ib_tx_bytes": ("PortXmitData", _OCTETS_PER_WORD),
+    "ib_rx_bytes": ("PortRcvData", _OCTETS_PER_WORD),
     "ib_tx_packets": ("PortXmitPkts", 1),
     "ib_rx_packets": ("PortRcvPkts", 1),
     "ib_tx_unicast_packets": ("PortUnicastXmitPkts", 1),
@@ -230,7 +213,7 @@ _ERRORS: Dict[str, str] = {
 
 
 class PortCounters:
-    """What a port answered in one round: its extended and its classic counters."""
+    """The extended and the classic counters of a port in one round, as catalog metrics."""
 
     def __init__(self, extended: Counters, classic: Counters) -> None:
         self.extended = extended

@@ -1,11 +1,11 @@
-"""An InfiniBand fabric as `iblinkinfo --line` prints it: ports, their state, who is cabled to whom.
+"""An InfiniBand fabric from the output of `iblinkinfo --line`: ports, their state, their cables.
 
 A switch's ports share one GUID; an HCA's have one each. A line is
 
     0x<guid> "<name>" <lid> <port>[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==> 0x<guid> <lid>
     <port>[  ] "<name>" ( <remarks>)
 
-and ends behind the arrow for a port without another end. Names are node descriptions, or those of
+and ends after the arrow for a port without another end. Names are node descriptions, or those of
 a node-name-map: `gpu7 mlx5_3` for an HCA, `MF0;leaf1:MQM9700/U1` for a switch.
 """
 
@@ -35,10 +35,10 @@ _PHYSICAL = {
     "PhyTest": 7,
 }
 _NOMINAL_GBPS = {14.0625: 14.0, 25.78125: 25.0, 53.125: 50.0, 106.25: 100.0, 212.5: 200.0}
-"""A lane's signalling rate -> what the kernel and people call it."""
+"""A lane's signalling rate -> its nominal rate, as the kernel and people name it."""
 
 _NO_NODE = "Aggregation Node"
-"""The engine inside a switch that adds up for SHARP looks like an HCA."""
+"""Name of the SHARP aggregation node inside a switch, which looks like an HCA."""
 
 
 class PortAddress(NamedTuple):
@@ -61,8 +61,10 @@ class LinkLine(NamedTuple):
 
 
 class FabricPort(NamedTuple):
-    """A port that is or was cabled. `node` and `name` are what people call it; `role` is `switch`
-    or `host`; `peer` is the node, the name and the GUID at the other end."""
+    """A port that is or was cabled, with the `node` and `name` that people know.
+
+    `role` is `switch` or `host`; `peer` is the node, the name and the GUID at the other end.
+    """
 
     node: str
     name: str
@@ -72,7 +74,7 @@ class FabricPort(NamedTuple):
 
 
 def parse_links(text: str) -> List[LinkLine]:
-    """The ports in the order of the text; what is no port's line is passed over."""
+    """The ports in the order of the text; other lines are skipped."""
     return [line for line in map(_parse, text.splitlines()) if line is not None]
 
 
@@ -81,10 +83,10 @@ def _parse(text: str) -> Optional[LinkLine]:
     if match is None:
         return None
     guid, name, lid, number, link, peer_guid, peer_lid, peer_number, peer_name = match.groups()
-    told = _LINK.search(link)
-    if told is None:
+    state_match = _LINK.search(link)
+    if state_match is None:
         return None
-    width, gbps, state, phys_state = told.groups()
+    width, gbps, state, phys_state = state_match.groups()
     lane = float(gbps or 0)
     rate = int(width or 0) * _NOMINAL_GBPS.get(lane, lane) * 1e9
     peer = None
@@ -100,10 +102,10 @@ def _parse(text: str) -> Optional[LinkLine]:
 
 
 def update_known_links(known: Dict[Tuple[int, int], LinkLine], now: Iterable[LinkLine]) -> None:
-    """Bring `known`, cabled ports by GUID and number, up to date.
+    """Update `known`, the cabled ports by GUID and number, in place.
 
-    A port that was cabled stays: it is down where the fabric says so, or does not list it any
-    more, and keeps its other end. A port that never had one is not taken in.
+    A port that was cabled stays: it is down where the fabric reports it so or no longer lists it,
+    and keeps its other end. A port that never had another end is not added.
     """
     listed: Set[Tuple[int, int]] = set()
     for line in now:
@@ -120,7 +122,7 @@ def update_known_links(known: Dict[Tuple[int, int], LinkLine], now: Iterable[Lin
 
 
 def switches(lines: Iterable[LinkLine]) -> Set[int]:
-    """GUIDs of the switches: of those that list more than one port, cabled or not."""
+    """GUIDs of the switches: those with more than one port, cabled or not."""
     count = Counter(line.end.guid for line in lines)
     return {guid for guid, ports in count.items() if ports > 1}
 
@@ -128,20 +130,20 @@ def switches(lines: Iterable[LinkLine]) -> Set[int]:
 def named_ports(
     lines: Iterable[LinkLine], of_switches: Set[int], own: Set[int]
 ) -> List[FabricPort]:
-    """The cabled ports, by the names that people know; those of the HCAs in `own` are left out."""
+    """The cabled ports with the names that people know, without those of the HCAs in `own`."""
     lines = list(lines)
     names = _names(lines, of_switches)
     found = []
     for line in lines:
-        called = names.get((line.end.guid, line.end.number))
-        if called is None or line.end.guid in own:
+        name_of_port = names.get((line.end.guid, line.end.number))
+        if name_of_port is None or line.end.guid in own:
             continue
         peer = None
         if line.peer is not None:
             other = names.get((line.peer.guid, line.peer.number))
             if other is not None:
                 peer = (other[0], other[1], line.peer.guid)
-        node, name, role = called
+        node, name, role = name_of_port
         found.append(FabricPort(node, name, role, line, peer))
     return sorted(found, key=lambda port: (port.role != SWITCH, port.node, port.line.end.number))
 
@@ -171,7 +173,7 @@ def _names(
 
 
 def switch_name(description: str) -> str:
-    """`MF0;leaf1:MQM9700/U1` -> `leaf1`; a module of a chassis keeps its place: `core1-L03-U1`."""
+    """`MF0;leaf1:MQM9700/U1` -> `leaf1`; a module of a chassis keeps its slot: `core1-L03-U1`."""
     match = _MANAGED.match(description)
     if match is None:
         return _one_word(description)

@@ -1,7 +1,9 @@
-"""What the messages of rtnetlink say, of what the probe asks: bytes -> facts.
+"""Routes, neighbours and addresses from the kernel over rtnetlink: dumps, and later changes.
 
-Layouts are those of linux/{rtnetlink,neighbour,if_addr,if_link,nexthop}.h, in the machine's own
-byte order except for addresses.
+Why not pyroute2: docs/decisions/0001-rtnetlink-without-pyroute2.md. No privilege is needed; the
+answers are about the network namespace of this process. Message layouts are those of
+linux/{rtnetlink,neighbour,if_addr,if_link,nexthop}.h, in the machine's own byte order except for
+addresses.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Neighbour(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """One way of a route: interface, gateway (None: directly), weight from 1, not known dead."""
+    """A next hop of a route: interface, gateway (None: direct), weight from 1, not known dead."""
 
     ifindex: int
     via: Optional[str]
@@ -63,7 +65,7 @@ class Hop(NamedTuple):
 class Route(NamedTuple):
     """One unicast route. `nexthop_id` names a nexthop object, which then has the hops; else 0.
 
-    `table` is 254 for the main one; others are asked only for some traffic, by a rule or a VRF.
+    `table` is 254 for the main one; others are used for some traffic only, by a rule or a VRF.
     """
 
     family: int
@@ -85,7 +87,7 @@ Fact = Union[Link, Address, Neighbour, Route, Nexthop]
 
 
 def parse_message(kind: int, payload: bytes) -> Optional[Fact]:
-    """One message (NEW or DEL of a kind); None for what is not of interest."""
+    """The fact in a message (NEW or DEL of a kind); None for messages of no interest."""
     parser = _PARSERS.get(kind)
     return None if parser is None else parser(payload)
 
@@ -130,13 +132,13 @@ def _route(data: bytes) -> Optional[Fact]:
         hops = [_hop(_number(attributes[4]), 0, flags, attributes)]
     else:
         hops = []
-    # The header has a byte for the table; a greater number is in RTA_TABLE.
+    # The header has one byte for the table; a greater number is in RTA_TABLE.
     table = _number(attributes[15]) if 15 in attributes else table
     return Route(family, f"{ip}/{prefix}", _number(attributes.get(30)), tuple(hops), table)
 
 
 def _multipath(data: bytes) -> List[Hop]:
-    """RTA_MULTIPATH: `rtnexthop`s, each with attributes of its own behind it."""
+    """The hops in RTA_MULTIPATH: `rtnexthop`s, each followed by its own attributes."""
     hops = []
     offset = 0
     while offset + _HOP.size <= len(data):
@@ -152,7 +154,7 @@ def _multipath(data: bytes) -> List[Hop]:
 def _hop(index: int, more_weight: int, flags: int, attributes: Dict[int, bytes]) -> Hop:
     via = attributes.get(5)
     if via is None and 18 in attributes:
-        via = attributes[18][2:]  # RTA_VIA: a gateway of another family, behind its number
+        via = attributes[18][2:]  # RTA_VIA: a gateway of another family, after its number
     return Hop(index, _ip(via) if via else None, more_weight + 1, not flags & _DEAD)
 
 
@@ -188,7 +190,7 @@ _PARSERS: Dict[int, Callable[[bytes], Optional[Fact]]] = {
 
 
 def parse_attributes(data: bytes, offset: int) -> Dict[int, bytes]:
-    """The netlink attributes behind a message's fixed part, by kind; bytes that lie end them."""
+    """The netlink attributes after a message's fixed part, by kind, up to the first invalid one."""
     found: Dict[int, bytes] = {}
     while offset + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
@@ -207,12 +209,6 @@ def _number(data: Optional[bytes]) -> int:
     return 0 if data is None else int.from_bytes(data[:4], sys.byteorder)
 
 
-# Asking the kernel over rtnetlink: dumps, and the news of what changed since.
-#
-# Why not pyroute2: docs/decisions/0001-rtnetlink-without-pyroute2.md. No privilege is needed; what
-# is seen is the network namespace of whoever asks.
-
-
 _ERROR, _DONE = 2, 3
 _REQUEST = 0x1
 _DUMP_REQUEST = 0x301
@@ -220,12 +216,12 @@ _HEADER = struct.Struct("=IHHII")
 _RECEIVE_BYTES = 1 << 16
 _DUMP_TIMEOUT_S = 5.0
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
-_NEWS = (3, 5, 7, 9, 11, 32)
+_CHANGE_GROUPS = (3, 5, 7, 9, 11, 32)
 """Multicast groups: neighbours, addresses v4, routes v4, addresses v6, routes v6, nexthops."""
 
 
 class Netlink:
-    """A socket that asks: for dumps, or for one thing. `channel` is another than the kernel's."""
+    """A netlink socket for dumps and single requests. `channel` replaces the kernel's in tests."""
 
     def __init__(self, channel: Optional[socket.socket] = None) -> None:
         self._socket = channel or _open()
@@ -233,26 +229,31 @@ class Netlink:
         self._sequence = 0
 
     def dump(self, kind: int, family: int = 0) -> Iterator[Fact]:
-        """All the facts of one kind, of one address family or of all.
+        """All facts of one kind, of one address family or of all.
 
-        Raises OSError; EOPNOTSUPP and EINVAL when this kernel knows no such kind.
+        Raises OSError; EOPNOTSUPP and EINVAL when this kernel does not support the kind.
         """
-        self._send(kind, _DUMP_REQUEST, bytes([family]).ljust(BODY_BYTES[kind], b"\0"))
-        while True:
-            for answer, sequence, payload in _messages(self._socket.recv(_RECEIVE_BYTES)):
-                if sequence != self._sequence:
-                    continue
-                if answer == _DONE:
-                    return
-                if answer == _ERROR:
-                    raise OSError(-struct.unpack_from("=i", payload)[0], f"netlink dump {kind}")
-                fact = parse_message(answer, payload)
-                if fact is not None:
-                    yield fact
+        body = bytes([family]).ljust(BODY_BYTES[kind], b"\0")
+        for answer, payload in self._answers(kind, _DUMP_REQUEST, body):
+            if answer == _DONE:
+                return
+            fact = parse_message(answer, payload)
+            if fact is not None:
+                yield fact
 
     def ask(self, kind: int, body: bytes) -> bytes:
-        """The payload of the one answer to a request. Raises OSError with what the kernel says."""
-        self._send(kind, _REQUEST, body)
+        """The payload of the one answer to a request. Raises OSError with the kernel's error."""
+        return next(self._answers(kind, _REQUEST, body))[1]
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _answers(self, kind: int, flags: int, body: bytes) -> Iterator[Tuple[int, bytes]]:
+        """Send a request; the kind and payload of each answer. Raises OSError."""
+        self._sequence += 1
+        length = _HEADER.size + len(body)
+        self._socket.send(_HEADER.pack(length, kind, flags, self._sequence, 0) + body)
         while True:
             for answer, sequence, payload in _messages(self._socket.recv(_RECEIVE_BYTES)):
                 if sequence != self._sequence:
@@ -260,16 +261,7 @@ class Netlink:
                 if answer == _ERROR:
                     code = -struct.unpack_from("=i", payload)[0]
                     raise OSError(code, os.strerror(code), f"netlink request {kind}")
-                return payload
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def _send(self, kind: int, flags: int, body: bytes) -> None:
-        self._sequence += 1
-        length = _HEADER.size + len(body)
-        self._socket.send(_HEADER.pack(length, kind, flags, self._sequence, 0) + body)
+                yield answer, payload
 
 
 class ChangeListener:
@@ -278,14 +270,14 @@ class ChangeListener:
     def __init__(self) -> None:
         self._socket = _open()
         self._socket.setblocking(False)
-        for group in _NEWS:
+        for group in _CHANGE_GROUPS:
             with contextlib.suppress(OSError):  # nexthops are unknown before Linux 5.3
                 self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
 
     def drain(self) -> Optional[List[Tuple[bool, Fact]]]:
-        """What changed since the last call: (whether it is there now, what).
+        """The changes since the last call: (whether the fact exists now, the fact).
 
-        None when more was announced than the socket could hold.
+        None when the kernel announced more than the socket could hold.
         """
         facts: List[Tuple[bool, Fact]] = []
         while True:

@@ -1,7 +1,8 @@
 """NVIDIA's management library, through NVIDIA's own `pynvml`: GPUs, their fields, their links.
 
-`pynvml` travels with the probe and is imported only where the driver's library is there. Functions
-are looked up at run time: what an old driver has not is `Unsupported`, not an import error.
+`pynvml` is part of the probe archive and is imported only where the driver's library exists.
+Functions are looked up at run time: one that an old driver lacks is `Unsupported`, not an import
+error.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import struct
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from collectors.hostfs import HostFS
-from collectors.readers import device_facts, pci_topology
+from collectors.readers import device_facts
 from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
 
 LIBRARY = "libnvidia-ml.so.1"
 DRIVER = "proc/driver/nvidia/gpus"
-"""One entry a GPU that the kernel's driver knows of."""
+"""One entry a GPU that the kernel's driver has found."""
 
 WHOLE_GPU = 0
-"""The scope of a field that is not of one link."""
+"""The scope of a field that belongs to the GPU, not to one link."""
 
 _MASK32 = 2**32 - 1
 _RECORD = struct.Struct("=IIqqIiQ")
@@ -43,14 +44,14 @@ FieldQuery = Tuple[int, int]
 
 
 class FieldValue(NamedTuple):
-    """The answer to one Ask: `value` when `code` is 0, else NVML's return code."""
+    """The answer to one FieldQuery: `value` when `code` is 0, else NVML's return code."""
 
     code: int
     value: int
 
 
 def error_of(code: int, text: str) -> SourceError:
-    """The member of the sources' tree that an NVML return code stands for."""
+    """The SourceError for an NVML return code."""
     if code in _ABSENT:
         return NoData(text)
     if code in _UNSUPPORTED:
@@ -70,12 +71,12 @@ class Gpu:
         self.handle = library.call("nvmlDeviceGetHandleByIndex", index)
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """What a function of pynvml says of this GPU."""
+        """The result of a function of pynvml for this GPU."""
         return self.library.call(function, self.handle, *arguments)
 
-    def fields(self, asks: Sequence[FieldQuery]) -> List[FieldValue]:
-        """The answers, in order, in one call of the library."""
-        records = self.library.call("nvmlDeviceGetFieldValues", self.handle, asks)
+    def fields(self, queries: Sequence[FieldQuery]) -> List[FieldValue]:
+        """The values in the order of the queries, in one call of the library."""
+        records = self.library.call("nvmlDeviceGetFieldValues", self.handle, queries)
         return [
             FieldValue(code, value & _MASK32 if kind == _UNSIGNED_INT else value)
             for _, _, _, _, kind, code, value in _RECORD.iter_unpack(memoryview(records).cast("B"))
@@ -91,12 +92,12 @@ class Gpu:
             except Unsupported:
                 break
             except Failed:
-                pass  # it is there, and cannot be asked now
+                pass  # it exists, and cannot be queried now
             found.append(link)
         return found
 
     def facts(self, fs: HostFS) -> Dict[str, Any]:
-        """What does not tick: `gpu_name`, `uuid`, `pci`, PCIe and NUMA as for a port."""
+        """Facts that are not counters: `gpu_name`, `uuid`, `pci`, PCIe and NUMA as for a port."""
         address = pci_address(self.ask("nvmlDeviceGetPciInfo").busId)
         facts = {
             "gpu_name": self._text("nvmlDeviceGetName"),
@@ -105,11 +106,11 @@ class Gpu:
             "driver_version": self.library.driver_version,
             "pci": address,
         }
-        place = pci_topology.pci_path(fs, address)
+        place = device_facts.pci_path(fs, address)
         return device_facts.known({**facts, **(device_facts.pci_facts(fs, place) if place else {})})
 
     def link_facts(self, link: int) -> Dict[str, Any]:
-        """`version` of the link, and what is at its other end: `remote`, `remote_pci`."""
+        """`version` of the link, and the device at its other end: `remote`, `remote_pci`."""
         facts: Dict[str, Any] = {"gpu": self.name, "link": link}
         try:
             facts["version"] = self.ask("nvmlDeviceGetNvLinkVersion", link)
@@ -118,15 +119,15 @@ class Gpu:
             )
             facts["remote"] = _REMOTE.get(self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", link))
         except SourceError:
-            pass  # a link that is down has no other end, and older drivers do not say
+            pass  # a link that is down has no other end, and older drivers do not report it
         return device_facts.known(facts)
 
     def _text(self, function: str) -> Optional[str]:
         try:
-            said = self.ask(function)
+            text = self.ask(function)
         except SourceError:
             return None
-        return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
 
 
 class Nvml:
@@ -138,13 +139,13 @@ class Nvml:
 
         self._pynvml: Any = pynvml
         self.call("nvmlInit")
-        said = self.call("nvmlSystemGetDriverVersion")
-        self.driver_version = said.decode() if isinstance(said, bytes) else str(said)
+        version = self.call("nvmlSystemGetDriverVersion")
+        self.driver_version = version.decode() if isinstance(version, bytes) else str(version)
 
     def gpus(self) -> List[Gpu]:
         """The GPUs, in the library's order. Raises NoData when there are none.
 
-        One that cannot be had (it fell off the bus before we came) is left out.
+        One that cannot be opened (it fell off the bus earlier) is left out.
         """
         found = []
         for index in range(self.call("nvmlDeviceGetCount")):
@@ -167,7 +168,7 @@ class Nvml:
             raise error_of(error.value, f"{function}: {error}") from error
 
     def constant(self, name: str, default: int) -> int:
-        """A number of the library's header, where this pynvml knows it."""
+        """A constant of the library's header, or `default` where this pynvml lacks it."""
         return int(getattr(self._pynvml, name, default))
 
     def structure(self, name: str) -> Any:
@@ -179,24 +180,24 @@ class Nvml:
 
 
 def signature(fs: HostFS) -> object:
-    """What changes when the driver is loaded or a GPU comes or goes."""
+    """A value that changes when the driver is loaded or a GPU appears or goes away."""
     try:
         return tuple(fs.names(DRIVER))
     except OSError:
         return None
 
 
-def pci_address(said: Any) -> str:
-    """`00000000:1B:00.0`, as NVML writes it -> `0000:1b:00.0`, as the kernel does."""
-    text = said.decode("ascii", "replace") if isinstance(said, bytes) else str(said)
+def pci_address(bus_id: Any) -> str:
+    """NVML's `00000000:1B:00.0` -> the kernel's `0000:1b:00.0`."""
+    text = bus_id.decode("ascii", "replace") if isinstance(bus_id, bytes) else str(bus_id)
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:].rjust(4, '0')}:{rest}"
 
 
 def _load(fs: HostFS) -> None:
-    """Make sure that the library is there before pynvml, which is slow to import, is asked for.
+    """Load the library before pynvml, which is slow to import. Raises NoData, Unsupported.
 
-    Below another root its library is the one that is taken; pynvml then finds it by its name.
+    Below another root the library of that tree is loaded; pynvml then finds it by its name.
     """
     path = LIBRARY if fs.is_live else fs.path("usr/lib", LIBRARY)
     try:

@@ -1,15 +1,16 @@
-"""The physical ports of this machine, and what each one is called.
+"""The physical ports of this machine and their names.
 
-Every source asks here, so that all of them call a port by the same name. An RDMA device's port and
-the network interface of the same physical port share one name: that of the RDMA device where it has
-one port (`mlx5_0`), else device and number (`mlx5_0/2`). An interface without RDMA is its own name.
+Every source uses this module, so that all of them give a port the same name. An RDMA device's port
+and the network interface of the same physical port share one name: that of the RDMA device where it
+has one port (`mlx5_0`), else device and number (`mlx5_0/2`). An interface without RDMA keeps its
+own name.
 
-What counts as a port: hardware, once. Not the loopback, bridges, bonds (their members are ports),
-VLANs, tunnels, switchdev representors, nor a virtual function whose physical function is seen too.
-Virtual interfaces that lead elsewhere (veth, macvlan) count only on a machine without any hardware
-port, which is how a container or a network namespace looks. The front panel of a Linux switch
-(`swp1`, `Ethernet0`) counts as hardware: some switch drivers show none behind it. One end of a veth
-does not, whatever it is called.
+A port is hardware, listed once. Not ports: the loopback, bridges, bonds (their members are ports),
+VLANs, tunnels, switchdev representors, and a virtual function whose physical function is visible
+too. Virtual interfaces with another end (veth, macvlan) are ports only on a machine without any
+hardware port, such as a container or a network namespace. The front panel of a Linux switch
+(`swp1`, `Ethernet0`) is hardware: some switch drivers show no device behind it. One end of a veth
+is not, whatever its name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from collectors.hostfs import HostFS
 from collectors.readers import device_facts
+from collectors.source import from_oserror
 
 NET = "sys/class/net"
 INFINIBAND = "sys/class/infiniband"
@@ -29,11 +31,11 @@ IPOIB_TYPE = 32
 """ARPHRD values of `/sys/class/net/<name>/type`."""
 
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
-_HOLLOW = re.compile(r"(dummy|ifb|team|teql|nlmon)\d*")
+_WITHOUT_OTHER_END = re.compile(r"(dummy|ifb|team|teql|nlmon)\d*")
 """Interfaces without another end. A veth whose end in another namespace happens to have the same
-index looks the same in sysfs, so that these can only be told by their names."""
+index looks the same in sysfs, so that only their names identify these."""
 
-_LEADS_ELSEWHERE = (None, "macvlan")
+_WITH_OTHER_END = (None, "macvlan")
 
 _FRONT_PANEL = re.compile(r"swp\d+(s\d+)?|Ethernet\d+")
 """Cumulus and other switchdev systems; SONiC."""
@@ -43,8 +45,8 @@ class Port(NamedTuple):
     """One physical port.
 
     `kind` is `ethernet` or `infiniband` (the link layer). `netdev` is its interface, `rdma` its
-    RDMA device with `rdma_port` the number there; None where there is none. `info` has the facts of
-    `portfacts`; a fact that is not known is not in it.
+    RDMA device with `rdma_port` the number there; None where there is none. `info` has the facts
+    of `device_facts`, without those that are not known.
     """
 
     name: str
@@ -61,14 +63,21 @@ class Port(NamedTuple):
 
 
 def find_ports(fs: HostFS) -> List[Port]:
-    """The ports, by name. Raises OSError when the class directories refuse to be listed."""
+    """The ports, sorted by name. Raises SourceError when the class directories cannot be listed."""
+    try:
+        return _find_ports(fs)
+    except OSError as error:
+        raise from_oserror(error) from error
+
+
+def _find_ports(fs: HostFS) -> List[Port]:
     netdevs = _hardware_netdevs(fs)
     hardware = {name: fs.exists(INFINIBAND, name, "device") for name in fs.names(INFINIBAND)}
     if not netdevs and not any(hardware.values()):
         netdevs = dict.fromkeys(_virtual_netdevs(fs), ETHERNET_TYPE)
     ports: List[Port] = []
     taken: Set[str] = set()
-    # An interface belongs to one port: to that of the hardware, where software is set on top of it.
+    # An interface belongs to one port: to the hardware, where a software device uses it too.
     for device in sorted(hardware, key=lambda name: (not hardware[name], name)):
         if _is_spare_function(fs, f"{INFINIBAND}/{device}", "infiniband"):
             continue
@@ -93,8 +102,27 @@ def find_ports(fs: HostFS) -> List[Port]:
     return sorted(ports, key=lambda port: natural(port.name))
 
 
+def affinity(fs: HostFS, address: str) -> Dict[str, str]:
+    """Name of each port on PCI -> its relation to the PCI function at `address` (PIX ... SYS)."""
+    here = device_facts.pci_path(fs, address)
+    if here is None:
+        return {}
+    node = fs.number(here, "numa_node")
+    found: Dict[str, str] = {}
+    for port in find_ports(fs):
+        there = device_facts.pci_path(fs, port.info["pci"]) if "pci" in port.info else None
+        if there is None:
+            continue
+        port_node = port.info.get("numa_node")
+        is_known = node not in (None, -1) and port_node is not None
+        between = device_facts.relation(here, there, node == port_node if is_known else None)
+        if between is not None:
+            found[port.name] = between
+    return found
+
+
 def is_front_panel(name: str) -> bool:
-    """Whether an interface is called as the ports of a Linux switch are."""
+    """Whether an interface has a name like the ports of a Linux switch."""
     return _FRONT_PANEL.fullmatch(name) is not None
 
 
@@ -104,7 +132,7 @@ def signature(fs: HostFS) -> object:
     for path in (NET, INFINIBAND):
         try:
             with os.scandir(fs.path(path)) as entries:
-                # The inode tells a new device from the old one of the same name.
+                # The inode differs between a new device and an old one of the same name.
                 seen.extend((entry.name, entry.inode()) for entry in entries)
         except OSError:
             continue
@@ -112,23 +140,23 @@ def signature(fs: HostFS) -> object:
 
 
 def natural(name: str) -> List[Tuple[int, str]]:
-    """A sorting key in which `eth10` comes after `eth9`."""
+    """A sort key that puts `eth10` after `eth9`."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _hardware_netdevs(fs: HostFS) -> Dict[str, int]:
-    """Interfaces that are ports of hardware, with their ARPHRD type."""
+    """Interfaces that are hardware ports, with their ARPHRD type."""
     found: Dict[str, int] = {}
     for name in fs.names(NET):
         path = f"{NET}/{name}"
         kind = fs.number(path, "type")
         if kind not in (ETHERNET_TYPE, IPOIB_TYPE):
             continue
-        leads_elsewhere = fs.number(path, "iflink") != fs.number(path, "ifindex")
-        if not fs.exists(path, "device") and (leads_elsewhere or not is_front_panel(name)):
+        has_other_end = fs.number(path, "iflink") != fs.number(path, "ifindex")
+        if not fs.exists(path, "device") and (has_other_end or not is_front_panel(name)):
             continue
-        if kind == IPOIB_TYPE and leads_elsewhere:
+        if kind == IPOIB_TYPE and has_other_end:
             continue  # a child of another partition key on the same port
         if _REPRESENTOR.fullmatch(fs.text(path, "phys_port_name") or ""):
             continue
@@ -138,7 +166,7 @@ def _hardware_netdevs(fs: HostFS) -> Dict[str, int]:
 
 
 def _is_spare_function(fs: HostFS, path: str, kind: str) -> bool:
-    """Whether this is a virtual function whose physical function is a port of this machine too."""
+    """Whether this is a virtual function whose physical function is also a port of this machine."""
     return bool(fs.names(path, "device", "physfn", kind))
 
 
@@ -148,10 +176,12 @@ def _virtual_netdevs(fs: HostFS) -> List[str]:
         path = f"{NET}/{name}"
         if fs.number(path, "type") != ETHERNET_TYPE:
             continue
-        leads_to_itself = fs.number(path, "iflink") == fs.number(path, "ifindex")
-        if leads_to_itself and (_HOLLOW.fullmatch(name) or fs.exists(path, "tun_flags")):
+        has_no_other_end = fs.number(path, "iflink") == fs.number(path, "ifindex")
+        if has_no_other_end and (
+            _WITHOUT_OTHER_END.fullmatch(name) or fs.exists(path, "tun_flags")
+        ):
             continue
-        if device_facts.uevent(fs, path).get("DEVTYPE") not in _LEADS_ELSEWHERE:
+        if device_facts.uevent(fs, path).get("DEVTYPE") not in _WITH_OTHER_END:
             continue
         if not fs.exists(path, "master") and not fs.exists(path, "brport"):
             found.append(name)
@@ -161,7 +191,7 @@ def _virtual_netdevs(fs: HostFS) -> List[str]:
 def _netdev_of(
     fs: HostFS, device: str, number: int, ports: int, netdevs: Dict[str, int]
 ) -> Tuple[Optional[str], Optional[str]]:
-    """The interface of an RDMA port, and the bond it speaks for when it stands for several."""
+    """The interface of an RDMA port; instead of it the bond, when the port serves a whole bond."""
     path = f"{INFINIBAND}/{device}"
     pci = device_facts.pci_address(fs, path)
     bond = None
@@ -169,8 +199,8 @@ def _netdev_of(
     names = {fs.text(ndevs, index) for index in fs.names(ndevs)} - {None, ""}
     for name in sorted(filter(None, names), key=natural):
         if name in netdevs:
-            # A name of another network namespace may mean a different interface here. One that is
-            # made of software (rxe, siw) has no place of its own to compare.
+            # The same name in another network namespace may be a different interface. A software
+            # device (rxe, siw) has no PCI address to compare.
             if pci is None or device_facts.pci_address(fs, f"{NET}/{name}") == pci:
                 return name, None
         elif fs.exists(NET, name, "bonding"):
@@ -193,7 +223,7 @@ def _netdev_of(
 def _iwarp_mac(fs: HostFS, port: str) -> Optional[str]:
     """The MAC that an iWARP port has in place of a GID: six octets, then zeros.
 
-    The way to the interface of devices that are a PCI function of their own (erdma).
+    It identifies the interface of RDMA devices that are a PCI function of their own (erdma).
     """
     octets = (fs.text(port, "gids/0") or "").replace(":", "")
     if len(octets) != 32 or octets[12:].strip("0") or not octets[:12].strip("0"):
@@ -202,7 +232,7 @@ def _iwarp_mac(fs: HostFS, port: str) -> Optional[str]:
 
 
 def _with_mac(fs: HostFS, netdevs: Dict[str, int], mac: Optional[str]) -> List[str]:
-    """The interfaces of that MAC."""
+    """The interfaces with that MAC."""
     if mac is None:
         return []
     return [name for name in sorted(netdevs, key=natural) if fs.text(NET, name, "address") == mac]
@@ -213,7 +243,7 @@ def _link_layer(fs: HostFS, path: str, number: int) -> Optional[str]:
 
 
 def _port_index(fs: HostFS, netdev: str) -> int:
-    """The interface's port on its function, from 0; drivers before 3.15 said so in `dev_id`."""
+    """The interface's port on its function, from 0; before Linux 3.15 it was in `dev_id`."""
     port = fs.number(NET, netdev, "dev_port")
     if port:
         return port

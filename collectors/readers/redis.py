@@ -1,8 +1,8 @@
-"""Redis' protocol, as much of it as reading takes: commands in one go, replies in order.
+"""Redis: a client for its protocol that only reads, and the command `redis-cli` in its place.
 
-https://redis.io/docs/latest/develop/reference/protocol-spec/ (RESP2). A command is sent as an array
-of bulk strings; replies are `bytes`, `int`, `None`, lists of these, or a `Refused` in the place of
-the reply that a command would have had.
+https://redis.io/docs/latest/develop/reference/protocol-spec/ (RESP2). Commands are sent together as
+arrays of bulk strings; replies arrive in order and are `bytes`, `int`, `None`, lists of these, or a
+`RedisError` in the place of the reply that a command would have had.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, List, Sequence, Tuple, Union
 
 from collectors.source import Denied
 
-_CHUNK = 262144
-_MOST_REPLY = 64 * 1024 * 1024
+_RECEIVE_BYTES = 262144
+_MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 REFUSALS = ("NOAUTH", "NOPERM", "WRONGPASS")
-"""First words of what Redis says to whom it does not let in."""
+"""First words of the errors with which Redis refuses a client."""
 
 Address = Union[str, Tuple[str, int]]
 """The path of a unix socket, or a host and a port."""
@@ -27,16 +27,18 @@ Command = Sequence[str]
 
 
 class RedisError(Exception):
-    """What Redis said instead of a reply, as in `NOAUTH Authentication required.`"""
+    """The error that Redis sent instead of a reply, as in `NOAUTH Authentication required.`"""
 
 
 class BadReply(OSError):
-    """What came is not Redis' protocol, or the connection ended in the middle of it."""
+    """The reply is not Redis' protocol, or the connection ended within it."""
 
 
 class Redis:
-    """One connection. Raises OSError when it cannot be made; none of it waits beyond `timeout_s`
-    for the next bytes."""
+    """One connection. Raises OSError when it cannot be opened.
+
+    No call waits longer than `timeout_s` for the next bytes.
+    """
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.name = f"Redis at {address if isinstance(address, str) else '%s:%d' % address}"
@@ -60,7 +62,7 @@ class Redis:
         return [self._reply() for _ in commands]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def _reply(self) -> Any:
@@ -86,7 +88,7 @@ class Redis:
     def _bulk(self, length: int) -> Any:
         if length < 0:
             return None
-        if length > _MOST_REPLY:
+        if length > _MAX_REPLY_BYTES:
             raise BadReply(f"a reply of {length} bytes")
         end = self._at + length
         while len(self._buffer) < end + 2:
@@ -97,7 +99,7 @@ class Redis:
         return found
 
     def _line(self) -> int:
-        """Where the line ends that begins at the place reached."""
+        """The end of the line that begins at the current position."""
         while True:
             end = self._buffer.find(b"\r\n", self._at)
             if end >= 0:
@@ -105,17 +107,17 @@ class Redis:
             self._more()
 
     def _more(self) -> None:
-        data = self._socket.recv(_CHUNK)
+        data = self._socket.recv(_RECEIVE_BYTES)
         if not data:
-            raise BadReply("Redis hung up")
+            raise BadReply("Redis closed the connection")
         self._buffer = self._buffer[self._at :] + data
         self._at = 0
-        if len(self._buffer) > _MOST_REPLY:
-            raise BadReply("a reply without an end")
+        if len(self._buffer) > _MAX_REPLY_BYTES:
+            raise BadReply("a reply that does not end")
 
 
 def encode_command(command: Command) -> bytes:
-    """A command as it is sent."""
+    """A command in the protocol's form."""
     parts = [b"*%d\r\n" % len(command)]
     for word in command:
         data = word.encode()
@@ -123,15 +125,13 @@ def encode_command(command: Command) -> bytes:
     return b"".join(parts)
 
 
-# Redis through `redis-cli`, which may be let in where we are not.
-#
-# On older SONiC it is a wrapper around `docker exec`, which the group docker may use.
-
-
 class RedisCli:
-    """One process for all commands. `denied` says why we are not let in ourselves.
+    """Runs `redis-cli`, one process for all commands of a call.
 
-    Its output has a line a value; a hash of unknown size is told from the next reply by an ECHO.
+    It may have access where this account has not: on older SONiC it is a wrapper around
+    `docker exec`, which the group docker may use. Its output has a line a value; the output of an
+    ECHO marks the end of each reply, since the size of a hash is not known. `denied` is why Redis
+    itself refused.
     """
 
     name = "redis-cli"
@@ -146,14 +146,14 @@ class RedisCli:
         self._timeout_s = timeout_s
 
     def ask(self, commands: Sequence[Sequence[str]]) -> List[Any]:
-        """The replies as `Redis.ask` has them. Raises Denied when it is not let in either."""
+        """The replies in the form of `Redis.ask`. Raises Denied when redis-cli is refused too."""
         try:
             return self._run(commands)
         except OSError as error:
             raise Denied(f"{self._denied} (and redis-cli: {error})") from error
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing to close."""
 
     def _run(self, commands: Sequence[Sequence[str]]) -> List[Any]:
         import subprocess
@@ -174,13 +174,13 @@ class RedisCli:
             raise OSError(f"no answer: {error}") from error
         replies = done.stdout.decode("utf-8", "replace").split(f"{self._END}\n")[:-1]
         if done.returncode or len(replies) != len(commands):
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-            raise OSError(said.split("\n")[0][:200] or "it did not answer")
+            message = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            raise OSError(message.split("\n")[0][:200] or "no reply")
         return [_cli_reply(command, reply) for command, reply in zip(commands, replies)]
 
 
 def _cli_reply(command: Sequence[str], text: str) -> Any:
-    """An absent value is an empty line, and a hash that is not there one empty line alone."""
+    """A reply's text as values: an empty line is an absent value, one alone an absent hash."""
     lines = text.split("\n")[:-1]
     if lines and lines[0].split(" ")[0] in REFUSALS:
         return RedisError(lines[0])

@@ -1,4 +1,4 @@
-"""The kernel's routes, neighbours and addresses, boiled down to what a fabric map needs."""
+"""The kernel's routes, neighbours and addresses, reduced to what a fabric map needs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import errno
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
-from collectors.readers import netlink as rtmessages
 from collectors.readers.netlink import (
+    GETADDR,
+    GETLINK,
+    GETNEIGH,
+    GETNEXTHOP,
+    GETROUTE,
     INET,
     INET6,
+    MAIN_TABLE,
     Address,
     Hop,
     Link,
@@ -20,12 +25,12 @@ from collectors.readers.netlink import (
 )
 from collectors.readers.ports import natural
 
-_MOST_DESTINATIONS = 16
-_MOST_NEIGHBOURS = 64
-"""Of one interface. More than a few means a shared segment, where no neighbour is the cable's."""
+_MAX_DESTINATIONS = 16
+_MAX_NEIGHBOURS = 64
+"""Of one interface. More than a few mean a shared segment, not one neighbour at the cable's end."""
 
 _RESOLVED = 0x02 | 0x04 | 0x08 | 0x10 | 0x80
-"""NUD states of an entry that is or was good: reachable, stale, delay, probe, permanent."""
+"""NUD states of an entry that is or was valid: reachable, stale, delay, probe, permanent."""
 
 _DEFAULT = ("0.0.0.0/0", "::/0")
 
@@ -35,8 +40,11 @@ Info = Dict[str, Any]
 
 
 class RouteSummary(NamedTuple):
-    """What `routes` tells, as its objects' `info`; `names` has the interfaces looked at, `above`
-    those of which only the addresses are told."""
+    """The facts that the source `routes` reports, as the `info` of its objects.
+
+    `names` are the interfaces examined, by index; `above` those of which only the addresses are
+    reported.
+    """
 
     ecmp: List[Info]
     neighbours: List[Info]
@@ -45,32 +53,34 @@ class RouteSummary(NamedTuple):
     above: Mapping[int, str] = MappingProxyType({})
 
     def differs(self, there: bool, fact: Union[Neighbour, Address]) -> bool:
-        """Whether a neighbour or an address, there now or gone, is told differently here."""
+        """Whether a neighbour or an address, which exists now or is gone, differs from this."""
         dev = self.names.get(fact.ifindex)
         if isinstance(fact, Address):
             dev = dev or self.above.get(fact.ifindex)
-            if dev is None or _is_own(fact.address):
+            if dev is None or _is_loopback(fact.address):
                 return False
-            told = any(
+            reported = any(
                 item["dev"] == dev and fact.address in item["addresses"] for item in self.addresses
             )
-            return told != there
+            return reported != there
         if dev is None:
             return False
-        told_macs = {item["ip"]: item["mac"] for item in self.neighbours if item["dev"] == dev}
-        if len(told_macs) >= _MOST_NEIGHBOURS:
+        macs = {item["ip"]: item["mac"] for item in self.neighbours if item["dev"] == dev}
+        if len(macs) >= _MAX_NEIGHBOURS:
             return False
-        # One that went silent is still what was last seen there.
+        # One that went silent keeps the MAC that was last seen.
         resolved = there and fact.mac is not None and fact.state & _RESOLVED
-        return bool(resolved) and told_macs.get(fact.ip) != fact.mac
+        return bool(resolved) and macs.get(fact.ip) != fact.mac
 
 
 def summarise_routes(devices: Set[str], above: Mapping[str, Sequence[str]]) -> RouteSummary:
-    """Ask the kernel about the interfaces `devices`, and for the addresses of those `above` them
-    (each with those of `devices` that it stands on). Raises OSError."""
+    """Ask the kernel about the interfaces `devices`, and for the addresses of those `above` them.
+
+    `above` maps each upper interface to those of `devices` below it. Raises OSError.
+    """
     netlink = Netlink()
     try:
-        links = [fact for fact in netlink.dump(rtmessages.GETLINK) if isinstance(fact, Link)]
+        links = [fact for fact in netlink.dump(GETLINK) if isinstance(fact, Link)]
         names = {link.ifindex: link.name for link in links}
         ours = {index: name for index, name in names.items() if name in devices}
         groups, defaults = _groups(netlink, names)
@@ -87,17 +97,17 @@ def summarise_routes(devices: Set[str], above: Mapping[str, Sequence[str]]) -> R
 
 
 def _groups(netlink: Netlink, names: Dict[int, str]) -> Tuple[List[Info], Set[str]]:
-    """Every set of two or more equal next hops with where it leads; who has a default route."""
+    """The sets of two or more equal-cost next hops; the interfaces of default routes."""
     nexthops = _nexthops(netlink)
     defaults: Set[str] = set()
     groups: Dict[Tuple[int, Tuple[Tuple[str, str, int], ...]], Info] = {}
     for family in (INET, INET6):
-        for route in netlink.dump(rtmessages.GETROUTE, family):
+        for route in netlink.dump(GETROUTE, family):
             if not isinstance(route, Route):
                 continue
             hops = _hops_of(nexthops, route.nexthop_id) if route.nexthop_id else list(route.hops)
-            # A rail with policy routing has a default route too, in a table of its own.
-            if route.destination in _DEFAULT and route.table == rtmessages.MAIN_TABLE:
+            # A rail with policy routing also has a default route, in a table of its own.
+            if route.destination in _DEFAULT and route.table == MAIN_TABLE:
                 defaults.update(names.get(hop.ifindex, "") for hop in hops)
             if len(hops) < 2:
                 continue
@@ -117,7 +127,7 @@ def _groups(netlink: Netlink, names: Dict[int, str]) -> Tuple[List[Info], Set[st
                 },
             )
             group["destinations_count"] += 1
-            if len(group["destinations"]) < _MOST_DESTINATIONS:
+            if len(group["destinations"]) < _MAX_DESTINATIONS:
                 group["destinations"].append(route.destination)
     return [groups[key] for key in sorted(groups)], defaults
 
@@ -134,10 +144,10 @@ def _member(hop: Hop, names: Dict[int, str]) -> Info:
 
 
 def _nexthops(netlink: Netlink) -> Dict[int, Nexthop]:
-    """The nexthop objects by id; none before Linux 5.3, which does not know them."""
+    """The nexthop objects by id; none before Linux 5.3, which does not have them."""
     found: Dict[int, Nexthop] = {}
     try:
-        for item in netlink.dump(rtmessages.GETNEXTHOP):
+        for item in netlink.dump(GETNEXTHOP):
             if isinstance(item, Nexthop):
                 found[item.id] = item
     except OSError as error:
@@ -147,7 +157,7 @@ def _nexthops(netlink: Netlink) -> Dict[int, Nexthop]:
 
 
 def _hops_of(nexthops: Dict[int, Nexthop], identity: int) -> List[Hop]:
-    """The hops of a nexthop object; a group names others, which are not groups themselves."""
+    """The hops of a nexthop object; a group refers to others, which are no groups themselves."""
     item = nexthops.get(identity)
     if item is None:
         return []
@@ -164,7 +174,7 @@ def _hops_of(nexthops: Dict[int, Nexthop], identity: int) -> List[Hop]:
 def _neighbours(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
     """Entries with a MAC, by interface and address."""
     found: Dict[str, List[Info]] = {}
-    for item in netlink.dump(rtmessages.GETNEIGH):
+    for item in netlink.dump(GETNEIGH):
         if not isinstance(item, Neighbour) or item.ifindex not in names or item.mac is None:
             continue
         if item.state & _RESOLVED:
@@ -173,15 +183,15 @@ def _neighbours(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
     return [
         item
         for dev in sorted(found, key=natural)
-        for item in sorted(found[dev], key=lambda item: natural(item["ip"]))[:_MOST_NEIGHBOURS]
+        for item in sorted(found[dev], key=lambda item: natural(item["ip"]))[:_MAX_NEIGHBOURS]
     ]
 
 
 def _addresses(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
-    """The addresses of each interface that has any."""
+    """The addresses of each interface that has any, without the loopback's own."""
     found: Dict[str, List[str]] = {}
-    for item in netlink.dump(rtmessages.GETADDR):
-        if not isinstance(item, Address) or _is_own(item.address):
+    for item in netlink.dump(GETADDR):
+        if not isinstance(item, Address) or _is_loopback(item.address):
             continue
         if item.ifindex in names:
             found.setdefault(names[item.ifindex], []).append(item.address)
@@ -191,6 +201,6 @@ def _addresses(netlink: Netlink, names: Dict[int, str]) -> List[Info]:
     ]
 
 
-def _is_own(address: str) -> bool:
-    """Whether nobody but this machine can reach it."""
+def _is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address."""
     return address.startswith("127.") or address == "::1/128"

@@ -1,9 +1,9 @@
-"""SONiC's databases: where they are, and how to ask several of them in few round trips.
+"""SONiC's databases: where they are, how to query several in few round trips, and their values.
 
 `/var/run/redis/sonic-db/database_config.json` names the instances of Redis and the number of each
-database. They are asked over the unix socket (the group `redis` may), over TCP on the loopback, or
-through the command `redis-cli` where neither lets us in. A tree at another root carries the
-databases in `<root>/sonic.json`, as `{"COUNTERS_DB": {"KEY": {"field": "value"}}}`.
+database. They are queried over the unix socket (the group `redis` may), over TCP on the loopback,
+or through the command `redis-cli` where neither allows this account. A tree at another root carries
+the databases in `<root>/sonic.json`, as `{"COUNTERS_DB": {"KEY": {"field": "value"}}}`.
 
 Only SELECT, HGETALL and HMGET are ever sent.
 """
@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from collectors.hostfs import HostFS, readable_by
 from collectors.readers.redis import REFUSALS, Address, Redis, RedisCli, RedisError
-from collectors.source import Denied, Failed, Faults, NoData, SourceError
+from collectors.source import Denied, Failed, Faults, NoData
 
 COUNTERS = "COUNTERS_DB"
 APPL = "APPL_DB"
@@ -26,9 +26,9 @@ STATE = "STATE_DB"
 _NUMBERS = {APPL: 0, COUNTERS: 2, CONFIG: 4, STATE: 6}
 _SOCKET = "var/run/redis/redis.sock"
 _LOOPBACK = ("127.0.0.1", 6379)
-_PLACES = "var/run/redis/sonic-db/database_config.json"
-_DUMP = "sonic.json"
-_SIGNS = ("etc/sonic", "var/run/redis/sonic-db")
+_DATABASE_CONFIG = "var/run/redis/sonic-db/database_config.json"
+_CAPTURE = "sonic.json"
+_SIGNS = ("etc/sonic", "var/run/redis/sonic-db", _SOCKET)
 _TIMEOUT_S = 0.4
 
 HashRow = Dict[str, str]
@@ -43,111 +43,114 @@ class HashQuery(NamedTuple):
 
 
 class Databases(ABC):
-    """Where the queries are answered. Every call may raise SourceError."""
+    """Answers queries. Every call may raise SourceError."""
 
     @abstractmethod
     def ask(self, queries: Sequence[HashQuery]) -> List[List[Optional[str]]]:
-        """For each query the values of its fields, None for one that is not there; for a query
-        without fields, names and values in turn."""
+        """For each query the values of its fields, None for one that does not exist.
+
+        For a query without fields: names and values in turn.
+        """
 
     def rows(self, queries: Sequence[HashQuery]) -> List[HashRow]:
-        """Whole hashes; an empty one for a key that is not there."""
+        """Whole hashes; an empty one for a key that does not exist."""
         return [
             {name or "": value or "" for name, value in zip(found[::2], found[1::2])}
             for found in self.ask(queries)
         ]
 
     def close(self) -> None:
-        """Hang up; nothing, where nothing is kept open."""
+        """Close what is open; nothing, unless a subclass keeps something open."""
         return
 
 
 def open_databases(fs: HostFS) -> Databases:
-    """The databases of this switch. Raises NoData on what is no SONiC, SourceError else."""
-    if fs.exists(_DUMP):
-        return _Dump(fs)
-    if not any(fs.exists(sign) for sign in _SIGNS) and not fs.exists(_SOCKET):
+    """The databases of this switch. Raises NoData on other systems, else SourceError."""
+    if fs.exists(_CAPTURE):
+        return _CapturedDatabases(fs)
+    if not any(fs.exists(sign) for sign in _SIGNS):
         raise NoData("not a SONiC switch")
-    return _Instances(fs)
+    return _RedisDatabases(fs)
 
 
-_Asked = Union[Redis, RedisCli]
-
-
-class _Place(NamedTuple):
-    """An instance of Redis: what it is called, its unix socket below the root, its TCP address."""
+class _Instance(NamedTuple):
+    """An instance of Redis: its name, its unix socket below the root, its TCP address."""
 
     name: str
     path: str
     address: Address
 
 
-class _Instances(Databases):
-    """Redis itself, one connection an instance."""
+class _RedisDatabases(Databases):
+    """Queries Redis, over one connection an instance."""
 
     def __init__(self, fs: HostFS) -> None:
         self._fs = fs
-        self._where: Dict[str, Tuple[_Place, int]] = _places(fs)
-        self._open: Dict[str, _Asked] = {}
+        self._instances = _instances(fs)
+        self._connections: Dict[str, Union[Redis, RedisCli]] = {}
 
     def ask(self, queries: Sequence[HashQuery]) -> List[List[Optional[str]]]:
         answers: List[List[Optional[str]]] = [[] for _ in queries]
-        by_instance: Dict[str, List[int]] = {}
+        by_instance: Dict[_Instance, List[int]] = {}
         for place, query in enumerate(queries):
-            by_instance.setdefault(self._where[query.database][0].name, []).append(place)
-        for places in by_instance.values():
-            found = self._ask_one([queries[place] for place in places])
+            by_instance.setdefault(self._instances[query.database][0], []).append(place)
+        for instance, places in by_instance.items():
+            found = self._ask_one(instance, [queries[place] for place in places])
             for place, answer in zip(places, found):
                 answers[place] = answer
         return answers
 
     def close(self) -> None:
-        for asked in self._open.values():
-            asked.close()
-        self._open = {}
+        for connection in self._connections.values():
+            connection.close()
+        self._connections = {}
 
-    def _ask_one(self, queries: Sequence[HashQuery]) -> List[List[Optional[str]]]:
-        """The queries of one instance, ordered by database, in one round trip."""
-        place = self._where[queries[0].database][0]
+    def _ask_one(
+        self, instance: _Instance, queries: Sequence[HashQuery]
+    ) -> List[List[Optional[str]]]:
+        """The answers of one instance to queries ordered by database, in one round trip."""
         commands: List[Tuple[str, ...]] = []
         wanted: List[int] = []
         selected = None
         for query in queries:
             if query.database != selected:
                 selected = query.database
-                commands.append(("SELECT", str(self._where[selected][1])))
+                commands.append(("SELECT", str(self._instances[selected][1])))
             wanted.append(len(commands))
-            commands.append(_command(query))
-        asked = self._open.get(place.name)
-        if asked is None:
-            asked = self._open[place.name] = _connect(self._fs, place)
+            verb = "HMGET" if query.fields else "HGETALL"
+            commands.append((verb, query.key, *query.fields))
+        connection = self._connections.get(instance.name)
+        if connection is None:
+            connection = self._connections[instance.name] = _connect(self._fs, instance)
         try:
-            replies = asked.ask(commands)
+            replies = connection.ask(commands)
         except OSError as error:
             self.close()
-            raise Failed(f"{asked.name}: {error.strerror or error}") from error
+            raise Failed(f"{connection.name}: {error.strerror or error}") from error
         for reply in replies:
             if isinstance(reply, RedisError):
                 self.close()
-                raise _refusal(asked.name, str(reply))
+                if str(reply).split(" ")[0] in REFUSALS:
+                    raise Denied(f"{connection.name} asks for a password: {reply}")
+                raise Failed(f"{connection.name}: {reply}")
         return [[_text(value) for value in replies[at] or ()] for at in wanted]
 
 
-class _Dump(Databases):
-    """What a tree has in a file."""
+class _CapturedDatabases(Databases):
+    """Answers from the file of a tree at another root."""
 
     def __init__(self, fs: HostFS) -> None:
         self._fs = fs
 
     def ask(self, queries: Sequence[HashQuery]) -> List[List[Optional[str]]]:
         try:
-            with open(self._fs.path(_DUMP), "rb") as file:
-                dump: Dict[str, Dict[str, HashRow]] = json.load(file)
+            with open(self._fs.path(_CAPTURE), "rb") as file:
+                captured: Dict[str, Dict[str, HashRow]] = json.load(file)
         except (OSError, ValueError) as error:
-            raise Failed(f"{_DUMP}: {error}") from error
+            raise Failed(f"{_CAPTURE}: {error}") from error
         answers: List[List[Optional[str]]] = []
         for query in queries:
-            row = dump.get(query.database, {}).get(query.key, {})
+            row = captured.get(query.database, {}).get(query.key, {})
             if query.fields:
                 answers.append([row.get(field) for field in query.fields])
             else:
@@ -155,69 +158,54 @@ class _Dump(Databases):
         return answers
 
 
-def _connect(fs: HostFS, place: _Place) -> _Asked:
-    """The first way that lets us in. Raises Denied when permission is all that is missing."""
-    path = fs.path(place.path)
+def _connect(fs: HostFS, instance: _Instance) -> Union[Redis, RedisCli]:
+    """The first connection that is allowed. Raises Denied when only permission is missing."""
+    path = fs.path(instance.path)
     denied = ""
     try:
         return Redis(path, _TIMEOUT_S)
     except PermissionError:
         denied = readable_by(path) or f"{path} may not be opened"
     except OSError as error:
-        trouble = f"{path}: {error.strerror}"
+        problem = f"{path}: {error.strerror}"
     try:
-        if fs.is_live or place.address != _LOOPBACK:
-            return Redis(place.address, _TIMEOUT_S)
+        if fs.is_live or instance.address != _LOOPBACK:
+            return Redis(instance.address, _TIMEOUT_S)
     except OSError as error:
-        trouble = f"{place.address}: {error.strerror or error}"
+        problem = f"{instance.address}: {error.strerror or error}"
     if denied:
         return RedisCli(denied, 5 * _TIMEOUT_S)
-    raise Failed(f"Redis does not answer: {trouble}")
+    raise Failed(f"Redis does not answer: {problem}")
 
 
-def _places(fs: HostFS) -> Dict[str, Tuple[_Place, int]]:
-    """Database -> its instance and its number there."""
-    usual = _Place("redis", _SOCKET, _LOOPBACK)
-    found = {name: (usual, number) for name, number in _NUMBERS.items()}
+def _instances(fs: HostFS) -> Dict[str, Tuple[_Instance, int]]:
+    """Database -> its instance and its number there; the defaults where the file is unusable."""
+    default = _Instance("redis", _SOCKET, _LOOPBACK)
+    found = {name: (default, number) for name, number in _NUMBERS.items()}
     try:
-        told = json.loads(fs.text(_PLACES) or "{}")
+        config = json.loads(fs.text(_DATABASE_CONFIG) or "{}")
         instances = {
-            name: _Place(
+            name: _Instance(
                 name,
                 str(item.get("unix_socket_path", f"/{_SOCKET}")).lstrip("/"),
                 (str(item.get("hostname", _LOOPBACK[0])), int(item.get("port", _LOOPBACK[1]))),
             )
-            for name, item in told.get("INSTANCES", {}).items()
+            for name, item in config.get("INSTANCES", {}).items()
         }
-        for name, item in told.get("DATABASES", {}).items():
+        for name, item in config.get("DATABASES", {}).items():
             if name in found and item.get("instance") in instances:
                 found[name] = (instances[item["instance"]], int(item["id"]))
     except (ValueError, KeyError, TypeError, AttributeError):
-        pass  # a file that says nothing sensible leaves what is usual
+        pass
     return found
-
-
-def _command(query: HashQuery) -> Tuple[str, ...]:
-    if query.fields:
-        return ("HMGET", query.key, *query.fields)
-    return ("HGETALL", query.key)
 
 
 def _text(value: Any) -> Optional[str]:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else None
 
 
-def _refusal(name: str, said: str) -> SourceError:
-    if said.split(" ")[0] in REFUSALS:
-        return Denied(f"{name} asks for a password: {said}")
-    return Failed(f"{name}: {said}")
-
-
-# Values out of SONiC's hashes: which metrics a hash has, and what its texts mean.
-
-
 Spellings = Tuple[Tuple[str, ...], ...]
-"""Of a metric, the best first; each is a sum of fields."""
+"""SONiC's names of a metric, the best first; each is a sum of fields."""
 
 Sum = Tuple[str, ...]
 """Fields of a hash that make one value together."""
@@ -232,7 +220,7 @@ class CounterHash(NamedTuple):
 
 
 def counters_key(oid: str) -> str:
-    """Where an object's counters are."""
+    """The key of an object's counters."""
     return f"COUNTERS:{oid}"
 
 
@@ -250,25 +238,24 @@ def hash_of(key: str, row: HashRow, table: Dict[str, Spellings]) -> CounterHash:
 
 def sum_of_fields(found: Dict[str, Optional[str]], fields: Sum) -> Optional[int]:
     """The sum of some fields; None unless all of them are numbers."""
-    together = 0
-    for field in fields:
-        value = parse_count(found[field])
-        if value is None:
-            return None
-        together += value
-    return together
+    counts = [parse_count(found[field]) for field in fields]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def append_value(
-    values: List[Optional[int]], faults: Faults, value: Optional[int], *said: Optional[str]
+    values: List[Optional[int]], faults: Faults, value: Optional[int], *texts: Optional[str]
 ) -> None:
-    """Append a value; `said` are the texts behind it: one that is there and no number (`N/A`) is
-    not supported, one that is gone is absent."""
+    """Append a value, and when it is None its reason.
+
+    `texts` are the fields behind it: a text that is no number (`N/A`) means unsupported, a missing
+    one absent.
+    """
     if value is None:
-        faults[len(values)] = "absent" if None in said or not said else "unsupported"
+        faults[len(values)] = "absent" if None in texts or not texts else "unsupported"
     values.append(value)
 
 
 def parse_count(text: Optional[str]) -> Optional[int]:
-    """A whole number that is not negative; None for `N/A` and what is not there."""
+    """A non-negative whole number; None for `N/A` and for no text."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -1,15 +1,15 @@
 """HPE Slingshot NICs (Cassini): `/sys/class/cxi/<device>/device/telemetry`.
 
-A file says `<value>@<seconds>.<nanoseconds>`: the kernel's wall clock when it read the register. A
-block's clock is that of its values (docs/decisions/0003-telemetry-time.md). There are more than a
-thousand files, each a read over PCIe; only those named here are opened.
+A file contains `<value>@<seconds>.<nanoseconds>`: the kernel's wall clock when it read the
+register. A block's clock is that of its values (docs/decisions/0003-telemetry-time.md). There are
+more than a thousand files, each a read over PCIe; only those named here are opened.
 
-Pause, as HPE's guide tells it: `hni_tx_paused_N` are cycles (of 1 ns) in which sending waited, so
-this port was told to be quiet; `hni_rx_paused_N` those in which pause was applied to receiving, so
-the switch was. N is the traffic class there, and the priority of the frames in `hni_pause_*`.
+Pause, according to HPE's guide: `hni_tx_paused_N` are cycles (of 1 ns) in which sending waited, so
+this port was paused; `hni_rx_paused_N` those in which pause was applied to receiving, so the switch
+was paused. N is the traffic class there, and the priority of the frames in `hni_pause_*`.
 
 The object's port is that of the interface (`hsn0`) of the same PCI function; a device without one
-is a port by its own name.
+is a port with its own name.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ EACH_TICK: Files = {
     "phy_tx_packets": _each("hni_pkts_sent_by_tc"),
     "rdma_ecn_marked": _each("ixe_tc_req_ecn_pkts") + _each("ixe_tc_rsp_ecn_pkts"),
 }
-"""What is drawn."""
+"""Counters that are drawn."""
 
 PAUSED_NS: Files = {
     **{f"pfc_rx_pause_us_prio{n}": (f"hni_tx_paused_{n}",) for n in _CLASSES},
     **{f"pfc_tx_pause_us_prio{n}": (f"hni_rx_paused_{n}",) for n in _CLASSES},
 }
-"""The same, counted in nanoseconds."""
+"""Counters that are drawn, in nanoseconds."""
 
 RARELY: Files = {
     **{f"pfc_rx_frames_prio{n}": (f"hni_pause_recv_{n}",) for n in _CLASSES},
@@ -74,14 +74,14 @@ RARELY: Files = {
     "cxi_translation_evictions": ("atu_cache_evictions",),
     "cxi_commands_blocked": _each("cq_cycles_blocked", 4),
 }
-"""What explains a fault, or moves only with one."""
+"""Counters that explain a fault, or change only with one."""
 
 
 NOTHING: Files = {}
 
 
 class _Clock:
-    """Takes values apart, and remembers between which times they were read."""
+    """Parses values, and keeps the first and last time at which they were read."""
 
     def __init__(self) -> None:
         self._first_ns = 0
@@ -96,11 +96,11 @@ class _Clock:
         return int(value)
 
     def value_in_us(self, data: bytes) -> int:
-        """The same of nanoseconds."""
+        """`value`, from nanoseconds to microseconds."""
         return self.value(data) // 1000
 
     def take_ns(self) -> Optional[int]:
-        """The monotonic clock in the middle of the values read since the last call."""
+        """The monotonic clock halfway through the values read since the last call, if any."""
         if not self._first_ns:
             return None
         middle_ns = (self._first_ns + self._last_ns) // 2
@@ -141,18 +141,18 @@ class Cxi(FileSource):
         return found
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """The files' values; a file that fails costs its own value."""
+        """The files' values; a file that fails loses its own value only."""
         start_ns = time.monotonic_ns()
         values = super().read(faults)
         at_ns = self._clock.take_ns()
         if at_ns is not None:
-            # No clock that was stepped, and no copy of another machine, leads out of the read.
+            # A stepped clock, or a tree of another machine, must not give a time outside the read.
             at_ns = min(max(at_ns, start_ns), time.monotonic_ns())
         self.values_ns = at_ns
         return values
 
     def signature(self) -> object:
-        """Changes when a device or an interface comes or goes."""
+        """Changes when a device or an interface appears or goes away."""
         return tuple(self.host.names(_CLASS)), super().signature()
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class Cxi(FileSource):
         ):
             for metric, names in files.items():
                 full = tuple(f"{path}/device/telemetry/{name}" for name in names)
-                if there.issuperset(names) and self._cells.add_sum(full, parse):
+                if there.issuperset(names) and self._files.add(*full, parse=parse):
                     metrics.append(metric)
         name = device if port is None else port.name
         info = self._facts(device, path) if self.files is EACH_TICK else {}
@@ -195,11 +195,11 @@ class Cxi(FileSource):
             except OSError as error:
                 failure = from_oserror(error)
                 return failure if isinstance(failure, Denied) else Unsupported(str(failure))
-        return Unsupported(f"{device} has no telemetry that is known")
+        return Unsupported(f"{device} has no telemetry counter that is supported")
 
 
 class CxiErrors(Cxi):
-    """What explains a fault of a Slingshot NIC; it moves rarely."""
+    """Counters that explain a fault of a Slingshot NIC, every tenth tick."""
 
     name = "cxi_errors"
     every = 10

@@ -1,7 +1,22 @@
-"""What the kernel says of priority flow control over DCB netlink: bytes <-> facts.
+"""Priority flow control of every interface, and the settings of RoCE's congestion control.
 
-Layouts are those of linux/dcbnl.h. Drivers speak one of two dialects: IEEE (802.1Qaz), or the older
-CEE, which has no counters.
+Facts, in the `info` of each port that has an interface:
+
+    pfc             `on` for some priority, `off`, or `unsupported` by this kernel or driver
+    pfc_priorities  those that have it on
+    pfc_cap         how many may have it on at once
+    roce_ecn_np     priorities in which this port answers ECN marks with CNPs (NVIDIA's mlx5 only)
+    roce_ecn_rp     priorities in which it slows down when it receives CNPs
+    roce_cnp_dscp   the DSCP of its CNPs
+    roce_tos        type of service of connections by the RDMA connection manager
+
+An unknown fact is left out. Beside them PFC frames by priority, where no other source counts them:
+a driver without counters leaves its numbers at 0, so that they are reported from the first frame
+on. A tree at another root carries the kernel's answers in `<root>/dcb.json`: interface ->
+`{"pfc_cap", "pfc_en", "requests", "indications"}`, or null for one that has no DCB.
+
+PFC comes from the kernel over DCB netlink; layouts are those of linux/dcbnl.h. Drivers use one of
+two dialects: IEEE (802.1Qaz), or the older CEE, which has no counters.
 """
 
 from __future__ import annotations
@@ -33,7 +48,7 @@ _CEE_FIRST, _CEE_ALL = 1, 9
 
 _HEAD = struct.Struct("=BBH")
 _ATTRIBUTE = struct.Struct("=HH")
-_STRUCT = struct.Struct("=BBBxHxx8Q8Q")
+_IEEE_PFC_STRUCT = struct.Struct("=BBBxHxx8Q8Q")
 """struct ieee_pfc: capability, bits of the priorities, MACsec bypass, delay, requests sent and
 indications received by priority."""
 
@@ -43,9 +58,9 @@ PRIORITIES = range(8)
 class Pfc(NamedTuple):
     """PFC of an interface.
 
-    `capable` is how many priorities may have it at once, None where it is not said. `priorities`
-    have it on. `sent` and `received` are PFC frames by priority since the driver loaded; empty in
-    the dialect that counts none. A driver that counts none leaves them at 0.
+    `capable` is how many priorities may have it at once, None where it is not reported.
+    `priorities` have it on. `sent` and `received` are PFC frames by priority since the driver
+    loaded; empty in the dialect without counters. A driver without counters leaves them at 0.
     """
 
     capable: Optional[int]
@@ -63,22 +78,22 @@ def request(command: int, interface: str) -> bytes:
 
 
 def ieee_pfc(answer: bytes) -> Optional[Pfc]:
-    """What an answer to IEEE_GET says of PFC; None when the driver says nothing of it."""
-    said = _nested(answer, _IEEE).get(_IEEE_PFC, b"")
-    if len(said) < _STRUCT.size:
+    """PFC from an answer to IEEE_GET; None when the driver does not report it."""
+    data = _nested(answer, _IEEE).get(_IEEE_PFC, b"")
+    if len(data) < _IEEE_PFC_STRUCT.size:
         return None
-    capable, enabled, _, _, *frames = _STRUCT.unpack_from(said)
+    capable, enabled, _, _, *frames = _IEEE_PFC_STRUCT.unpack_from(data)
     priorities = tuple(prio for prio in PRIORITIES if enabled >> prio & 1)
     return Pfc(capable, priorities, tuple(frames[:8]), tuple(frames[8:]))
 
 
 def cee_pfc(state: bytes, config: bytes) -> Optional[Pfc]:
-    """The same of the answers to PFC_GSTATE and PFC_GCFG."""
+    """PFC from the answers to PFC_GSTATE and PFC_GCFG; None when the driver does not report it."""
     is_on = parse_attributes(state, _HEAD.size).get(_PFC_STATE)
-    said = _nested(config, _PFC_CFG)
-    if not is_on or not said:
+    config_of = _nested(config, _PFC_CFG)
+    if not is_on or not config_of:
         return None
-    priorities = tuple(prio for prio in PRIORITIES if any(said.get(_CEE_FIRST + prio, b"")))
+    priorities = tuple(prio for prio in PRIORITIES if any(config_of.get(_CEE_FIRST + prio, b"")))
     return Pfc(None, priorities if any(is_on) else ())
 
 
@@ -91,37 +106,19 @@ def _attribute(kind: int, data: bytes) -> bytes:
     return _ATTRIBUTE.pack(length, kind) + data + b"\0" * (-length % 4)
 
 
-# Lossless or not: PFC of every interface, and the ends of RoCE's congestion control.
-#
-# Facts, in the `info` of each port that has an interface:
-#
-#     pfc             `on` for some priority, `off`, or `unsupported` by this kernel or driver
-#     pfc_priorities  those that have it on
-#     pfc_cap         how many may have it on at once
-#     roce_ecn_np     priorities in which this port answers marks with CNPs (mlx5 of the vendor
-# only)     roce_ecn_rp     priorities in which it slows down when told to
-#     roce_cnp_dscp   with what its CNPs are sent
-#     roce_tos        type of service of connections by the RDMA connection manager
-#
-# What is not known is not there. Beside them PFC frames by priority, where nothing else counts
-# them: a driver that counts none leaves its numbers at 0, so that they are told from the first
-# frame on. A tree at another root carries what the kernel would say in `<root>/dcb.json`: interface
-# -> `{"pfc_cap", "pfc_en", "requests", "indications"}`, or null for one that has no DCB.
-
-
-_FIXTURE = "dcb.json"
+_CAPTURE = "dcb.json"
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)
 _FRAMES = tuple(f"pfc_{way}_frames_prio{prio}" for way in ("tx", "rx") for prio in PRIORITIES)
 
-_ASK_AGAIN_S = 60.0
-"""An answer holds all that the driver knows of DCB, which costs its firmware a dozen queries."""
+_REPEAT_S = 60.0
+"""An answer contains all DCB state of the driver, which costs its firmware a dozen queries."""
 
 Answer = Optional[Pfc]
-"""None of an interface that has no PFC to be set."""
+"""None for an interface that does not support PFC."""
 
 
 class _Place(NamedTuple):
-    """A port with an interface, and the open files of its driver by the fact that they are of."""
+    """A port with an interface, and the open files (fact, priority or -1, file) of its driver."""
 
     port: ports.Port
     interface: str
@@ -129,7 +126,7 @@ class _Place(NamedTuple):
 
 
 class Dcb(Source):
-    """PFC of every port, asked for once a minute; RoCE's ECN, looked at with the hardware."""
+    """PFC of every port, queried once a minute; RoCE's ECN, read with each look at the hardware."""
 
     name = "dcb"
     every = 10
@@ -140,18 +137,15 @@ class Dcb(Source):
         self._netlink: Optional[Netlink] = None
         self._places: Optional[List[_Place]] = None
         self._counting: List[str] = []
-        self._said: Dict[str, Answer] = {}
+        self._answers: Dict[str, Answer] = {}
         self._ask_from_s = 0.0
 
     def discover(self) -> List[Object]:
-        """One object a port of which anything is known."""
+        """One object a port with at least one known fact."""
         self.close()
-        try:
-            places = self._look()
-        except OSError as error:
-            raise from_oserror(error) from error
-        answers = self._said = self._ask([place.interface for place in places])
-        self._ask_from_s = time.monotonic() + _ASK_AGAIN_S
+        places = self._look()
+        answers = self._answers = self._ask([place.interface for place in places])
+        self._ask_from_s = time.monotonic() + _REPEAT_S
         objects: List[Object] = []
         for place in places:
             port, interface = place.port, place.interface
@@ -165,11 +159,11 @@ class Dcb(Source):
             metrics = _FRAMES if counts else ()
             objects.append(Object(interface, port.kind, port.name, info, metrics))
         if not objects:
-            raise NoData("nothing is known of PFC or of RoCE's ECN on any port")
+            raise NoData("PFC and RoCE's ECN are not known of any port")
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """PFC frames of the interfaces that count them."""
+        """PFC frames of the interfaces that count them, by priority."""
         answers = self._ask(self._counting)
         values: List[Optional[int]] = []
         for interface in self._counting:
@@ -182,18 +176,18 @@ class Dcb(Source):
         return values
 
     def signature(self) -> object:
-        """Changes with an interface, and when PFC or ECN is set differently or starts to count."""
-        told: List[object] = []
+        """Changes with an interface, and when PFC or ECN is set differently or starts counting."""
+        state: List[object] = []
         with contextlib.suppress(OSError, SourceError):
             places = self._look()
             if not self.host.is_live or time.monotonic() >= self._ask_from_s:
-                self._said = self._ask([place.interface for place in places])
-                self._ask_from_s = time.monotonic() + _ASK_AGAIN_S
+                self._answers = self._ask([place.interface for place in places])
+                self._ask_from_s = time.monotonic() + _REPEAT_S
             for place in places:
-                pfc = self._said.get(place.interface)
+                pfc = self._answers.get(place.interface)
                 facts = [] if pfc is None else [pfc.capable, pfc.priorities, _has_counted(pfc)]
-                told.append((place.interface, facts, _roce_facts(place.files)))
-        return ports.signature(self.host), repr(told)
+                state.append((place.interface, facts, _roce_facts(place.files)))
+        return ports.signature(self.host), repr(state)
 
     def close(self) -> None:
         """Close the socket and the files."""
@@ -206,7 +200,7 @@ class Dcb(Source):
             self._netlink = None
 
     def _look(self) -> List[_Place]:
-        """The ports with an interface, as they were when the source was last closed."""
+        """The ports with an interface, found once until the source is closed."""
         if self._places is None:
             self._places = [
                 _Place(port, port.netdev, _open_facts(self.host, port))
@@ -216,7 +210,7 @@ class Dcb(Source):
         return self._places
 
     def _ask(self, interfaces: List[str]) -> Dict[str, Answer]:
-        """What the kernel says of the interfaces; one that went away is left out."""
+        """The kernel's answers for the interfaces; one that went away is left out."""
         if not self.host.is_live:
             return self._from_file(interfaces)
         answers: Dict[str, Answer] = {}
@@ -231,20 +225,20 @@ class Dcb(Source):
         return answers
 
     def _from_file(self, interfaces: List[str]) -> Dict[str, Answer]:
-        text = self.host.text(_FIXTURE)
+        text = self.host.text(_CAPTURE)
         if text is None:
             return {}
         try:
-            said: Dict[str, Optional[Dict[str, Any]]] = json.loads(text)
-            return {name: _as_pfc(said[name]) for name in interfaces if name in said}
+            found: Dict[str, Optional[Dict[str, Any]]] = json.loads(text)
+            return {name: _as_pfc(found[name]) for name in interfaces if name in found}
         except (ValueError, KeyError, TypeError) as error:
-            raise Failed(f"{_FIXTURE}: {error}") from error
+            raise Failed(f"{_CAPTURE}: {error}") from error
 
 
 def ask_pfc(netlink: Netlink, interface: str) -> Answer:
-    """What the kernel says of one interface, in the dialect that its driver speaks.
+    """PFC of one interface from the kernel, in the dialect of its driver; None without support.
 
-    Raises OSError when it cannot be said; ENODEV when there is no such interface.
+    Raises OSError; ENODEV when there is no such interface.
     """
     try:
         pfc = ieee_pfc(netlink.ask(GETDCB, request(IEEE_GET, interface)))
@@ -258,15 +252,15 @@ def ask_pfc(netlink: Netlink, interface: str) -> Answer:
         raise
 
 
-def _as_pfc(said: Optional[Dict[str, Any]]) -> Answer:
-    if said is None:
+def _as_pfc(facts: Optional[Dict[str, Any]]) -> Answer:
+    if facts is None:
         return None
-    priorities = tuple(prio for prio in PRIORITIES if said["pfc_en"] >> prio & 1)
+    priorities = tuple(prio for prio in PRIORITIES if facts["pfc_en"] >> prio & 1)
     return Pfc(
-        said.get("pfc_cap"),
+        facts.get("pfc_cap"),
         priorities,
-        tuple(said.get("requests", ())),
-        tuple(said.get("indications", ())),
+        tuple(facts.get("requests", ())),
+        tuple(facts.get("indications", ())),
     )
 
 
@@ -298,7 +292,7 @@ def _open_facts(fs: HostFS, port: ports.Port) -> List[Tuple[str, int, File]]:
 
 
 def _roce_facts(files: List[Tuple[str, int, File]]) -> Dict[str, Any]:
-    """What the files say; one that cannot be read says nothing."""
+    """The facts in the files, without those that cannot be read."""
     facts: Dict[str, Any] = {}
     for fact, prio, file in files:
         with contextlib.suppress(OSError, ValueError):
@@ -313,7 +307,7 @@ def _roce_facts(files: List[Tuple[str, int, File]]) -> Dict[str, Any]:
 
 
 def _counts(pfc: Answer, driver: Optional[str]) -> bool:
-    """Whether the frames are worth telling: ethtool tells those of the drivers that it knows."""
+    """Whether to report the frames: the source ethtool has those of the drivers that it knows."""
     return pfc is not None and driver not in RULES and _has_counted(pfc)
 
 

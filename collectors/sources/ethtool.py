@@ -1,10 +1,14 @@
-"""How Ethernet drivers spell the counters of `ethtool -S`: one line a family of names.
+"""Wire, pause, drop and error counters of Ethernet NICs: the counters of `ethtool -S`.
 
-A name is matched as a whole; the groups of the pattern fill the catalog name: {0} is mostly the
-direction, {1} the priority. Everything that does not match is left unread, which is most of it
-(per-queue counters). Sources: Linux drivers/net/ethernet/*, and dumps of real NICs.
+No privilege is needed. A tree at another root carries the output of `ethtool -S <interface>` in
+`<root>/ethtool/<interface>.txt`; the names are handled the same way.
 
-What is not there is not zero: mlx5 lists a priority's pause counters only while PFC is on for it,
+Drivers name their counters differently: one rule for a family of names. A name is matched as a
+whole; the groups of the pattern fill the catalog name: {0} is mostly the direction, {1} the
+priority. Names that match no rule are not read, which is most of them (per-queue counters).
+Sources: Linux drivers/net/ethernet/*, and dumps of real NICs.
+
+A missing counter is not zero: mlx5 lists a priority's pause counters only while PFC is on for it,
 ice and i40e count pause frames but not their duration.
 """
 
@@ -76,7 +80,7 @@ _BNXT: _Rules = (
 
 _ICE: _Rules = (
     (r"([rt]x)_bytes\.nic", "phy_{0}_bytes"),
-    # XOFF asks for quiet, XON ends it: a frame of either kind is a pause frame, one XOFF a pause.
+    # XOFF starts a pause, XON ends it: both are pause frames, and each XOFF begins one pause.
     (r"([rt]x)_priority_(\d)_xoff\.nic", "pfc_{0}_frames_prio{1}"),
     (r"([rt]x)_priority_(\d)_xon_2_xoff\.nic", "pfc_{0}_transitions_prio{1}"),
     (r"link_xoff_([rt]x)\.nic", "pause_{0}_frames"),
@@ -157,7 +161,7 @@ _MLXSW: _Rules = (
     (r"tc_no_buffer_discard_uc_tc_(\d)", "queue{0}_tx_drops"),
 )
 
-# What Cumulus Linux' own switch driver lists of its front panel, on whichever chip.
+# Counters that Cumulus Linux' own switch driver lists for its front panel, on any chip.
 _SWITCHD: _Rules = (
     (r"HwIfInOctets", "phy_rx_bytes"),
     (r"HwIfOutOctets", "phy_tx_bytes"),
@@ -190,14 +194,14 @@ RULES: Dict[str, _Rules] = {
     "mlxsw_spectrum4": _MLXSW,
     SWITCHD: _SWITCHD,
 }
-"""Driver -> its names. A driver that is not here is not asked."""
+"""Driver -> its rules. Other drivers are not read."""
 
 _Compiled = Tuple[Tuple["re.Pattern[str]", str], ...]
 _compiled: Dict[str, _Compiled] = {}
 
 
 def catalog_name(driver: str, name: str) -> Optional[str]:
-    """What the catalog calls a driver's counter; None when it is not wanted."""
+    """The catalog name of a driver's counter; None when no rule matches."""
     rules = _compiled.get(driver)
     if rules is None:
         rules = tuple((re.compile(rule), metric) for rule, metric in RULES.get(driver, ()))
@@ -209,14 +213,8 @@ def catalog_name(driver: str, name: str) -> Optional[str]:
     return None
 
 
-# Wire, pause, drop and error counters of Ethernet NICs: what `ethtool -S` prints.
-#
-# No privilege is needed. A tree at another root carries the output of `ethtool -S <interface>` as
-# `<root>/ethtool/<interface>.txt`; the names are handled alike.
-
-
 class _Wanted(NamedTuple):
-    """An interface, the driver's names when they were last looked at, and the metrics chosen."""
+    """An interface, the driver's names at the discovery, and the number of metrics chosen."""
 
     stats: EthtoolStats
     names: List[str]
@@ -248,7 +246,7 @@ class Ethtool(Source):
             driver = _driver(port)
             if port.netdev is None or driver is None:
                 continue
-            # One interface that went away, or refuses, costs only itself.
+            # An interface that went away, or cannot be read, loses its own counters only.
             with contextlib.suppress(OSError, SourceError):
                 item = self._object(port, port.netdev, driver)
                 if item.metrics:

@@ -1,12 +1,13 @@
 """Ports of RDMA devices: state, data and error counters of `/sys/class/infiniband`.
 
 Data counters count words of four octets (OPA ports: flits of eight); here they become bytes. Every
-file of `counters/` costs the device one query, so that only what is drawn is read each tick.
+file of `counters/` costs the device one query, so that only counters that are drawn are read each
+tick.
 
-Widths. Kernels since 4.5 read the 64-bit counters where the device has them. Older ones have those
+Widths: kernels since 4.5 read the 64-bit counters where the device has them. Older ones have those
 in `counters_ext/`, and in `counters/` 32-bit ones that stick at their maximum; that maximum is
 reported as `saturated`. The error counters are narrow everywhere and stick too: their kind in the
-catalog says at what value, and they are passed on as they are.
+catalog gives the maximum, and they are reported unchanged.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from typing import Container, Dict, List, Tuple
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.counter_files import FileSource, Parse
-from collectors.source import NoData, Saturated, from_oserror
+from collectors.source import NoData, Saturated
 from collectors.wire import Object
 
 _MASK64 = 2**64 - 1
 _STUCK32 = 2**32 - 1
-_OCTETS_A_WORD = 4
-_OCTETS_A_FLIT = 8
+_OCTETS_PER_WORD = 4
+_OCTETS_PER_FLIT = 8
 _FLIT_DRIVERS = ("hfi1",)
 
 _CONSTANT_STATE = ("efa",)
-"""Drivers that report ACTIVE and LinkUp whatever the link does: a state that says nothing. What
-there is to know of the link is what the interface says, if the port has one."""
+"""Drivers that report ACTIVE and LinkUp whatever the link does. The link's state is that of the
+interface, if the port has one."""
 
 _NEVER_COUNTED = {
     "hfi1": {
@@ -38,7 +39,7 @@ _NEVER_COUNTED = {
         *("ib_tx_multicast_packets", "ib_rx_multicast_packets"),
     }
 }
-"""Driver -> what has a file that always reads 0, since Omni-Path has no such counter."""
+"""Driver -> metrics whose file always reads 0, since Omni-Path has no such counter."""
 
 # Catalog name -> its spellings below the port's directory, the best first.
 _DATA: Dict[str, Tuple[str, ...]] = {
@@ -77,16 +78,13 @@ _RATE = re.compile(rb"(\d+)(?:\.(\d))? Gb/sec")
 
 
 class _PortSource(FileSource):
-    """Files of every RDMA port, read in order; subclasses say which."""
+    """Files of every RDMA port, read in order; subclasses define which."""
 
     def discover(self) -> List[Object]:
-        """One object an RDMA port, with the metrics whose files are there."""
+        """One object an RDMA port, with the metrics whose files exist."""
         self.close()
-        try:
-            known = ports.find_ports(self.host)
-            found = [port for port in known if port.rdma is not None and self._takes(port)]
-        except OSError as error:
-            raise from_oserror(error) from error
+        known = ports.find_ports(self.host)
+        found = [port for port in known if port.rdma is not None and self._takes(port)]
         if not found:
             raise NoData("no RDMA device")
         return [self._object(port) for port in found]
@@ -101,17 +99,17 @@ class _PortSource(FileSource):
     def _open(
         self, port: ports.Port, files: Dict[str, Tuple[str, ...]], parse: Parse = int
     ) -> List[str]:
-        """Open the best spelling of each metric; the names of those that are there."""
+        """Open the best spelling of each metric; the names of those that exist."""
         found = []
         never = _NEVER_COUNTED.get(port.info.get("driver", ""), set())
         for metric, spellings in files.items():
             if metric in never:
                 continue
-            # Where the 64-bit file is there but has no number, the narrow one may have.
+            # Where the 64-bit file exists but has no number, the narrow one may have one.
             there = [name for name in spellings if self.host.exists(port.rdma_path, name)]
             good = [name for name in there if self.host.number(port.rdma_path, name) is not None]
             for name in (good or there)[:1]:
-                if self._cells.add(f"{port.rdma_path}/{name}", parse):
+                if self._files.add(f"{port.rdma_path}/{name}", parse=parse):
                     found.append(metric)
         return found
 
@@ -154,7 +152,7 @@ class Bytes(_PortSource):
 
 
 class Errors(_PortSource):
-    """Errors, line rate and physical state of every RDMA port; they move rarely."""
+    """Errors, line rate and physical state of every RDMA port, every tenth tick."""
 
     name = "ib_errors"
     every = 10
@@ -191,7 +189,7 @@ def _not_stuck(data: bytes) -> int:
 
 def _octets(port: ports.Port) -> int:
     """Octets that one count of the data counters stands for."""
-    return _OCTETS_A_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_A_WORD
+    return _OCTETS_PER_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_PER_WORD
 
 
 def _words_of(octets: int) -> Parse:

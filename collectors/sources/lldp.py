@@ -1,10 +1,11 @@
-"""Who is at the other end of each cable, as lldpd has heard it: `lldpcli show neighbors`.
+"""The device at the other end of each cable, from lldpd: `lldpcli show neighbors`.
 
-Nothing here ticks. A neighbour has {dev, peer_node[, peer_port, peer_port_name, mac, peer_role]}:
-the system's name, the port's ID (its description too, where the ID is a MAC address), and `host` as
-the role of a system that says it is a station. lldpd is asked every 30 s by a thread that ends with
-the answer: no read waits for it, and nothing is left running. Where lldpd does not run, there is
-nothing. A tree at another root carries what lldpcli prints in `<root>/lldp.json`.
+There are no counters here. A neighbour has {dev, peer_node[, peer_port, peer_port_name, mac,
+peer_role]}: the system's name, the port's ID (its description too, where the ID is a MAC address),
+and `host` as the role of a system that reports itself as a station. lldpcli runs every 30 s in a
+thread that ends with it: no read waits for it, and nothing is left running. Where lldpd does not
+run, there are no objects. A tree at another root carries the output of lldpcli in
+`<root>/lldp.json`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from collectors.readers.ports import natural
 from collectors.source import Denied, Failed, NoData
 from collectors.wire import Object
 
-_FIXTURE = "lldp.json"
+_CAPTURE = "lldp.json"
 _SOCKETS = ("run/lldpd.socket", "var/run/lldpd.socket", "run/lldpd/lldpd.socket")
 _PATH = "/usr/sbin:/sbin:/usr/local/sbin"
-"""Where lldpcli lies that a login's PATH leaves out."""
+"""Directories of lldpcli that a login's PATH may lack."""
 
-_PATIENCE_S = 10.0
-_MOST_NEIGHBOURS = 4096
+_TIMEOUT_S = 10.0
+_MAX_NEIGHBOURS = 4096
 
 Info = Dict[str, Any]
 
@@ -37,8 +38,8 @@ class Lldp(BackgroundSource[List[Info]]):
 
     name = "lldp"
 
-    def ask(self) -> List[Info]:
-        """What lldpcli prints. Raises NoData without lldpd, Denied when it is not ours."""
+    def query(self) -> List[Info]:
+        """The neighbours from lldpcli. Raises NoData without lldpd, Denied without access."""
         socket = next((path for path in _SOCKETS if self.host.exists(path)), None)
         command = shutil.which("lldpcli", path=f"{os.environ.get('PATH', '')}:{_PATH}")
         if socket is None or command is None:
@@ -47,13 +48,13 @@ class Lldp(BackgroundSource[List[Info]]):
         if not os.access(path, os.R_OK | os.W_OK):
             raise Denied(readable_by(path) or f"{path} may not be opened")
         argv = [command, "-u", path, "-f", "json0", "show", "neighbors"]
-        return neighbours(command_output(argv, _PATIENCE_S))
+        return neighbours(command_output(argv, _TIMEOUT_S))
 
     def captured(self) -> List[Info]:
-        """What a tree carries."""
-        text = self.host.text(_FIXTURE)
+        """The neighbours in the file of a tree at another root."""
+        text = self.host.text(_CAPTURE)
         if text is None:
-            raise NoData(f"no {_FIXTURE} in this tree")
+            raise NoData(f"no {_CAPTURE} in this tree")
         return neighbours(text)
 
     def objects(self, facts: List[Info]) -> List[Object]:
@@ -69,9 +70,9 @@ class Lldp(BackgroundSource[List[Info]]):
 
 
 def neighbours(text: str) -> List[Info]:
-    """The neighbours in lldpcli's json0, which has a list wherever there may be several.
+    """The neighbours in lldpcli's json0, which has a list wherever several items may occur.
 
-    Raises Failed when it is something else.
+    Raises Failed for other output.
     """
     try:
         found = [
@@ -80,9 +81,9 @@ def neighbours(text: str) -> List[Info]:
             for interface in part.get("interface", [])
         ]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise Failed(f"lldpcli printed something else than its json0: {error!r}") from error
+        raise Failed(f"lldpcli did not print its json0: {error!r}") from error
     named = [info for info in found if "peer_node" in info or "mac" in info]
-    return sorted(named, key=lambda info: natural(info["dev"]))[:_MOST_NEIGHBOURS]
+    return sorted(named, key=lambda info: natural(info["dev"]))[:_MAX_NEIGHBOURS]
 
 
 def _info(dev: str, interface: Dict[str, Any]) -> Info:

@@ -1,8 +1,8 @@
-"""Network interfaces, as the kernel's stack sees them.
+"""Network interfaces, with the counters of the kernel's network stack.
 
-RDMA bypasses the stack: on a RoCE port these bytes are the small rest, and the wire is `phy_*` of
-the ethtool source. The counters of all interfaces come from one read of /proc/net/dev, which shows
-the network namespace of whoever reads it; the same numbers are in 24 files an interface in sysfs.
+RDMA bypasses the stack: on a RoCE port these bytes are a small part, and the wire is `phy_*` of the
+source ethtool. The counters of all interfaces come from one read of /proc/net/dev, which shows the
+network namespace of the reader; the same numbers are in 24 files an interface in sysfs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collectors.readers.counter_files import FileSource, fault_reason
 from collectors.source import Faults, NoData, Source, Unsupported, from_oserror
 from collectors.wire import Object
 
-# Catalog name -> column of /proc/net/dev after the interface's name. `drop` includes what the
-# device missed for want of buffers.
+# Catalog name -> column of /proc/net/dev after the interface's name. `drop` includes packets that
+# the device missed for lack of buffers.
 _COLUMNS: Tuple[Tuple[str, int], ...] = (
     ("netdev_rx_bytes", 0),
     ("netdev_tx_bytes", 8),
@@ -43,7 +43,7 @@ class Netdev(Source):
         self._states: List[_State] = []
 
     def discover(self) -> List[Object]:
-        """One object a port that has an interface; its facts are in `info`."""
+        """One object a port that has an interface, with its facts in `info`."""
         self.close()
         try:
             found = _ports_with_netdev(self.host)
@@ -62,7 +62,7 @@ class Netdev(Source):
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """Ten values an interface; one that is gone has none, with reason `absent`."""
+        """Ten values an interface; those of one that is gone are `absent`."""
         if self._table is None:
             raise NoData("nothing was discovered")
         try:
@@ -87,7 +87,7 @@ class Netdev(Source):
         return values
 
     def signature(self) -> object:
-        """Changes when an interface comes, goes or is replaced."""
+        """Changes when an interface appears, goes away or is replaced."""
         return ports.signature(self.host)
 
     def close(self) -> None:
@@ -100,9 +100,9 @@ class Netdev(Source):
 
 
 class NetdevLink(FileSource):
-    """Line rate and MTU of every port's interface; they move rarely.
+    """Line rate and MTU of every port's interface, every tenth tick.
 
-    A rate that the kernel does not know, as while the link is down, is `unsupported`.
+    A rate that the kernel does not know, for example while the link is down, is `unsupported`.
     """
 
     name = "netdev_link"
@@ -112,18 +112,14 @@ class NetdevLink(FileSource):
         """One object a port that has an interface."""
         self.close()
         objects: List[Object] = []
-        try:
-            found = _ports_with_netdev(self.host)
-        except OSError as error:
-            raise from_oserror(error) from error
-        for port, netdev in found:
+        for port, netdev in _ports_with_netdev(self.host):
             metrics = tuple(
                 metric
                 for metric, file, parse in (
                     ("netdev_speed_bps", "speed", _speed),
                     ("netdev_mtu", "mtu", int),
                 )
-                if self._cells.add(f"{ports.NET}/{netdev}/{file}", parse)
+                if self._files.add(f"{ports.NET}/{netdev}/{file}", parse=parse)
             )
             objects.append(Object(netdev, port.kind, port.name, {}, metrics))
         return objects
@@ -132,7 +128,7 @@ class NetdevLink(FileSource):
 class Bytes(FileSource):
     """The bytes of some ports' interfaces and nothing else: tx, rx. For bursts.
 
-    From sysfs, where a read asks one interface; /proc/net/dev asks all that the machine has.
+    From sysfs, where a read queries one interface; /proc/net/dev queries all of the machine.
     """
 
     name = "netdev"
@@ -144,24 +140,20 @@ class Bytes(FileSource):
     def discover(self) -> List[Object]:
         """One object a wanted port that has an interface."""
         self.close()
-        try:
-            found = _ports_with_netdev(self.host)
-        except OSError as error:
-            raise from_oserror(error) from error
         objects: List[Object] = []
-        for port, netdev in found:
+        for port, netdev in _ports_with_netdev(self.host):
             if port.name in self._wanted:
                 metrics = tuple(
                     f"netdev_{way}_bytes"
                     for way in ("tx", "rx")
-                    if self._cells.add(f"{ports.NET}/{netdev}/statistics/{way}_bytes")
+                    if self._files.add(f"{ports.NET}/{netdev}/statistics/{way}_bytes")
                 )
                 objects.append(Object(netdev, port.kind, port.name, {}, metrics))
         return objects
 
 
 class _State:
-    """The open files that say whether an interface is up, and how often that changed."""
+    """The open files with an interface's state, and how often it changed."""
 
     def __init__(self, fs: HostFS, directory: str) -> None:
         self._files = [fs.open(directory, "operstate")]
@@ -189,8 +181,8 @@ class _State:
     def _up(self) -> int:
         state = self._operstate.read()
         if state.startswith(b"unknown"):
-            # Drivers that keep no operational state still know their carrier; it refuses to be
-            # read while the interface is administratively down.
+            # Drivers without an operational state still have a carrier, which cannot be read while
+            # the interface is administratively down.
             try:
                 return int(self._carrier.read())
             except OSError:
@@ -209,7 +201,7 @@ def _ports_with_netdev(fs: HostFS) -> List[Tuple[ports.Port, str]]:
 
 
 def _speed(data: bytes) -> int:
-    """Mb/s -> b/s. The kernel says -1, also as an unsigned number, for what it does not know."""
+    """Mb/s -> b/s. The kernel writes -1, also as an unsigned number, for an unknown rate."""
     megabits = int(data)
     if not 0 < megabits < 0xFFFFFFFF:
         raise Unsupported("the line rate is not known")

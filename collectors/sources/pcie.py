@@ -1,8 +1,8 @@
 """Bytes between NVIDIA GPUs and their host over PCIe.
 
 Fields 197/198 count them where they are supported. Elsewhere the library only measures, for 20 ms
-at a time, and the call blocks that long: a thread a GPU asks, one direction after the other, and a
-read takes its last answers.
+at a time, and the call blocks that long: a thread a GPU measures, one direction after the other,
+and a read returns its last answers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from typing import Dict, List, Optional, Tuple, Union
 
 from collectors.hostfs import HostFS
-from collectors.readers import nvml, pci_topology
+from collectors.readers import nvml, ports
 from collectors.readers.nvml import WHOLE_GPU, Gpu, Nvml
 from collectors.source import Failed, Faults, NoData, Source, SourceError
 from collectors.sources.nvlink import gpu_object
@@ -21,12 +21,12 @@ from collectors.wire import Object
 _FIELDS = ((197, WHOLE_GPU), (198, WHOLE_GPU))
 _BYTES = ("pcie_tx_bytes", "pcie_rx_bytes")
 _RATES = ("pcie_tx_bps", "pcie_rx_bps")
-_WAYS = (0, 1)
+_DIRECTIONS = (0, 1)
 """NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES."""
 _BPS_OF_KB = 8_000
 
-_OLD_S = 3.0
-"""An answer that is older is not of now: the driver hangs."""
+_STALE_S = 3.0
+"""An answer that is older than this is stale: the driver hangs."""
 
 
 class Pcie(Source):
@@ -40,7 +40,7 @@ class Pcie(Source):
         self._samplers: Dict[int, _Sampler] = {}
 
     def discover(self) -> List[Object]:
-        """One object a GPU that counts or measures."""
+        """One object a GPU that counts or measures its PCIe bytes."""
         self.close()
         objects: List[Object] = []
         failures: List[SourceError] = []
@@ -48,9 +48,9 @@ class Pcie(Source):
             try:
                 counts = all(code == 0 for code, _ in gpu.fields(_FIELDS))
                 if not counts:
-                    gpu.ask("nvmlDeviceGetPcieThroughput", _WAYS[0])
+                    gpu.ask("nvmlDeviceGetPcieThroughput", _DIRECTIONS[0])
                 facts = gpu.facts(self.host)
-                facts["affinity"] = pci_topology.affinity(self.host, facts["pci"])
+                facts["affinity"] = ports.affinity(self.host, facts["pci"])
             except SourceError as error:
                 failures.append(error)
                 continue
@@ -62,7 +62,7 @@ class Pcie(Source):
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """The values; a GPU that is lost costs its own."""
+        """Two values a GPU; a GPU that is lost loses its own only."""
         values: List[Optional[int]] = []
         for gpu, counts in self._gpus:
             for answer in self._counted(gpu) if counts else self._measured(gpu):
@@ -72,11 +72,11 @@ class Pcie(Source):
         return values
 
     def signature(self) -> object:
-        """Changes when a GPU comes or goes."""
+        """Changes when a GPU appears or goes away."""
         return nvml.signature(self.host)
 
     def close(self) -> None:
-        """End the threads that measure."""
+        """Stop the threads that measure."""
         self._gpus = []
         for sampler in self._samplers.values():
             sampler.stop()
@@ -92,13 +92,17 @@ class Pcie(Source):
 
     def _measured(self, gpu: Gpu) -> List[Union[int, SourceError]]:
         sampler = self._samplers.get(gpu.index)
-        return [NoData("not measured yet")] * len(_WAYS) if sampler is None else sampler.answers()
+        return (
+            [NoData("not measured yet")] * len(_DIRECTIONS)
+            if sampler is None
+            else sampler.answers()
+        )
 
 
 class _Sampler:
-    """Measures one GPU in a thread, at most once a second each way.
+    """Measures one GPU in a thread, at most once a second each direction.
 
-    A thread a GPU: a driver that does not come back from one of them stops no other.
+    One thread a GPU: a call that hangs for one of them stops no other.
     """
 
     _PAUSE_S = 1.0
@@ -111,21 +115,21 @@ class _Sampler:
         threading.Thread(target=self._go, name=f"pcie {gpu.index}", daemon=True).start()
 
     def stop(self) -> None:
-        """End after the measurement that is under way."""
+        """End after the current measurement."""
         self._stopped.set()
 
     def answers(self) -> List[Union[int, SourceError]]:
-        """Bits a second each way, or why not; an answer that is old is none."""
-        return [self._answer(way) for way in _WAYS]
+        """Bits a second for tx and rx, or the reason why not; a stale answer is none."""
+        return [self._answer(way) for way in _DIRECTIONS]
 
     def _answer(self, way: int) -> Union[int, SourceError]:
         at_s, answer = self._last.get(way, (self._began_s, NoData("not measured yet")))
-        return Failed("late") if time.monotonic() - at_s > _OLD_S else answer
+        return Failed("late") if time.monotonic() - at_s > _STALE_S else answer
 
     def _go(self) -> None:
         while not self._stopped.is_set():
             began_s = time.monotonic()
-            for way in _WAYS:
+            for way in _DIRECTIONS:
                 self._last[way] = self._measure(way)
             self._stopped.wait(max(0.0, began_s + self._PAUSE_S - time.monotonic()))
 

@@ -1,20 +1,21 @@
-"""Who talks to whom over RDMA: the connected queue pairs of every port, from `rdma resource`.
+"""RDMA connections: the connected queue pairs of every port, from `rdma resource`.
 
-Nothing here ticks. Of each RDMA port there is one object of the kind `queue_pairs`; its info:
+There are no counters here. Each RDMA port has one object of the kind `queue_pairs`; its info:
 
-    port        the port's name, as the sources call it that count its bytes
+    port        the port's name, the same as in the sources that count its bytes
     count       how many reliable or unreliable connections (RC, UC) are ready to send (RTS)
     lqpn, rqpn  the queue pair's own number and that of its peer; these are lists, an element a
     type        queue pair, shorter than `count` where a node has more than 4,096
     sq_psn      packet sequence numbers, sent and received, when the set was last seen to change:
-    rq_psn      they move with every packet, and are no news
-    process     the place of its owner in `processes`
+    rq_psn      they change with every packet, which alone does not count as a change
+    process     the position of its owner in `processes`
     processes   {pid, comm[, job]}; without a pid the kernel's own; job is Slurm's, by the cgroup
 
-`count` is 0 where nobody is connected; a node that cannot be asked has no such objects, and a
-notice says why. Every queue pair costs the device a query, so it is asked at the start and then
-once a minute at most. The kernel tells of the processes in our own pid namespace, to anybody.
-A tree at another root carries what `rdma -j resource show qp` prints in `<root>/rdma_qp.json`.
+`count` is 0 where nothing is connected; a node that cannot be queried has no such objects, and a
+notice says why. Every queue pair costs the device a query, so that the command runs at the start
+and then once a minute at most. The kernel reports the processes in this process' own pid namespace,
+to every account. A tree at another root carries the output of `rdma -j resource show qp` in
+`<root>/rdma_qp.json`.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from collectors.readers.background_source import BackgroundSource, command_outpu
 from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
 from collectors.wire import Object
 
-_FIXTURE = "rdma_qp.json"
+_CAPTURE = "rdma_qp.json"
 _PATH = "/usr/sbin:/sbin:/usr/local/sbin:/opt/mellanox/iproute2/sbin"
-"""Where `rdma` lies that a login's PATH leaves out."""
+"""Directories of `rdma` that a login's PATH may lack."""
 
-_PATIENCE_S = 10.0
-_MOST_ROWS = 4096
+_TIMEOUT_S = 10.0
+_MAX_ROWS = 4096
 _CONNECTED = ("RC", "UC")
 _BITS = 0xFFFFFF
 """Queue pair and packet sequence numbers have 24 bits. iWARP connections have no remote number."""
@@ -61,31 +62,31 @@ class QueuePairs(BackgroundSource[List[Pair]]):
     """The connected queue pairs of this machine's RDMA ports."""
 
     name = "qps"
-    again_s = 60.0
+    repeat_s = 60.0
 
-    def ask(self) -> List[Pair]:
-        """What `rdma` prints. Raises NoData without an RDMA device, Unsupported, Denied, Failed."""
+    def query(self) -> List[Pair]:
+        """The queue pairs from `rdma`. Raises NoData without a device, else SourceError."""
         if not self.host.names(ports.INFINIBAND):
             raise NoData("no RDMA device")
         command = shutil.which("rdma", path=f"{os.environ.get('PATH', '')}:{_PATH}")
         if command is None:
             raise Unsupported("no rdma command on this node: it comes with iproute2")
         try:
-            text = command_output([command, "-j", "resource", "show", "qp"], _PATIENCE_S)
+            text = command_output([command, "-j", "resource", "show", "qp"], _TIMEOUT_S)
         except SourceError as error:
-            raise _trouble(str(error)) from None
+            raise _rdma_error(str(error)) from None
         return pairs(text)
 
     def captured(self) -> List[Pair]:
-        """What a tree carries."""
+        """The queue pairs in the file of a tree at another root."""
         try:
-            with open(self.host.path(_FIXTURE), encoding="utf-8", errors="replace") as file:
+            with open(self.host.path(_CAPTURE), encoding="utf-8", errors="replace") as file:
                 return pairs(file.read())
         except OSError:
-            raise NoData(f"no {_FIXTURE} in this tree") from None
+            raise NoData(f"no {_CAPTURE} in this tree") from None
 
     def objects(self, facts: List[Pair]) -> List[Object]:
-        """One object a port, whoever is connected or not."""
+        """One object a port, with or without connections."""
         by_port: Dict[Tuple[str, int], List[Pair]] = {}
         for pair in facts:
             by_port.setdefault((pair.device, pair.port), []).append(pair)
@@ -93,30 +94,30 @@ class QueuePairs(BackgroundSource[List[Pair]]):
         if not found:
             raise NoData("no RDMA device")
         jobs = {pid: self._job(pid) for pid in {pair.pid for pair in facts} if pid}
-        told = [by_port.get((port.rdma or "", port.rdma_port), []) for port in found]
-        most = _most_a_port([len(each) for each in told], _MOST_ROWS)
+        of_ports = [by_port.get((port.rdma or "", port.rdma_port), []) for port in found]
+        most = _max_per_port([len(each) for each in of_ports], _MAX_ROWS)
         return [
             Object(f"qps/{port.name}", "queue_pairs", None, _info(port.name, each, most, jobs), ())
-            for port, each in zip(found, told)
+            for port, each in zip(found, of_ports)
         ]
 
-    def is_news(self, known: List[Pair], facts: List[Pair]) -> bool:
-        """Whether a queue pair came, went or changed hands."""
+    def differs(self, known: List[Pair], facts: List[Pair]) -> bool:
+        """Whether a queue pair appeared, went away or changed its owner."""
         return [pair[:7] for pair in known] != [pair[:7] for pair in facts]
 
     def _job(self, pid: int) -> str:
-        """The Slurm job of a process; empty when it is in none, or hidden from us."""
+        """The Slurm job of a process; empty when it is in none, or not visible."""
         match = _JOB.search(self.host.text("proc", str(pid), "cgroup") or "")
         return match[1] if match else ""
 
 
 def pairs(text: str) -> List[Pair]:
-    """The connected queue pairs in what `rdma -j resource show qp` prints, in order.
+    """The connected queue pairs in the output of `rdma -j resource show qp`, in order.
 
-    Raises Failed when that is something else.
+    Raises Failed for other output.
     """
     try:
-        # Nothing at all is what it prints where there is no queue pair.
+        # The output is empty where there is no queue pair.
         rows: List[Dict[str, Any]] = json.loads(text) if text.strip() else []
         found = [
             Pair(
@@ -134,12 +135,12 @@ def pairs(text: str) -> List[Pair]:
             if row.get("type") in _CONNECTED and row.get("state") == "RTS" and row.get("rqpn")
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Failed(f"rdma printed something else than queue pairs: {error!r}") from error
+        raise Failed(f"rdma did not print queue pairs: {error!r}") from error
     return sorted(pair for pair in found if 0 <= pair.lqpn <= _BITS and 0 < pair.rqpn <= _BITS)
 
 
-def _info(port: str, told: List[Pair], most: int, jobs: Dict[int, str]) -> Dict[str, Any]:
-    kept = told[:most]
+def _info(port: str, found: List[Pair], most: int, jobs: Dict[int, str]) -> Dict[str, Any]:
+    kept = found[:most]
     owners: Dict[Tuple[int, str], int] = {}
     places = [owners.setdefault((pair.pid, pair.comm), len(owners)) for pair in kept]
     processes: List[Dict[str, Any]] = []
@@ -152,7 +153,7 @@ def _info(port: str, told: List[Pair], most: int, jobs: Dict[int, str]) -> Dict[
         processes.append(process)
     return {
         "port": port,
-        "count": len(told),
+        "count": len(found),
         "lqpn": [pair.lqpn for pair in kept],
         "rqpn": [pair.rqpn for pair in kept],
         "type": [pair.type for pair in kept],
@@ -163,8 +164,8 @@ def _info(port: str, told: List[Pair], most: int, jobs: Dict[int, str]) -> Dict[
     }
 
 
-def _most_a_port(counts: List[int], most: int) -> int:
-    """How many each port may tell, so that all together are not more than `most`."""
+def _max_per_port(counts: List[int], most: int) -> int:
+    """How many each port may report, so that all together are at most `most`."""
     left, ports_left = most, len(counts)
     for count in sorted(counts):
         if count * ports_left > left:
@@ -174,10 +175,10 @@ def _most_a_port(counts: List[int], most: int) -> int:
     return most
 
 
-def _trouble(said: str) -> SourceError:
-    """Why `rdma` ended with an error, by what it said."""
-    if "ermission denied" in said or "not permitted" in said:
-        return Denied(f"{said}: the kernel does not tell this account of queue pairs")
-    if any(words in said for words in _NOT_THERE):
-        return Unsupported(f"{said}: this kernel or iproute2 does not tell of queue pairs")
-    return Failed(said)
+def _rdma_error(message: str) -> SourceError:
+    """The SourceError for an error message of `rdma`."""
+    if "ermission denied" in message or "not permitted" in message:
+        return Denied(f"{message}: the kernel does not show queue pairs to this account")
+    if any(words in message for words in _NOT_THERE):
+        return Unsupported(f"{message}: this kernel or iproute2 does not support queue pairs")
+    return Failed(message)

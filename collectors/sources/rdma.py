@@ -1,6 +1,14 @@
-"""How drivers spell the counters of `hw_counters/`: one line a metric, one spelling a driver.
+"""Transport and congestion counters of RDMA devices (`hw_counters/`).
 
-The first spelling that a port has is taken; `a+b` is a sum of files. Sources: Linux
+They are in two places: below a port, and below the device for counters that all its ports share
+(then the object is the device, and belongs to no port unless it has just one). The kernel refreshes
+a whole directory at once and answers from that snapshot for `lifespan` ms (default 10 or 12, the
+administrator may set up to 10 s). Reading sooner would return the same numbers, a rate of zero and
+then a double one: the longest lifespan found becomes the source's `min_period_s`, and the probe
+reads no sooner.
+
+Drivers name their counters differently: one entry a metric, one spelling a driver. The first
+spelling that a port has is used; `a+b` is a sum of files. Sources: Linux
 drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa,erdma,hns,mana,hfi1} and sw/rxe,
 ROCm/device-metrics-exporter for ionic. bnxt_re, ionic, hns and mana count every CNP received; mlx5
 and irdma count those acted upon. bnxt_re took the names of mlx5 for its congestion counters, in the
@@ -141,7 +149,7 @@ EACH_TICK: Dict[str, Tuple[str, ...]] = {
         "tx_packets",
     ),
 }
-"""Catalog name -> file names, the first that is there wins: what is drawn and judged."""
+"""Catalog name -> file names, the first that exists is used: counters that are drawn and judged."""
 
 RARELY: Dict[str, Tuple[str, ...]] = {
     "rdma_slow_restarts": ("roce_slow_restart",),
@@ -222,24 +230,15 @@ RARELY: Dict[str, Tuple[str, ...]] = {
     # The limits of a rented machine: erdma.
     "rdma_rx_limit_drops": ("rx_bps_limit_drop_cnt+rx_pps_limit_drop_cnt",),
     "rdma_tx_limit_drops": ("tx_bps_limit_drop_cnt+tx_pps_limit_drop_cnt",),
-    # Peers that SRD found silent, or hard to reach: efa.
+    # Peers that SRD found silent, or with an impaired connection: efa.
     "rdma_unresponsive_peers": ("unresponsive_remote_events",),
     "rdma_impaired_connections": ("impaired_remote_conn_events",),
     "rdma_commands_failed": ("cmds_err",),
 }
-"""The same of what explains a fault that is seen already, or moves only with a broken program."""
+"""The same for counters that explain a known fault, or change only with a broken program."""
 
 SPELLINGS: Dict[str, Tuple[str, ...]] = {**EACH_TICK, **RARELY}
-"""All of them."""
-
-
-# Transport and congestion counters of RDMA devices (`hw_counters/`).
-#
-# Two places: below a port, and below the device for what all its ports share (then the object is
-# the device, and belongs to no port unless it has just one). The kernel refreshes a whole directory
-# at once and answers from that snapshot for `lifespan` ms (default 10 or 12, the administrator may
-# say up to 10 s). Reading sooner would show the same numbers, a rate of zero and then a double one:
-# the longest lifespan found becomes the source's `min_period_s`, and the probe reads no sooner.
+"""All counters."""
 
 
 _MASK32 = 2**32 - 1
@@ -247,13 +246,13 @@ _LIFESPAN = "lifespan"
 
 
 class Rdma(FileSource):
-    """Congestion, loss and traffic of every RDMA port, each tick or as often as it is renewed."""
+    """Congestion, loss and traffic of every RDMA port, each tick or as often as refreshed."""
 
     name = "rdma"
     spellings = EACH_TICK
 
     def discover(self) -> List[Object]:
-        """One object a directory of counters with at least one that the catalog knows."""
+        """One object a directory with at least one counter of the catalog."""
         self.close()
         try:
             found = [port for port in ports.find_ports(self.host) if port.rdma is not None]
@@ -277,7 +276,7 @@ class Rdma(FileSource):
         self.min_period_s = 0.0
 
     def _device_objects(self, device: str, its_ports: List[ports.Port]) -> List[Object]:
-        """What each port counts, and what the device counts beside that for all of them."""
+        """The objects of the ports, and of the device for further counters shared by them."""
         objects: List[Object] = []
         for port in its_ports:
             directory = f"{port.rdma_path}/hw_counters"
@@ -290,13 +289,13 @@ class Rdma(FileSource):
         )
 
     def _object(
-        self, name: str, kind: str, port: Optional[str], directory: str, without: Sequence[str]
+        self, name: str, kind: str, port: Optional[str], directory: str, excluded: Sequence[str]
     ) -> List[Object]:
         there = set(self.host.names(directory))
         metrics = tuple(
             metric
             for metric, spellings in self.spellings.items()
-            if metric not in without and self._add(metric, spellings, directory, there)
+            if metric not in excluded and self._add(metric, spellings, directory, there)
         )
         if not metrics:
             return []
@@ -312,12 +311,12 @@ class Rdma(FileSource):
         for spelling in spellings:
             parts = spelling.split("+")
             if there.issuperset(parts):
-                return self._cells.add_sum(tuple(f"{directory}/{part}" for part in parts), parse)
+                return self._files.add(*(f"{directory}/{part}" for part in parts), parse=parse)
         return False
 
 
 class RdmaErrors(Rdma):
-    """Requests, and completions in error, of every RDMA port; they move rarely or say little."""
+    """Requests, and completions in error, of every RDMA port, every tenth tick."""
 
     name = "rdma_errors"
     every = 10
@@ -325,5 +324,5 @@ class RdmaErrors(Rdma):
 
 
 def _low_32_bits(data: bytes) -> int:
-    """The value as the narrowest driver would count it; its rate stays what it was."""
+    """The value as the narrowest driver would count it; the rate stays the same."""
     return int(data) & _MASK32

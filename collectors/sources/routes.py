@@ -1,16 +1,16 @@
-"""Who is next to whom: ECMP groups, neighbours and addresses of this machine.
+"""ECMP groups, neighbours and addresses of this machine.
 
-Nothing here ticks. The objects have facts in `info` and no metrics:
+There are no counters here. The objects have facts in `info` and no metrics:
 
     ecmp        {family, members: [{dev, via, weight[, dead]}], destinations, destinations_count}
     neighbour   {dev, ip, mac}
     addresses   {dev, addresses[, over][, default_route]}
 
-A group is a set of equal next hops, however many routes use it and whether they spell it out
+A group is a set of equal-cost next hops, however many routes use it and whether they list the hops
 (multipath routes) or share a nexthop object. `destinations` names at most 16 of the prefixes.
-Addresses are those of the ports' interfaces and bonds, of what stands on them (a VLAN, a bridge),
-then with `over`, the interfaces below it, and of the loopback, whose `over` is empty. A tree at
-another root carries the same facts in `<root>/routes.json`, as
+Addresses are those of the ports' interfaces and bonds, of upper interfaces (a VLAN, a bridge), then
+with `over`, the interfaces below, and of the loopback, whose `over` is empty. A tree at another
+root carries the same facts in `<root>/routes.json`, as
 `{"ecmp": [...], "neighbours": [...], "addresses": [...]}`.
 """
 
@@ -29,12 +29,12 @@ from collectors.readers.route_summary import RouteSummary, summarise_routes
 from collectors.source import Failed, Faults, NoData, Source, from_oserror
 from collectors.wire import Object
 
-_FIXTURE = "routes.json"
+_CAPTURE = "routes.json"
 _UPPER = "upper_"
-"""How an interface's directory in sysfs names those that stand on it."""
+"""Prefix of the entries for upper interfaces in an interface's directory in sysfs."""
 
-_DUMP_SHARE = 0.02
-"""Part of the time that looking anew may take: a router whose routes flap is looked at less."""
+_MAX_DUMP_SHARE = 0.02
+"""Greatest share of the time that dumps may take: flapping routes are dumped less often."""
 
 
 class Routes(Source):
@@ -46,7 +46,7 @@ class Routes(Source):
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
-        self._news: Optional[ChangeListener] = None
+        self._listener: Optional[ChangeListener] = None
         self._known: Optional[RouteSummary] = None
         self._changes = 0
         self._pending = False
@@ -59,8 +59,8 @@ class Routes(Source):
             self._known = self._look() if self.host.is_live else self._from_file()
         except OSError as error:
             raise from_oserror(error) from error
-        took_s = time.monotonic() - start_s
-        self._look_from_s = start_s + took_s / _DUMP_SHARE
+        duration_s = time.monotonic() - start_s
+        self._look_from_s = start_s + duration_s / _MAX_DUMP_SHARE
         objects = [
             *(
                 Object(f"ecmp/{number}", "ecmp", None, group, ())
@@ -80,20 +80,20 @@ class Routes(Source):
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """Nothing: the facts are all in the objects."""
+        """No values: all facts are in the objects."""
         return []
 
     def signature(self) -> object:
-        """Changes when the kernel announced something that `discover` would tell differently."""
+        """Changes after an announcement of the kernel that changes the result of `discover`."""
         if not self.host.is_live:
             with contextlib.suppress(OSError):
-                state = os.stat(self.host.path(_FIXTURE))
+                state = os.stat(self.host.path(_CAPTURE))
                 return state.st_mtime_ns, state.st_size
             return None
         with contextlib.suppress(OSError):
-            if self._news is None:
-                self._news = ChangeListener()
-            facts = self._news.drain()
+            if self._listener is None:
+                self._listener = ChangeListener()
+            facts = self._listener.drain()
             if facts is None or any(self._is_new(there, fact) for there, fact in facts):
                 self._pending = True
         if self._pending and time.monotonic() >= self._look_from_s:
@@ -103,14 +103,14 @@ class Routes(Source):
 
     def close(self) -> None:
         """Stop listening to the kernel's announcements."""
-        if self._news is not None:
-            self._news.close()
-            self._news = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     def _is_new(self, there: bool, fact: Fact) -> bool:
-        """Whether an announcement tells something else than what is known.
+        """Whether an announcement differs from the known facts.
 
-        Neighbours change state all the time and addresses are renewed; that is not news.
+        Neighbours change state all the time and addresses are renewed; that does not count.
         """
         if self._known is None:
             return False
@@ -123,14 +123,14 @@ class Routes(Source):
         return summarise_routes(devices, _above(self.host, devices))
 
     def _from_file(self) -> RouteSummary:
-        text = self.host.text(_FIXTURE)
+        text = self.host.text(_CAPTURE)
         if text is None:
-            raise NoData(f"no {_FIXTURE} in this tree")
+            raise NoData(f"no {_CAPTURE} in this tree")
         try:
             facts: Dict[str, List[Dict[str, Any]]] = json.loads(text)
             return RouteSummary(facts["ecmp"], facts["neighbours"], facts["addresses"], {})
         except (ValueError, KeyError, TypeError) as error:
-            raise Failed(f"{_FIXTURE}: {error}") from error
+            raise Failed(f"{_CAPTURE}: {error}") from error
 
 
 def _devices(fs: HostFS) -> Set[str]:
@@ -142,7 +142,7 @@ def _devices(fs: HostFS) -> Set[str]:
 
 
 def _above(fs: HostFS, devices: Set[str]) -> Dict[str, List[str]]:
-    """What stands on these interfaces, and on which of them each does; the loopback on none."""
+    """Upper interface -> those of `devices` below it; the loopback with none."""
     found: Dict[str, Set[str]] = {"lo": set()}
     left: List[Tuple[str, str]] = [(name, name) for name in devices]
     while left:

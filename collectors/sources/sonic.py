@@ -1,4 +1,12 @@
-"""How SONiC spells what a switch chip counts (SAI), and what the catalog calls it.
+"""SONiC switches: the counters that syncd reads from the switch chip, from Redis' COUNTERS_DB.
+
+Ports have the names of their interfaces (`Ethernet0`), so that the kernel's facts about the same
+port are joined with these. SONiC itself reads the chip every second for ports and every ten for
+queues (or as FLEX_COUNTER_TABLE says), and these sources read at the same pace: a read that finds
+every counter unchanged was earlier than SONiC's own, and returns nothing, once. The fields of a
+hash are examined in `discover`; a field that does not exist, or is `N/A`, is no metric. Queues and
+the watchdog that breaks up PFC storms are read from the chip far less often than ports, and there
+are many of them: they are a source of their own.
 
 A metric has one or more spellings, the best first; a spelling is a sum of fields. Sources: SAI's
 saiport.h and saiqueue.h, sonic-swss' portsorch and pfcwd, and a real COUNTERS_DB.
@@ -78,7 +86,7 @@ def _port() -> Dict[str, Spellings]:
 
 
 PORT: Dict[str, Spellings] = _port()
-"""Of `COUNTERS:<port>`."""
+"""Metrics of `COUNTERS:<port>`."""
 
 QUEUE: Dict[str, Spellings] = {
     "tx_bytes": ((f"{_QUEUE}BYTES",),),
@@ -89,42 +97,34 @@ QUEUE: Dict[str, Spellings] = {
     "occupancy_bytes": ((f"{_QUEUE}CURR_OCCUPANCY_BYTES",),),
     "watermark_bytes": ((f"{_QUEUE}SHARED_WATERMARK_BYTES",),),
 }
-"""Of `COUNTERS:<queue>`; the metric is `queue<N>_` and this."""
+"""Metrics of `COUNTERS:<queue>`; the name is `queue<N>_` and this."""
 
 WATCHDOG: Dict[str, Spellings] = {
     "pfc_watchdog_storms": ((f"{_WATCHDOG}DEADLOCK_DETECTED",),),
     "pfc_watchdog_restores": ((f"{_WATCHDOG}DEADLOCK_RESTORED",),),
     "pfc_watchdog_drops": ((f"{_WATCHDOG}TX_DROPPED_PACKETS", f"{_WATCHDOG}RX_DROPPED_PACKETS"),),
 }
-"""Of `COUNTERS:<queue>` too, for the lossless ones; a port's is the sum over its queues."""
+"""More metrics of `COUNTERS:<queue>`, of lossless queues; a port's is the sum over its queues."""
 
 WATCHDOG_STATUS = "PFC_WD_STATUS"
 STORMED = "stormed"
 
 UNICAST = ("SAI_QUEUE_TYPE_UNICAST", "SAI_QUEUE_TYPE_ALL")
-"""Types of the queues that are told of: a chip has multicast queues beside, or queues for all."""
-
-
-# SONiC switches: what syncd reads from the switch chip, out of Redis' COUNTERS_DB.
-#
-# Ports are called as their interfaces are (`Ethernet0`), so that what the kernel says of the same
-# port joins in. SONiC itself reads the chip every second for ports and every ten for queues (or as
-# FLEX_COUNTER_TABLE says), and so do we: a read that finds every counter as it was has come before
-# SONiC's, and hands out nothing, once. A hash's fields are looked at in `discover`; what is not
-# there, or says `N/A`, is no metric.
-
+"""Types of the queues that are reported; a chip also has multicast queues, or queues for all."""
 
 _PORT_MAP = HashQuery(COUNTERS, "COUNTERS_PORT_NAME_MAP")
+_QUEUE_MAP = HashQuery(COUNTERS, "COUNTERS_QUEUE_NAME_MAP")
+_QUEUE_TYPES = HashQuery(COUNTERS, "COUNTERS_QUEUE_TYPE_MAP")
 _BPS_OF_MEGABIT = 1_000_000
 _STATE_FIELDS = ("oper_status", "speed")
 
 
 class SonicSource(Source):
-    """Asks for hashes of COUNTERS_DB, all in one round trip."""
+    """Base of the two sources: reads hashes of COUNTERS_DB, all in one round trip."""
 
     deadline_s = 0.5
     counter_group = ""
-    usual_period_s = 1.0
+    default_period_s = 1.0
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
@@ -133,17 +133,13 @@ class SonicSource(Source):
         self._was_same = False
 
     def signature(self) -> object:
-        """Changes when ports come or go, or their neighbours or configuration change."""
+        """Changes when ports appear or go away, or their neighbours or configuration change."""
         names = self._ports()
         order = sorted(names)
-        facts = self.databases.rows(_facts_queries(order))
-        return [
-            (name, names[name], _facts(name, *facts[place * _FACTS : (place + 1) * _FACTS]))
-            for place, name in enumerate(order)
-        ]
+        return [(name, names[name], facts) for name, facts in zip(order, self._facts_of(order))]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         if self._databases is not None:
             self._databases.close()
             self._databases = None
@@ -151,7 +147,7 @@ class SonicSource(Source):
 
     @property
     def databases(self) -> Databases:
-        """The switch's databases, opened when first asked for. Raises SourceError."""
+        """The switch's databases, opened at the first use. Raises SourceError."""
         if self._databases is None:
             self._databases = open_databases(self.host)
         return self._databases
@@ -164,16 +160,28 @@ class SonicSource(Source):
             if ports.is_front_panel(name)
         }
 
-    def _pace(self) -> None:
-        """Learn how often SONiC reads this group from the chip."""
-        told = self.databases.rows([HashQuery(CONFIG, f"FLEX_COUNTER_TABLE|{self.counter_group}")])[
-            0
+    def _facts_of(self, names: Sequence[str]) -> List[Dict[str, Any]]:
+        """The facts of each port, in one round trip."""
+        queries = [
+            query
+            for name in names
+            for query in (
+                HashQuery(APPL, f"PORT_TABLE:{name}"),
+                HashQuery(CONFIG, f"PORT_QOS_MAP|{name}"),
+                HashQuery(APPL, f"LLDP_ENTRY_TABLE:{name}"),
+            )
         ]
-        period_ms = parse_count(told.get("POLL_INTERVAL"))
-        self.min_period_s = period_ms / 1000 if period_ms else self.usual_period_s
+        rows = iter(self.databases.rows(queries))
+        return [_facts(name, *hashes) for name, hashes in zip(names, zip(rows, rows, rows))]
+
+    def _set_period(self) -> None:
+        """Read how often SONiC reads this group of counters from the chip."""
+        query = HashQuery(CONFIG, f"FLEX_COUNTER_TABLE|{self.counter_group}")
+        period_ms = parse_count(self.databases.rows([query])[0].get("POLL_INTERVAL"))
+        self.min_period_s = period_ms / 1000 if period_ms else self.default_period_s
 
     def _only_news(self, values: List[Optional[int]]) -> List[Optional[int]]:
-        """The values, unless they are SONiC's last snapshot once more. Raises NoNews."""
+        """The values. Raises NoNews for the first time that they equal the previous ones."""
         same = values == self._last and not self._was_same
         self._last, self._was_same = values, same
         if same:
@@ -192,32 +200,30 @@ class Sonic(SonicSource):
         self._hashes: List[Tuple[str, CounterHash]] = []
 
     def discover(self) -> List[Object]:
-        """One object a port. Raises NoData on what is no SONiC, or has no counters yet."""
+        """One object a port. Raises NoData on other systems, or where there are no counters yet."""
         names = self._ports()
         if not names:
             raise NoData("COUNTERS_DB has no ports yet")
-        self._pace()
+        self._set_period()
         order = sorted(names, key=ports.natural)
-        hashes = self.databases.rows(
-            [HashQuery(COUNTERS, counters_key(names[name])) for name in order]
-        )
-        facts = self.databases.rows(_facts_queries(order))
-        self._hashes = []
-        objects = []
-        for place, name in enumerate(order):
-            each = hash_of(counters_key(names[name]), hashes[place], PORT)
-            self._hashes.append((name, each))
-            info = _facts(name, *facts[place * _FACTS : (place + 1) * _FACTS])
-            metrics = ("phy_up", "phy_speed_bps", *each.metrics)
-            objects.append(Object(name, "ethernet", name, info, metrics))
-        return objects
+        keys = [counters_key(names[name]) for name in order]
+        rows = self.databases.rows([HashQuery(COUNTERS, key) for key in keys])
+        self._hashes = [
+            (name, hash_of(key, row, PORT)) for name, key, row in zip(order, keys, rows)
+        ]
+        return [
+            Object(name, "ethernet", name, info, ("phy_up", "phy_speed_bps", *each.metrics))
+            for (name, each), info in zip(self._hashes, self._facts_of(order))
+        ]
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """The ports' values in one round trip. Raises NoNews for SONiC's last snapshot."""
-        asked = [HashQuery(COUNTERS, each.key, each.fields) for _, each in self._hashes]
-        asked += [HashQuery(APPL, f"PORT_TABLE:{name}", _STATE_FIELDS) for name, _ in self._hashes]
-        asked += [HashQuery(STATE, f"PORT_TABLE|{name}", ("speed",)) for name, _ in self._hashes]
-        answers = self.databases.ask(asked)
+        """The ports' values in one round trip. Raises NoNews for SONiC's previous snapshot."""
+        queries = [HashQuery(COUNTERS, each.key, each.fields) for _, each in self._hashes]
+        queries += [
+            HashQuery(APPL, f"PORT_TABLE:{name}", _STATE_FIELDS) for name, _ in self._hashes
+        ]
+        queries += [HashQuery(STATE, f"PORT_TABLE|{name}", ("speed",)) for name, _ in self._hashes]
+        answers = self.databases.ask(queries)
         count = len(self._hashes)
         values: List[Optional[int]] = []
         for place, (_, each) in enumerate(self._hashes):
@@ -225,32 +231,24 @@ class Sonic(SonicSource):
             speed = parse_count(answers[2 * count + place][0]) or parse_count(configured)
             append_value(values, faults, None if status is None else int(status == "up"), status)
             append_value(values, faults, speed * _BPS_OF_MEGABIT if speed else None, configured)
-            found = dict(zip(each.fields, answers[place]))
-            for fields in each.metrics.values():
-                append_value(
-                    values,
-                    faults,
-                    sum_of_fields(found, fields),
-                    *(found[field] for field in fields),
-                )
+            _append_hash(values, faults, each, dict(zip(each.fields, answers[place])))
         return self._only_news(values)
 
 
-_FACTS = 3
-
-
-def _facts_queries(names: Sequence[str]) -> List[HashQuery]:
-    """What to ask about each port's configuration and neighbour, `_FACTS` hashes a port."""
-    queries: List[HashQuery] = []
-    for name in names:
-        queries.append(HashQuery(APPL, f"PORT_TABLE:{name}"))
-        queries.append(HashQuery(CONFIG, f"PORT_QOS_MAP|{name}"))
-        queries.append(HashQuery(APPL, f"LLDP_ENTRY_TABLE:{name}"))
-    return queries
+def _append_hash(
+    values: List[Optional[int]],
+    faults: Faults,
+    each: CounterHash,
+    found: Dict[str, Optional[str]],
+) -> None:
+    """Append the values of a hash's metrics, given its fields."""
+    for fields in each.metrics.values():
+        total = sum_of_fields(found, fields)
+        append_value(values, faults, total, *(found[field] for field in fields))
 
 
 def _facts(name: str, port: HashRow, qos: HashRow, lldp: HashRow) -> Dict[str, Any]:
-    """A port's `info`: its interface, how it is configured, and who is at the other end."""
+    """A port's `info`: its interface, its configuration, and its LLDP neighbour."""
     facts: Dict[str, Any] = {"netdev": name, "switch_os": "SONiC"}
     for fact in ("alias", "lanes", "fec", "admin_status"):
         if port.get(fact) not in (None, "", "N/A"):
@@ -268,25 +266,16 @@ def _facts(name: str, port: HashRow, qos: HashRow, lldp: HashRow) -> Dict[str, A
     return facts
 
 
-# Queues of a SONiC switch's ports, and the watchdog that breaks up PFC storms.
-#
-# Both are read from the chip far less often than ports are, and are many: they are a source apart.
-
-
-_QUEUE_MAP = HashQuery(COUNTERS, "COUNTERS_QUEUE_NAME_MAP")
-_QUEUE_TYPES = HashQuery(COUNTERS, "COUNTERS_QUEUE_TYPE_MAP")
-
-
 class SonicQueues(SonicSource):
     """Queues of every port, and the PFC watchdog, as often as SONiC reads them."""
 
     name = "sonic_queues"
     counter_group = "QUEUE"
-    usual_period_s = 10.0
+    default_period_s = 10.0
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
-        self._ports_read: List[_PortQueues] = []
+        self._port_queues: List[_PortQueues] = []
 
     def discover(self) -> List[Object]:
         """One object a port with at least one unicast queue."""
@@ -294,7 +283,7 @@ class SonicQueues(SonicSource):
         queues, types = self.databases.rows([_QUEUE_MAP, _QUEUE_TYPES])
         if not names or not queues:
             raise NoData("COUNTERS_DB has no queues yet")
-        self._pace()
+        self._set_period()
         found: Dict[str, List[Tuple[int, str]]] = {}
         for name, oid in queues.items():
             port, _, index = name.partition(":")
@@ -303,55 +292,56 @@ class SonicQueues(SonicSource):
             if port in names and queue is not None and queue in QUEUES and is_unicast:
                 found.setdefault(port, []).append((queue, counters_key(oid)))
         order = sorted(found, key=ports.natural)
-        keys = [(port, *each) for port in order for each in sorted(found[port])]
-        rows = dict(
-            zip(keys, self.databases.rows([HashQuery(COUNTERS, key) for _, _, key in keys]))
-        )
-        self._ports_read = [
-            _PortQueues(port, [(queue, key, rows[port, queue, key]) for queue, key in sorted(each)])
-            for port, each in ((port, found[port]) for port in order)
+        keys = [key for port in order for _, key in sorted(found[port])]
+        rows = iter(self.databases.rows([HashQuery(COUNTERS, key) for key in keys]))
+        self._port_queues = [
+            _PortQueues(port, [(queue, key, next(rows)) for queue, key in sorted(found[port])])
+            for port in order
         ]
         return [
-            Object(each.port, "ethernet", each.port, {}, each.metrics) for each in self._ports_read
+            Object(each.port, "ethernet", each.port, {}, each.metrics) for each in self._port_queues
         ]
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """The queues' values in one round trip. Raises NoNews for SONiC's last snapshot."""
-        asked = [query for each in self._ports_read for query in each.queries]
-        answers = self.databases.ask(asked)
+        """The queues' values in one round trip. Raises NoNews for SONiC's previous snapshot."""
+        queries = [query for each in self._port_queues for query in each.queries]
+        answers = iter(self.databases.ask(queries))
         values: List[Optional[int]] = []
-        at = 0
-        for each in self._ports_read:
-            each.read(answers[at : at + len(each.queries)], values, faults)
-            at += len(each.queries)
+        for each in self._port_queues:
+            each.read([next(answers) for _ in each.queries], values, faults)
         return self._only_news(values)
 
 
 class _PortQueues:
-    """The queues of one port; those with a watchdog count for the port's."""
+    """The queues of one port; the counts of their watchdogs are added up for the port."""
 
     def __init__(self, port: str, queues: Sequence[Tuple[int, str, HashRow]]) -> None:
         self.port = port
-        self._queues = [
+        hashes = [
             (
                 hash_of(key, row, {f"queue{queue}_{what}": each for what, each in QUEUE.items()}),
                 hash_of(key, row, WATCHDOG) if WATCHDOG_STATUS in row else None,
             )
             for queue, key, row in queues
         ]
-        watched = [watchdog for _, watchdog in self._queues if watchdog is not None]
+        watched = [watchdog for _, watchdog in hashes if watchdog is not None]
         self._watchdog = [
             name for name in WATCHDOG if any(name in each.metrics for each in watched)
         ]
-        own = [name for each, _ in self._queues for name in each.metrics]
+        own = [name for each, _ in hashes for name in each.metrics]
         level = ["pfc_watchdog_stormed"] if watched else []
         self.metrics = (*own, *self._watchdog, *level)
+        self._queried = [item for item in hashes if item[0].fields or item[1] is not None]
         self.queries = [
-            HashQuery(COUNTERS, each.key, each.fields + _watchdog_fields(watchdog))
-            for each, watchdog in self._queues
-            if each.fields or watchdog is not None
+            HashQuery(
+                COUNTERS,
+                each.key,
+                each.fields
+                if watchdog is None
+                else (*each.fields, *watchdog.fields, WATCHDOG_STATUS),
+            )
+            for each, watchdog in self._queried
         ]
-        self._asked = [item for item in self._queues if item[0].fields or item[1] is not None]
 
     def read(
         self,
@@ -362,15 +352,9 @@ class _PortQueues:
         """Append the values of `metrics`, from the answers to `queries`."""
         sums: Dict[str, List[Optional[int]]] = {name: [] for name in self._watchdog}
         stormed: List[bool] = []
-        for (each, watchdog), answer, query in zip(self._asked, answers, self.queries):
+        for (each, watchdog), answer, query in zip(self._queried, answers, self.queries):
             found = dict(zip(query.fields, answer))
-            for fields in each.metrics.values():
-                append_value(
-                    values,
-                    faults,
-                    sum_of_fields(found, fields),
-                    *(found[field] for field in fields),
-                )
+            _append_hash(values, faults, each, found)
             if watchdog is not None:
                 stormed.append(found.get(WATCHDOG_STATUS) == STORMED)
                 for name, fields in watchdog.metrics.items():
@@ -380,7 +364,3 @@ class _PortQueues:
             append_value(values, faults, sum(known) if known else None)
         if stormed:
             values.append(sum(stormed))
-
-
-def _watchdog_fields(watchdog: Optional[CounterHash]) -> Tuple[str, ...]:
-    return () if watchdog is None else (*watchdog.fields, WATCHDOG_STATUS)

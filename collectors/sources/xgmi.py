@@ -1,18 +1,25 @@
-"""The table that amdgpu hands out as `gpu_metrics`: what it says of xGMI, the links between GPUs.
+"""xGMI links of AMD GPUs: bytes of every link and of each GPU as a whole, each tick.
 
-The layouts are those of Linux drivers/gpu/drm/amd/include/kgd_pp_interface.h, in the machine's own
-byte order. Revisions 1.4 to 1.8 have fixed places; 1.9 is a list of attributes that name themselves
-(packed, as ROCm's amdsmi reads it). Older ones, and those of integrated GPUs, have no xGMI.
+They come from `gpu_metrics` of sysfs, one table a GPU that every account may read. Bytes that a GPU
+read over a link were received (`xgmi_rx_bytes`), bytes that it wrote were sent (`xgmi_tx_bytes`):
+the firmware counts where the request began. The firmware counts in KB, taken as 1,024 bytes. GPUs
+are numbered by PCI address, as amd-smi numbers them. A link without a counter in the table has no
+object.
+
+The layouts of the table are those of Linux drivers/gpu/drm/amd/include/kgd_pp_interface.h, in the
+machine's own byte order. Revisions 1.4 to 1.8 have fixed offsets; 1.9 is a list of attributes that
+name themselves (packed, as ROCm's amdsmi reads it). Older ones, and those of integrated GPUs, have
+no xGMI.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from collectors.hostfs import File, HostFS
-from collectors.readers import device_facts, pci_topology
+from collectors.readers import device_facts, ports
 from collectors.source import (
     Failed,
     Faults,
@@ -33,12 +40,12 @@ _HEADER = struct.Struct("=HBB")
 _BYTES_OF_KB = 1024
 _GBPS = 10**9
 _NONE16, _NONE64 = 2**16 - 1, 2**64 - 1
-"""The driver fills the table with ones first: what stays so is not there."""
+"""The driver fills the table with ones first: a value that stays so does not exist."""
 
 
 class _Layout(NamedTuple):
-    """Places in octets: width and speed (u16 each), data read and written (u64 of each link), and
-    the links' status (u16 of each)."""
+    """Offsets in octets of width and speed (u16 each), data read and written (u64 of each link),
+    and the links' status (u16 of each; None where there is none)."""
 
     width: int
     data: int
@@ -64,10 +71,10 @@ _TYPES = "BbHhIiQq"
 
 
 class Xgmi(NamedTuple):
-    """The xGMI links of one GPU, by their number; None for what is not there.
+    """The xGMI links of one GPU, by their number; None for a value that does not exist.
 
     `read_bytes` is what the GPU fetched over a link, `written_bytes` what it sent, since the driver
-    loaded. `speed_bps` is of one link in one direction. `up` is not told by the older revisions.
+    loaded. `speed_bps` is of one link in one direction. Older revisions do not report `up`.
     """
 
     revision: str
@@ -79,35 +86,35 @@ class Xgmi(NamedTuple):
 
 
 def xgmi_of(table: bytes) -> Xgmi:
-    """What a table says. Raises Unsupported with its revision, Failed when it is cut short."""
+    """The links in a table. Raises Unsupported with its revision, Failed when it is truncated."""
     if len(table) < _HEADER.size:
         raise Failed(f"gpu_metrics of {len(table)} bytes has no header")
     _, *numbers = _HEADER.unpack_from(table)
     revision = (numbers[0], numbers[1])
-    said = f"gpu_metrics v{revision[0]}.{revision[1]}"
+    revision_text = f"gpu_metrics v{revision[0]}.{revision[1]}"
     try:
         if revision == _ATTRIBUTES:
-            return _from_attributes(said, table)
+            return _from_attributes(revision_text, table)
         layout = _LAYOUTS.get(revision)
         if layout is not None:
-            return _from_layout(said, table, layout)
+            return _from_layout(revision_text, table, layout)
     except struct.error as error:
-        raise Failed(f"{said} of {len(table)} bytes is cut short") from error
+        raise Failed(f"{revision_text} of {len(table)} bytes is truncated") from error
     if revision in _WITHOUT_XGMI or revision[0] in (2, 3):
-        raise Unsupported(f"{said} has no xGMI counters")
-    raise Unsupported(f"{said} is not known")
+        raise Unsupported(f"{revision_text} has no xGMI counters")
+    raise Unsupported(f"{revision_text} is not known")
 
 
-def _from_layout(said: str, table: bytes, layout: _Layout) -> Xgmi:
+def _from_layout(revision_text: str, table: bytes, layout: _Layout) -> Xgmi:
     width, speed = struct.unpack_from("=HH", table, layout.width)
     data = struct.unpack_from(f"={2 * LINKS}Q", table, layout.data)
     status: Tuple[int, ...] = (_NONE16,) * LINKS
     if layout.status is not None:
         status = struct.unpack_from(f"={LINKS}H", table, layout.status)
-    return _xgmi(said, width, speed * _GBPS, data[:LINKS], data[LINKS:], status)
+    return _xgmi(revision_text, width, speed * _GBPS, data[:LINKS], data[LINKS:], status)
 
 
-def _from_attributes(said: str, table: bytes) -> Xgmi:
+def _from_attributes(revision_text: str, table: bytes) -> Xgmi:
     (count,) = struct.unpack_from("=I", table, _HEADER.size)
     place = _HEADER.size + 4
     found: Dict[int, Tuple[int, ...]] = {}
@@ -117,7 +124,7 @@ def _from_attributes(said: str, table: bytes) -> Xgmi:
         instances, name = encoding & 0x3FF, encoding >> 10 & 0x3FF
         kind, unit = encoding >> 20 & 0xF, encoding >> 24 & 0xFF
         if kind >= len(_TYPES) or not instances:
-            raise Failed(f"{said} has {instances} values of type {kind}, which is none")
+            raise Failed(f"{revision_text} has {instances} values of the invalid type {kind}")
         values = struct.Struct(f"={instances}{_TYPES[kind]}")
         found[name] = values.unpack_from(table, place + 8)
         place += 8 + values.size
@@ -125,7 +132,7 @@ def _from_attributes(said: str, table: bytes) -> Xgmi:
             speed_unit_bps = _GBPS // 10
     nothing = (_NONE64,) * LINKS
     return _xgmi(
-        said,
+        revision_text,
         found.get(_WIDTH, (_NONE16,))[0],
         found.get(_SPEED, (_NONE16,))[0] * speed_unit_bps,
         (*found.get(_READ, ()), *nothing)[:LINKS],
@@ -135,17 +142,17 @@ def _from_attributes(said: str, table: bytes) -> Xgmi:
 
 
 def _xgmi(
-    said: str,
+    revision: str,
     width: int,
     lane_bps: int,
-    read: Tuple[int, ...],
-    written: Tuple[int, ...],
-    status: Tuple[int, ...],
+    read: Sequence[int],
+    written: Sequence[int],
+    status: Sequence[int],
 ) -> Xgmi:
     lanes = width if 0 < width < _NONE16 else None
     known = lanes is not None and 0 < lane_bps < _NONE16 * _GBPS // 10
     return Xgmi(
-        said,
+        revision,
         lanes,
         width * lane_bps if known else None,
         _bytes(read),
@@ -154,40 +161,29 @@ def _xgmi(
     )
 
 
-def _bytes(values: Tuple[int, ...]) -> Tuple[Optional[int], ...]:
-    found: List[Optional[int]] = []
-    for value in values:
-        found.append(None if value == _NONE64 else value * _BYTES_OF_KB & _NONE64)
-    return tuple(found)
-
-
-# xGMI links of AMD GPUs: bytes of every link and of each GPU as a whole, each tick.
-#
-# From `gpu_metrics` of sysfs, one table a GPU that anybody may read. What a GPU read over a link it
-# received (`xgmi_rx_bytes`), what it wrote it sent (`xgmi_tx_bytes`): the firmware counts where the
-# request began. The firmware counts in KB, taken as 1,024 bytes. GPUs are numbered by PCI address,
-# as amd-smi numbers them. A link that the table has no counter for is not there.
+def _bytes(values: Sequence[int]) -> Tuple[Optional[int], ...]:
+    return tuple(None if value == _NONE64 else value * _BYTES_OF_KB & _NONE64 for value in values)
 
 
 _DRM = "sys/class/drm"
 _CARD = re.compile(r"card\d+")
 _MASK64 = 2**64 - 1
 _BYTES = ("xgmi_tx_bytes", "xgmi_rx_bytes")
-_SPEED_xgmi = "xgmi_speed_bps"
+_SPEED_METRIC = "xgmi_speed_bps"
 _STATE = "xgmi_state"
 
 
 class _Gpu(NamedTuple):
-    """A GPU's open table, its links by number, and whether they tell if they are up."""
+    """A GPU's open table, its links by number, and whether they report their state."""
 
     table: File
     links: List[int]
-    tells_state: bool
+    has_state: bool
 
     @property
     def values(self) -> int:
-        """How many values it has."""
-        return len(_BYTES) + 1 + len(self.links) * (len(_BYTES) + 1 + self.tells_state)
+        """The number of values of the GPU and its links."""
+        return len(_BYTES) + 1 + len(self.links) * (len(_BYTES) + 1 + self.has_state)
 
 
 class XgmiLinks(Source):
@@ -221,7 +217,7 @@ class XgmiLinks(Source):
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """The links' values; a GPU that cannot be read costs its own."""
+        """The links' values; a GPU that cannot be read loses its own only."""
         values: List[Optional[int]] = []
         for gpu in self._gpus:
             first = len(values)
@@ -239,7 +235,7 @@ class XgmiLinks(Source):
         return values
 
     def signature(self) -> object:
-        """Changes when a GPU comes or goes."""
+        """Changes when a GPU appears or goes away."""
         return tuple(_addresses(self.host))
 
     def close(self) -> None:
@@ -249,13 +245,13 @@ class XgmiLinks(Source):
         self._gpus = []
 
     def _objects(self, name: str, address: str) -> List[Object]:
-        place = pci_topology.pci_path(self.host, address)
+        place = device_facts.pci_path(self.host, address)
         if place is None:
             raise NoData(f"{address} is gone")
         table = self.host.open(place, "gpu_metrics")
         try:
             now = xgmi_of(table.read())
-            links = [link for link, value in enumerate(now.written_bytes) if _is_there(now, link)]
+            links = [link for link, value in enumerate(now.written_bytes) if _has_link(now, link)]
             if not links:
                 raise NoData(f"{name} has no xGMI link")
         except (OSError, SourceError):
@@ -263,8 +259,8 @@ class XgmiLinks(Source):
             raise
         gpu = _Gpu(table, links, any(now.up[link] is not None for link in links))
         self._gpus.append(gpu)
-        metrics = (*_BYTES, _SPEED_xgmi)
-        of_a_link = (*metrics, _STATE) if gpu.tells_state else metrics
+        metrics = (*_BYTES, _SPEED_METRIC)
+        of_a_link = (*metrics, _STATE) if gpu.has_state else metrics
         facts = _facts(self.host, place, address, now, len(links))
         return [Object(name, "gpu", name, facts, metrics)] + [
             Object(
@@ -279,7 +275,7 @@ class XgmiLinks(Source):
 
 
 def _addresses(fs: HostFS) -> List[str]:
-    """The PCI addresses of the GPUs that amdgpu drives, in order."""
+    """The PCI addresses of the GPUs with the driver amdgpu, in order."""
     found = set()
     for card in fs.names(_DRM):
         if not _CARD.fullmatch(card):
@@ -290,12 +286,12 @@ def _addresses(fs: HostFS) -> List[str]:
     return sorted(address for address in found if address is not None)
 
 
-def _is_there(now: Xgmi, link: int) -> bool:
-    told = [up is not None for up in now.up]
+def _has_link(now: Xgmi, link: int) -> bool:
+    reported = [up is not None for up in now.up]
     return (
         now.written_bytes[link] is not None
         and now.read_bytes[link] is not None
-        and (told[link] or not any(told))
+        and (reported[link] or not any(reported))
     )
 
 
@@ -308,7 +304,7 @@ def _facts(fs: HostFS, place: str, address: str, now: Xgmi, links: int) -> Dict[
         "xgmi_links": links,
         "hive": fs.text(place, "xgmi_hive_info/xgmi_hive_id"),
         "bytes_from": now.revision,
-        "affinity": pci_topology.affinity(fs, address),
+        "affinity": ports.affinity(fs, address),
     }
     return device_facts.known(facts)
 
@@ -321,13 +317,13 @@ def _values(gpu: _Gpu, now: Xgmi) -> List[Optional[int]]:
     values.append(None if now.speed_bps is None else now.speed_bps * running)
     for place, link in enumerate(gpu.links):
         values += [ways[0][place], ways[1][place], now.speed_bps]
-        if gpu.tells_state:
+        if gpu.has_state:
             up = now.up[link]
             values.append(None if up is None else int(up))
     return values
 
 
 def _sum(parts: List[Optional[int]]) -> Optional[int]:
-    """All of them together; None when one is not known."""
-    known: Tuple[int, ...] = tuple(part for part in parts if part is not None)
+    """The sum of all parts; None when one is not known."""
+    known = [part for part in parts if part is not None]
     return sum(known) & _MASK64 if len(known) == len(parts) else None

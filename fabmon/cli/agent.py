@@ -1,4 +1,4 @@
-"""`fabmon agent`: this machine's counters over HTTP, for consoles and for Prometheus."""
+"""`fabmon agent`: the counters of this machine over HTTP, for fabmon and for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from fabmon.agent.listen_address import AgentError, ListenAddress, parse_listen_address, tls_context
 from fabmon.agent.serve import token_at
-from fabmon.cli.hosts import FILE
+from fabmon.cli.options import FILE
 from fabmon.feeds.access import agent_token_file as usual_token_file
 from fabmon.feeds.errors import NodeError
 from fabmon.session.errors import Exit, UsageError
@@ -23,18 +23,22 @@ from fabmon.session.errors import Exit, UsageError
     default=str(ListenAddress()),
     show_default=True,
     metavar="ADDR:PORT",
-    help="Where to listen. Beyond this machine it takes TLS.",
+    help="Address to listen on. Other addresses than loopback need TLS.",
 )
 @click.option(
     "--token-file",
     type=FILE,
-    help="The token that readers have to know; made when there is no such file.  "
+    help="File with the token that clients must send; created if it does not exist.  "
     "[default: ~/.local/state/fabmon/agent.token]",
 )
-@click.option("--tls-cert", type=FILE, help="Certificate chain, PEM.")
-@click.option("--tls-key", type=FILE, help="Its private key, PEM, without a passphrase.")
+@click.option("--tls-cert", type=FILE, help="Certificate chain (PEM).")
 @click.option(
-    "--insecure", is_flag=True, help="Listen beyond this machine without TLS: the token is bare."
+    "--tls-key", type=FILE, help="Private key of the certificate (PEM, without a passphrase)."
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen on any address without TLS: the token is sent unencrypted.",
 )
 @click.option(
     "--interval",
@@ -42,12 +46,13 @@ from fabmon.session.errors import Exit, UsageError
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="From one frame to the next.",
+    help="Time between two frames.",
 )
 @click.option(
     "--sources",
     metavar="NAMES",
-    help="What to read: names, or +NAME and -NAME beside the usual ones, with commas between.",
+    help="Sources to read, comma-separated: NAME replaces the default set, +NAME and -NAME"
+    " change it.",
 )
 @click.option("--root", default="/", hidden=True)
 def agent(
@@ -60,11 +65,11 @@ def agent(
     sources: str | None,
     root: str,
 ) -> None:
-    """Serve this machine's counters over HTTP until it is stopped.
+    """Serve the counters of this machine over HTTP, until it is stopped.
 
-    /stream has every frame, for fabmon (`via=http` in a hosts file); /metrics has the last values,
-    for Prometheus; /healthz says whether frames come. Nothing can be changed through it. All but
-    /healthz ask for the token: `Authorization: Bearer TOKEN`.
+    /stream sends every frame, for fabmon (`via=http` in a hosts file); /metrics the last values,
+    for Prometheus; /healthz whether frames arrive. Access is read-only. All paths except /healthz
+    require the token: `Authorization: Bearer TOKEN`.
     """
     from fabmon.agent.serve import AgentOptions, serve
 

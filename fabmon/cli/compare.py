@@ -8,74 +8,77 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.hosts import config_option
-from fabmon.cli.passages import LINKS, studied, working_out
-from fabmon.cli.replay import opened, warn_of_losses
-from fabmon.cli.topology import load_topology
+from fabmon.cli.options import config_option, links_option, report_option
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
     from fabmon.analysis.fluctuation.comparison import StudiedRun
-    from fabmon.fabric.topology.plan import Topology
+    from fabmon.session.session import Session
 
 _SAME_RUN_NS = 60 * 1_000_000_000
+"""Files that begin at most this long after the end of another continue its run."""
 
 
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@LINKS
-@click.option(
-    "--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+@links_option
+@report_option
 @config_option
 def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | None) -> None:
-    """Whether B differs from A by more than the noise: bandwidth and iterations.
+    """Test whether B differs from A by more than the noise: bandwidth and iterations.
 
-    A and B are a recording each, or a directory or a quoted pattern of several: then each is a run
-    of its own, but files that go on where another ends. Links are matched by name, jobs by hosts.
+    A and B are recordings. Each may also be a directory or a quoted pattern of several recordings:
+    then each file is a run, except files that continue another. Links are matched by name, jobs by
+    hosts.
     """
-    from fabmon.analysis.fluctuation.comparison import compare as compared
+    from fabmon.analysis.fluctuation.comparison import compare as compare_runs
     from fabmon.report.comparison import comparison_table
-    from fabmon.session.config import load
+    from fabmon.session.printing import print_json
+    from fabmon.session.session import Session
 
-    settings = load(config)
-    topology = load_topology(settings, config)
-    runs = [_runs(text, links, settings.management_ports, topology) for text in (a, b)]
+    session = Session.load(config)
+    runs = [_runs(session, text, links) for text in (a, b)]
     if links and not all(run.series for side in runs for run in side):
-        raise UsageError(f"--links {' '.join(links)}: no rail and no switch port is called so")
-    found = compared(*runs)
+        raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
+    found = compare_runs(*runs)
     if style == "json":
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
     else:
         print(comparison_table(found))
 
 
-def _runs(
-    text: str, links: Sequence[str], management: Sequence[str], topology: Topology
-) -> list[StudiedRun]:
+def _runs(session: Session, text: str, links: Sequence[str]) -> list[StudiedRun]:
     from fabmon.analysis.fluctuation.comparison import StudiedRun
+    from fabmon.session.replay_run import (
+        open_recordings,
+        study_progress,
+        study_range,
+        warn_of_losses,
+        whole_range,
+    )
 
     found = []
     for files in _files(text):
-        with opened(files) as timeline:
-            study = studied(timeline, links=links, management=management, topology=topology)
+        with open_recordings(files) as timeline:
+            begin, end = whole_range(timeline, None, None)
+            study = study_range(session, timeline, begin, end, links=links)
             warn_of_losses(timeline)
-        with working_out(files[0].name) as tell:
-            found.append(StudiedRun.of(files[0].name, study, tell))
+        with study_progress(files[0].name) as report:
+            found.append(StudiedRun.of(files[0].name, study, report))
     return found
 
 
 def _files(text: str) -> list[list[Path]]:
     """The files of each run. Raises UsageError."""
+    from fabmon.session.replay_run import open_recordings
+
     path = Path(text)
     pattern = str(path.relative_to(path.anchor))
     paths = [path] if path.exists() else sorted(Path(path.anchor).glob(pattern))
     if not paths:
-        raise UsageError(f"{text}: there is no such recording")
-    with opened(paths) as timeline:
+        raise UsageError(f"{text}: no such file")
+    with open_recordings(paths) as timeline:
         times = [(each.path, each.start_ns, each.until_ns) for each in timeline.files]
     runs: list[list[Path]] = []
     until_ns = 0

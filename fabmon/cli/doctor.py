@@ -1,32 +1,23 @@
-"""`fabmon doctor`: what can be read on each node, and what a careful engineer would mend first."""
+"""`fabmon doctor`: what can be read on each node, and what should be fixed before a run."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from contextlib import aclosing
 from pathlib import Path
 
 import click
 
-from fabmon.cli.hosts import (
+from fabmon.cli.options import (
     config_option,
     host_option,
     hosts_option,
-    selected_hosts,
+    patience_option,
+    report_option,
     ssh_config_option,
+    topology_option,
 )
-from fabmon.cli.shared import patience_option, report_option
-from fabmon.cli.topology import load_topology, topology_option
-from fabmon.fabric.model import Host
-from fabmon.fabric.tick import NodeState
-from fabmon.history.history import History
-from fabmon.report.doctor import DoctorRecord
 from fabmon.session.errors import Exit
-
-_FRAMES = 3
-"""Heard of a node before it is judged: rates need two, and a slow first read is not the rule."""
 
 _PATIENCE_S = 15.0
 
@@ -48,56 +39,22 @@ def doctor(
     config: Path | None,
     ssh_config: Path | None,
 ) -> None:
-    """What can be read on each node, and what is set up wrongly.
+    """Check what can be read on each node, and what is configured wrongly.
 
-    For each node and source: works, absent, unsupported, not permitted (with what would help), too
-    slow. And the audit before a run: dead rails, link speed, PCIe, MTU, PFC and ECN along each
-    rail, flaps, cabling, NUMA, shared ports. Nodes are asked themselves, never an engine: there is
-    no --prometheus.
+    For each node and source: works, absent, unsupported, not permitted (and what would help) or too
+    slow. Then the audit before a run: dead rails, link speed, PCIe, MTU, PFC and ECN along each
+    rail, flaps, cabling, NUMA, shared ports. Nodes are asked directly: there is no --prometheus.
     """
     from fabmon.report.doctor import doctor_json, doctor_table
-    from fabmon.session import printing
-    from fabmon.session.config import load
+    from fabmon.session.node_queries import examine_nodes
+    from fabmon.session.printing import log_to_stderr, status_of, write
+    from fabmon.session.session import Session, selected_hosts
 
-    settings = load(config)
-    printing.log_to_stderr()
+    session = Session.load(config, topologies, ssh_config)
+    log_to_stderr()
     watched = selected_hosts(hosts, nodesets)
-    path = str(ssh_config) if ssh_config else settings.ssh_config
-    history = History(
-        watched,
-        1.0,
-        settings.management_ports,
-        topology=load_topology(settings, config, topologies),
-    )
-    record = asyncio.run(_examine(watched, history, path, duration))
-    text = doctor_json(record) if style == "json" else doctor_table(record).encode()
-    printing.write(text)
-    if not record.nodes_up:
-        sys.exit(Exit.NO_NODE)
-    if record.to_mend:
+    record = asyncio.run(examine_nodes(session, watched, duration))
+    write(doctor_json(record) if style == "json" else doctor_table(record).encode())
+    if record.nodes_up and record.to_mend:
         sys.exit(Exit.FIX_NEEDED)
-    sys.exit(Exit.OK if record.nodes_up == record.nodes_total else Exit.SOME_NODES)
-
-
-async def _examine(
-    hosts: list[Host], history: History, ssh_config: str | None, duration_s: float
-) -> DoctorRecord:
-    """Listen until every node has said enough or has failed, at most so long."""
-    from fabmon.analysis.audit.survey import Surveyor
-    from fabmon.feeds.live import LiveFeed
-    from fabmon.report.doctor import examine
-
-    surveyor = Surveyor(hosts)
-    until = time.monotonic() + duration_s
-    async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
-        async for tick in feed:
-            snapshot = history.accept(tick)
-            surveyor.accept(tick)
-            settled = all(
-                surveyor.frames_of(host.name) >= _FRAMES
-                or snapshot.statuses[host.name].state in (NodeState.FAILED, NodeState.LOST)
-                for host in hosts
-            )
-            if settled or time.monotonic() >= until:
-                break
-        return examine(surveyor.survey(snapshot))
+    sys.exit(status_of(record.nodes_up, record.nodes_total))

@@ -1,4 +1,4 @@
-"""`fabmon export`: what is in recordings, for other tools."""
+"""`fabmon export`: recordings in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -9,49 +9,47 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 import click
 
-from fabmon.cli.hosts import FILE, config_option
-from fabmon.cli.output import output
-from fabmon.cli.progress import progress
-from fabmon.cli.replay import (
-    FROM,
-    RECORDINGS,
-    TO,
-    opened,
-    some,
-    warn_of_losses,
-    whole_span,
+from fabmon.cli.options import (
+    FILE,
+    config_option,
+    from_option,
+    recordings_argument,
+    redact_option,
+    to_option,
 )
-from fabmon.cli.shared import redact_option
-from fabmon.cli.topology import load_topology
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
     from fabmon.fabric.filter import Mask
     from fabmon.fabric.snapshot import Snapshot
-    from fabmon.report.selection import LinkSelection, PlayedRange
+    from fabmon.report.selection import LinkSelection
+    from fabmon.session.replay_run import PlayedRange
 
 _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
 
 
 @click.command()
-@RECORDINGS
+@recordings_argument
 @click.option(
     "--format",
     "style",
     type=click.Choice(_FORMATS),
     required=True,
-    help="csv and parquet: rates, a row a link and tick; jsonl: as fabmon --format jsonl, findings"
-    " too; openmetrics: the raw counters.",
+    help="csv and parquet: rates, a row per link and tick; jsonl: as fabmon --format jsonl,"
+    " including findings; openmetrics: the raw counters.",
 )
-@click.option("-o", "--output", "path", type=FILE, help="The file to make; else standard output.")
-@FROM
-@TO
+@click.option(
+    "-o", "--output", "path", type=FILE, help="The file to create.  [default: standard output]"
+)
+@from_option
+@to_option
 @click.option(
     "--links",
     "filters",
     multiple=True,
     metavar="FILTER",
-    help="Only these, in the words of the screen's / key; of several filters any.",
+    help="Only these links; the syntax is that of the / key of the screen. May be repeated: a link"
+    " that matches any filter is exported.",
 )
 @redact_option
 @config_option
@@ -65,47 +63,52 @@ def export(
     redact: bool,
     config: Path | None,
 ) -> None:
-    """What is in some recordings, for other tools.
+    """Convert recordings for other tools.
 
-    Rates are worked out anew. What is absent is empty or null, never 0. Times are UTC.
+    Rates and findings are computed again. Absent values are empty or null, never 0. Times are UTC.
     """
     from fabmon.fabric.filter import FilterError
-    from fabmon.fabric.redaction import Redactor
     from fabmon.report.scene_report import JsonLines
-    from fabmon.report.selection import LinkSelection, PlayedRange
-    from fabmon.session.config import load
+    from fabmon.report.selection import LinkSelection
+    from fabmon.session.printing import output, progress
+    from fabmon.session.replay_run import (
+        PlayedRange,
+        open_recordings,
+        warn_of_losses,
+        whole_range,
+    )
+    from fabmon.session.session import Session
 
-    settings = load(config)
+    loaded = Session.load(config)
     if style == "parquet":
         _need_pyarrow()
         if path is None:
             raise UsageError("--format parquet: name a file with -o")
-    with opened(some(files)) as timeline:
-        redactor = Redactor(timeline.hosts) if redact else None
+    with open_recordings(files) as timeline:
+        session = loaded.for_recording(timeline, redact)
         try:
-            links = LinkSelection(filters, redactor)
+            links = LinkSelection(filters, session.redactor)
             if style == "openmetrics":
                 links.check_still()
         except FilterError as error:
             raise UsageError(f"--links {error}") from None
-        begin, end = whole_span(timeline, from_, to)
-        with output(path) as stream, progress("exporting", (end - begin) / 1e9, "s") as tell:
+        begin, end = whole_range(timeline, from_, to)
+        with output(path) as stream, progress("exporting", (end - begin) / 1e9, "s") as report:
 
             def reached(at_ns: int) -> None:
-                tell(max(0, at_ns - begin) / 1e9)
+                report(max(0, at_ns - begin) / 1e9)
 
-            cabled = load_topology(settings, config)
-            played = PlayedRange(timeline, begin, end, redactor, reached, topology=cabled)
+            played = PlayedRange(session, timeline, begin, end, reached)
             if style == "openmetrics":
                 directory = path.parent if path is not None else Path(tempfile.gettempdir())
-                _counters(stream, directory, played, links)
+                _write_counters(stream, directory, played, links)
             elif style == "jsonl":
                 lines = JsonLines()
-                for scene in played.scenes(settings.management_ports, settings.thresholds):
+                for scene in played.scenes():
                     stream.writelines(lines.lines(scene, links.of(scene.snapshot)))
             else:
                 table = _table(style, stream)
-                for snapshot in played.moments(settings.management_ports):
+                for snapshot in played.snapshots():
                     table.accept(snapshot, links.of(snapshot))
                 table.close()
         if not links.has_matched:
@@ -114,13 +117,13 @@ def export(
 
 
 class _Table(Protocol):
-    """Takes rates tick by tick."""
+    """A file of rates, written tick by tick."""
 
     def accept(self, snapshot: Snapshot, wanted: Mask | None) -> None:
-        """The rows of a tick."""
+        """Write the rows of a tick."""
 
     def close(self) -> None:
-        """No more come."""
+        """Complete the file."""
 
 
 def _table(style: str, stream: IO[bytes]) -> _Table:
@@ -133,23 +136,24 @@ def _table(style: str, stream: IO[bytes]) -> _Table:
     return ParquetRates(stream)
 
 
-def _counters(
+def _write_counters(
     stream: IO[bytes], directory: Path, played: PlayedRange, links: LinkSelection
 ) -> None:
-    """The text of all counters; what is not in memory meanwhile is in `directory`."""
+    """Write all counters as OpenMetrics, with temporary files in `directory`."""
     from fabmon.report.openmetrics import Transposer, families, series_filter
+    from fabmon.session.printing import progress
 
-    spool = Transposer(directory, played.interval_s)
+    transposer = Transposer(directory, played.interval_s)
     try:
-        for is_told, tick in played.ticks():
-            spool.accept(tick, with_frames=is_told)
-        spool.settle()
-        with progress("writing", spool.size) as tell:
-            for done, text in families(spool, series_filter(spool, played.hosts, links)):
+        for is_inside, tick in played.ticks():
+            transposer.accept(tick, with_frames=is_inside)
+        transposer.settle()
+        with progress("writing", transposer.size) as report:
+            for done, text in families(transposer, series_filter(transposer, played.hosts, links)):
                 stream.write(text.encode())
-                tell(done * spool.size)
+                report(done * transposer.size)
     finally:
-        spool.close()
+        transposer.close()
 
 
 def _need_pyarrow() -> None:

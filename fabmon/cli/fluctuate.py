@@ -1,4 +1,4 @@
-"""`fabmon fluctuate`: how steady bandwidth was in a recording."""
+"""`fabmon fluctuate`: bandwidth variability in a recording."""
 
 from __future__ import annotations
 
@@ -8,34 +8,42 @@ from pathlib import Path
 
 import click
 
-from fabmon.cli.hosts import config_option
-from fabmon.cli.passages import LINKS, studied, working_out
-from fabmon.cli.replay import FROM, RECORDINGS, TO, opened, span_of, warn_of_losses
-from fabmon.cli.topology import load_topology
+from fabmon.cli.options import (
+    config_option,
+    from_option,
+    links_option,
+    recordings_argument,
+    report_option,
+    to_option,
+)
 from fabmon.session.errors import UsageError
 
 _HOURS_OF_A_DAY = 24
 
 
 @click.command()
-@RECORDINGS
-@FROM
-@TO
-@LINKS
+@recordings_argument
+@from_option
+@to_option
+@links_option
 @click.option(
     "--by",
     type=click.Choice(["rail", "link", "pair", "job", "hour", "weekday"]),
     default="rail",
     show_default=True,
-    help="What a line is.",
-)
-@click.option("--mine", metavar="NODESET", help="Our hosts; the traffic of all others is foreign.")
-@click.option(
-    "--tz", default="UTC", show_default=True, metavar="ZONE", help="Whose hours: Europe/Berlin, +2."
+    help="What a row is.",
 )
 @click.option(
-    "--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--mine", metavar="NODESET", help="Your hosts; the traffic of all others counts as foreign."
 )
+@click.option(
+    "--tz",
+    default="UTC",
+    show_default=True,
+    metavar="ZONE",
+    help="Time zone of the hours: Europe/Berlin or +2.",
+)
+@report_option
 @config_option
 def fluctuate(
     files: tuple[Path, ...],
@@ -48,42 +56,38 @@ def fluctuate(
     style: str,
     config: Path | None,
 ) -> None:
-    """How steady bandwidth was: median, 5th and 95th percentile, variation, steps and drift.
+    """Show how steady bandwidth was: median, 5th and 95th percentile, variation, steps and drift.
 
     Only samples in communication phases count. Several files, or a directory of them, are one
-    timeline; every sample is read, a day of 64 nodes takes about a minute. Times are as for replay.
+    timeline. Every sample is read: a day of 64 nodes takes about a minute. Times are as for replay.
     """
-    if not files:
-        raise UsageError("name a recording")
     from fabmon.report.fluctuation import fluctuation_table, stepped_kinds
-    from fabmon.session.config import load
+    from fabmon.session.printing import print_json
+    from fabmon.session.replay_run import (
+        open_recordings,
+        study_progress,
+        study_range,
+        warn_of_losses,
+        whole_range,
+    )
+    from fabmon.session.session import Session
 
-    settings = load(config)
+    session = Session.load(config)
     ours = None if mine is None else _hosts(mine)
-    with opened(files) as timeline:
-        begin, end = span_of(timeline, from_, to)
-        study = studied(
-            timeline,
-            begin=begin,
-            end=end,
-            links=links,
-            mine=ours,
-            zone=_zone(tz),
-            management=settings.management_ports,
-            topology=load_topology(settings, config),
-        )
+    with open_recordings(files) as timeline:
+        begin, end = whole_range(timeline, from_, to)
+        study = study_range(session, timeline, begin, end, links=links, mine=ours, zone=_zone(tz))
         warn_of_losses(timeline)
     if links and not study.links:
-        raise UsageError(f"--links {' '.join(links)}: no rail and no switch port is called so")
+        raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
+    with study_progress(files[0].name) as report:
+        if style == "json":
+            found = study.result(told=report)
+        else:
+            found = study.result(stepped_kinds(by), report)
     if style == "json":
-        import msgspec
-
-        with working_out(files[0].name) as tell:
-            found = study.result(told=tell)
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
     else:
-        with working_out(files[0].name) as tell:
-            found = study.result(stepped_kinds(by), tell)
         print(fluctuation_table(found, by))
 
 
@@ -97,20 +101,22 @@ def _hosts(text: str) -> frozenset[str]:
 
 
 def _zone(text: str) -> datetime.tzinfo:
-    """`Europe/Berlin`, or what to add to UTC: `+2`, `-3.5`, `+05:30`. Raises UsageError."""
+    """A time zone: `Europe/Berlin`, or hours from UTC: `+2`, `+05:30`. Raises UsageError."""
     import zoneinfo
 
     if text == "UTC":
-        return datetime.UTC  # Machines without the tz database know it too.
+        return datetime.UTC  # Works without the tz database.
     with suppress(ValueError):
         return datetime.timezone(datetime.timedelta(hours=_hours(text)))
     with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         return zoneinfo.ZoneInfo(text)
-    raise UsageError(f"--tz {text}: a zone such as Europe/Berlin, or hours such as +2 or +05:30")
+    raise UsageError(
+        f"--tz {text}: write a zone such as Europe/Berlin, or hours such as +2 or +05:30"
+    )
 
 
 def _hours(text: str) -> float:
-    """Raises ValueError where that is no offset of less than a day."""
+    """Hours of an offset of less than a day. Raises ValueError."""
     whole, colon, minutes = text.partition(":")
     part = float(minutes) / 60 if colon else 0.0
     hours = float(whole) + (-part if whole.startswith("-") else part)

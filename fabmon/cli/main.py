@@ -1,46 +1,97 @@
-"""The command line. Whatever a command needs is imported when it runs, not before."""
+"""The program `fabmon` and the list of its commands. Each command is imported when it runs."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import sys
 from pathlib import Path
 
 import click
 
 from fabmon import __version__
-from fabmon.cli.commands import Commands
-from fabmon.cli.hints import hint_options, hints
-from fabmon.cli.hosts import (
+from fabmon.cli.options import (
     FILE,
+    check_style,
+    color_option,
     config_option,
+    duration_option,
+    hint_options,
+    hints,
     host_option,
     hosts_option,
+    interval_option,
     match_option,
-    prometheus_option,
-    ssh_config_option,
-    token_option,
-)
-from fabmon.cli.shared import (
-    color_option,
-    duration_option,
     once_option,
     picture_option,
+    prometheus_option,
     redact_option,
+    ssh_config_option,
     style_option,
+    token_option,
+    topology_option,
 )
-from fabmon.cli.topology import topology_option
 from fabmon.session.errors import Exit, OutputError, UsageError
 
 _EPILOG = """\b
 Exit status:
-  0    all went well; with --once, every node answered
-  1    fabmon failed
-  2    an option or a file is wrong
-  3    no node could be reached
-  4    with --once, doctor or flows: some nodes did not answer
-  5    with doctor: something is to be mended
+  0      success; with --once, every node answered
+  1      fabmon failed
+  2      an option or a file is wrong
+  3      no node could be reached
+  4      with --once, doctor or flows: some nodes did not answer
+  5      with doctor: something should be fixed; with verify: data is lost
   128+n  ended by signal n: 129 hang-up, 130 ctrl+c, 143 SIGTERM
 """
+
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Try fabmon on a simulated fabric, with a guided tour."),
+    "doctor": ("doctor:doctor", "Check what can be read on each node, and the configuration."),
+    "trace": ("trace:trace", "Show the path of RoCE flows between two hosts, link by link."),
+    "flows": ("flows:flows", "List RDMA connections between hosts, from their queue pairs."),
+    "record": ("record:record", "Record without a screen."),
+    "replay": ("replay:replay", "Replay recordings, on the screen or printed."),
+    "info": ("recordings:info", "Show what a recording contains."),
+    "verify": ("recordings:verify", "Read a recording completely and report damage."),
+    "fluctuate": ("fluctuate:fluctuate", "Show how steady bandwidth was in a recording."),
+    "compare": ("compare:compare", "Test whether one run was really slower than another."),
+    "cut": ("recordings:cut", "Copy a part of a recording to a new recording."),
+    "export": ("export:export", "Convert a recording for other tools."),
+    "report": ("report:report", "Make an HTML page of a recording."),
+    "agent": ("agent:agent", "Serve the counters of this machine over HTTP."),
+}
+"""Name -> `module:command` in fabmon.cli, and what it does in a line."""
+
+
+class Commands(click.Group):
+    """The commands by name; none is imported for `fabmon --help`, which therefore starts fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command with a name, imported now; None if there is none."""
+        if name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"fabmon.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name. Raises UsageError with the most similar name."""
+        if args[0] not in _COMMANDS and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "fabmon --help lists the commands"
+            raise UsageError(f"there is no command {args[0]}: {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
 @click.group(
@@ -58,19 +109,14 @@ Exit status:
 @style_option
 @once_option
 @duration_option
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
-    metavar="SECONDS",
-    help="From one tick to the next.  [default: 1]",
-)
+@interval_option
 @topology_option
 @config_option
 @ssh_config_option
 @color_option
 @picture_option
 @hint_options
-@click.option("--record", type=FILE, help="Keep all that is seen in a file (*.fabrec).")
+@click.option("--record", type=FILE, help="Record everything to a file (*.fabrec).")
 @redact_option
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
@@ -101,20 +147,17 @@ def cli(
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
     Nodes are reached over SSH and read with their own python3; nothing is installed or written on
-    them. Without hosts, this machine is shown.
+    them. Without --hosts or --host, this machine is shown.
     """
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context, context.invoked_subcommand)
         return
-    if style in ("table", "json") and not once:
-        raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
-    if style == "jsonl" and once:
-        raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
+    check_style(style, once)
     if prometheus is None and (matches or token_file is not None):
         raise UsageError("--match and --prometheus-token-file go with --prometheus URL")
-    told = hints(model_params, dtype, dp, tp, pp)
-    from fabmon.session import live_run
-    from fabmon.session.run_options import RunOptions
+    job_hints = hints(model_params, dtype, dp, tp, pp)
+    from fabmon.session.presentation import RunOptions
+    from fabmon.session.watch_run import watch
 
     options = RunOptions(
         hosts=hosts,
@@ -131,15 +174,15 @@ def cli(
         ssh_config=ssh_config,
         color=color,
         picture=picture,
-        hints=told,
+        hints=job_hints,
         record=record,
         redact=redact,
     )
-    sys.exit(live_run.run(options))
+    sys.exit(watch(options))
 
 
 def _refuse_misplaced(context: click.Context, name: str) -> None:
-    """Raise UsageError for an option before a command: it would be ignored there."""
+    """Raise UsageError for an option before a command, where it would be ignored."""
     command = Commands().get_command(context, name)
     known = {each.name for each in command.params} if command is not None else set()
     for option in context.command.params:
@@ -150,13 +193,13 @@ def _refuse_misplaced(context: click.Context, name: str) -> None:
             continue
         text = option.opts[0]
         if option.name not in known:
-            raise UsageError(f"fabmon {name} has no {text}: fabmon {name} --help says what it has")
+            raise UsageError(f"fabmon {name} has no {text}: see fabmon {name} --help")
         value = option.make_metavar(context)
         raise UsageError(f"{text} goes after {name}: fabmon {name} {text} {value}")
 
 
 def main() -> None:
-    """Run the command line; errors go to standard error, in one place."""
+    """Run the command line. Errors are printed to standard error, in one line each."""
     try:
         cli(standalone_mode=False)
     except UsageError as error:

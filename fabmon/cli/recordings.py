@@ -1,4 +1,4 @@
-"""`fabmon info`, `verify` and `cut`: what a recording holds, whether it is sound, a part of it."""
+"""`fabmon info`, `verify` and `cut`: contents, integrity and parts of recordings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.hosts import FILE, config_option
-from fabmon.cli.progress import progress
-from fabmon.cli.replay import (
-    FROM,
-    RECORDINGS,
-    TO,
-    opened,
-    some,
-    warn_of_losses,
-    whole_span,
+from fabmon.cli.options import (
+    FILE,
+    config_option,
+    from_option,
+    recordings_argument,
+    redact_option,
+    to_option,
 )
-from fabmon.cli.shared import redact_option
-from fabmon.cli.topology import load_topology
+from fabmon.fabric.wording import file_error
 from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -28,34 +24,44 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@RECORDINGS
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text")
+@recordings_argument
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text for people, or JSON for programs.",
+)
 def info(files: tuple[Path, ...], style: str) -> None:
-    """What recordings hold: when, how long, who, how large, what was noted."""
-    import msgspec
-
+    """Show what recordings contain: times, nodes, size, findings and bookmarks."""
     from fabmon.recording.reading.summary import summarise
+    from fabmon.session.printing import print_json
+    from fabmon.session.replay_run import open_recordings
 
-    with opened(some(files)) as timeline:
+    with open_recordings(files) as timeline:
         found = [summarise(each) for each in timeline.files]
     if style == "json":
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
     else:
         print("\n\n".join(each.text() for each in found))
 
 
 @click.command()
-@RECORDINGS
+@recordings_argument
 def verify(files: tuple[Path, ...]) -> None:
-    """Read all of some recordings, and say what of them is damaged.
+    """Read recordings completely, and report what is damaged.
 
-    The exit status is 5 when something is.
+    The exit status is 5 if something is.
     """
-    with opened(some(files)) as timeline:
+    from fabmon.session.printing import progress
+    from fabmon.session.replay_run import open_recordings, warn_of_losses
+
+    with open_recordings(files) as timeline:
         for each in timeline.files:
-            with progress(f"verifying {each.path.name}", each.size) as tell:
+            with progress(f"verifying {each.path.name}", each.size) as report:
                 for done in each.verify():
-                    tell(done)
+                    report(done)
             print(f"{each.path}: {_verdict(each)}")
         warn_of_losses(timeline)
         lost = bool(timeline.losses)
@@ -63,11 +69,11 @@ def verify(files: tuple[Path, ...]) -> None:
 
 
 @click.command()
-@RECORDINGS
-@FROM
-@TO
+@recordings_argument
+@from_option
+@to_option
 @redact_option
-@click.option("-o", "--output", type=FILE, required=True, help="The file to make.")
+@click.option("-o", "--output", type=FILE, required=True, help="The file to create.")
 @config_option
 def cut(
     files: tuple[Path, ...],
@@ -77,31 +83,26 @@ def cut(
     output: Path,
     config: Path | None,
 ) -> None:
-    """A part of some recordings as a recording of its own."""
-    from fabmon.fabric.redaction import Redactor
-    from fabmon.history.history import History
-    from fabmon.recording.writing.cut import copy_range, redacted_hosts, redacted_topology
-    from fabmon.session.config import load
+    """Copy a part of some recordings to a new recording."""
+    from fabmon.recording.writing.cut import copy_range
+    from fabmon.session.printing import progress
+    from fabmon.session.replay_run import open_recordings, warn_of_losses, whole_range
+    from fabmon.session.session import Session
 
-    settings = load(config)
-    cabled = load_topology(settings, config)
-    with opened(some(files)) as timeline:
-        begin, end = whole_span(timeline, from_, to)
-        redactor = Redactor(timeline.hosts) if redact else None
-        history = History(
-            redacted_hosts(timeline, redactor),
-            timeline.interval_s,
-            settings.management_ports,
-            topology=redacted_topology(cabled, redactor),
-        )
+    loaded = Session.load(config)
+    with open_recordings(files) as timeline:
+        begin, end = whole_range(timeline, from_, to)
+        session = loaded.for_recording(timeline, redact)
+        snapshot_of = session.recorded_history(timeline).accept
+        copying = copy_range(timeline, output, begin, end, snapshot_of, session.redactor)
         try:
-            with progress(f"writing {output.name}", (end - begin) / 1e9, "s") as tell:
-                for at_ns in copy_range(timeline, output, begin, end, history.accept, redactor):
-                    tell((at_ns - begin) / 1e9)
+            with progress(f"writing {output.name}", (end - begin) / 1e9, "s") as report:
+                for at_ns in copying:
+                    report((at_ns - begin) / 1e9)
         except FileExistsError:
-            raise UsageError(f"{output}: there is such a file already") from None
+            raise UsageError(f"{output}: this file exists already") from None
         except OSError as error:
-            raise UsageError(f"{output}: {error.strerror}") from None
+            raise UsageError(f"{output}: {file_error(error)}") from None
         warn_of_losses(timeline)
 
 
@@ -109,4 +110,4 @@ def _verdict(recording: Recording) -> str:
     lost = sum(loss.end - loss.offset for loss in recording.losses)
     if lost:
         return f"{lost} of {recording.size} bytes are lost, in {len(recording.losses)} places"
-    return "sound" if recording.is_closed else "sound, and still open or not closed"
+    return "intact" if recording.is_closed else "intact, and still open or not closed"

@@ -1,4 +1,4 @@
-"""`fabmon report`: recordings as one page to send around."""
+"""`fabmon report`: recordings as one HTML page."""
 
 from __future__ import annotations
 
@@ -7,35 +7,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.hosts import FILE, config_option
-from fabmon.cli.output import output
-from fabmon.cli.passages import studied, working_out
-from fabmon.cli.progress import progress
-from fabmon.cli.replay import (
-    FROM,
-    RECORDINGS,
-    TO,
-    opened,
-    some,
-    warn_of_losses,
-    whole_span,
+from fabmon.cli.options import (
+    FILE,
+    config_option,
+    from_option,
+    recordings_argument,
+    redact_option,
+    to_option,
+    topology_option,
 )
-from fabmon.cli.shared import redact_option
-from fabmon.cli.topology import load_topology, topology_option
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.timeline import Timeline
     from fabmon.report.page.page import Source
 
 _LEAD_S = 120.0
-"""Played before --from, so that what began earlier is found."""
+"""Played before --from, so that findings that began earlier are detected."""
 
 
 @click.command()
-@RECORDINGS
-@click.option("-o", "--output", "path", type=FILE, required=True, help="The page to make: *.html.")
-@FROM
-@TO
+@recordings_argument
+@click.option("-o", "--output", "path", type=FILE, required=True, help="The page: *.html.")
+@from_option
+@to_option
 @redact_option
 @topology_option
 @config_option
@@ -48,42 +42,41 @@ def report(
     topologies: tuple[Path, ...],
     config: Path | None,
 ) -> None:
-    """What was recorded as one page: what was found and why, every link by time, the fabric.
+    """Make an HTML page of recordings: findings and their causes, links over time, the fabric.
 
-    It needs nothing but a browser, and reaches nothing. Rates and findings are worked out anew.
+    The page is one file and loads nothing from elsewhere. Rates and findings are computed again.
     """
-    from fabmon.fabric.redaction import Redactor
     from fabmon.report.page.digest import Bins, digest
     from fabmon.report.page.page import page
-    from fabmon.report.selection import PlayedRange
-    from fabmon.session.config import load
+    from fabmon.session.printing import output, progress
+    from fabmon.session.replay_run import (
+        PlayedRange,
+        open_recordings,
+        study_progress,
+        study_range,
+        warn_of_losses,
+        whole_range,
+    )
+    from fabmon.session.session import Session
 
-    settings = load(config)
-    topology = load_topology(settings, config, topologies)
-    with opened(some(files)) as timeline:
-        begin, end = whole_span(timeline, from_, to)
-        redactor = Redactor(timeline.hosts) if redact else None
+    loaded = Session.load(config, topologies)
+    with open_recordings(files) as timeline:
+        begin, end = whole_range(timeline, from_, to)
+        session = loaded.for_recording(timeline, redact)
         with output(path) as stream:
-            study = studied(
-                timeline,
-                begin=begin,
-                end=end,
-                management=settings.management_ports,
-                topology=topology,
-            )
-            with working_out(timeline.files[0].path.name) as tell:
-                steady = study.result(told=tell)
-            with progress("reporting", (end - begin) / 1e9, "s") as tell:
+            study = study_range(session, timeline, begin, end)
+            with study_progress(timeline.files[0].path.name) as studied:
+                fluctuation = study.result(told=studied)
+            with progress("reporting", (end - begin) / 1e9, "s") as played_to:
 
                 def reached(at_ns: int) -> None:
-                    tell(max(0, at_ns - begin) / 1e9)
+                    played_to(max(0, at_ns - begin) / 1e9)
 
-                played = PlayedRange(timeline, begin, end, redactor, reached, _LEAD_S, topology)
-                scenes = played.scenes(settings.management_ports, settings.thresholds)
+                scenes = PlayedRange(session, timeline, begin, end, reached, _LEAD_S).scenes()
                 made = digest(scenes, Bins(begin, end, timeline.interval_s))
-            if redactor is not None:
-                steady = steady.renamed(redactor.text)
-            stream.write(page(made, _sources(timeline, redact), steady).encode())
+            if session.redactor is not None:
+                fluctuation = fluctuation.renamed(session.redactor.text)
+            stream.write(page(made, _sources(timeline, redact), fluctuation).encode())
         warn_of_losses(timeline)
 
 

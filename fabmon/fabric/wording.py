@@ -8,6 +8,7 @@ in `time_wording`.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -35,6 +36,11 @@ class Unit(StrEnum):
         """The unit after this one; the first one after the last."""
         members = list(Unit)
         return members[(members.index(self) + 1) % len(members)]
+
+
+def file_error(error: OSError) -> str:
+    """Why a file cannot be used: `no such file`, else the text of the operating system."""
+    return "no such file" if error.errno == errno.ENOENT else error.strerror or str(error)
 
 
 def number(value: SupportsFloat | None, digits: int = 3) -> str:

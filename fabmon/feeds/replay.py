@@ -1,4 +1,4 @@
-"""The replay feed: ticks of recordings, at their own pace, faster, or as fast as it goes."""
+"""The replay feed: ticks of recordings at their own pace, faster, or as fast as possible."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Self
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.ticks import Clock, RealClock, wait_for_any
+from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.reading.timeline import Timeline
 
-_LATEST = (1 << 63) - 1
 _POLL_S = 0.25
 
 
 class ReplayFeed:
     """An async iterator of the ticks between two times of a timeline.
 
-    `speed` is recorded seconds a second, and may be set while it plays; None for as fast as
-    possible. Where nothing was recorded for longer than `longest_wait_s` it goes on after so long.
-    When it starts within the timeline, the first two ticks tell what was known then, so that rates
-    and states are there from the start. With `follow` it waits for more at the end of a file that
-    grows, and ends by itself only when that has reached `until_ns`. `known` is how many of the
-    first ticks tell what was known at its start.
+    `speed` is recorded seconds per second and may be changed during replay; None is as fast as
+    possible. A gap in the recording is shortened to `longest_wait_s`. A replay that starts within
+    the timeline begins with `known` ticks that bring the history to its state at that time, so
+    that rates and states are known from the start. With `follow` the feed waits for more at the end
+    of a growing file, and ends only when the file has reached `until_ns`.
     """
 
     def __init__(
@@ -40,13 +39,13 @@ class ReplayFeed:
     ) -> None:
         self.speed = speed
         self._timeline = timeline
-        self._until_ns = _LATEST if until_ns is None else until_ns
+        self._until_ns = LATEST_NS if until_ns is None else until_ns
         self._longest_wait_s = longest_wait_s
         self._follow = follow
         self._clock = clock or RealClock()
         self._closed = asyncio.Event()
         self._last_ns = (from_ns or 0) - 1
-        self._at_s: float | None = None
+        self._due_s: float | None = None
         first = timeline.prime(from_ns) if from_ns is not None else []
         self._unpaced = self.known = len(first)
         self._ticks: Iterator[Tick] = itertools.chain(
@@ -60,7 +59,7 @@ class ReplayFeed:
 
     @property
     def interval_s(self) -> float:
-        """From one tick to the next, in recorded time."""
+        """The recorded time from one tick to the next."""
         return self._timeline.interval_s
 
     def __aiter__(self) -> Self:
@@ -80,10 +79,10 @@ class ReplayFeed:
         return tick
 
     def refresh(self) -> bool:
-        """Take in what was written since; whether there was anything.
+        """Read what was written since; returns whether there was anything.
 
-        While a file grows its last ticks are written anew: they are to be looked up again before
-        more of them are read.
+        While a file grows its last ticks are replaced: they must be looked up again before more of
+        them are read.
         """
         if not self._timeline.refresh():
             return False
@@ -91,7 +90,7 @@ class ReplayFeed:
         return True
 
     async def aclose(self) -> None:
-        """Ticks end."""
+        """End the iteration."""
         self._closed.set()
 
     async def _next(self) -> Tick | None:
@@ -101,22 +100,19 @@ class ReplayFeed:
                 return tick
             if self._timeline.until_ns >= self._until_ns:
                 return None
-            await self._sleep(_POLL_S)
+            await wait_for_any(self._clock, _POLL_S, self._closed)
             if self._closed.is_set():
                 return None
             self.refresh()
 
     async def _wait(self, time_ns: int) -> None:
-        """Until a recorded time is due, counted from the tick before."""
+        """Wait until a recorded time is due, counted from the tick before."""
         now_s = self._clock.monotonic()
-        if self.speed is None or self._at_s is None:
-            self._at_s = now_s
+        if self.speed is None or self._due_s is None:
+            self._due_s = now_s
             await asyncio.sleep(0)
             return
-        recorded_s = min((time_ns - self._last_ns) / 1e9, self._longest_wait_s)
-        # A late tick is not made up for by more than one interval: the screen was busy, or stopped.
-        self._at_s = max(self._at_s + recorded_s / self.speed, now_s - recorded_s / self.speed)
-        await self._sleep(self._at_s - now_s)
-
-    async def _sleep(self, seconds: float) -> None:
-        await wait_for_any(self._clock, seconds, self._closed)
+        wait_s = min((time_ns - self._last_ns) / 1e9, self._longest_wait_s) / self.speed
+        # After a delay (the screen was busy or stopped) at most one interval is caught up.
+        self._due_s = max(self._due_s + wait_s, now_s - wait_s)
+        await wait_for_any(self._clock, self._due_s - now_s, self._closed)

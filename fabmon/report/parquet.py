@@ -1,4 +1,4 @@
-"""Rates as Parquet, by pyarrow: the only module that imports it."""
+"""Rates as Parquet. The only module that imports pyarrow, which is optional."""
 
 from __future__ import annotations
 
@@ -14,55 +14,57 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.report.rates import NAMES, NUMBERS, Rates, RateTable
 
 _GROUP_ROWS = 1 << 17
-_WORD = pa.dictionary(pa.int32(), pa.string())
+_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 SCHEMA = pa.schema(
     [
         ("time", pa.timestamp("us", "UTC")),
-        *((name, pa.int16() if name == "rail" else _WORD) for name in NAMES),
-        ("state", _WORD),
+        *((name, pa.int16() if name == "rail" else _TEXT) for name in NAMES),
+        ("state", _TEXT),
         *((name, pa.float32()) for name in NUMBERS),
     ]
 )
 
 
 class ParquetRates:
-    """Rates as Parquet, zstd; what is absent is null."""
+    """Writes rates as Parquet, compressed with zstd; absent values are null."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._table = RateTable()
         self._writer = pq.ParquetWriter(stream, SCHEMA, compression="zstd")
-        self._held: list[Rates] = []
+        self._pending: list[Rates] = []
         self._rows = 0
 
     def accept(self, snapshot: Snapshot, wanted: Mask | None) -> None:
-        """Add the rows of a tick. Raises OSError."""
+        """Add the rows of a tick; they are written in groups. Raises OSError."""
         rates = self._table.of(snapshot, wanted)
-        self._held.append(rates)
+        self._pending.append(rates)
         self._rows += len(rates.names)
         if self._rows >= _GROUP_ROWS:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left, and the end that makes it whole."""
+        """Write the remaining rows and complete the file."""
         if self._rows:
             self._flush()
         self._writer.close()
 
     def _flush(self) -> None:
-        held, self._held, self._rows = self._held, [], 0
-        times = np.repeat([each.time_ns // 1000 for each in held], [len(r.names) for r in held])
-        columns = list(zip(*(names for each in held for names in each.names), strict=True))
-        numbers = np.concatenate([each.numbers for each in held], axis=1)
+        pending, self._pending, self._rows = self._pending, [], 0
+        times = np.repeat(
+            [each.time_ns // 1000 for each in pending], [len(r.names) for r in pending]
+        )
+        columns = list(zip(*(names for each in pending for names in each.names), strict=True))
+        numbers = np.concatenate([each.numbers for each in pending], axis=1)
         arrays = [pa.array(times, SCHEMA.field("time").type)]
         for name, words in zip(NAMES, columns, strict=True):
-            arrays.append(_rails(words) if name == "rail" else _words(words))
-        arrays.append(_words([state for each in held for state in each.states]))
+            arrays.append(_rails(words) if name == "rail" else _texts(words))
+        arrays.append(_texts([state for each in pending for state in each.states]))
         arrays += [pa.array(row, pa.float32(), from_pandas=True) for row in numbers]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
 
 
-def _words(words: Sequence[str | None]) -> pa.Array:
+def _texts(words: Sequence[str | None]) -> pa.Array:
     return pa.array(words, pa.string()).dictionary_encode()
 
 

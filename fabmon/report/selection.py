@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
 
-from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.scene import Scene
-from fabmon.analysis.thresholds import Thresholds
 from fabmon.fabric.filter import FilterError, Index, Mask, index, match, parse
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.tick import Tick
-from fabmon.fabric.topology.plan import Topology
-from fabmon.history.history import History
-from fabmon.recording.reading.timeline import Timeline
-from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
 
 _STILL = ("role", "group", "node", "port", "rail")
 """Fields of a filter that do not change from tick to tick."""
@@ -86,66 +78,3 @@ def _renamed(fabric: Fabric, name: Callable[[str], str]) -> Fabric:
         nodes=tuple(change(n, name=name(n.name), group=name(n.group)) for n in fabric.nodes),
         ports=tuple(change(port, node=name(port.node)) for port in fabric.ports),
     )
-
-
-class PlayedRange:
-    """A part of a timeline, played through the house as fast as it goes.
-
-    With a `redactor` nothing else sees a name of it. `hosts` are the nodes that were watched,
-    `reached` is told the time of every tick.
-    """
-
-    def __init__(
-        self,
-        timeline: Timeline,
-        from_ns: int,
-        until_ns: int,
-        redactor: Redactor | None,
-        reached: Callable[[int], None],
-        lead_s: float = 0.0,
-        topology: Topology | None = None,
-    ) -> None:
-        """What lies between two times; `lead_s` before it is played, but not told of.
-
-        `topology` is what was given of the cabling.
-        """
-        self._topology = redacted_topology(topology, redactor)
-        self.hosts = redacted_hosts(timeline, redactor)
-        self.interval_s = timeline.interval_s
-        self.from_ns = from_ns
-        self.until_ns = until_ns
-        self._timeline = timeline
-        self._start_ns = max(timeline.start_ns, from_ns - int(lead_s * 1e9))
-        self._redactor = redactor
-        self._reached = reached
-
-    def ticks(self) -> Iterator[tuple[bool, Tick]]:
-        """Ticks, and whether they are between the two times: those before say what was known."""
-        for tick in self._timeline.prime(self._start_ns):
-            yield False, self._told(tick)
-        for tick in self._timeline.ticks(self._start_ns, self.until_ns):
-            yield tick.time_ns >= self.from_ns, self._told(tick)
-            self._reached(tick.time_ns)
-
-    def moments(self, management: Sequence[str]) -> Iterator[Snapshot]:
-        """Moments, rates worked out anew; `management` are patterns of ports, see History."""
-        history = self._history(management)
-        for is_told, tick in self.ticks():
-            snapshot = history.accept(tick)
-            if is_told:
-                yield snapshot
-
-    def scenes(self, management: Sequence[str], thresholds: Thresholds) -> Iterator[Scene]:
-        """Scenes, findings worked out anew."""
-        history = self._history(management)
-        analyst = Analyst(thresholds)
-        for is_told, tick in self.ticks():
-            scene = analyst.accept(history.accept(tick))
-            if is_told:
-                yield scene
-
-    def _history(self, management: Sequence[str]) -> History:
-        return History(self.hosts, self.interval_s, management, topology=self._topology)
-
-    def _told(self, tick: Tick) -> Tick:
-        return tick if self._redactor is None else self._redactor.tick(tick)

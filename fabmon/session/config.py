@@ -1,4 +1,4 @@
-"""Configuration: the defaults, then the file, then the command line. Unknown keys are refused."""
+"""Reads fabmon.toml over the defaults. Unknown keys and values out of range are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,9 +15,26 @@ import msgspec
 
 from fabmon.analysis.thresholds import Thresholds
 from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS
+from fabmon.fabric.topology.plan import Topology, TopologyError
+from fabmon.fabric.topology.plan_files import load as load_plan
 from fabmon.fabric.topology.toml_plan import Table
+from fabmon.fabric.wording import file_error
 from fabmon.session.errors import UsageError
-from fabmon.session.prometheus_run import PrometheusConfig
+
+Minutes = Annotated[float, msgspec.Meta(ge=0, le=1440, description="0 to 1440 minutes")]
+
+
+class PrometheusConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [prometheus] of fabmon.toml."""
+
+    match: tuple[str, ...] = ()
+    node_label: str = "instance"
+    token_file: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    insecure: bool = False
+    tenant: str | None = None
+    history_minutes: Minutes = 15.0
 
 
 class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,9 +65,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path | None) -> Config:
-    """The configuration from `path`, else from the user's file, if there is one.
+    """The configuration of `path`; without one that of the user's file, if it exists.
 
-    Raises UsageError with the file, the key and the nearest right one.
+    Raises UsageError with the file, the key and the most similar known key.
     """
     given = path if path is not None else user_file()
     defaults = {"thresholds": _toml(_thresholds_file())}
@@ -59,14 +76,22 @@ def load(path: Path | None) -> Config:
     return _convert(_merged(defaults, _toml(given)), given)
 
 
+def load_topology(settings: Config, config: Path | None, paths: Sequence[Path] = ()) -> Topology:
+    """The cabling that the topology files and the table [topology] describe. Raises UsageError."""
+    try:
+        return load_plan(settings.topology, config or user_file(), paths)
+    except TopologyError as error:
+        raise UsageError(str(error)) from None
+
+
 def user_file() -> Path:
-    """Where a user's configuration lies: `$XDG_CONFIG_HOME/fabmon/fabmon.toml`."""
+    """Path of the user's configuration: `$XDG_CONFIG_HOME/fabmon/fabmon.toml`."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "fabmon" / "fabmon.toml"
 
 
 def _thresholds_file() -> Path:
-    """config/thresholds.toml: beside this module when installed, else in the checkout."""
+    """Path of thresholds.toml: next to this module if installed, else config/ of the checkout."""
     installed = Path(__file__).with_name("thresholds.toml")
     checkout = Path(__file__).parents[2] / "config" / "thresholds.toml"
     return installed if installed.is_file() else checkout
@@ -76,7 +101,7 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
@@ -95,10 +120,10 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def _convert(values: dict[str, Any], path: Path) -> Config:
     try:
         found = msgspec.convert(values, Config)
-        # A range holds no nan: every comparison with it is false.
+        # nan passes every range check, because comparisons with it are false.
         for place, value in _numbers(values):
             if math.isnan(value):
-                raise msgspec.ValidationError(f"nan is no amount - at `$.{place}`")
+                raise msgspec.ValidationError(f"nan is not a number here - at `$.{place}`")
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}{_hint(str(error))}") from None
     return found
@@ -113,7 +138,7 @@ def _numbers(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, fl
 
 
 def _hint(message: str) -> str:
-    """Did you mean: the nearest known key to the one that was refused; or what a value may be."""
+    """What to add to an error: the most similar known key, or the range of the value."""
     _, _, rest = message.partition("unknown field `")
     unknown = rest.partition("`")[0]
     if not unknown:
@@ -123,7 +148,7 @@ def _hint(message: str) -> str:
 
 
 def _range(message: str) -> str:
-    """What may stand at the place that the message is about."""
+    """The permitted values of the key that the message names; empty if unknown."""
     place = re.search(r"at `\$\.([a-z0-9_.]+)`", message)
     kind: Any = Config
     for key in place[1].split(".") if place else ():

@@ -1,7 +1,7 @@
-"""What a person can do wrong, and what fabmon exits with.
+"""Exit statuses, and the errors that a command reports in one line.
 
-UsageError      a file or an option is wrong; the message says where and what to do
-OutputError     what was asked for cannot be written
+UsageError      a file or an option is wrong
+OutputError     a file or standard output cannot be written
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 
 
 class Exit(enum.IntEnum):
-    """Exit statuses; the README has the same table."""
+    """Exit statuses; the help of `fabmon` has the same table. From 129 on: ended by a signal."""
 
     OK = 0
     FAILED = 1
@@ -25,8 +25,8 @@ class Exit(enum.IntEnum):
 
 
 class UsageError(Exception):
-    """A file or an option is wrong."""
+    """A file or an option is wrong; the message says where and what to do."""
 
 
 class OutputError(Exception):
-    """Standard output, or a file, does not take what is written; the message says which and why."""
+    """A file or standard output cannot be written; the message says which and why."""

@@ -1,8 +1,9 @@
-"""One trace, from the first login to the named paths."""
+"""`fabmon trace`: reaches the nodes, has host A trace its flows, and names the hops."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -19,32 +20,40 @@ from fabmon.fabric.flows.endpoints import (
 )
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import SOURCE
-from fabmon.fabric.model import Fabric, Host
+from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.wire.messages import Hello, Trace, TracedPath
 from fabmon.feeds.live import LiveFeed
-from fabmon.history.history import History
+from fabmon.feeds.probe_input import VIAS_WITH_PROBE
 from fabmon.report.records import utc
 from fabmon.report.trace import TraceRecord
 from fabmon.session.errors import UsageError
+from fabmon.session.session import Session
 
 DPORT = 4791
+"""UDP destination port of RoCE v2."""
 DEFAULT_SPORTS = tuple(range(0xC000, 0xC008))
-MOST_SPORTS = 32
+MAX_SPORTS = 32
 
 _HOSTS_S = 30.0
 _ADDRESSES_S = 3.0
 _PAIRS_S = 3.0
 _SWITCHES_S = 5.0
+"""How long A and B, then their addresses, their queue pairs, and the switches are waited for."""
+
 _FLOW_S = 3.0
-_LEAST_S, _MOST_S = 30.0, 120.0
-_ROOM_S = 5.0
+_MIN_TRACE_S, _MAX_TRACE_S = 30.0, 120.0
+"""How long host A may trace: so long a flow and probe, within these limits."""
+
+_ANSWER_S = 5.0
+"""How much longer its answer is waited for."""
+
 _USUAL_S = 5
-_MOST_NOTES = 4
+_MAX_NOTES = 4
 
 
 class TraceRequest(NamedTuple):
-    """What is to be traced, as the options of the command have it."""
+    """What to trace: hosts and their ports, UDP source ports, DSCP, probes a hop, most hops."""
 
     src: str
     dst: str
@@ -57,18 +66,18 @@ class TraceRequest(NamedTuple):
 
 
 class TraceFailed(Exception):
-    """Nothing could be traced; the message says why."""
+    """No path could be traced; the message says why."""
 
 
-class _Heard:
-    """What the nodes have told so far: who they are, and the paths of the flows."""
+class _Collected:
+    """What the nodes have reported so far: ports, addresses, queue pairs and traced paths."""
 
-    def __init__(self, hosts: Sequence[Host], history: History) -> None:
-        self._history = history
+    def __init__(self, hosts: Sequence[Host], session: Session) -> None:
+        self._history = session.history(hosts)
         self.time_ns = 0
         self.fabric = Fabric(0, (), (), ())
         self.connections = Connections(self.fabric, {})
-        self.reporting: set[str] = set()
+        self.with_queue_pairs: set[str] = set()
         self.hellos: dict[str, Hello] = {}
         self.states = {host.name: (NodeState.QUEUED, "") for host in hosts}
         self.asked: frozenset[int] = frozenset()
@@ -78,12 +87,12 @@ class _Heard:
         self.is_done = False
 
     def accept(self, tick: Tick) -> None:
-        """Take a tick."""
+        """Take what a tick reports."""
         self.time_ns = tick.time_ns
         snapshot = self._history.accept(tick)
         self.fabric, self.connections = snapshot.fabric, snapshot.connections
-        self.reporting |= self.connections.flows.reporting
-        self.reporting |= {node for node, each in tick.notices if each.source == SOURCE}
+        self.with_queue_pairs |= self.connections.flows.reporting
+        self.with_queue_pairs |= {node for node, each in tick.notices if each.source == SOURCE}
         self.hellos.update(tick.hellos)
         for status in tick.statuses:
             self.states[status.node] = (status.state, status.reason)
@@ -91,178 +100,204 @@ class _Heard:
             if isinstance(part, Trace):
                 if part.path is not None and part.path.sport in self.asked:
                     self.paths[part.path.sport] = part.path
-                if part.note and len(self.notes) < _MOST_NOTES:
+                if part.note and len(self.notes) < _MAX_NOTES:
                     self.notes.append(part.note)
                 self.error = self.error or part.error
                 self.is_done = self.is_done or part.done
 
     def is_up(self, name: str) -> bool:
-        """Whether a node's frames come in."""
+        """Whether frames of a node are arriving."""
         return self.states[name][0] is NodeState.UP
 
     def has_failed(self, name: str) -> bool:
-        """Whether a node cannot be reached, or not any more."""
+        """Whether a node cannot be reached, or is lost."""
         return self.states[name][0] in (NodeState.FAILED, NodeState.LOST)
 
     def why(self, name: str) -> str:
-        """A node's state, for a person."""
+        """The state of a node, and the reason if there is one."""
         state, reason = self.states[name]
         return f"{name} is {state}" + (f": {reason}" if reason else "")
 
 
+def traced_hosts(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
+    """The two hosts, then the switches among `hosts`, which name the hops. Raises UsageError."""
+    by_name = {host.name: host for host in hosts}
+    for name in (src, dst):
+        if name not in by_name:
+            close = difflib.get_close_matches(name, by_name, 1)
+            hint = f"did you mean {close[0]}?" if close else "name it with --hosts or --host"
+            raise UsageError(f"no host {name} among the {len(by_name)} that are named: {hint}")
+    if src == dst:
+        raise UsageError(f"{src} to {src} crosses no link: name two hosts")
+    for name, vias, lacks in (
+        (src, VIAS_WITH_PROBE, "has no fabmon probe that could trace"),
+        (dst, (*VIAS_WITH_PROBE, "http"), "does not report its addresses"),
+    ):
+        via = by_name[name].via
+        if via not in vias:
+            raise UsageError(f"{name} is read through {via}, which {lacks}: use {', '.join(vias)}")
+    switches = [host for host in hosts if host.role == SWITCH and host.name not in (src, dst)]
+    return [by_name[src], by_name[dst], *switches]
+
+
 async def trace_paths(
-    hosts: Sequence[Host], history: History, ssh_config: str | None, wanted: TraceRequest
+    session: Session, hosts: Sequence[Host], request: TraceRequest
 ) -> TraceRecord:
-    """Reach the hosts, have A follow its flows, and name what they cross.
+    """Reach the hosts, have A trace its flows, and name the hops.
 
-    Raises NotTraced, and UsageError where the ends of the flows have to be named otherwise.
-
-    `hosts` are A and B, then the switches, which are only waited for when the paths are there.
+    `hosts` are those of `traced_hosts`; switches are waited for only after the paths are known.
+    Raises TraceFailed, and UsageError if the ends of the flows cannot be found by their names.
     """
-    heard = _Heard(hosts, history)
-    ends = (wanted.src, wanted.dst)
-    async with aclosing(LiveFeed(hosts, ssh_config=ssh_config)) as feed:
-        await _until(feed, heard, lambda: _are_known(heard, ends), _HOSTS_S)
+    collected = _Collected(hosts, session)
+    ends = (request.src, request.dst)
+    async with aclosing(LiveFeed(hosts, ssh_config=session.settings.ssh_config)) as feed:
+        await _until(feed, collected, lambda: _are_known(collected, ends), _HOSTS_S)
         for name in ends:
-            if not heard.is_up(name):
-                raise TraceFailed(heard.why(name))
-        known = None if wanted.sports else await _queue_pairs(feed, heard, wanted)
+            if not collected.is_up(name):
+                raise TraceFailed(collected.why(name))
+        known = None if request.sports else await _queue_pairs(feed, collected, request)
         if known is not None:
-            wanted = wanted._replace(from_port=known.src, to_port=known.dst)
-        src, dst = await _endpoints(feed, heard, wanted)
-        theirs = known.sports if known is not None else DEFAULT_SPORTS
-        sports = wanted.sports or theirs[:MOST_SPORTS]
-        if len(theirs) > len(sports) and not wanted.sports:
-            heard.notes.append(
-                f"the first {len(sports)} of {len(theirs)} source ports: --sport names others"
+            request = request._replace(from_port=known.src, to_port=known.dst)
+        src, dst = await _endpoints(feed, collected, request)
+        known_sports = known.sports if known is not None else DEFAULT_SPORTS
+        sports = request.sports or known_sports[:MAX_SPORTS]
+        if len(known_sports) > len(sports) and not request.sports:
+            collected.notes.append(
+                f"the first {len(sports)} of {len(known_sports)} source ports: --sport names others"
             )
-        heard.asked = frozenset(sports)
-        seconds = min(_MOST_S, max(_LEAST_S, _FLOW_S * len(sports) * wanted.probes))
+        collected.asked = frozenset(sports)
+        seconds = min(_MAX_TRACE_S, max(_MIN_TRACE_S, _FLOW_S * len(sports) * request.probes))
         refused = feed.trace(
-            wanted.src,
+            request.src,
             src.address,
             dst.address,
             sports,
             seconds=seconds,
             dev=src.dev,
-            tos=wanted.dscp << 2,
-            max_hops=wanted.max_hops,
-            probes=wanted.probes,
+            tos=request.dscp << 2,
+            max_hops=request.max_hops,
+            probes=request.probes,
         )
         if refused:
             raise TraceFailed(refused)
         if sys.stderr.isatty():
-            patience_s = max(_USUAL_S, len(sports) * wanted.probes)
-            said = f"fabmon: following {len(sports)} source ports, some {patience_s:g} s"
+            expected_s = max(_USUAL_S, len(sports) * request.probes)
+            said = f"fabmon: tracing {len(sports)} source ports, about {expected_s:g} s"
             print(said, file=sys.stderr)
 
         def is_over() -> bool:
-            return heard.is_done or heard.has_failed(wanted.src)
+            return collected.is_done or collected.has_failed(request.src)
 
-        await _until(feed, heard, is_over, seconds + _ROOM_S)
-        if heard.error:
-            raise TraceFailed(f"{wanted.src}: {heard.error}")
-        if not heard.paths:
-            silent = f"{wanted.src} does not answer the request to trace"
-            raise TraceFailed(heard.why(wanted.src) if heard.has_failed(wanted.src) else silent)
+        await _until(feed, collected, is_over, seconds + _ANSWER_S)
+        if collected.error:
+            raise TraceFailed(f"{request.src}: {collected.error}")
+        if not collected.paths:
+            no_answer = f"{request.src} does not answer the request to trace"
+            raise TraceFailed(
+                collected.why(request.src) if collected.has_failed(request.src) else no_answer
+            )
         switches = [host.name for host in hosts if host.name not in ends]
-        await _until(feed, heard, lambda: _are_known(heard, switches), _SWITCHES_S)
+        await _until(feed, collected, lambda: _are_known(collected, switches), _SWITCHES_S)
     sports_from = "default" if known is None else "queue pairs"
-    sports_from = "option" if wanted.sports else sports_from
-    return _record(heard, wanted, src, dst, switches, sports_from)
+    sports_from = "option" if request.sports else sports_from
+    return _record(collected, request, src, dst, switches, sports_from)
 
 
-def _are_known(heard: _Heard, names: Sequence[str]) -> bool:
-    return all(heard.is_up(name) or heard.has_failed(name) for name in names)
+def _are_known(collected: _Collected, names: Sequence[str]) -> bool:
+    return all(collected.is_up(name) or collected.has_failed(name) for name in names)
 
 
 async def _until(
-    feed: LiveFeed, heard: _Heard, is_enough: Callable[[], bool], seconds: float
+    feed: LiveFeed, collected: _Collected, is_enough: Callable[[], bool], seconds: float
 ) -> None:
-    """Listen until it is enough, at most so long."""
+    """Take ticks until it is enough, at most for some seconds."""
     try:
         async with asyncio.timeout(seconds):
             while not is_enough():
-                heard.accept(await anext(feed))
+                collected.accept(await anext(feed))
     except TimeoutError:
         return
 
 
-async def _queue_pairs(feed: LiveFeed, heard: _Heard, wanted: TraceRequest) -> PairsOfPorts | None:
-    """Those between the hosts, once both have said what they have, or that they cannot say."""
-    await _until(feed, heard, lambda: {wanted.src, wanted.dst} <= heard.reporting, _PAIRS_S)
+async def _queue_pairs(
+    feed: LiveFeed, collected: _Collected, request: TraceRequest
+) -> PairsOfPorts | None:
+    """The queue pairs between the hosts, once both have reported theirs or why not."""
+    await _until(
+        feed, collected, lambda: {request.src, request.dst} <= collected.with_queue_pairs, _PAIRS_S
+    )
     return pairs_between(
-        heard.fabric,
-        heard.connections.flows,
-        wanted.src,
-        wanted.dst,
-        wanted.from_port,
-        wanted.to_port,
+        collected.fabric,
+        collected.connections.flows,
+        request.src,
+        request.dst,
+        request.from_port,
+        request.to_port,
     )
 
 
 async def _endpoints(
-    feed: LiveFeed, heard: _Heard, wanted: TraceRequest
+    feed: LiveFeed, collected: _Collected, request: TraceRequest
 ) -> tuple[Endpoint, Endpoint]:
-    """The ends of the flows. A node may tell its addresses a little later than its counters."""
+    """The ends of the flows. A node may report its addresses later than its counters."""
     found: list[tuple[Endpoint, Endpoint]] = []
     error = NoEndpoint("")
 
     def look() -> bool:
         nonlocal error
         try:
-            found.append(_find_endpoints(heard, wanted))
+            found.append(_find_endpoints(collected, request))
         except NoEndpoint as caught:
             error = caught
         return bool(found)
 
-    await _until(feed, heard, look, _ADDRESSES_S)
+    await _until(feed, collected, look, _ADDRESSES_S)
     if not found:
         raise UsageError(str(error))
     return found[0]
 
 
-def _find_endpoints(heard: _Heard, wanted: TraceRequest) -> tuple[Endpoint, Endpoint]:
+def _find_endpoints(collected: _Collected, request: TraceRequest) -> tuple[Endpoint, Endpoint]:
     return endpoints(
-        Addresses(heard.fabric, heard.hellos),
-        heard.fabric.node(wanted.src),
-        heard.fabric.node(wanted.dst),
-        wanted.from_port,
-        wanted.to_port,
+        Addresses(collected.fabric, collected.hellos),
+        collected.fabric.node(request.src),
+        collected.fabric.node(request.dst),
+        request.from_port,
+        request.to_port,
     )
 
 
 def _record(
-    heard: _Heard,
-    wanted: TraceRequest,
+    collected: _Collected,
+    request: TraceRequest,
     src: Endpoint,
     dst: Endpoint,
     switches: Sequence[str],
     sports_from: str,
 ) -> TraceRecord:
-    addresses = Addresses(heard.fabric, heard.hellos)
+    addresses = Addresses(collected.fabric, collected.hellos)
     paths = [
-        name_path(heard.fabric, addresses, src, dst, heard.paths[sport])
-        for sport in sorted(heard.paths)
+        name_path(collected.fabric, addresses, src, dst, collected.paths[sport])
+        for sport in sorted(collected.paths)
     ]
-    notes = [*heard.notes]
-    if not heard.is_done:
-        notes.append(f"{wanted.src} went silent before all paths were known")
-    away = [heard.why(name) for name in switches if not heard.is_up(name)]
+    notes = [*collected.notes]
+    if not collected.is_done:
+        notes.append(f"{request.src} stopped answering before all paths were known")
+    missing = [collected.why(name) for name in switches if not collected.is_up(name)]
     notes += [
-        f"{one} has several cables to {other}: which one is taken is told by the address that "
-        f"{other} answers from; on Linux that needs net.ipv4.icmp_errors_use_inbound_ifaddr=1"
-        for one, other in parallel(heard.fabric, paths)
+        f"{one} has several cables to {other}: the one that is used is known by the address from "
+        f"which {other} answers; on Linux this needs net.ipv4.icmp_errors_use_inbound_ifaddr=1"
+        for one, other in parallel(collected.fabric, paths)
     ]
-    notes += [f"{why}: its hops may be without a name" for why in away]
+    notes += [f"{why}: its hops may have no name" for why in missing]
     return TraceRecord(
-        time=utc(heard.time_ns),
+        time=utc(collected.time_ns),
         src=src,
         dst=dst,
         dport=DPORT,
-        dscp=wanted.dscp,
+        dscp=request.dscp,
         sports_from=sports_from,
         paths=paths,
-        spreads=spreads(heard.fabric, paths),
+        spreads=spreads(collected.fabric, paths),
         notes=notes,
     )

@@ -1,4 +1,4 @@
-"""Scenes on the screen, as a picture, as a report or as lines: whatever the options say."""
+"""Shows scenes as the options say: on the screen, as a picture, as a report or as lines."""
 
 from __future__ import annotations
 
@@ -6,36 +6,63 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from fabmon.analysis.iteration.results import JobHints
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.wording import file_error
 from fabmon.session import printing
 from fabmon.session.errors import Exit, OutputError, UsageError
-from fabmon.session.run_options import RunOptions
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.tui.app import AskBurst, FabmonApp
-    from fabmon.tui.saving import SaveFunctions
     from fabmon.tui.screen_state import Caption
-    from fabmon.tui.time.time_keys import Travel
+    from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
-"""A file shows every colour, whatever the terminal does that it is made in."""
+"""A file shows every colour, whatever the terminal supports in which it is made."""
 _PICTURE_AFTER_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the screen says of the feed behind it: `mark` where nothing is real.
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
-    `ask_burst` is how ports are sampled fast, None where nobody can be asked; `nothing` says why
-    there are no nodes. `saves` is how the screen keeps what it does not draw; `travel` is where one
-    can go back to.
+    `style` is the --format: table, json or jsonl.
+    """
+
+    hosts: Path | None = None
+    nodesets: tuple[str, ...] = ()
+    prometheus: str | None = None
+    matches: tuple[str, ...] = ()
+    token_file: Path | None = None
+    style: str | None = None
+    once: bool = False
+    duration_s: float | None = None
+    interval_s: float | None = None
+    config: Path | None = None
+    topologies: tuple[Path, ...] = ()
+    ssh_config: Path | None = None
+    color: str | None = None
+    picture: Path | None = None
+    record: Path | None = None
+    redact: bool = False
+    hints: JobHints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenSetup:
+    """What the screen shows besides scenes.
+
+    `mark` is always visible: it says that nothing is real. `ask_burst` samples ports fast, None if
+    no node can be asked. `nothing` returns why there are no nodes. `recording` is that of the
+    scenes; with `start` the screen begins to play it.
     """
 
     title: str
@@ -44,48 +71,59 @@ class Look:
     captions: Sequence[Caption] = ()
     ask_burst: AskBurst | None = None
     nothing: Callable[[], str] = str
-    saves: SaveFunctions | None = None
-    travel: Travel | None = None
+    recording: RecordingAccess | None = None
+    start: ReplayStart | None = None
 
 
 def is_screen(options: RunOptions) -> bool:
-    """Whether a person is to see it drawn, and there is a terminal to draw it on."""
+    """Whether the options ask for the screen, and there is a terminal to draw it on."""
     is_wanted = options.style is None and not options.once and options.picture is None
-    return is_wanted and not why_unpaintable()
+    return is_wanted and not why_no_screen()
 
 
-async def show(scenes: AsyncIterator[Scene], options: RunOptions, look: Look) -> Exit:
-    """Show scenes until they end or it is time to leave."""
+async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenSetup) -> Exit:
+    """Show scenes until they end, the duration is over or the user exits."""
     if options.style == "jsonl":
         printing.log_to_stderr()
-        return await printing.stream(scenes, options.duration_s)
-    if options.picture is None and (options.once or not can_paint()):
+        return await printing.print_lines(scenes, options.duration_s)
+    if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr()
-        return await printing.once(scenes, options.style or "table", options.duration_s)
-    from fabmon.tui.app import FabmonApp
-
-    app = FabmonApp(
-        scenes,
-        title=look.title,
-        color=look.color if options.picture is None else options.color or _PICTURE_COLOR,
-        mark=look.mark,
-        captions=look.captions,
-        ask_burst=look.ask_burst,
-        nothing=look.nothing,
-        saves=look.saves,
-        travel=look.travel,
-    )
+        return await printing.print_once(scenes, options.style or "table", options.duration_s)
     if options.picture is not None:
+        app = _app(scenes, replace(setup, color=options.color or _PICTURE_COLOR))
         return await _take_picture(app, options.picture, options.duration_s)
-    if options.duration_s is not None:
-        asyncio.get_running_loop().call_later(options.duration_s, app.exit)
+    return await show_screen(scenes, setup, options.duration_s)
+
+
+async def show_screen(
+    scenes: AsyncIterator[Scene] | None, setup: ScreenSetup, duration_s: float | None = None
+) -> Exit:
+    """Run the screen until the user exits or the duration is over."""
+    app = _app(scenes, setup)
+    if duration_s is not None:
+        asyncio.get_running_loop().call_later(duration_s, app.exit)
     await app.run_async()
     return Exit(app.return_code or Exit.OK)
 
 
-async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:
-    """Run the screen without a terminal for a while, then keep what it shows as SVG."""
+def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
+    from fabmon.tui.app import FabmonApp
 
+    return FabmonApp(
+        scenes,
+        title=setup.title,
+        color=setup.color,
+        mark=setup.mark,
+        captions=setup.captions,
+        ask_burst=setup.ask_burst,
+        nothing=setup.nothing,
+        recording=setup.recording,
+        start=setup.start,
+    )
+
+
+async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:
+    """Run the screen without a terminal for a while, then write what it shows as SVG."""
     failure: OSError | None = None
 
     async def take(pilot: Pilot[None]) -> None:
@@ -100,31 +138,31 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
 
     await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
     if failure is not None:
-        raise OutputError(f"{path}: {failure.strerror}")
+        raise OutputError(f"{path}: {file_error(failure)}")
     return Exit.OK
 
 
 def check_writable(path: Path) -> None:
-    """Raise UsageError now rather than after the watching."""
+    """Raise UsageError if a file cannot be written."""
     is_new = not path.exists()
     try:
         path.open("ab").close()
         if is_new:
             path.unlink()
     except OSError as error:
-        raise UsageError(f"--picture {path}: {error.strerror}") from None
+        raise UsageError(f"--picture {path}: {file_error(error)}") from None
 
 
-def can_paint() -> bool:
-    """Whether the screen can be drawn; says on standard error when it cannot."""
-    why = why_unpaintable()
+def can_draw() -> bool:
+    """Whether the screen can be drawn; if not, prints why to standard error."""
+    why = why_no_screen()
     if why and sys.stderr is not None:
         print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
     return not why
 
 
-def why_unpaintable() -> str:
-    """Why the screen cannot be drawn; empty when it can.
+def why_no_screen() -> str:
+    """Why the screen cannot be drawn; empty if it can be.
 
     Textual reads keys from standard input and draws on standard error.
     """

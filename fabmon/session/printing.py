@@ -1,48 +1,57 @@
-"""fabmon without a screen: a stream of lines, or one report."""
+"""fabmon without a screen: reports and lines on standard output, progress on standard error."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Protocol
 
+import msgspec
 import numpy as np
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Node
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.wording import file_error
 from fabmon.report.scene_report import JsonLines, nodes_up, report_json, table
-from fabmon.session.errors import Exit, OutputError
+from fabmon.session.errors import Exit, OutputError, UsageError
 
-ONCE_S = 15.0
-"""How long `--once` waits for the last node, where no --duration says how long to watch."""
+_ONCE_S = 15.0
+"""How long `--once` waits for the last node without --duration."""
+
+_PROGRESS_AFTER_S = 1.0
+"""Work that takes less shows no progress bar."""
 
 
-async def stream(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
-    """Print lines until the time is over or the reader leaves."""
+async def print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
+    """Print JSON lines until the duration is over or the reader closes the pipe."""
     lines = JsonLines()
-    until = None if duration_s is None else time.monotonic() + duration_s
+    until_s = None if duration_s is None else time.monotonic() + duration_s
     ever_up = False
     async for scene in scenes:
         ever_up = ever_up or nodes_up(scene) > 0
         if not write(b"".join(lines.lines(scene))):
             return Exit.OK
-        if until is not None and time.monotonic() >= until:
+        if until_s is not None and time.monotonic() >= until_s:
             break
     return Exit.OK if ever_up else Exit.NO_NODE
 
 
-async def once(scenes: AsyncIterator[Scene], style: str, duration_s: float | None) -> Exit:
-    """Print one report: when the time is over, or as soon as every node has given rates or failed.
+async def print_once(scenes: AsyncIterator[Scene], style: str, duration_s: float | None) -> Exit:
+    """Print one report: after the duration, else as soon as every node has rates or has failed.
 
-    Most findings need more than the first rates, so that whoever asks for a time gets all of it.
+    Most findings need more ticks than rates do: with a duration, all of it is waited for.
     """
     last: Scene | None = None
     try:
-        async with asyncio.timeout(duration_s or ONCE_S):
+        async with asyncio.timeout(duration_s or _ONCE_S):
             async for scene in scenes:
                 last = scene
                 nodes = scene.snapshot.fabric.nodes
@@ -50,30 +59,35 @@ async def once(scenes: AsyncIterator[Scene], style: str, duration_s: float | Non
                     break
     except TimeoutError:
         pass
-    if last is None:
-        return Exit.NO_NODE
-    text = report_json(last) if style == "json" else (table(last) + "\n").encode()
-    write(text)
-    up = nodes_up(last)
-    total = len(last.snapshot.fabric.nodes)
-    if not up:
-        return Exit.NO_NODE
-    return Exit.OK if up == total else Exit.SOME_NODES
+    return _print_report(last, style)
 
 
-async def last(scenes: AsyncIterator[Scene], style: str) -> Exit:
-    """Print one report of the last scene, when all have come."""
-    at_end: Scene | None = None
+async def print_last(scenes: AsyncIterator[Scene], style: str) -> Exit:
+    """Print one report of the last scene of a feed that ends."""
+    last: Scene | None = None
     async for scene in scenes:
-        at_end = scene
-    if at_end is None:
+        last = scene
+    status = _print_report(last, style)
+    return Exit.OK if last is not None else status
+
+
+def _print_report(scene: Scene | None, style: str) -> Exit:
+    """Print a scene; the exit status says how many of its nodes are up."""
+    if scene is None:
         return Exit.NO_NODE
-    write(report_json(at_end) if style == "json" else (table(at_end) + "\n").encode())
-    return Exit.OK
+    write(report_json(scene) if style == "json" else (table(scene) + "\n").encode())
+    return status_of(nodes_up(scene), len(scene.snapshot.fabric.nodes))
+
+
+def status_of(nodes_up: int, nodes_total: int) -> Exit:
+    """The exit status of a command that asked some nodes."""
+    if not nodes_up:
+        return Exit.NO_NODE
+    return Exit.OK if nodes_up == nodes_total else Exit.SOME_NODES
 
 
 def _has_settled(scene: Scene, node: Node) -> bool:
-    """Whether a node has failed, or all that it has are ports with a rate or without counters."""
+    """Whether a node has failed, has a rate of a port, or has no ports to wait for."""
     snapshot = scene.snapshot
     status = snapshot.statuses.get(node.name)
     if status is None or status.state is not NodeState.UP:
@@ -85,23 +99,139 @@ def _has_settled(scene: Scene, node: Node) -> bool:
 
 
 def log_to_stderr() -> None:
-    """Say what is lost and what comes back where it does not disturb the report."""
+    """Print warnings, as of nodes that are lost, to standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 
 
-def write(data: bytes) -> bool:
-    """Write to standard output; whether anybody still reads it.
+def print_json(value: object) -> None:
+    """Print a struct as indented JSON."""
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
-    Raises OutputError where it cannot be written for another reason, as on a full disk.
-    """
+
+def write(data: bytes) -> bool:
+    """Write to standard output. Returns whether the reader still reads; raises OutputError."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except OSError as error:
-        # What is left in the buffer would be tried again, and fail again, as Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return False
-        raise OutputError(f"standard output: {error.strerror}") from None
+        return _abandon_output(error)
     return True
+
+
+@contextmanager
+def output(path: Path | None) -> Iterator[IO[bytes]]:
+    """A new file, or standard output without a path. A file that is not finished is removed.
+
+    Raises UsageError if the file cannot be created, OutputError if it cannot be written. If the
+    reader of standard output closes the pipe, what is written after that is discarded.
+    """
+    if path is None:
+        if sys.stdout is None:
+            raise UsageError("standard output is closed: name a file with -o")
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            _abandon_output(error)
+        return
+    try:
+        stream = path.open("xb")
+    except FileExistsError:
+        raise UsageError(f"{path}: this file exists already") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {file_error(error)}") from None
+    try:
+        with stream:
+            yield stream
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OutputError(f"{path}: {file_error(error)}") from None
+        raise
+
+
+def _abandon_output(error: OSError) -> bool:
+    """False for a closed pipe; raises OutputError for any other error, as of a full disk."""
+    # Python flushes the buffer again when it exits, which would fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        raise OutputError(f"standard output: {file_error(error)}") from None
+    return False
+
+
+class Progress(Protocol):
+    """Called with the amount of work that is done."""
+
+    def __call__(self, done: float) -> None:
+        """Show that `done` of the total is done."""
+
+
+@contextmanager
+def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]:
+    """Show a progress bar on standard error once the work takes longer than a second.
+
+    `unit` is `bytes`, `s` for seconds of a recording, or `share` if the total is 1. Nothing is
+    shown if standard error is no terminal.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.text import Text
+
+    class Span(ProgressColumn):
+        """How much of the recorded time is processed."""
+
+        def render(self, task: Task) -> Text:
+            """As `0:04:10 of 0:30:00`."""
+            parts = (datetime.timedelta(seconds=round(each)) for each in (task.completed, total))
+            return Text(" of ".join(str(part) for part in parts))
+
+    class Pace(ProgressColumn):
+        """The speed of processing."""
+
+        def render(self, task: Task) -> Text:
+            """As a multiple of real time."""
+            return Text(f"{task.speed:.0f} x real time" if task.speed else "")
+
+    columns = {
+        "bytes": (DownloadColumn(), TransferSpeedColumn()),
+        "s": (Span(), Pace()),
+        "share": (TaskProgressColumn(),),
+    }
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns[unit],
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(what, total=total)
+    began_s = time.monotonic()
+    shown = False
+
+    def report(done: float) -> None:
+        nonlocal shown
+        if not shown and time.monotonic() - began_s > _PROGRESS_AFTER_S:
+            bar.start()
+            shown = True
+        bar.update(task, completed=done)
+
+    try:
+        yield report
+    finally:
+        if shown:
+            bar.stop()

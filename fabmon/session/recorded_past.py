@@ -1,4 +1,4 @@
-"""A recording for the screen: it goes through the house again, in a thread of its own."""
+"""Reads the past of a recording for the screen: its ticks become scenes again, in a thread."""
 
 from __future__ import annotations
 
@@ -12,105 +12,98 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.scene_cache import Kept
-from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
-from fabmon.history.chunk_rates import RateChunkBuilder
 from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
 from fabmon.recording.reading.tiers import Tier, TierQuery
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.session.study_reader import StudyReader
-from fabmon.session.tier_reader import TierReader
+from fabmon.session.background_readers import StudyReader, TierReader
+from fabmon.session.session import Pipeline, Session
 from fabmon.tui.time.findings_at_the_time import findings_open_at, note_events, with_recorded_starts
 from fabmon.tui.time.past_reader import Curve, PastError, RecordingContents
 
 _SETTLE_S = 1.5
-"""How long it may take to work through the minutes before a tick."""
+"""How long the analysis of the minutes before a tick may take."""
 
 _LEAST_TICKS = 60
 _LATEST = (1 << 63) - 1
 _FIRST_GUESS_S = 1e-4
-"""What a tick of one node takes, until it is known."""
+"""Assumed time per tick and node, until it has been measured."""
 
 T = TypeVar("T")
 
 
 class RecordedPast:
-    """Past of some recordings; `recordings` tells their paths when they are first wanted, or is
-    what somebody else has opened and closes.
+    """PastReader of some recordings.
 
-    `history` and `analyst` make what ticks go through, `passages` what is studied. Nothing after
-    `until_ns` is shown, and with a `redactor` no name.
+    `recordings` returns their paths, when they are first wanted; or it is a timeline, which its
+    owner closes. `session` builds what turns ticks into scenes. Nothing after `until_ns` is shown;
+    with a redactor in the session no original name is.
     """
 
     def __init__(
         self,
         recordings: Callable[[], Sequence[Path]] | Timeline,
-        history: Callable[[Timeline], History],
-        analyst: Callable[[], Analyst],
+        session: Session,
         until_ns: int | None = None,
-        redactor: Redactor | None = None,
-        rate_chunks: Callable[[], RateChunkBuilder] = RateChunkBuilder,
     ) -> None:
-        self._redactor = redactor
-        self._studies = StudyReader(self._paths, rate_chunks, redactor)
-        self._tiers = TierReader(self._paths, until_ns, redactor)
+        self._session = session
+        self._redactor = session.redactor
+        self._studies = StudyReader(self._paths, session)
+        self._tiers = TierReader(self._paths, session, until_ns)
         self._recordings = recordings
-        self._make_history = history
-        self._make_analyst = analyst
         self._until_ns = until_ns
         self._thread = ThreadPoolExecutor(1, "fabmon-past")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timeline = recordings if isinstance(recordings, Timeline) else None
         self._history: History | None = None
-        self._analyst = analyst()
+        self._pipeline: Pipeline | None = None
         self._feed: ReplayFeed | None = None
         self._kept = Kept()
         self._begun_ns = self._position_ns = self._at_ns = 0
         self._wanted = 0
         self._tick_s: float | None = None
         self._read_to = -1
-        self._told = RecordedFindings()
+        self._findings = RecordedFindings()
         self._events: list[Event] = []
 
     async def look(self) -> RecordingContents:
-        """What there is by now."""
+        """The time range, notes and runs that are recorded so far."""
         return await self._read(self._look)
 
     async def seek(self, at_ns: int) -> Scene | None:
-        """The last tick up to a time; see Past."""
+        """The last tick up to a time, quickly: without what the minutes before it would add."""
         self._wanted += 1
         return await self._read(lambda: self._seek(at_ns))
 
     @property
     def is_settled(self) -> bool:
-        """Whether the last scene that was given knows what the minutes before it tell."""
+        """Whether the minutes before the last scene that was returned are analysed."""
         return self._at_ns > self._begun_ns
 
     async def settle(self, at_ns: int) -> Scene | None:
-        """The same with all that led there; see Past."""
+        """The tick of a time after the analysis of the minutes before it; None if cancelled."""
         self._wanted += 1
         wanted = self._wanted
         return await self._read(lambda: self._settle(at_ns, lambda: self._wanted == wanted))
 
     async def step(self, at_ns: int, by: int) -> Scene | None:
-        """Another tick; see Past."""
+        """The tick `by` ticks after (or before) that of a time."""
         self._wanted += 1
         return await self._read(lambda: self._step(at_ns, by))
 
     def give_up(self) -> None:
-        """Whatever is being worked through is not wanted any more."""
+        """Cancel the read that is running."""
         self._wanted += 1
 
     async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
-        """The busiest link in so many parts of a time."""
+        """Utilisation of the busiest link in `parts` equal parts of a time range."""
         return await self._read(lambda: self._curve(from_ns, until_ns, parts))
 
     async def study(
@@ -118,31 +111,31 @@ class RecordedPast:
         from_ns: int,
         until_ns: int,
         ports: Collection[str] | None,
-        told: Callable[[float], None],
+        on_progress: Callable[[float], None],
     ) -> Fluctuation:
-        """How steady bandwidth was; see Past."""
+        """Bandwidth variability between two times on some ports (None: all ports)."""
         last_ns = min(until_ns, self._until_ns or until_ns)
         try:
-            return await self._studies.of(from_ns, last_ns, ports, told)
+            return await self._studies.of(from_ns, last_ns, ports, on_progress)
         except (RecordingError, OSError) as error:
             raise PastError(str(error)) from None
 
-    async def tier(self, wanted: TierQuery, told: Callable[[float], None]) -> Tier:
-        """The highest and the mean over a long time; see Past."""
+    async def tier(self, query: TierQuery, on_progress: Callable[[float], None]) -> Tier:
+        """Highest and mean values over hours or days."""
         try:
-            return await self._tiers.of(wanted, told)
+            return await self._tiers.of(query, on_progress)
         except (RecordingError, OSError) as error:
             raise PastError(str(error)) from None
 
     async def close(self) -> None:
-        """Let it go."""
+        """Stop all reads, and close the recordings that were opened here."""
         self._studies.close()
         self._tiers.close()
         self._wanted += 1
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 
-    # In the thread.
+    # Everything below runs in the thread.
 
     async def _read(self, work: Callable[[], T]) -> T:
         try:
@@ -167,7 +160,7 @@ class RecordedPast:
         return self._recordings()
 
     def _open(self) -> Timeline:
-        """The recordings, as they are by now."""
+        """The recordings, with what was written since the last read."""
         if self._timeline is None:
             assert not isinstance(self._recordings, Timeline)
             self._timeline = Timeline(self._recordings())
@@ -181,30 +174,30 @@ class RecordedPast:
     def _look(self) -> RecordingContents:
         timeline = self._open()
         until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
-        told = self._all_told(timeline)
-        notes = tuple(told.notes[: told.count_until(until_ns)])
+        findings = self._all_findings(timeline)
+        notes = tuple(findings.notes[: findings.count_until(until_ns)])
         return RecordingContents(timeline.start_ns, until_ns, notes, timeline.run_starts_ns)
 
-    def _all_told(self, timeline: Timeline) -> RecordedFindings:
+    def _all_findings(self, timeline: Timeline) -> RecordedFindings:
         if self._read_to != timeline.size:
-            told = self._told
-            from_ns = told.notes[-1].time_ns if told.notes else 0
-            known = told.count_until(from_ns - 1)
+            findings = self._findings
+            from_ns = findings.notes[-1].time_ns if findings.notes else 0
+            known = findings.count_until(from_ns - 1)
             notes = timeline.notes(from_ns)
             if known + len(notes) == _count(timeline):
-                notes = notes[len(told.notes) - known :]
+                notes = notes[len(findings.notes) - known :]
             else:
-                # A bookmark was set in what was, or a file has been removed.
-                notes, self._told, self._events = timeline.notes(), RecordedFindings(), []
+                # A bookmark was added before the last note, or a file was removed.
+                notes, self._findings, self._events = timeline.notes(), RecordedFindings(), []
             if self._redactor is not None:
                 for tick in timeline.prime(timeline.until_ns + 1):
                     self._redactor.learn(tick)
                 notes = [redacted_note(note, self._redactor) for note in notes]
             for note in notes:
-                self._told.add(note)
+                self._findings.add(note)
             self._events += note_events(notes)
             self._read_to = timeline.size
-        return self._told
+        return self._findings
 
     def _curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
         timeline = self._open()
@@ -214,39 +207,39 @@ class RecordedPast:
             values[round((end - from_ns) / (until_ns - from_ns) * parts) :] = float("nan")
         return Curve(from_ns, until_ns, values)
 
-    def _begin(self, timeline: Timeline, from_ns: int) -> tuple[ReplayFeed, History]:
-        """Everything anew, at a time."""
+    def _begin(self, timeline: Timeline, from_ns: int) -> tuple[ReplayFeed, Pipeline]:
+        """A new feed, history and analyst that begin at a time."""
         self._feed = ReplayFeed(timeline, from_ns=from_ns, until_ns=self._until_ns, speed=None)
         if self._history is None:
-            self._history = self._make_history(timeline)
+            self._history = self._session.recorded_history(timeline)
         self._history.restart()
-        self._analyst = self._make_analyst()
+        self._pipeline = Pipeline(self._history, self._session.analyst())
         self._kept.clear()
         self._begun_ns = from_ns
-        return self._feed, self._history
+        return self._feed, self._pipeline
 
     def _seek(self, at_ns: int) -> Scene | None:
         timeline, is_first = self._open(), self._history is None
         last_ns = min(at_ns, self._until_ns or at_ns)
-        feed, history = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
+        feed, pipeline = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
         if not feed.known:
             return None
         *before, last = (self._tick(feed) for _ in range(feed.known))
         for tick in before:
             if tick is not None:
-                history.take(tick)
+                pipeline.history.take(tick)
         if last is None:
             return None
-        snapshot = history.accept(last)
+        snapshot = pipeline.history.accept(last)
         if is_first:
-            # What a thousand nodes say of themselves stays. Every full collection would go through
-            # all of it, a tenth of a second in the midst of some seek.
+            # The hellos of a thousand nodes stay in memory; without this every full garbage
+            # collection would take 0.1 s for them, in the middle of some seek.
             gc.freeze()
         self._begun_ns = self._position_ns = snapshot.time_ns
         return self._show(Scene(snapshot, (), (), ()), timeline)
 
     def _seek_beyond(self, timeline: Timeline, at_ns: int, by_ns: int) -> Scene | None:
-        """The tick so much later than another, or after a gap the first; that one at the end."""
+        """The tick `by_ns` after a time, or the first after a gap; at the end the last tick."""
         scene = self._seek(at_ns + by_ns)
         if scene is not None and scene.snapshot.time_ns > at_ns:
             return scene
@@ -295,38 +288,38 @@ class RecordedPast:
         return None if last is None else self._show(last, timeline)
 
     def _show(self, scene: Scene, timeline: Timeline) -> Scene:
-        """A scene with what was found at the time, and before the minutes that were gone through.
+        """A scene with the recorded starts of its findings, and the recorded events before it.
 
-        Where nothing was gone through yet, those are its findings.
+        If no minutes before it were analysed yet, its findings are those that were recorded.
         """
         snapshot = scene.snapshot
         self._at_ns = snapshot.time_ns
-        then = findings_open_at(self._all_told(timeline), timeline.run_starts_ns, snapshot)
+        open_then = findings_open_at(self._all_findings(timeline), timeline.run_starts_ns, snapshot)
         if snapshot.time_ns <= self._begun_ns:
-            scene = replace(scene, findings=then)
+            scene = replace(scene, findings=open_then)
         count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)
-        return with_recorded_starts(scene, then, tuple(self._events[:count]))
+        return with_recorded_starts(scene, open_then, tuple(self._events[:count]))
 
     def _tick(self, feed: ReplayFeed) -> Tick | None:
-        """What comes next of a feed, without names where none are to be told; None at the end."""
+        """The next tick of a feed, redacted if names are hidden; None at the end."""
         tick = self._run(_following(feed))
         return tick if tick is None or self._redactor is None else self._redactor.tick(tick)
 
     def _next(self) -> Scene | None:
-        """The next tick through the house; None at the end."""
+        """The scene of the next tick; None at the end."""
         assert self._feed is not None
-        assert self._history is not None
+        assert self._pipeline is not None
         tick = self._tick(self._feed)
         if tick is None:
             return None
-        scene = self._analyst.accept(self._history.accept(tick))
+        scene = self._pipeline.accept(tick)
         self._position_ns = scene.snapshot.time_ns
         self._kept.add(scene)
         return scene
 
 
 def _count(timeline: Timeline) -> int:
-    """How many notes there are."""
+    """Number of notes in all files."""
     entries = (entry for file in timeline.files for entry in file.entries())
     return sum(entry.header.kind == FrameKind.NOTE for entry in entries)
 

@@ -1,4 +1,8 @@
-"""Watching that is recorded: where to, and what of a scene is kept."""
+"""Recorders: to a file that the user names, or to the ring, which is bounded and always runs.
+
+A ring is a directory `HOST-PID-START` of rotating files in the runtime directory; rings of the demo
+are in its subdirectory `demo`.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +11,36 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from fabmon import __version__
-from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.finding import Change, Finding
-from fabmon.analysis.scene import Scene
-from fabmon.cli.amounts import parse_seconds, size
 from fabmon.fabric.model import Host
-from fabmon.fabric.tick import Tick
-from fabmon.history.history import History
+from fabmon.fabric.wording import file_error
 from fabmon.recording.format.errors import RecordingError
-from fabmon.recording.format.records import Note, SessionRecord
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.time_parsing import parse_amount, parse_seconds
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import UsageError
 
+DEMO_MARK = "SIMULATED"
+"""Begins the title of a recording of the demo."""
+
+_DEMO_DIRECTORY = "demo"
 _RING_FILES = 8
 _RING = re.compile(r".+-\d+-\d+")
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+          "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}  # fmt: skip
 
 
-async def watch(
-    ticks: AsyncIterator[Tick], history: History, analyst: Analyst, recorder: Recorder | None
-) -> AsyncGenerator[Scene, None]:
-    """The whole way through the house, and into a recording."""
-    async for tick in ticks:
-        scene = analyst.accept(history.accept(tick))
-        if recorder is not None:
-            recorder.accept(tick, scene.snapshot, finding_notes(scene))
-        yield scene
-
-
-def finding_notes(scene: Scene) -> list[Note]:
-    """What was found at a tick, to be kept as it was told."""
-    return [_note(scene, change, finding) for change, finding in scene.changes]
+def parse_size(text: str) -> int | None:
+    """`64MB`, `1GB` or `512KiB` in bytes; None for anything else."""
+    amount = parse_amount(text, _BYTES)
+    return None if amount is None else int(amount)
 
 
 def recorder_for(
@@ -55,9 +51,9 @@ def recorder_for(
     rotation: Rotation | None = None,
     console: str | None = None,
 ) -> Recorder:
-    """A recorder to a file, by this machine unless another name is to be kept.
+    """A recorder to a file. `console` is the name of the recording machine (None: this one).
 
-    Raises UsageError, with the reason.
+    Raises UsageError with the reason.
     """
     now_ns = time.time_ns()
     session = SessionRecord(
@@ -72,18 +68,13 @@ def recorder_for(
     try:
         return Recorder(Segments(path, rotation or Rotation()), session)
     except OSError as error:
-        raise UsageError(f"{error.filename or path}: {error.strerror or error}") from None
+        raise UsageError(f"{error.filename or path}: {file_error(error)}") from None
     except RecordingError as error:
         raise UsageError(f"{error}: choose another file to record to") from None
 
 
-def made(recorder: Recorder | str) -> Recorder | None:
-    """A recorder, where there is one."""
-    return recorder if isinstance(recorder, Recorder) else None
-
-
 def describe_status(status: RecorderStatus) -> str:
-    """How it went, for a person."""
+    """What was recorded, in one line."""
     lost = f", {status.lost_ticks} lost" if status.lost_ticks else ""
     trouble = f"; {status.trouble}" if status.trouble else ""
     size = f"{status.bytes / 1e6:.1f} MB" if status.bytes >= 1e6 else f"{status.bytes / 1e3:.0f} kB"
@@ -91,7 +82,7 @@ def describe_status(status: RecorderStatus) -> str:
 
 
 def rotation_of(rotate: str | None, keep: str | None) -> Rotation:
-    """What --rotate and --keep say: each a time or a size. Raises UsageError."""
+    """The rotation that --rotate and --keep describe, each a time or a size. Raises UsageError."""
     every_s, every_bytes = _time_or_size("--rotate", rotate)
     keep_s, keep_bytes = _time_or_size("--keep", keep)
     if keep is not None and rotate is None:
@@ -104,62 +95,80 @@ def ring_recorder(
     hosts: Sequence[Host],
     interval_s: float,
     title: str,
-    beside: str = "",
     console: str | None = None,
 ) -> Recorder | str:
-    """The recorder that always runs beside the screen: bounded, in the runtime directory, or in a
-    directory `beside` the others there.
+    """The recorder that always runs while a screen is shown, bounded in size.
 
-    Why not, for a person, where it is turned off, or cannot be: watching goes on without. Raises
-    UsageError for a size that is none.
+    Returns the reason if recording is turned off or impossible: the screen then runs without.
+    Raises UsageError for a size that cannot be parsed.
     """
-    room = 0 if config.ring in ("0", "off") else size(config.ring)
-    if room is None:
-        raise UsageError(f"recording.ring: {config.ring!r}: a size such as 128MB, or off")
-    if not room:
+    max_bytes = 0 if config.ring in ("0", "off") else parse_size(config.ring)
+    if max_bytes is None:
+        raise UsageError(f"recording.ring: {config.ring!r}: write a size such as 128MB, or off")
+    if not max_bytes:
         return "recording is turned off (recording.ring)"
-    home = Path(config.directory).expanduser() if config.directory else runtime_directory()
-    home = home / beside
-    rotation = Rotation(every_bytes=room // _RING_FILES, keep_bytes=room)
+    home = _home(config)
+    if title.startswith(DEMO_MARK):
+        home /= _DEMO_DIRECTORY
+    rotation = Rotation(every_bytes=max_bytes // _RING_FILES, keep_bytes=max_bytes)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if home.stat().st_uid != os.getuid():
-            return f"not recording: {home} is another user's"
-        _tidy(home)
-        path = home / _name_of(os.getpid()) / "live.fabrec"
+            return f"not recording: {home} belongs to another user"
+        _remove_old_rings(home)
+        path = home / _ring_name(os.getpid()) / "live.fabrec"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return recorder_for(path, hosts, interval_s, title, rotation, console)
     except OSError as error:
-        return f"not recording: {error.filename or home}: {error.strerror or error}"
+        return f"not recording: {error.filename or home}: {file_error(error)}"
     except UsageError as error:
         return f"not recording: {error}"
 
 
+def last_ring(config: RecordingConfig) -> Path | None:
+    """The ring of the screen that was shown last, live or demo; None if there is none."""
+    home = _home(config)
+    rings = [*ring_directories(home), *ring_directories(home / _DEMO_DIRECTORY)]
+    return max(rings, key=_changed_s, default=None)
+
+
 def ring_directories(home: Path) -> list[Path]:
-    """The directories of rings, the latest first."""
+    """The rings in a directory, the latest first."""
     found = [each for each in home.glob("*") if _RING.fullmatch(each.name) and each.is_dir()]
-    return sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)
+    return sorted(found, key=_changed_s, reverse=True)
 
 
-def runtime_directory() -> Path:
-    """`$XDG_RUNTIME_DIR/fabmon`; a directory of our own in the temporary one without it."""
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    if given:
-        return Path(given) / "fabmon"
+def files_of(recorder: Recorder) -> list[Path]:
+    """What a recorder has written: its file, or the directory of its rotation."""
+    path = recorder.status.path
+    return [path.parent] if recorder.rotates else [path]
+
+
+def _home(config: RecordingConfig) -> Path:
+    """The directory of rings: as configured, else `$XDG_RUNTIME_DIR/fabmon`, else in /tmp."""
+    if config.directory:
+        return Path(config.directory).expanduser()
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "fabmon"
     return Path(tempfile.gettempdir()) / f"fabmon-{os.getuid()}"
 
 
-def _tidy(home: Path) -> None:
-    """Remove the rings of consoles that are gone, but for the last one: it may be wanted.
+def _changed_s(directory: Path) -> float:
+    return directory.stat().st_mtime
 
-    Of other machines, which may have the same home, nothing is known.
+
+def _remove_old_rings(home: Path) -> None:
+    """Remove the rings of consoles of this machine that have ended, except the latest.
+
+    Rings of other machines, which may share the directory, are left alone.
     """
     here = [
         each
         for each in ring_directories(home)
         if each.name.rsplit("-", 2)[0] == socket.gethostname()
     ]
-    gone = [each for each in here if each.name != _name_of(int(each.name.rsplit("-", 2)[1]))]
+    gone = [each for each in here if each.name != _ring_name(int(each.name.rsplit("-", 2)[1]))]
     for directory in gone[1:]:
         for file in directory.glob("*.fabrec"):
             file.unlink(missing_ok=True)
@@ -167,10 +176,10 @@ def _tidy(home: Path) -> None:
             directory.rmdir()
 
 
-def _name_of(pid: int) -> str:
-    """Of the directory of a process's ring: a pid is used again, on another machine and later."""
+def _ring_name(pid: int) -> str:
+    """Name of the ring of a process; with its start, because process ids are reused."""
     try:
-        # In clock ticks since the machine started: the 20th field behind the command's name.
+        # Clock ticks since boot: the 20th field after the command's name.
         started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         started = "0"
@@ -180,22 +189,9 @@ def _name_of(pid: int) -> str:
 def _time_or_size(option: str, text: str | None) -> tuple[float | None, int | None]:
     if text is None:
         return None, None
-    time_s, room = parse_seconds(text), size(text)
-    if not time_s and not room:
-        raise UsageError(f"{option} {text}: a time such as 1h or 7d, or a size such as 1GB")
+    time_s, size_bytes = parse_seconds(text), parse_size(text)
+    if not time_s and not size_bytes:
+        raise UsageError(f"{option} {text}: write a time such as 1h or 7d, or a size such as 1GB")
     if time_s and time_s < 1:
-        raise UsageError(f"{option} {text}: no less than 1s")
-    return time_s, room
-
-
-def _note(scene: Scene, change: Change, finding: Finding) -> Note:
-    snapshot = scene.snapshot
-    return Note(
-        kind="finding",
-        time_ns=snapshot.time_ns,
-        seq=snapshot.seq,
-        text=finding.text,
-        change=change.value,
-        ports=tuple(snapshot.fabric.ports[row].id for row in finding.rows),
-        finding=msgspec.to_builtins(finding),
-    )
+        raise UsageError(f"{option} {text}: write at least 1s")
+    return time_s, size_bytes

@@ -26,7 +26,7 @@ from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
-from fabmon.tui.saving import SaveFunctions, save_file, without_web_fonts
+from fabmon.tui.saving import save_file, without_web_fonts
 from fabmon.tui.screen_state import Caption, Captions, ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.finding import FindingScreen
@@ -44,7 +44,8 @@ from fabmon.tui.screens.port import BurstRequested, PortScreen
 from fabmon.tui.terminal import TerminalDriver, console_of, theme
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
-from fabmon.tui.time.time_keys import TimeKeys, Travel
+from fabmon.tui.time.past_reader import NoRecording, RecordingAccess, ReplayStart
+from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
@@ -95,8 +96,9 @@ class FabmonApp(TimeKeys):
     `color` is `auto`, `truecolor`, `256`, `16` or `none`. `mark` is a word that stays in the header
     whatever else there is no room for. `captions` explain what is shown, from the first scene on.
     `ask_burst` has ports sampled fast; without it there is nobody to ask.
-    `saves` is how to keep what is not drawn; `travel` is where one can go from now; without scenes,
-    all that there is to see. `clock` is only used to notice that no scene comes any more.
+    `recording` is what the screen can do with the recording of what it shows; without scenes the
+    recording is all there is to see, and `start` says how to begin playing it. `clock` is only
+    used to notice that no scene comes any more.
     """
 
     CSS_PATH = "screen.tcss"
@@ -113,8 +115,8 @@ class FabmonApp(TimeKeys):
         captions: Sequence[Caption] = (),
         ask_burst: AskBurst | None = None,
         nothing: Callable[[], str] = str,
-        saves: SaveFunctions | None = None,
-        travel: Travel | None = None,
+        recording: RecordingAccess | None = None,
+        start: ReplayStart | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Show these scenes under this title; `nothing` says why they have no nodes."""
@@ -126,12 +128,11 @@ class FabmonApp(TimeKeys):
         )
         self._scenes = scenes
         self._ask_burst = ask_burst
-        self._saves = saves or SaveFunctions()
         self._clock = clock
         self._heard = clock()
         self._toasts = Toasts()
         self._led = False
-        self.go_through_time(travel or Travel(), self._show, self.repaint, self._say)
+        self.go_through_time(recording or NoRecording(), start, self)
 
     def on_mount(self) -> None:
         """Set up the views, and listen."""
@@ -140,7 +141,7 @@ class FabmonApp(TimeKeys):
         views = (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen)
         for view in views:
             self.install_screen(view(self.screen_state), view.VIEW)
-        steady = FluctuationScreen(self.screen_state, self.past)
+        steady = FluctuationScreen(self.screen_state, self.recording.reader)
         self.install_screen(steady, FluctuationScreen.VIEW)
         self.push_screen(NodesScreen.VIEW)
         if self._scenes is not None:
@@ -184,9 +185,9 @@ class FabmonApp(TimeKeys):
         self.screen_state.take(scene)
         self.player.keep(scene)
         self._toast(scene)
-        await self._show(scene)
+        await self.show_scene(scene)
 
-    async def _show(self, scene: Scene) -> None:
+    async def show_scene(self, scene: Scene) -> None:
         """There is another scene to draw."""
         if self.screen_state.live is None and self.screen_state.cursor.playing:
             self._toast(scene)
@@ -209,7 +210,8 @@ class FabmonApp(TimeKeys):
         if text:
             self.notify(text, timeout=6, markup=False, severity="warning")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Show one line for some seconds."""
         self.notify(fit(text, max(1, self.size.width - 4)).rstrip(), timeout=4, markup=False)
 
     def _notice_silence(self) -> None:
@@ -234,14 +236,16 @@ class FabmonApp(TimeKeys):
             await self.push_screen(NodeScreen(self.screen_state, target))
         elif isinstance(target, PortTarget):
             port = scene.snapshot.fabric.ports[target.row]
-            await self.push_screen(PortScreen(self.screen_state, port, self.past))
+            await self.push_screen(PortScreen(self.screen_state, port, self.recording.reader))
         elif isinstance(target, PairTarget):
             await self.push_screen(PairScreen(self.screen_state, target))
         elif isinstance(target, FindingTarget):
             found = _finding([*scene.findings, *self.screen_state.closed(scene)], target.key)
             if found is not None:
-                self.screen_state.choose(target.key)
-                await self.push_screen(FindingScreen(self.screen_state, found, self.past))
+                self.screen_state.select(target.key)
+                await self.push_screen(
+                    FindingScreen(self.screen_state, found, self.recording.reader)
+                )
         elif isinstance(target, EventTarget):
             self.player.seek(target.time_ns)
 
@@ -249,7 +253,7 @@ class FabmonApp(TimeKeys):
         """Mark the links of a finding while it is the one pointed at last."""
         if not isinstance(event.target, FindingTarget):
             return
-        self.screen_state.choose(event.target.key)
+        self.screen_state.select(event.target.key)
         self.repaint()
         if isinstance(self.screen, OverviewScreen):
             self.screen.reveal_selected()
@@ -266,7 +270,7 @@ class FabmonApp(TimeKeys):
                 f"for {port_charts.SECONDS:g} s"
             )
             said = f"no burst: {refused}" if refused else asked
-        self._say(said)
+        self.say(said)
 
     # No key waits for a page to be gone: a click in its own footer would wait for itself.
 
@@ -292,7 +296,7 @@ class FabmonApp(TimeKeys):
         if len(self.screen_stack) > 2:
             self.pop_screen()
         elif self.screen_state.selected_key:
-            self.screen_state.choose("")
+            self.screen_state.select("")
             self.repaint()
         elif self.screen_state.choices.filter:
             self.screen_state.filter("")
@@ -371,7 +375,7 @@ class FabmonApp(TimeKeys):
     async def _kept(self, what: str) -> None:
         """Save it, and say where it is, or why not."""
         view = str(getattr(self.screen, "VIEW", "screen"))
-        said = await save_file(what, self.screen_state, view, self.picture, self._saves)
+        said = await save_file(what, self.screen_state, view, self.picture, self.recording)
         self.notify(fit(said, max(1, self.size.width - 4)).rstrip(), timeout=6, markup=False)
 
     def picture(self) -> str:

@@ -71,7 +71,7 @@ KEYS = (
         "view('fluctuation')",
         "6",
         "6",
-        "fluctuation: variability of bandwidth by job, rail, pair of hosts and link",
+        "fluctuation: variability of bandwidth by job, rail, pair of switches and link",
         title="Fluctuation of bandwidth",
     ),
     Key(
@@ -236,8 +236,8 @@ KEYS = (
     Key("app.step(1)", "right,l", "l →", "one tick forward", STRIP),
     Key("app.step(-10)", "shift+left,H", "H shift+←", "ten ticks back", STRIP),
     Key("app.step(10)", "shift+right,L", "L shift+→", "ten ticks forward", STRIP),
-    Key("zoom(-1)", "plus,equals_sign", "+", "less time in the charts", PORT, "zoom in"),
-    Key("zoom(1)", "minus", "-", "more time in the charts, up to 30 d", PORT, "zoom out"),
+    Key("zoom(-1)", "plus,equals_sign", "+", "less time in the charts", PORT, "closer"),
+    Key("zoom(1)", "minus", "-", "more time in the charts, up to 30 d", PORT, "wider"),
     Key(
         "waterfall",
         "w",
@@ -246,8 +246,8 @@ KEYS = (
         FINDING,
         "waterfall",
     ),
-    Key("zoom(-1)", "plus,equals_sign", "+", "less time", WATERFALL, "zoom in"),
-    Key("zoom(1)", "minus", "-", "more time, up to 30 d", WATERFALL, "zoom out"),
+    Key("zoom(-1)", "plus,equals_sign", "+", "less time", WATERFALL, "closer"),
+    Key("zoom(1)", "minus", "-", "more time, up to 30 d", WATERFALL, "wider"),
     Key(
         "range",
         "r",

@@ -10,34 +10,17 @@ import datetime
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.time.past_reader import RecordingAccess, SaveError
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 
 _FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 _MOST_TRIES = 100
-
-
-class SaveError(Exception):
-    """Something cannot be kept; the message says what and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class SaveFunctions:
-    """How to keep what is not drawn. `table` makes a CSV of the ports that a filter leaves (None:
-    all); `cut` writes what was recorded between two times (ns) to a new file, as long as it is
-    wanted. Both run in a thread, and raise OSError or SaveError. None where there is nothing to
-    make it of.
-    """
-
-    table: Callable[[Snapshot, Mask | None], bytes] | None = None
-    cut: Callable[[Path, int, int, Callable[[], bool]], None] | None = None
 
 
 def without_web_fonts(svg: str) -> str:
@@ -50,7 +33,7 @@ async def save_file(
     screen_state: ScreenState,
     view: str,
     picture: Callable[[], str],
-    saves: SaveFunctions,
+    recording: RecordingAccess,
 ) -> str:
     """Write one of them into the current directory; what to tell. `picture` makes the SVG."""
     scene = screen_state.scene
@@ -63,20 +46,16 @@ async def save_file(
             path = _unused(screen_state.title, view, _time(snapshot.time_ns), "svg")
             await asyncio.to_thread(_write, path, data)
         elif what == TABLE:
-            if saves.table is None:
-                raise SaveError("nobody makes tables here")
             matched = screen_state.matched(scene)
             mask = matched.ports if matched is not None else None
             path = _unused(screen_state.title, "links", _time(snapshot.time_ns), "csv")
-            made = await asyncio.to_thread(saves.table, snapshot, mask)
+            made = await asyncio.to_thread(recording.table, snapshot, mask)
             await asyncio.to_thread(_write, path, made)
         else:
-            if saves.cut is None:
-                raise SaveError("nothing is recorded: there is nothing to cut out")
             begin_ns, end_ns = range_of(screen_state, snapshot)
             span = f"{_time(begin_ns)}-{_time(end_ns)[9:]}"
             path = _unused(screen_state.title, "cut", span, "fabrec")
-            await _unless_left(saves.cut, path, begin_ns, end_ns)
+            await _unless_left(recording.cut, path, begin_ns, end_ns)
     except OSError as error:
         return f"not saved: {error.filename or Path.cwd()}: {error.strerror or error}"
     except SaveError as error:

@@ -1,9 +1,14 @@
-"""Lines that say what is on the screen, at their times: a tour, or remarks on a recording."""
+"""The state of the screen: the scenes of now and of the cursor, and the choices of the user.
+
+Screens read it, actions of the app change it. It does not depend on Textual. What is drawn from it
+are frozen contexts (fabmon/tui/text/draw_context.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -14,7 +19,6 @@ from fabmon.fabric.model import FABRIC, Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
-from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
@@ -22,12 +26,21 @@ from fabmon.tui.selection import Selection, selection_of
 from fabmon.tui.text.draw_context import DrawContext, HeaderContext, TimeContext, TimelineContext
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
-from fabmon.tui.time.past_reader import Curve, RecordingContents
+from fabmon.tui.time.past_reader import Curve, NoRecording, RecordingAccess
+
+_MOST_SHOWN_CLOSED = 5
+"""Closed findings that are listed, at most."""
+_MOST_KEPT_CLOSED = 50
+"""Closed findings that are kept: some of them may be open again."""
+_REMEMBERED_TICKS = 900
+"""Ticks for which every snapshot knows the busiest link."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """A text, from `at_s` after the first scene for `for_s` seconds."""
+    """A tip that is shown from `at_s` after the first scene on, for `for_s` seconds."""
 
     at_s: float
     for_s: float
@@ -36,43 +49,28 @@ class Caption:
 
 @dataclass(slots=True)
 class Captions:
-    """Finds the caption of a scene's time; `skip` ends them all."""
+    """The tips of a run by time."""
 
     lines: Sequence[Caption] = ()
     skipped: bool = False
     _from_ns: int | None = field(default=None)
 
     def at(self, time_ns: int) -> str:
-        """What to say at this time; empty for nothing. The first call is the beginning."""
+        """The tip of a time; empty for none. Times count from that of the first call."""
         if self._from_ns is None:
             self._from_ns = time_ns
         seconds = (time_ns - self._from_ns) / SECOND_NS
-        if self.skipped:
-            return ""
-        told = [each.text for each in self.lines if 0 <= seconds - each.at_s < each.for_s]
-        return told[-1] if told else ""
+        active = [each.text for each in self.lines if 0 <= seconds - each.at_s < each.for_s]
+        return active[-1] if active and not self.skipped else ""
 
     def skip(self) -> None:
-        """Say no more."""
+        """Show no more tips."""
         self.skipped = True
-
-
-# What is being shown and how: the scene of now, that of the cursor, and the person's choices.
-#
-# Screens read it, the app's actions change it. It knows nothing of Textual.
-
-
-_MOST_CLOSED = 5
-"""Findings that closed, of which a list can tell."""
-_MOST_KEPT = 50
-"""Findings that closed, of which some may be open again."""
-_REMEMBERED = 900
-"""Ticks of the busiest link that every scene can tell of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the person has chosen."""
+    """How the user wants data to be shown."""
 
     unit: Unit = Unit.GBIT
     metric: str = "util"
@@ -83,16 +81,30 @@ class Choices:
 
 
 @dataclass(slots=True)
-class ScreenState:
-    """The scene on the screen, and what is needed to draw it.
+class _Memo(Generic[T]):
+    """The last result of a computation, kept while its inputs are the same objects."""
 
-    `live` is the last scene that came, None where what is shown is over; `shown` is that at the
-    cursor, None while it follows what comes. `recording` says how the recorder does. `silent_s` is
-    how long no scene has come, where that is worth saying; `ended` that none will; `reads` that the
-    first is being read from a recording. `mark` is a word
-    that must always be in sight; `captions` explain what is shown. `nothing` says why no node is
-    there; it is empty where nobody knows. `chosen_key` is the key of the finding whose links are
-    marked, empty for none.
+    _inputs: tuple[object, ...] = ()
+    _result: list[T] = field(default_factory=list)
+
+    def get(self, compute: Callable[[], T], *inputs: object) -> T:
+        """The result for these inputs, computed if they are others than the last ones."""
+        same = len(inputs) == len(self._inputs)
+        if not same or any(a is not b for a, b in zip(inputs, self._inputs, strict=True)):
+            self._inputs, self._result = inputs, [compute()]
+        return self._result[0]
+
+
+@dataclass(slots=True)
+class ScreenState:
+    """The scene on the screen, and everything else that is needed to draw it.
+
+    `live` is the newest scene, None in a replay. `shown` is the scene at the cursor, None while the
+    screen follows the newest. `recording` is the access to its recording. `silent_s` is the time
+    without a tick, 0 while that is normal. `ended`: no scene will follow; `reads`: the first scene
+    is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
+    returns why there are no nodes, empty if that is not known. `selected_key` is the key of the
+    selected finding, empty for none.
     """
 
     title: str
@@ -101,7 +113,7 @@ class ScreenState:
     live: Scene | None = None
     shown: Scene | None = None
     cursor: TimeCursor = field(default_factory=TimeCursor)
-    recording: Callable[[], RecorderStatus | None] = lambda: None
+    recording: RecordingAccess = field(default_factory=NoRecording)
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
@@ -110,155 +122,148 @@ class ScreenState:
     captions: Captions = field(default_factory=Captions)
     nothing: Callable[[], str] = str
     selected_key: str = ""
-    _chosen: tuple[Fabric, Selection] | None = None
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
-    _told: tuple[RecordingContents | None, tuple[Event, ...]] = (None, ())
-    _events_of: tuple[Scene | None, Scene | None, RecordingContents | None] = (None, None, None)
-    _events: tuple[Event, ...] = ()
     _closed: dict[str, Finding] = field(default_factory=dict)
-    _cables: tuple[Fabric, int] | None = None
-    _index: Index | None = None
-    _matched: tuple[Scene, tuple[Term, ...], Matched] | None = None
+    _selection: _Memo[Selection] = field(default_factory=_Memo)
+    _recorded_events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
+    _events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
+    _cables: _Memo[int] = field(default_factory=_Memo)
+    _index: _Memo[Index] = field(default_factory=_Memo)
+    _matched: _Memo[Matched] = field(default_factory=_Memo)
 
     @property
     def scene(self) -> Scene | None:
-        """The one to draw."""
+        """The scene on the screen."""
         return self.shown or self.live
 
     @property
     def paused(self) -> bool:
-        """Whether the screen stands still, or shows something else than now."""
+        """Whether the screen does not move, or shows the past of a live feed."""
         return self.shown is not None and (self.live is not None or not self.cursor.playing)
 
     @property
     def lag_s(self) -> float:
-        """How far what is drawn is behind what came last."""
+        """How far the scene on the screen is behind the newest."""
         if self.shown is None or self.live is None:
             return 0.0
         return (self.live.snapshot.time_ns - self.shown.snapshot.time_ns) / SECOND_NS
 
     @property
     def palette(self) -> Palette:
-        """The colours in use."""
+        """The current colours."""
         return palette(self.depth, self.choices.ramp)
 
     @property
     def heat(self) -> HeatMetric:
-        """The metric in use."""
+        """The current metric."""
         return heat(self.choices.metric)
 
     def take(self, scene: Scene) -> None:
-        """The next scene has come."""
+        """A new scene arrived."""
         self.live = scene
         self.silent_s = 0.0
         self._learn(scene)
 
     def show(self, scene: Scene) -> None:
-        """Show a scene of the past, or the next one of it."""
+        """Show a scene of the past."""
         self.shown = scene
         self.is_frozen_now = False
         self._learn(scene)
 
     def follow(self) -> None:
-        """Show what comes."""
+        """Follow the newest scene."""
         self.shown = None
         self.is_frozen_now = self.cursor.playing = self.cursor.at_end = False
         self.cursor.is_settled = True
 
+    def freeze(self) -> None:
+        """Stop at the newest scene."""
+        self.shown = self.live
+        self.is_frozen_now = self.shown is not None
+
     def _learn(self, scene: Scene) -> None:
+        """Keep the findings that closed, and the line rates that are known."""
         for change, finding in scene.changes:
             known = self._closed.get(finding.key)
             is_later = known is None or (known.until_ns or 0) < (finding.until_ns or 0)
             if change is Change.CLOSE and is_later:
                 self._closed.pop(finding.key, None)
                 self._closed[finding.key] = finding
-                if len(self._closed) > _MOST_KEPT:
+                if len(self._closed) > _MOST_KEPT_CLOSED:
                     del self._closed[next(iter(self._closed))]
         rates = scene.snapshot.line_rate_bps
         new = len(rates) - len(self._line_rate_bps)
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
-    def choose(self, key: str) -> None:
-        """Mark the links of the finding with this key in every view; of none when it is empty."""
+    def select(self, key: str) -> None:
+        """Select the finding with this key in every view; empty: none."""
         self.selected_key = key
 
-    def chosen(self, scene: Scene) -> Selection | None:
-        """The chosen finding, as long as it is open; worked out anew when it or the fabric is."""
+    def selection(self, scene: Scene) -> Selection | None:
+        """The selected finding while it is open; None otherwise."""
         key, fabric = self.selected_key, scene.snapshot.fabric
         found = next((each for each in scene.findings if key and each.key == key), None)
         if found is None:
             return None
-        if (
-            self._chosen is None
-            or self._chosen[0] is not fabric
-            or self._chosen[1].finding is not found
-        ):
-            self._chosen = (fabric, selection_of(found, fabric))
-        return self._chosen[1]
+        return self._selection.get(lambda: selection_of(found, fabric), found, fabric)
 
     def cables(self, fabric: Fabric) -> int:
-        """How many cables are watched: two watched ends are one. Counted once for each fabric."""
-        if self._cables is None or self._cables[0] is not fabric:
-            ports = [port for port in fabric.ports if port.role in FABRIC and port.node]
-            ends = sum(peer(port, fabric) is None or port.row < (port.peer or 0) for port in ports)
-            self._cables = (fabric, ends)
-        return self._cables[1]
+        """The number of watched cables; two watched ends are one cable."""
 
-    def freeze(self) -> None:
-        """Stop at the last scene."""
-        self.shown = self.live
-        self.is_frozen_now = self.shown is not None
+        def count() -> int:
+            ports = [port for port in fabric.ports if port.role in FABRIC and port.node]
+            return sum(peer(port, fabric) is None or port.row < (port.peer or 0) for port in ports)
+
+        return self._cables.get(count, fabric)
 
     def strip_window(self) -> tuple[int, int] | None:
-        """(from, until) in ns: what the strip of time shows."""
+        """(from, until) in ns: the range of the timeline; None before the first scene."""
         if self.scene is None:
             return None
         now_ns = None if self.live is None else self.live.snapshot.time_ns
         return self.cursor.window(self.scene.snapshot.time_ns, now_ns)
 
     def curve(self) -> Curve | None:
-        """What is known for the strip of time: the last minutes, or what was read of others."""
+        """The busiest link over the timeline: of the last minutes, else what was read last."""
         window = self.strip_window()
         if window is None or self.live is None or window[1] != self.live.snapshot.time_ns:
             return self.cursor.curve
         interval_ns = int(max(self.live.snapshot.interval_s, 0.001) * SECOND_NS)
-        ticks = (window[1] - window[0]) // interval_ns
-        if ticks > _REMEMBERED:
+        ticks = max((window[1] - window[0]) // interval_ns, 1)
+        if ticks > _REMEMBERED_TICKS:
             return self.cursor.curve
-        ticks = max(ticks, 1)
         from_ns = window[1] - ticks * interval_ns
         return Curve(from_ns, window[1], self.live.snapshot.worst(ticks))
 
     def events(self) -> tuple[Event, ...]:
-        """All known events by time; gathered anew when a scene or the recording's notes are new."""
-        recorded, of = self.cursor.recorded, (self.live, self.shown, self.cursor.recorded)
-        if all(one is other for one, other in zip(of, self._events_of, strict=True)):
-            return self._events
-        if recorded is not None and self._told[0] is not recorded:
-            self._told = (recorded, note_events(recorded.notes))
-        scenes = [scene for scene in (self.live, self.shown) if scene is not None]
-        every = [*self._told[1], *(event for scene in scenes for event in scene.events)]
-        once = {(event.time_ns, event.text): event for event in every}
-        self._events_of, self._events = of, tuple(once[key] for key in sorted(once))
-        return self._events
+        """All known events by time, each once."""
+        recorded = self.cursor.recorded
+        notes = () if recorded is None else recorded.notes
+        noted = self._recorded_events.get(lambda: note_events(notes), recorded)
+
+        def gather() -> tuple[Event, ...]:
+            scenes = [scene for scene in (self.live, self.shown) if scene is not None]
+            every = [*noted, *(event for scene in scenes for event in scene.events)]
+            once = {(event.time_ns, event.text): event for event in every}
+            return tuple(once[key] for key in sorted(once))
+
+        return self._events.get(gather, self.live, self.shown, recorded)
 
     def closed(self, scene: Scene) -> list[Finding]:
-        """The last findings that closed before a scene and are not open again, the latest first."""
+        """The last findings that closed before a scene and are not open in it, latest first."""
         now_ns, recorded = scene.snapshot.time_ns, self.cursor.recorded
-        noted = (
-            []
-            if recorded is None
-            else findings_closed_before(recorded.notes, scene.snapshot, _MOST_CLOSED)
-        )
+        notes = () if recorded is None else recorded.notes
+        noted = findings_closed_before(notes, scene.snapshot, _MOST_SHOWN_CLOSED)
         every = [*noted, *self._closed.values()]
         ended = {each.key: each for each in every if (each.until_ns or now_ns) <= now_ns}
-        standing = {each.key for each in scene.findings}
-        left = [each for key, each in ended.items() if key not in standing]
-        return sorted(left, key=lambda each: -(each.until_ns or 0))[:_MOST_CLOSED]
+        for finding in scene.findings:
+            ended.pop(finding.key, None)
+        latest = sorted(ended.values(), key=lambda each: -(each.until_ns or 0))
+        return latest[:_MOST_SHOWN_CLOSED]
 
     def time_context(self) -> TimeContext:
-        """Where in time the screen is, as it is now."""
+        """Where in time the screen is."""
         return TimeContext(
             cursor=replace(self.cursor),
             live=self.live,
@@ -272,12 +277,12 @@ class ScreenState:
         )
 
     def header_context(self, width: int) -> HeaderContext:
-        """What the header is drawn from, also before the first scene."""
+        """What the header is drawn from, with or without a scene."""
         return HeaderContext(
             title=self.title,
             mark=self.mark,
             time=self.time_context(),
-            recorder=self.recording(),
+            recorder=self.recording.status,
             unit=self.choices.unit,
             metric_name=self.choices.metric,
             cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),
@@ -292,7 +297,7 @@ class ScreenState:
         window, scene = self.strip_window(), self.scene
         if window is None or scene is None:
             return None
-        selected = self.chosen(scene)
+        selected = self.selection(scene)
         return TimelineContext(
             time=self.time_context(),
             scene=scene,
@@ -307,7 +312,7 @@ class ScreenState:
         )
 
     def draw_context(self, scene: Scene, width: int, height: int = 0) -> DrawContext:
-        """What a page of this scene is drawn from."""
+        """What a page of a scene is drawn from."""
         return DrawContext(
             scene=scene,
             palette=self.palette,
@@ -318,7 +323,7 @@ class ScreenState:
             digits=self.choices.digits,
             terms=self.choices.terms,
             matched=self.matched(scene),
-            selection=self.chosen(scene),
+            selection=self.selection(scene),
             selected_key=self.selected_key,
             line_rate_bps=self._line_rate_bps[: len(scene.snapshot.line_rate_bps)],
             events=self.events(),
@@ -332,7 +337,7 @@ class ScreenState:
         self.choices = replace(self.choices, unit=self.choices.unit.next())
 
     def next_metric(self) -> None:
-        """The next metric of the cells."""
+        """The next metric that this fabric has."""
         snapshot = None if self.scene is None else self.scene.snapshot
         self.choices = replace(self.choices, metric=next_metric_name(self.choices.metric, snapshot))
 
@@ -343,20 +348,17 @@ class ScreenState:
         self.choices = replace(self.choices, ramp=ramp)
 
     def toggle_digits(self) -> None:
-        """Numbers in the cells, or none."""
+        """Digits in the cells, or none."""
         self.choices = replace(self.choices, digits=not self.choices.digits)
 
     def filter(self, text: str) -> None:
-        """Show what the filter leaves. Raises FilterError, and changes nothing, if it is wrong."""
+        """Set the filter. Raises FilterError and changes nothing if it cannot be parsed."""
         self.choices = replace(self.choices, filter=text, terms=parse(text))
 
     def matched(self, scene: Scene) -> Matched | None:
-        """What the filter leaves of a scene; None when there is no filter."""
-        terms = self.choices.terms
+        """The ports and nodes of a scene that match the filter; None without a filter."""
+        terms, snapshot = self.choices.terms, scene.snapshot
         if not terms:
             return None
-        if self._index is None or self._index.fabric is not scene.snapshot.fabric:
-            self._index = index(scene.snapshot.fabric)
-        if self._matched is None or self._matched[0] is not scene or self._matched[1] != terms:
-            self._matched = (scene, terms, match(terms, scene.snapshot, self._index))
-        return self._matched[2]
+        known = self._index.get(lambda: index(snapshot.fabric), snapshot.fabric)
+        return self._matched.get(lambda: match(terms, snapshot, known), scene, terms)

@@ -19,16 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fabmon.analysis.analyst import Analyst, analyse_ticks
-from fabmon.fabric.fabric_builder import PortRows
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
-from fabmon.session.recorded_past import RecordedPast
+from fabmon.session.recording_access import ReplayedRecording
+from fabmon.session.session import Session
 from fabmon.tui.app import FabmonApp
-from fabmon.tui.time.time_keys import Travel
 from tests.bench.long_recording import make
 from tests.bench.measure import tell
 from tests.bench.traffic import METRICS, PORTS, Traffic
@@ -209,13 +208,8 @@ class _Drawn(FabmonApp):
 
 async def through_the_screen(timeline: Timeline) -> dict[str, object]:
     """Seeks from the key to the drawn screen of 200 x 60; then until a tick is worked through."""
-    rows, thresholds = PortRows(), load(None).thresholds
-    past = RecordedPast(
-        timeline,
-        lambda each: History(each.hosts, each.interval_s, rows=rows),
-        lambda: Analyst(thresholds),
-    )
-    app = _Drawn(None, title="bench", color="truecolor", travel=Travel(past=past))
+    recording = ReplayedRecording(Session(load(None)), timeline)
+    app = _Drawn(None, title="bench", color="truecolor", recording=recording)
     chance = random.Random(2)
     walls: list[float] = []
     cpus: list[float] = []

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.fabric_builder import PortRows
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import START_NS, DemoFeed
 from fabmon.feeds.demo.scenario import parse
-from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
 from fabmon.session.recorded_past import RecordedPast
-from fabmon.session.recorder_setup import finding_notes
-from fabmon.tui.time.time_keys import Travel
+from fabmon.session.recording_access import ReplayedRecording, RunRecording
+from fabmon.session.session import Session, finding_notes
+from fabmon.tui.time.past_reader import ReplayStart
 from tests.tui.running import Running, running
 
 COLLISION = """
@@ -50,8 +50,8 @@ class Watching:
 
     def __init__(self, scenario: str = COLLISION) -> None:
         self.feed = DemoFeed(parse(scenario))
-        self.history = History(self.feed.hosts)
-        self._analyst = analyst()
+        self._pipeline = session().pipeline(self.feed.hosts)
+        self.rows = self._pipeline.history.rows
 
     @property
     def session(self) -> SessionRecord:
@@ -73,7 +73,7 @@ class Watching:
 
     def judge(self, tick: Tick) -> Scene:
         """A tick through the house."""
-        return self._analyst.accept(self.history.accept(tick))
+        return self._pipeline.accept(tick)
 
     def write(self, writer: Writer) -> Scene:
         """The next tick, recorded."""
@@ -83,19 +83,19 @@ class Watching:
         return scene
 
 
-def analyst() -> Analyst:
-    """One with the usual thresholds."""
-    return Analyst(load(None).thresholds)
-
-
-def history_like(other: History) -> Callable[[Timeline], History]:
-    """Histories of recordings that call ports by the same rows as another."""
-    return lambda timeline: History(timeline.hosts, timeline.interval_s, rows=other.rows)
+def session(rows: PortRows | None = None) -> Session:
+    """A session with the usual settings, and the port rows of another history."""
+    return Session(load(None)) if rows is None else Session(load(None), rows=rows)
 
 
 def past_of(*paths: Path) -> RecordedPast:
     """The past that these files hold."""
-    return RecordedPast(lambda: paths, history_like(History([])), analyst)
+    return RecordedPast(lambda: paths, session())
+
+
+def recording_of(*paths: Path) -> RunRecording:
+    """What the screen can do with these files."""
+    return RunRecording(session(), lambda: paths, past_of(*paths))
 
 
 def at(second: float) -> int:
@@ -112,13 +112,8 @@ async def replaying(
     follow: bool = False,
 ) -> AsyncIterator[Running]:
     """The screen of `fabmon replay`, playing."""
-    travel = Travel(
-        past=past_of(*paths),
-        keep_note=lambda _: "a recording is not changed",
-        plays=True,
-        from_ns=None if from_s is None else at(from_s),
-        speed=speed,
-        follow=follow,
-    )
-    async with running(size=size, travel=travel, live=False) as run:
-        yield run
+    start = ReplayStart(None if from_s is None else at(from_s), speed, follow)
+    with Timeline(paths) as timeline:
+        recording = ReplayedRecording(session(), timeline)
+        async with running(size=size, recording=recording, start=start, live=False) as run:
+            yield run

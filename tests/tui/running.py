@@ -13,9 +13,8 @@ from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
-from fabmon.tui.saving import SaveFunctions
 from fabmon.tui.screen_state import Caption
-from fabmon.tui.time.time_keys import Travel
+from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from tests.tui import golden
 from tests.tui.scenes import World
 
@@ -124,14 +123,14 @@ async def running(
     mark: str = "",
     captions: Sequence[Caption] = (),
     ask_burst: AskBurst | None = None,
-    saves: SaveFunctions | None = None,
-    travel: Travel | None = None,
+    recording: RecordingAccess | None = None,
+    start: ReplayStart | None = None,
     live: bool = True,
     toasts: bool = False,
 ) -> AsyncIterator[Running]:
     """The app, with the scene of tick `seq` drawn (none without a world).
 
-    Where it is not `live`, nothing comes: there is only what `travel` has. Messages are on the
+    Where it is not `live`, nothing comes: there is only the `recording`. Messages are on the
     screen with `toasts` only: how long they stay depends on the machine.
     """
     queue: asyncio.Queue[Scene | None] = asyncio.Queue()
@@ -147,8 +146,8 @@ async def running(
         mark=mark,
         captions=captions,
         ask_burst=ask_burst,
-        saves=saves,
-        travel=travel,
+        recording=recording,
+        start=start,
         clock=lambda: 0.0,
     )
     async with app.run_test(size=size, notifications=toasts) as pilot:

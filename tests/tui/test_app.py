@@ -214,7 +214,7 @@ async def test_the_charts_zoom() -> None:
 async def test_the_palette_has_our_actions() -> None:
     async with running(COLLISION) as run:
         await run.press("colon")
-        assert "Freeze or go on" in run.text
+        assert "Freeze or resume" in run.text
         await run.press(*"switches", "enter")
         await run.settle()
         assert run.view == "switches"

@@ -110,8 +110,8 @@ def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
     plain = _least(lambda: screen_state.draw_context(scene, 120).codes(levels))
 
     def choose_and_draw() -> object:
-        screen_state.choose("")
-        screen_state.choose(scene.findings[0].key)
+        screen_state.select("")
+        screen_state.select(scene.findings[0].key)
         return screen_state.draw_context(scene, 120).codes(levels)
 
     taken = _least(choose_and_draw)

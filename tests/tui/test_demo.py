@@ -9,12 +9,12 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
-from fabmon.cli.demo import MARK
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
 from fabmon.history.history import History
 from fabmon.session.config import load
+from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.tui.screen_state import Caption, Captions
 from tests.tui.running import Running, running
 
@@ -39,7 +39,7 @@ async def playing(
     told = scenario.caption if captions is None else captions
     play = Play(scenario)
     lines = [Caption(each.at, each.duration, each.text) for each in told]
-    async with running(size=size, mark=MARK, captions=lines) as run:
+    async with running(size=size, mark=DEMO_MARK, captions=lines) as run:
         await run.send(*play.scenes(ticks))
         yield run, play
 
@@ -49,7 +49,7 @@ async def test_every_screen_says_that_it_is_simulated(size: tuple[int, int]) -> 
     async with playing(3, size) as (run, _):
         for key in ("1", "2", "3", "4", "1", "enter", "question_mark"):
             await run.press(key)
-            await run.heads(f" {MARK} ")
+            await run.heads(f" {DEMO_MARK} ")
 
 
 async def test_the_tour_of_a_collision() -> None:
@@ -75,7 +75,7 @@ async def test_escape_ends_the_captions_for_good() -> None:
         await run.until(lambda: "Nothing here is real" not in run.text)
         await run.send(*play.scenes(12))
         await run.until(lambda: "elephant" not in run.text)
-        await run.heads(f" {MARK} ")
+        await run.heads(f" {DEMO_MARK} ")
 
 
 def test_the_last_caption_that_began_is_shown() -> None:

@@ -118,7 +118,7 @@ async def _explain(run: Running, cause: str) -> None:
     finding = told(scene, cause)
     assert finding is not None
     await run.send(scene)
-    run.app.screen_state.choose(finding.key)
+    run.app.screen_state.select(finding.key)
     await run.press("4", "enter")
     assert run.view == "finding"
 

@@ -158,8 +158,9 @@ async def test_keys_are_answered_while_it_is_read(recording: Path) -> None:
     """However long a study takes: another view comes at once, and leaving ends it."""
     async with replaying(recording, size=(120, 40), speed=None) as run:
         await run.until(lambda: run.app.screen_state.cursor.at_end)
-        assert run.app.past is not None
-        going = asyncio.create_task(run.app.past.study(0, 1 << 62, None, lambda _: None))
+        reader = run.app.recording.reader
+        assert reader is not None
+        going = asyncio.create_task(reader.study(0, 1 << 62, None, lambda _: None))
         await run.press("6", "1")
         assert run.view == "overview"
         going.cancel()

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.history.history import History
 from fabmon.recording.reading.reader import Recording
-from fabmon.session.saved_files import saves
-from fabmon.tui.saving import SaveFunctions
+from fabmon.session.recording_access import RunRecording
+from fabmon.tui.time.past_reader import NoRecording
 from tests.requirements import need_path
-from tests.tui.recordings import history_like
+from tests.tui.recordings import session
 from tests.tui.running import Running, running
 from tests.tui.worlds import troubled
 from tests.unit.recording.builders import quiet_ticks, write
@@ -30,6 +29,11 @@ from tests.unit.recording.builders import quiet_ticks, write
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def recorded(*paths: Path) -> RunRecording:
+    """Recordings that can be cut, and are not read otherwise."""
+    return RunRecording(session(), lambda: paths, None)
 
 
 def names_in(directory: Path) -> list[str]:
@@ -77,7 +81,7 @@ async def test_a_picture_of_the_screen_without_the_menu(here: Path) -> None:
 
 
 async def test_a_table_of_what_the_filter_leaves(here: Path) -> None:
-    async with running(troubled(), saves=saves(list, history_like(History([])))) as run:
+    async with running(troubled(), recording=recorded()) as run:
         run.app.screen_state.filter("gpu003")
         await run.press("x", "t")
         assert "saved fabmon-pod7-links-" in await said(run)
@@ -97,7 +101,7 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
     inside.mkdir()
     world = troubled()
     write(inside / "a.fabrec", quiet_ticks(30))
-    async with running(world, saves=saves(lambda: [inside], history_like(History([])))) as run:
+    async with running(world, recording=recorded(inside)) as run:
         assert run.app.screen_state.scene is not None
         at_ns = run.app.screen_state.scene.snapshot.time_ns
         with Recording(inside / "a.fabrec") as recording:
@@ -115,13 +119,16 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
 async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
     began, ended = threading.Event(), threading.Event()
 
-    def endless(path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
-        began.set()
-        while is_wanted():
-            time.sleep(0.01)
-        ended.set()
+    class Endless(NoRecording):
+        def cut(
+            self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]
+        ) -> None:
+            began.set()
+            while is_wanted():
+                time.sleep(0.01)
+            ended.set()
 
-    async with running(troubled(), saves=SaveFunctions(cut=endless)) as run:
+    async with running(troubled(), recording=Endless()) as run:
         await run.press("x", "c")
         assert await asyncio.to_thread(began.wait, 60)
         await run.press("x", "p")
@@ -131,8 +138,7 @@ async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
 
 def test_a_cut_that_nobody_waits_for_leaves_no_file(here: Path) -> None:
     write(here / "a.fabrec", quiet_ticks(30))
-    cut = saves(lambda: [here / "a.fabrec"], history_like(History([]))).cut
-    assert cut is not None
+    cut = recorded(here / "a.fabrec").cut
     wanted = iter([True, True, False])
     cut(here / "b.fabrec", 0, 1 << 62, lambda: next(wanted))
     assert names_in(here) == ["a.fabrec"]
@@ -153,7 +159,7 @@ def test_what_does_not_fit_on_the_disk_leaves_no_file(here: Path) -> None:
 
 
 async def test_where_nothing_is_recorded_it_says_so(here: Path) -> None:
-    async with running(troubled(), saves=saves(list, history_like(History([])))) as run:
+    async with running(troubled(), recording=recorded()) as run:
         await run.press("x", "c")
         assert await said(run) == "not saved: nothing is recorded: there is nothing to cut out"
     assert names_in(here) == []

@@ -11,10 +11,10 @@ import pytest
 from fabmon.analysis.scene import Scene
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
-from fabmon.session.recorder_setup import finding_notes
-from fabmon.session.time_travel import back_through
-from fabmon.tui.time.time_keys import Travel
-from tests.tui.recordings import Watching, analyst, at, history_like
+from fabmon.session.recording_access import LiveRecording
+from fabmon.session.session import finding_notes
+from fabmon.tui.time.past_reader import NoRecording
+from tests.tui.recordings import Watching, at, session
 from tests.tui.running import Running, running
 
 SMALL = Rotation(every_bytes=200_000, keep_bytes=100_000_000)
@@ -45,9 +45,21 @@ class Live:
         await run.until(lambda: self.recorder.status.ticks == self.ticks)
 
     @property
-    def travel(self) -> Travel:
-        """Back through what is recorded."""
-        return back_through(self.recorder, history_like(self.watching.history), analyst)
+    def recording(self) -> LiveRecording:
+        """What is recorded, with the same port rows."""
+        return LiveRecording(session(self.watching.rows), self.recorder)
+
+
+class Status(NoRecording):
+    """The state of a recorder, and nothing to be read."""
+
+    def __init__(self, status: RecorderStatus) -> None:
+        super().__init__("disk full" if status.trouble else "")
+        self._status = status
+
+    @property
+    def status(self) -> RecorderStatus:
+        return self._status
 
 
 @asynccontextmanager
@@ -60,7 +72,7 @@ async def watching(
     """A live screen, and what it watches."""
     live = Live(home, before_s, rotation or Rotation())
     try:
-        async with running(size=size, travel=live.travel) as run:
+        async with running(size=size, recording=live.recording) as run:
             yield run, live
     finally:
         live.recorder.close()
@@ -165,28 +177,22 @@ async def test_where_nothing_is_recorded_it_says_so_and_goes_as_far_as_it_can(
     tmp_path: Path,
 ) -> None:
     live = Live(tmp_path, 0, Rotation())
-    off = back_through("recording is turned off (recording.ring)", history_like(
-        live.watching.history), analyst)  # fmt: skip
-    async with running(travel=off) as run:
+    off = LiveRecording(session(live.watching.rows), "recording is turned off (recording.ring)")
+    async with running(recording=off) as run:
         await live.pass_s(run, 10)
         assert "REC" not in run.lines[0]
         await run.press("t", *"-1h", "enter")
         await run.says("recording is turned off (recording.ring): no further back than 14:06:40Z")
         assert second_of(run) == 0
         await run.press("b", "enter")
-        await run.says("nothing is recorded: a bookmark has nowhere to go")
+        await run.says("nothing is recorded: a bookmark cannot be kept")
     live.recorder.close()
 
 
 async def test_a_disk_that_is_full_is_in_the_header(tmp_path: Path) -> None:
-    full = Travel(
-        recording=lambda: RecorderStatus(
-            tmp_path, trouble=f"{tmp_path}/a: No space left on device"
-        ),
-        why_not=lambda: "disk full",
-    )
+    full = Status(RecorderStatus(tmp_path, trouble=f"{tmp_path}/a: No space left on device"))
     for size in ((60, 18), (120, 40)):
-        async with running(size=size, travel=full) as run:
+        async with running(size=size, recording=full) as run:
             await run.send(Watching().next())
             await run.heads("✖ REC disk full")
             await run.press("[")
@@ -199,8 +205,8 @@ async def test_a_disk_that_is_full_is_in_the_header(tmp_path: Path) -> None:
 async def test_how_far_back_is_recorded_is_in_the_header(
     tmp_path: Path, kept_s: float, said: str
 ) -> None:
-    travel = Travel(recording=lambda: RecorderStatus(tmp_path, kept_s=kept_s))
-    async with running(size=(120, 40), travel=travel) as run:
+    recording = Status(RecorderStatus(tmp_path, kept_s=kept_s))
+    async with running(size=(120, 40), recording=recording) as run:
         await run.send(Watching().next())
         await run.heads(f"● REC {said} ")
 

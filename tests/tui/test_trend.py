@@ -16,10 +16,9 @@ from fabmon.recording.writing.writer import Writer
 from fabmon.tui.screens.finding import WaterfallScreen
 from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.text.pages.waterfall import LongWaterfall
-from fabmon.tui.time.time_keys import Travel
 from tests.tui.golden import check
 from tests.tui.long_past import write_day
-from tests.tui.recordings import Watching, past_of, replaying
+from tests.tui.recordings import Watching, recording_of, replaying
 from tests.tui.running import Running, running
 
 GAP = range(400, 640)
@@ -34,8 +33,8 @@ async def after_a_day(home: Path, size: tuple[int, int]) -> AsyncIterator[Runnin
     day = write_day(
         home / "day.fabrec", watching.session, [each.snapshot for each in scenes[10:]], 1500, GAP
     )
-    travel = Travel(past=past_of(day, home / "now.fabrec"))
-    async with running(size=size, travel=travel) as run:
+    recording = recording_of(day, home / "now.fabrec")
+    async with running(size=size, recording=recording) as run:
         await run.send(*scenes)
         yield run
 
@@ -44,7 +43,7 @@ async def all_is_read(run: Running) -> None:
     def is_read() -> bool:
         screen = run.app.screen
         assert isinstance(screen, WaterfallScreen | PortScreen)
-        return screen._reading is not None and not screen._reading.said
+        return screen.loader is not None and not screen.loader.progress
 
     await run.until(is_read)
 
@@ -103,9 +102,9 @@ async def test_the_last_minutes_are_those_of_memory(tmp_path: Path) -> None:
     """What is in no minute yet is there from the first moment on, and moves on with every tick."""
     watching = Watching()
     scenes = [watching.next() for _ in range(40)]
-    travel = Travel(past=past_of(tmp_path / "none.fabrec"))
+    recording = recording_of(tmp_path / "none.fabrec")
     (tmp_path / "none.fabrec").write_bytes(b"")
-    async with running(travel=travel) as run:
+    async with running(recording=recording) as run:
         await run.send(*scenes)
         await run.press("4", "enter", "w", "-", "-", "-")
         await run.shows("30 min: the recording cannot be read")
@@ -158,8 +157,8 @@ async def test_other_metrics_reach_back_too(tmp_path: Path) -> None:
 async def test_minutes_that_end_meanwhile_are_read(tmp_path: Path) -> None:
     watching = Watching()
     writer = Writer.create(tmp_path / "now.fabrec", watching.session)
-    travel = Travel(past=past_of(tmp_path / "now.fabrec"))
-    async with running(travel=travel) as run:
+    recording = recording_of(tmp_path / "now.fabrec")
+    async with running(recording=recording) as run:
         await run.send(*(watching.write(writer) for _ in range(40)))
         await run.press("4", "enter", "w", "-", "-", "-")
         await all_is_read(run)

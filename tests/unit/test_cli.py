@@ -149,17 +149,17 @@ def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--hosts", "/nowhere/hosts.txt"], "/nowhere/hosts.txt:1:1: cannot be read: No such file"),
+        (["--hosts", "/nowhere/hosts.txt"], "/nowhere/hosts.txt: no such file"),
         (["--format", "table"], "add --once"),
         (["--format", "jsonl", "--once"], "use --format jsonl --duration"),
         (["--interval", "0"], "0.1<=x<=3600"),
         (["--hosts", "f", "doctor"], "--hosts goes after doctor: fabmon doctor --hosts FILE"),
         (["--prometheus", "http://p", "doctor"], "fabmon doctor has no --prometheus"),
-        (["--once", "--picture", "/nowhere/now.svg"], "--picture /nowhere/now.svg: No such file"),
+        (["--once", "--picture", "/nowhere/now.svg"], "--picture /nowhere/now.svg: no such file"),
         (["--host", "gpu[1-"], "gpu[1-"),
-        (["--dp", "8"], "--dp tells of a model: add --model-params"),
+        (["--dp", "8"], "--dp describes a model: add --model-params"),
         (["--model-params", "70B"], "--model-params needs --dp"),
-        (["demo", "--dp", "8"], "--dp tells of a model: add --model-params"),
+        (["demo", "--dp", "8"], "--dp describes a model: add --model-params"),
         (["--model-params", "many", "--dp", "8"], "a number of parameters, as in 70e9 or 70B"),
         (["--host", "-oProxyCommand=x"], "--host:1:15: '=' cannot be in a node set"),
     ],
@@ -249,3 +249,26 @@ def test_a_mistake_in_a_demo_scenario_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no node 'gpu999'" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["repaly"], "there is no command repaly: did you mean replay?\n"),
+        (["docter", "--host", "a"], "there is no command docter: did you mean doctor?\n"),
+        (["xyzzy"], "there is no command xyzzy: fabmon --help lists the commands\n"),
+        (["--hots", "f"], "Did you mean"),
+        (["replay", "--formt", "json"], "Did you mean"),
+        (["--hosts", "/nope.txt"], "fabmon: /nope.txt: no such file\n"),
+        (["--topology", "/nope.csv"], "fabmon: /nope.csv: no such file\n"),
+        (["--config", "/nope.toml"], "fabmon: /nope.toml: no such file\n"),
+        (["--hosts", "/"], "'/' is a directory"),
+    ],
+)
+def test_a_misspelt_name_gets_a_suggestion_and_a_missing_file_no_line_number(
+    arguments: list[str], complaint: str
+) -> None:
+    done = fabmon(*arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert ":1:1" not in done.stderr

@@ -77,7 +77,7 @@ def test_a_hosts_file_says_which_nodes_and_what_they_are(
     done = fabmon("--prometheus", engine.url, "--once", "--hosts", str(hosts))
     assert done.returncode == 4, done.stderr
     assert "1/2 nodes up" in done.stdout
-    assert "80 %" in done.stdout
+    assert "80\N{NO-BREAK SPACE}%" in done.stdout
     assert "x gpu007 failed" in done.stdout
     assert "gpu001" not in done.stdout
 

@@ -114,7 +114,7 @@ def test_a_file_without_nodes(text: str) -> None:
     ("data", "expected"),
     [
         (b"gpu1\n\xff\xfegpu2", ":2:1: a byte that is not UTF-8: save the file as UTF-8"),
-        ("gpu1\n".encode("utf-16"), ":1:1: the file is UTF-16: save it as UTF-8"),
+        ("gpu1\n".encode("utf-16"), ": the file is UTF-16: save it as UTF-8"),
     ],
 )
 def test_files_that_are_not_utf_8(tmp_path: Path, data: bytes, expected: str) -> None:

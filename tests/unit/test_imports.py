@@ -65,7 +65,7 @@ def test_help_imports_nothing_heavy() -> None:
         ("fabmon.report.scene_report", {"textual", "rich", "asyncssh"}),
         ("fabmon.feeds.live", {"textual", "rich", "asyncssh"}),
         ("fabmon.feeds.demo.feed", {"textual", "rich", "asyncssh", "ClusterShell"}),
-        ("fabmon.session.live_run", {"textual", "rich", "asyncssh"}),
+        ("fabmon.session.watch_run", {"textual", "rich", "asyncssh"}),
         ("fabmon.tui.app", {"asyncssh", "ClusterShell"}),
     ],
 )

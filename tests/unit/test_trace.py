@@ -126,9 +126,7 @@ async def test_a_node_without_a_probe_of_ours_says_so() -> None:
         await anext(feed)
         await clock.run(0.1)
         said = feed.trace("sw1", "10.0.0.1", "10.0.0.2", (SPORT,), seconds=10)
-        assert (
-            said == "sw1 is read through snmp, which has no probe of this console that could trace"
-        )
+        assert said == "sw1 is read through snmp, which has no fabmon probe that could trace"
 
 
 async def test_traces_that_nobody_asked_for_are_held_against_the_node() -> None:
@@ -158,12 +156,12 @@ def test_a_line_that_is_no_trace_is_refused() -> None:
         (["gpu001", "gpu001", "--host", "gpu001"], "gpu001 to gpu001 crosses no link"),
         (
             ["a", "b", "--host", "a via=http", "--host", "b"],
-            "a is read through http, which has no probe of this console that could trace: "
+            "a is read through http, which has no fabmon probe that could trace: "
             "use ssh, exec, local",
         ),
         (
             ["a", "b", "--host", "a", "--host", "b via=exporters"],
-            "b is read through exporters, which does not tell its addresses",
+            "b is read through exporters, which does not report its addresses",
         ),
         (["a", "b", "--host", "a,b", "--sport", "70000"], "1<=x<=65535"),
         (

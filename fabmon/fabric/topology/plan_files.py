@@ -1,4 +1,4 @@
-"""Topology files of any kind: what a file is, is seen from its name and its first lines."""
+"""Reads topology files of any format; the format is recognised from name and first lines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fabmon.fabric.topology import csv_cables, ibnetdiscover, nccl, slurm, toml_plan
 from fabmon.fabric.topology.plan import Problem, Topology, TopologyError, joined
+from fabmon.fabric.wording import file_error
 
 _MAX_BYTES = 64 * 1024 * 1024
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
@@ -22,16 +23,16 @@ KINDS = "TOML, CSV, Slurm's topology.conf, ibnetdiscover's output, NCCL's topolo
 
 
 def read(path: Path) -> Topology:
-    """The topology of a file. Raises TopologyError, also for a file that cannot be read."""
+    """The topology of a file. Raises TopologyError, also if the file cannot be read."""
     name = str(path)
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        problem = Problem(0, f"cannot be read: {error.strerror}", "check the path")
+        problem = Problem(0, file_error(error), "")
         raise TopologyError(name, [problem]) from None
     if len(data) > _MAX_BYTES:
-        raise TopologyError(name, [Problem(0, "more than 64 MiB", "this is no topology")])
+        raise TopologyError(name, [Problem(0, "more than 64 MiB", "this is not a topology")])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -47,9 +48,9 @@ def parse(text: str, filename: str) -> Topology:
 
 
 def load(table: toml_plan.Table, config: Path, paths: Iterable[Path]) -> Topology:
-    """All that was given, the most trusted first: the files `paths`, the table, the table's files.
+    """The whole plan, the most trusted part first: the files `paths`, the table, the table's files.
 
-    The table is that of the configuration `config`, and its files are beside that. Raises
+    `table` is from the configuration file `config`; its files are relative to that. Raises
     TopologyError.
     """
     beside = [config.parent / Path(each).expanduser() for each in table.files]
@@ -76,4 +77,4 @@ def _parser(text: str, filename: str) -> Callable[[str, str], Topology]:
     ):
         if pattern.search(text):
             return parser
-    raise TopologyError(filename, [Problem(0, "no topology that fabmon knows", f"give {KINDS}")])
+    raise TopologyError(filename, [Problem(0, "not a known topology format", f"use {KINDS}")])

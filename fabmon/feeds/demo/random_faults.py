@@ -68,8 +68,7 @@ def captions(world: World, from_s: float, title: Callable[[str], str] = str) -> 
     return [
         Caption(
             at=truth.since_s,
-            text=f"Demo: injected {title(truth.cause)} on {_subject(truth, world)}"
-            " (Esc hides tips)",
+            text=f"Demo: injected {title(truth.cause)} on {_subject(truth, world)}",
             duration=truth.until_s - truth.since_s,
         )
         for truth in world.truth

@@ -1,15 +1,14 @@
-"""What every screen has: header, footer, filter, and a scene that is drawn anew each tick."""
+"""Base classes of the views: header, filter, tips and footer around a body drawn once per tick."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widget import Widget
 
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import FilterError
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained, ContainingApp, view_of
@@ -17,31 +16,36 @@ from fabmon.tui.line import FindingTarget, Line, Span, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import header, panel_title
 from fabmon.tui.text.key_help import footer
+from fabmon.tui.text.pages.port import SPANS
+from fabmon.tui.time.cursor import Zoom
+from fabmon.tui.time.past_reader import PastReader
+from fabmon.tui.time.trend import Trend, TrendLoader, trend
 from fabmon.tui.widgets.lines import LineView, Painted
 from fabmon.tui.widgets.prompts import FilterBar
 
-_MARKING = (*keys.ROOT_VIEWS, "node", "pair")
-"""The views in which the links of the chosen finding are marked."""
-NO_MATCH = "no port matches; esc clears the filter"
+_MARKING_VIEWS = (*keys.ROOT_VIEWS, "node", "pair")
+"""The views that mark the links of the selected finding."""
+_NO_MATCH = "no port matches; esc clears the filter"
 
 
 class ViewScreen(Contained, Screen[None]):
-    """Draws the stage. `VIEW` names it to keys and help."""
+    """A view of the screen state. `VIEW` is its name for keys and help."""
 
     VIEW: ClassVar[str] = ""
     AUTO_FOCUS = "LineView, HeatGrid"
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """Of a stage; nothing is drawn yet."""
+        """Nothing is drawn yet."""
         super().__init__()
         self.screen_state = screen_state
-        self._typing_from: Widget | None = None
-        self._said = 0
+        self._focus_before_filter: Widget | None = None
+        self._caption_lines = 0
 
     def compose(self) -> ComposeResult:
-        """Header, what the screen is about, filter, footer."""
+        """Header, error, body, filter, tip, footer."""
         yield Painted(id="header")
         yield Painted(id="failure")
         yield from self.body()
@@ -50,20 +54,39 @@ class ViewScreen(Contained, Screen[None]):
         yield Painted(id="footer")
 
     def body(self) -> ComposeResult:
-        """What is between header and footer."""
+        """The widgets between header and footer."""
         raise NotImplementedError
 
-    def draw(self, scene: Scene) -> None:
-        """Draw a scene into the body."""
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw the body; `ctx` has the size of the terminal."""
         raise NotImplementedError
+
+    def draw_waiting(self) -> None:
+        """Draw the body before the first scene."""
 
     def crumb(self) -> str:
-        """What this screen is called on the way back to the top."""
+        """The name of this view in the path of views in the title."""
         return self.VIEW
 
+    @property
+    def palette(self) -> Palette:
+        """The current colours."""
+        return self.screen_state.palette
+
+    def context(self) -> DrawContext | None:
+        """What the body is drawn from; None before the first scene."""
+        scene = self.screen_state.scene
+        return None if scene is None else self.screen_state.draw_context(scene, *self.size)
+
+    def put(self, selector: str, lines: Sequence[Line]) -> Painted:
+        """Show lines in one of the `Painted` widgets; returns it."""
+        widget = self.query_one(selector, Painted)
+        widget.show(lines, self.palette.text)
+        return widget
+
     def paint(self) -> None:
-        """Draw whatever the stage has now; where that fails, say so in place of the body."""
-        if not self.is_mounted or not self.size.width:
+        """Draw the current state; an error is shown in place of the body."""
+        if not self.is_mounted or not self.size.width or not self.query("#header"):
             return
         try:
             self._paint()
@@ -72,155 +95,184 @@ class ViewScreen(Contained, Screen[None]):
         else:
             self.remove_class("-failed")
 
+    def _paint(self) -> None:
+        state, width = self.screen_state, self.size.width
+        self.put("#header", [header(state.header_context(width))])
+        self.put("#footer", [footer(self.VIEW, width, self.palette, state.shown is not None)])
+        self._paint_caption(width)
+        ctx = self.context()
+        if ctx is None:
+            self.draw_waiting()
+        else:
+            self.draw(ctx)
+
     def _paint_failure(self, error: Exception) -> None:
         app = self.app
         if not isinstance(app, ContainingApp):
             raise error
-        palette, width = self.screen_state.palette, self.size.width
-        said = [
-            *wrap(f"This view failed: {app.contain(error, view_of(self))}", width - 2),
-            *wrap("The other views still work: 1 to 6 opens one, esc goes back", width - 2),
-        ]
-        self.query_one("#failure", Painted).show(
-            [line((f" {part}", palette.hot)) for part in said], palette.text
+        texts = (
+            f"This view failed: {app.contain(error, view_of(self))}",
+            "The other views still work: 1 to 6 opens one, esc goes back",
         )
+        parts = [part for text in texts for part in wrap(text, self.size.width - 2)]
+        self.put("#failure", [line((f" {part}", self.palette.hot)) for part in parts])
         self.add_class("-failed")
 
-    def _paint(self) -> None:
-        palette, width = self.screen_state.palette, self.size.width
-        try:
-            self.query_one("#header", Painted).show(
-                [header(self.screen_state.header_context(width))], palette.text
-            )
-        except NoMatches:
-            return
-        view = footer(self.VIEW, width, palette, self.screen_state.shown is not None)
-        self.query_one("#footer", Painted).show([view], palette.text)
-        self._caption(width)
+    def _paint_caption(self, width: int) -> None:
+        """Show the tip of this time, if there is one."""
         scene = self.screen_state.scene
-        if scene is not None:
-            self.draw(scene)
+        text = "" if scene is None else self.screen_state.captions.at(scene.snapshot.time_ns)
+        parts = wrap(f"{text} (esc hides tips)", width - 3) if text else []
+        parts = parts[: max(1, self.size.height // 8)]
+        caption = self.put("#caption", [line((f" {each}", self.palette.strong)) for each in parts])
+        if len(parts) != self._caption_lines:
+            self._caption_lines = len(parts)
+            self.resize(caption, len(parts))
 
-    def _caption(self, width: int) -> None:
-        """Say what is on the screen, where there is something to say."""
-        view, palette = self.query_one("#caption", Painted), self.screen_state.palette
-        scene = self.screen_state.scene
-        text = self.screen_state.captions.at(scene.snapshot.time_ns) if scene is not None else ""
-        said = (
-            wrap(f"{text} (esc: no more of these)", width - 3)[: max(1, self.size.height // 8)]
-            if text
-            else []
-        )
-        view.show([line((f" {part}", palette.strong)) for part in said], palette.text)
-        if len(said) != self._said:
-            self._said = len(said)
-            view.display = bool(said)
-            view.styles.height = max(1, len(said))
-            self.call_after_refresh(self.paint)
+    def resize(self, widget: Painted, lines: int) -> None:
+        """Give a widget this many lines (0 hides it), and draw the view again."""
+        widget.display = lines > 0
+        widget.styles.height = max(1, lines)
+        self.call_after_refresh(self.paint)
 
     def title_rule(self, parts: list[list[Span]], width: int) -> Line:
-        """A rule in the style of the moment: plain, or double while paused."""
-        return panel_title(parts, width, self.screen_state.palette, self.screen_state.paused)
+        """A title line: a single rule, or a double one while the screen is paused."""
+        return panel_title(parts, width, self.palette, self.screen_state.paused)
 
     def filter_part(self) -> list[list[Span]]:
-        """The filter, where there is one, as a part of a rule."""
-        text = self.screen_state.choices.filter
-        if not text:
+        """The filter as a part of a title; empty without a filter."""
+        state, hot = self.screen_state, self.palette.hot
+        if not state.choices.filter:
             return []
-        scene, hot = self.screen_state.scene, self.screen_state.palette.hot
-        matched = self.screen_state.matched(scene) if scene is not None else None
-        said: list[Span] = [(f"filter: {text}", hot)]
-        # First what there is nothing without: of a rule, the parts that find no room are left out.
-        return [[(NO_MATCH, hot)], said] if matched is not None and matched.is_empty else [said]
+        matched = state.matched(state.scene) if state.scene is not None else None
+        part: list[Span] = [(f"filter: {state.choices.filter}", hot)]
+        # The last parts of a title are left out first where it is too long.
+        return [[(_NO_MATCH, hot)], part] if matched is not None and matched.is_empty else [part]
 
     def selection_part(self) -> list[list[Span]]:
-        """What the mark of what is chosen stands for, where anything is chosen."""
-        scene, tone = self.screen_state.scene, self.screen_state.palette
-        marked = self.screen_state.chosen(scene) if scene is not None else None
-        if marked is None or self.VIEW not in _MARKING:
+        """The mark of the selected finding and its cause; empty where nothing is marked."""
+        state, tone = self.screen_state, self.palette
+        selection = state.selection(state.scene) if state.scene is not None else None
+        if selection is None or self.VIEW not in _MARKING_VIEWS:
             return []
-        said = f" {labels.cause_title(marked.finding)}"
-        return [[(tone.selection_mark, tone.strong), (said, tone.text)]]
+        cause = f" {labels.cause_title(selection.finding)}"
+        return [[(tone.selection_mark, tone.strong), (cause, tone.text)]]
 
     def selected_target(self) -> FindingTarget | None:
-        """The chosen finding, as a line of a list opens it."""
+        """The selected finding as the target of a line."""
         key = self.screen_state.selected_key
         return FindingTarget(key) if key else None
 
     def on_screen_resume(self) -> None:
-        """It is on top again."""
+        """Draw the view when it is on top again."""
         self.call_after_refresh(self.paint)
 
     def on_resize(self) -> None:
-        """There is more or less room."""
+        """Draw the view in its new size."""
         self.call_after_refresh(self.paint)
 
-    # The filter.
-
     def ask_filter(self) -> None:
-        """Let the person type a filter."""
-        self._typing_from = self.focused
-        self.query_one(FilterBar).open(self.screen_state.choices.filter, self.screen_state.palette)
+        """Open the filter line."""
+        self._focus_before_filter = self.focused
+        self.query_one(FilterBar).open(self.screen_state.choices.filter, self.palette)
 
     def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
-        """Use it, or say what is wrong with it."""
+        """Apply the filter and show the number of matches, or show its error."""
         event.stop()
-        bar, palette = self.query_one(FilterBar), self.screen_state.palette
-        bar.note("", palette)
+        bar, state = self.query_one(FilterBar), self.screen_state
+        bar.note("", self.palette)
         try:
-            self.screen_state.filter(event.text)
+            state.filter(event.text)
         except FilterError as error:
-            bar.complain(str(error), palette)
+            bar.complain(str(error), self.palette)
         else:
-            scene = self.screen_state.scene
-            matched = self.screen_state.matched(scene) if scene is not None else None
+            matched = state.matched(state.scene) if state.scene is not None else None
             if matched is not None and matched.is_empty:
-                bar.complain(NO_MATCH, palette)
+                bar.complain(_NO_MATCH, self.palette)
             elif matched is not None:
                 ports, nodes = int(matched.ports.sum()), len(matched.nodes)
-                said = f"{ports} port{'' if ports == 1 else 's'}"
-                bar.note(f"{said} of {nodes} node{'' if nodes == 1 else 's'}", palette)
+                note = f"{ports} port{'' if ports == 1 else 's'}"
+                bar.note(f"{note} of {nodes} node{'' if nodes == 1 else 's'}", self.palette)
         self.paint()
 
     def on_filter_bar_closed(self) -> None:
-        """Give the keys back to where they were."""
-        if self._typing_from is not None:
-            self._typing_from.focus()
+        """Restore the focus."""
+        if self._focus_before_filter is not None:
+            self._focus_before_filter.focus()
         self.paint()
 
     def maximise(self) -> None:
-        """Give the focused panel everything; most screens have only one."""
+        """Maximise or restore the focused panel; views with one panel do nothing."""
 
 
 class LineScreen(ViewScreen):
-    """A screen that is a list of lines under a title."""
+    """A view that is a list of lines under a title."""
 
     def body(self) -> ComposeResult:
-        """The title, and the lines."""
+        """Title and lines."""
         yield Painted(id="title")
         yield LineView(id="lines")
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """What there is to read, in `width` cells."""
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The lines of the page, in `ctx.width` columns."""
         raise NotImplementedError
 
-    def title_parts(self, palette: Palette) -> list[list[Span]]:
-        """The way here."""
-        crumbs = [
-            screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ViewScreen)
-        ]
-        way = " ▸ ".join(crumbs)
-        return [[(way, palette.strong)]]
+    def waiting_lines(self, width: int) -> list[Line]:
+        """The lines before the first scene."""
+        return self.message("nothing has been received yet")
 
-    def draw(self, scene: Scene) -> None:
+    def title_parts(self) -> list[list[Span]]:
+        """The parts of the title: the path of views to this one."""
+        screens = (each for each in self.app.screen_stack if isinstance(each, ViewScreen))
+        return [[(" ▸ ".join(each.crumb() for each in screens), self.palette.strong)]]
+
+    def draw(self, ctx: DrawContext) -> None:
         """Draw title and lines."""
-        palette, width = self.screen_state.palette, self.size.width
-        parts = [*self.title_parts(palette), *self.selection_part(), *self.filter_part()]
-        self.query_one("#title", Painted).show([self.title_rule(parts, width)], palette.text)
-        view = self.query_one("#lines", LineView)
-        lines = self.lines(scene, width - 1, view.outer_size.height)
-        view.show(lines, palette.text, palette.cursor, palette.strong)
+        height = self.query_one("#lines", LineView).outer_size.height
+        self._draw_lines(self.lines(ctx.sized(ctx.width - 1, height)))
 
-    def gone(self, what: str) -> list[Line]:
-        """For when what the screen is about is not in the scene."""
-        return [line((f"   {what}", self.screen_state.palette.dim))]
+    def draw_waiting(self) -> None:
+        """Draw the page before the first scene."""
+        self._draw_lines(self.waiting_lines(self.size.width - 1))
+
+    def _draw_lines(self, lines: list[Line]) -> None:
+        parts = [*self.title_parts(), *self.selection_part(), *self.filter_part()]
+        self.put("#title", [self.title_rule(parts, self.size.width)])
+        tone = self.palette
+        self.query_one("#lines", LineView).show(lines, tone.text, tone.cursor, tone.strong)
+
+    def message(self, text: str) -> list[Line]:
+        """A page that is one sentence."""
+        return [line((f"   {text}", self.palette.dim))]
+
+
+class ZoomableScreen(ViewScreen):
+    """A view over a variable span of time: minutes from memory, more from a recording."""
+
+    def __init__(
+        self, screen_state: ScreenState, usual_minutes: int, past: PastReader | None
+    ) -> None:
+        """Show `usual_minutes` at first. `past` reads the recording, None without one."""
+        super().__init__(screen_state)
+        self.zoom = Zoom(screen_state.cursor, SPANS, usual_minutes, past is not None)
+        self.loader = None if past is None else TrendLoader(past, self._load, self.paint)
+
+    def trend(self, ctx: DrawContext, minutes: int | None = None) -> Trend | None:
+        """The range of the timeline, or `minutes` up to the cursor; None without a recording."""
+        if self.loader is None:
+            return None
+        newest = (self.screen_state.live or ctx.scene).snapshot
+        return trend(self.screen_state, newest, self.loader, minutes)
+
+    @property
+    def progress(self) -> str:
+        """Progress or failure of reading the recording; empty when nothing is being read."""
+        return "" if self.loader is None else self.loader.progress
+
+    def _load(self, reading: Coroutine[Any, Any, None]) -> None:
+        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
+
+    def action_zoom(self, by: int) -> None:
+        """Show more time (`by` > 0) or less."""
+        self.zoom.by(by)
+        self.paint()

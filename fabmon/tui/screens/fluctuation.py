@@ -1,4 +1,4 @@
-"""How steady bandwidth is, by job, rail, pair and link: the last minutes, or what is recorded."""
+"""The fluctuation view: variability of bandwidth by job, rail, pair of switches and link."""
 
 from __future__ import annotations
 
@@ -17,221 +17,210 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
-from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages import fluctuation
 from fabmon.tui.text.pages.fluctuation import hours
 from fabmon.tui.time.past_reader import PastError, PastReader
-from fabmon.tui.widgets.lines import Highlighted, LineView, Painted
+from fabmon.tui.widgets.lines import LineView, Painted
 
 _EVERY_S = 10.0
-_GROWN = 0.1
-"""A recording that has grown by this share of itself is looked at anew."""
+"""Live, the study is repeated this often."""
+_LEAST_GROWTH = 0.1
+"""The study of a growing recording is repeated when it has grown by this share."""
 
 
 class StudyRange(StrEnum):
-    """What is looked at, in the words of the title."""
+    """The range of time that is studied, as the title shows it."""
 
-    MARKED = "marked"
+    MARKED = "marked range"
     WHOLE = "whole recording"
     LAST = "last minutes"
 
 
-_WHEN_LIVE = (StudyRange.MARKED, StudyRange.LAST, StudyRange.WHOLE)
-"""While something comes, the last minutes are wanted first, unless a range was marked."""
+_LIVE_ORDER = (StudyRange.MARKED, StudyRange.LAST, StudyRange.WHOLE)
+"""Live, the last minutes are the default, unless a range is marked."""
 
 
 class StudyRequest(NamedTuple):
-    """What is looked at: between which times, with which filter."""
+    """What is studied: the range, its ends in ns, and the filter."""
 
     range: StudyRange
     from_ns: int
     until_ns: int
     filter: str
 
+    def differs(self, other: StudyRequest) -> bool:
+        """Whether a new study is needed: another range or filter, or enough new data."""
+        if (self.range, self.from_ns, self.filter) != (other.range, other.from_ns, other.filter):
+            return True
+        grown_ns = abs(self.until_ns - other.until_ns)
+        if self.range is StudyRange.MARKED:
+            return grown_ns > 0
+        least_ns = _EVERY_S * SECOND_NS
+        if self.range is StudyRange.WHOLE:
+            least_ns = max(least_ns, _LEAST_GROWTH * (other.until_ns - other.from_ns))
+        return grown_ns >= least_ns
+
 
 class FluctuationScreen(LineScreen):
-    """Looks off the event loop; until it has, what was found last is shown, and is said to be old.
+    """Studies bandwidth in a thread; until a study is done, the last one is shown with its range.
 
-    Of what goes on it takes the last minutes, every ten seconds; of a recording all of it, or what
-    is marked.
+    Live, it studies the last minutes every ten seconds; of a recording all of it, or the marked
+    range.
     """
 
     VIEW = "fluctuation"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FLUCTUATION)]
 
     def __init__(self, screen_state: ScreenState, past: PastReader | None = None) -> None:
-        """Of a stage, and of what is recorded of it; nothing has been looked at."""
+        """Nothing has been studied. `past` reads the recording, None without one."""
         super().__init__(screen_state)
         self._past = past
-        self._chosen: StudyRange | None = None
-        self._found: tuple[StudyRequest, Fluctuation] | None = None
-        self._asked: StudyRequest | None = None
-        self._work: Worker[None] | None = None
-        self._share = 0.0
-        self._wrong = ""
+        self._selected_range: StudyRange | None = None
+        self._done: tuple[StudyRequest, Fluctuation] | None = None
+        self._request: StudyRequest | None = None
+        self._worker: Worker[None] | None = None
+        self._progress = 0.0
+        self._error = ""
 
     def body(self) -> ComposeResult:
-        """The title, the lines, and the hours of the chosen one."""
+        """Title, lines, and the hours of the selected line."""
         yield from super().body()
         yield Painted(id="hours")
 
-    def draw(self, scene: Scene) -> None:
-        """Draw the lines, then what is told of the chosen one."""
-        super().draw(scene)
-        self._draw_hours(scene)
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw the lines and the hours of the selected one."""
+        super().draw(ctx)
+        self._draw_hours(ctx)
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """What was found last."""
-        self._look(scene)
-        if self._wrong:
-            return self.gone(f"the recording cannot be read: {self._wrong}")
-        if self._found is None:
-            return self.gone(f"looking at the {self._looked()}")
-        return fluctuation.page(self.screen_state.draw_context(scene, width), self._found[1])
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The last study; starts another one if it is due."""
+        self._study(ctx.scene)
+        if self._error:
+            return self.message(f"the recording cannot be read: {self._error}")
+        if self._done is None:
+            return self.message(self._studying())
+        return fluctuation.page(ctx, self._done[1])
 
-    def title_parts(self, palette: Palette) -> list[list[Span]]:
-        """Over which time it is; that it is not that which was asked for."""
-        parts = super().title_parts(palette)
-        if self._found is None:
+    def title_parts(self) -> list[list[Span]]:
+        """The path, the range and length of the study, and the study in progress."""
+        parts, tone = super().title_parts(), self.palette
+        if self._done is None:
             return parts
-        asked, found = self._found
-        parts += [[(asked.range, palette.text)]]
-        parts += [[(text, palette.text)] for text in fluctuation.over(found)]
-        if self._asked is not None and self._asked[0] != asked.range:
-            parts.insert(1, [(f"looking at the {self._looked()}", palette.hot)])
+        request, found = self._done
+        parts += [[(text, tone.text)] for text in (request.range, *fluctuation.over(found))]
+        if self._request is not None and self._request.range != request.range:
+            parts.insert(1, [(self._studying(), tone.hot)])
         return parts
 
     async def action_range(self) -> None:
-        """The next of the ranges that there are."""
-        if self.screen_state.scene is None:
+        """Select the next range."""
+        state = self.screen_state
+        if state.scene is None:
             return
-        if self._past is not None and self.screen_state.live is not None:
-            with suppress(PastError):  # Then there is nothing but the last minutes.
-                self.screen_state.cursor.recorded = await self._past.look()
-        there = self._ranges()
-        now = self._range(there)
-        self._chosen = there[(there.index(now) + 1) % len(there)]
+        if self._past is not None and state.live is not None:
+            with suppress(PastError):  # Only the last minutes are available then.
+                state.cursor.recorded = await self._past.look()
+        ranges = self._ranges()
+        self._selected_range = ranges[(ranges.index(self._range(ranges)) + 1) % len(ranges)]
         self.paint()
 
-    def on_highlighted(self, event: Highlighted) -> None:
-        """Tell of what is chosen now."""
-        scene = self.screen_state.scene
-        if scene is not None:
-            self._draw_hours(scene)
+    def on_highlighted(self) -> None:
+        """Draw the hours of the selected line."""
+        ctx = self.context()
+        if ctx is not None:
+            self._draw_hours(ctx)
 
-    # Looking.
-
-    def _looked(self) -> str:
-        """What is being looked at, and how far that is."""
-        if self._asked is None:
-            return StudyRange.LAST
-        far = "" if self._asked.range is StudyRange.LAST else f", {self._share * 100:.0f} %"
-        return f"{self._asked.range}{far}"
+    def _studying(self) -> str:
+        """The study in progress and how far it is."""
+        if self._request is None or self._request.range is StudyRange.LAST:
+            return f"computing: {StudyRange.LAST}"
+        return f"computing: {self._request.range}, {self._progress * 100:.0f} %"
 
     def _ranges(self) -> list[StudyRange]:
-        """Those that there are, the likeliest first."""
-        cursor = self.screen_state.cursor
-        found = []
-        if self._past is not None:
-            marked = cursor.range_ns
-            if marked is not None and marked[0] < marked[1]:
-                found.append(StudyRange.MARKED)
-            if cursor.recorded is not None and cursor.recorded.start_ns:
-                found.append(StudyRange.WHOLE)
-        found.append(StudyRange.LAST)
-        return found if self.screen_state.live is None else sorted(found, key=_WHEN_LIVE.index)
+        """The ranges that can be studied, the default first."""
+        state, ranges = self.screen_state, [StudyRange.LAST]
+        marked, recorded = state.cursor.range_ns, state.cursor.recorded
+        if self._past is not None and recorded is not None and recorded.start_ns:
+            ranges.insert(0, StudyRange.WHOLE)
+        if self._past is not None and marked is not None and marked[0] < marked[1]:
+            ranges.insert(0, StudyRange.MARKED)
+        return ranges if state.live is None else sorted(ranges, key=_LIVE_ORDER.index)
 
-    def _range(self, there: list[StudyRange]) -> StudyRange:
-        return self._chosen if self._chosen in there else there[0]
+    def _range(self, ranges: list[StudyRange]) -> StudyRange:
+        return self._selected_range if self._selected_range in ranges else ranges[0]
 
     def _wanted(self, scene: Scene) -> StudyRequest:
-        cursor, said = self.screen_state.cursor, self.screen_state.choices.filter
+        state = self.screen_state
+        cursor, filter_ = state.cursor, state.choices.filter
         wanted = self._range(self._ranges())
         if wanted is StudyRange.MARKED and cursor.range_ns is not None:
-            return StudyRequest(wanted, *cursor.range_ns, said)
+            return StudyRequest(wanted, *cursor.range_ns, filter_)
         if wanted is StudyRange.WHOLE and cursor.recorded is not None:
-            live, until_ns = self.screen_state.live, cursor.recorded.until_ns
+            live, until_ns = state.live, cursor.recorded.until_ns
             until_ns = until_ns if live is None else live.snapshot.time_ns
-            return StudyRequest(wanted, cursor.recorded.start_ns, until_ns, said)
-        return StudyRequest(StudyRange.LAST, 0, scene.snapshot.time_ns, said)
+            return StudyRequest(wanted, cursor.recorded.start_ns, until_ns, filter_)
+        return StudyRequest(StudyRange.LAST, 0, scene.snapshot.time_ns, filter_)
 
-    def _look(self, scene: Scene) -> None:
-        """Look at what is wanted, if it is not what was looked at, or has grown since."""
-        wanted = self._wanted(scene)
-        if self._asked is not None and not _is_new(wanted, self._asked):
-            return
-        if self._work is not None and self._asked is not None:
-            is_same = wanted[:2] == self._asked[:2] and wanted.filter == self._asked.filter
-            if is_same and not self._work.is_finished:
+    def _study(self, scene: Scene) -> None:
+        """Start a study if the last one is not of what is wanted, or is outdated."""
+        wanted, last = self._wanted(scene), self._request
+        if last is not None:
+            is_same = wanted[:2] == last[:2] and wanted.filter == last.filter
+            is_running = self._worker is not None and not self._worker.is_finished
+            if not wanted.differs(last) or (is_same and is_running):
                 return
-        self._asked, self._share = wanted, 0.0
-        doing = (
-            self._last(scene, wanted)
-            if wanted.range is StudyRange.LAST
-            else self._read(scene, wanted)
-        )
-        self._work = self.run_worker(
-            doing, group="fluctuation", exclusive=True, exit_on_error=False
+        self._request, self._progress = wanted, 0.0
+        study = self._study_last if wanted.range is StudyRange.LAST else self._study_recorded
+        self._worker = self.run_worker(
+            study(scene, wanted), group="fluctuation", exclusive=True, exit_on_error=False
         )
 
-    async def _last(self, scene: Scene, asked: StudyRequest) -> None:
+    async def _study_last(self, scene: Scene, request: StudyRequest) -> None:
         matched = self.screen_state.matched(scene)
-        ports = None if matched is None else set(matched.ports.nonzero()[0].tolist())
-        copy = recent_traffic(scene.snapshot, ports)
-        self._show(asked, await asyncio.to_thread(copy.studied))
+        rows = None if matched is None else set(matched.ports.nonzero()[0].tolist())
+        copy = recent_traffic(scene.snapshot, rows)
+        self._show(request, await asyncio.to_thread(copy.studied))
 
-    async def _read(self, scene: Scene, asked: StudyRequest) -> None:
+    async def _study_recorded(self, scene: Scene, request: StudyRequest) -> None:
         matched, fabric = self.screen_state.matched(scene), scene.snapshot.fabric
         ports = None
         if matched is not None:
             ports = {port.id for port in fabric.ports if matched.ports[port.row]}
         assert self._past is not None
         try:
-            found = await self._past.study(asked.from_ns, asked.until_ns, ports, self._hear)
+            found = await self._past.study(
+                request.from_ns, request.until_ns, ports, self._on_progress
+            )
         except PastError as error:
-            self._wrong = str(error)
+            self._error = str(error)
             self.paint()
         else:
-            self._show(asked, found)
+            self._show(request, found)
 
-    def _show(self, asked: StudyRequest, found: Fluctuation) -> None:
-        self._found, self._wrong = (asked, found), ""
+    def _show(self, request: StudyRequest, found: Fluctuation) -> None:
+        self._done, self._error = (request, found), ""
         self.paint()
 
-    def _hear(self, share: float) -> None:
-        """How far it is, drawn when it can be seen to have moved."""
-        had, self._share = round(self._share * 100), share
-        if round(share * 100) != had:
+    def _on_progress(self, share: float) -> None:
+        """Store the progress (0 to 1); draw it when its percentage changes."""
+        before, self._progress = self._progress, share
+        if round(share * 100) != round(before * 100):
             self.paint()
 
-    # The chosen line.
-
-    def _draw_hours(self, scene: Scene) -> None:
-        view, palette = self.query_one("#hours", Painted), self.screen_state.palette
-        selected = self.query_one("#lines", LineView).selected
-        found = None if self._found is None else self._found[1]
+    def _draw_hours(self, ctx: DrawContext) -> None:
+        view, selected = (
+            self.query_one("#hours", Painted),
+            self.query_one("#lines", LineView).selected,
+        )
         subject = None
-        if found is not None and selected is not None:
-            targets = fluctuation.targets(scene, found)
+        if self._done is not None and selected is not None:
+            targets = fluctuation.targets(ctx.scene, self._done[1])
             subject = next((each for each, target in targets if target == selected), None)
         view.display = subject is not None
-        if subject is not None and found is not None:
-            name = fluctuation.name_of(subject, fluctuation.names(scene))
-            unit = self.screen_state.choices.unit
-            width = self.size.width
-            view.show(hours(subject, name, found.zone, unit, width, palette), palette.text)
-
-
-def _is_new(wanted: StudyRequest, had: StudyRequest) -> bool:
-    """Whether to look anew."""
-    if (wanted.range, wanted.from_ns, wanted.filter) != (had.range, had.from_ns, had.filter):
-        return True
-    grown_ns = abs(wanted.until_ns - had.until_ns)
-    if wanted.range is StudyRange.MARKED:
-        return grown_ns > 0
-    least_ns = _EVERY_S * SECOND_NS
-    if wanted.range is StudyRange.WHOLE:
-        least_ns = max(least_ns, _GROWN * (had.until_ns - had.from_ns))
-    return grown_ns >= least_ns
+        if subject is not None and self._done is not None:
+            name = fluctuation.name_of(subject, fluctuation.names(ctx.scene))
+            zone = self._done[1].zone
+            self.put("#hours", hours(subject, name, zone, ctx.unit, ctx.width, ctx.palette))

@@ -1,130 +1,112 @@
-"""The switches: the uplinks of each, side by side."""
+"""The views that are one page of lines: switches, nodes, findings, one node, help."""
 
 from __future__ import annotations
 
-from fabmon.analysis.scene import Scene
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
-from fabmon.tui.text import key_help as text
+from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.key_help import help_page
 from fabmon.tui.text.pages import findings, node, nodes, switches
-from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted
+from fabmon.tui.widgets.lines import LineView, OpenRequested
 
 
 class SwitchesScreen(LineScreen):
-    """A block for each switch."""
+    """The uplinks of each switch side by side."""
 
     VIEW = "switches"
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """The blocks."""
-        return switches.page(self.screen_state.draw_context(scene, width))
-
-
-# The nodes: who is connected, who is not yet, and why not.
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """One block per switch."""
+        return switches.page(ctx)
 
 
 class NodesScreen(LineScreen):
-    """What is seen while connecting, and on `n` ever after."""
+    """The connection state of every node; shown first, while nodes are being connected."""
 
     VIEW = "nodes"
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """Of a stage; every fold is folded."""
+        """With all groups of failed nodes collapsed."""
         super().__init__(screen_state)
-        self._unfolded: frozenset[FoldTarget] = frozenset()
+        self._expanded: frozenset[FoldTarget] = frozenset()
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """The table."""
-        return nodes.page(self.screen_state.draw_context(scene, width), self._unfolded)
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The table of nodes."""
+        return nodes.page(ctx, self._expanded)
 
     def on_open_requested(self, event: OpenRequested) -> None:
-        """Unfold or fold; nodes are the app's business."""
+        """Expand or collapse nodes that failed for the same reason; the app opens nodes."""
         if isinstance(event.target, FoldTarget):
             event.stop()
-            self._unfolded ^= {event.target}
+            self._expanded ^= {event.target}
             self.paint()
 
 
-# All that is wrong, in full, and what happened.
-
-
 class FindingsScreen(LineScreen):
-    """Open findings, then events."""
+    """Open findings in full, then events."""
 
     VIEW = "findings"
 
     def on_screen_resume(self) -> None:
-        """The cursor is where it was left, in whichever view."""
+        """Put the cursor on the selected finding."""
         self.query_one(LineView).restore(self.selected_target())
         super().on_screen_resume()
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """The two lists."""
-        return findings.page(self.screen_state.draw_context(scene, width))
-
-
-# One node.
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """Findings and events."""
+        return findings.page(ctx)
 
 
 class NodeScreen(LineScreen):
-    """Its ports, and what it says of itself."""
+    """The ports of one node, and what it reports of itself."""
 
     VIEW = "node"
 
     def __init__(self, screen_state: ScreenState, target: NodeTarget) -> None:
-        """Of a node, at one of its ports."""
+        """Of a node, with the cursor on the port of the target."""
         super().__init__(screen_state)
         self._node = target.node
         self._start = target.row
 
     def crumb(self) -> str:
-        """The node's name."""
+        """The name of the node."""
         return self._node
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Its page."""
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The page of the node."""
         try:
-            found = scene.snapshot.fabric.node(self._node)
+            found = ctx.fabric.node(self._node)
         except KeyError:
-            return self.gone(f"{self._node} is not watched")
-        return node.page(self.screen_state.draw_context(scene, width), found)
+            return self.message(f"{self._node} is not watched")
+        return node.page(ctx, found)
 
-    def draw(self, scene: Scene) -> None:
-        """Draw it; the first time, at the port that was asked for."""
-        super().draw(scene)
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw the page; the first time, select the port of the target."""
+        super().draw(ctx)
         if self._start is not None:
             self.query_one(LineView).select(PortTarget(self._start))
             self._start = None
 
 
-# Help for the screen below.
-
-
 class HelpScreen(LineScreen):
-    """Keys and words."""
+    """Keys and glossary for the view below."""
 
     VIEW = "help"
 
     def __init__(self, screen_state: ScreenState, view: str) -> None:
-        """For a view."""
+        """Help for a view."""
         super().__init__(screen_state)
         self._view = view
 
     def crumb(self) -> str:
-        """Help, and for what."""
+        """`help: overview`."""
         return f"help: {self._view}"
 
-    def _paint(self) -> None:
-        """Draw it, with or without a scene."""
-        super()._paint()
-        if self.screen_state.scene is None:
-            palette, width = self.screen_state.palette, self.size.width
-            title = self.title_rule(self.title_parts(palette), width)
-            self.query_one("#title", Painted).show([title], palette.text)
-            lines = text.help_page(self._view, width - 1, palette)
-            self.query_one("#lines", LineView).show(lines, palette.text, palette.cursor)
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The page of help."""
+        return self.waiting_lines(ctx.width)
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Its page."""
-        return text.help_page(self._view, width, self.screen_state.palette)
+    def waiting_lines(self, width: int) -> list[Line]:
+        """The same: help needs no scene."""
+        return help_page(self._view, width, self.palette)

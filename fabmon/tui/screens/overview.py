@@ -1,4 +1,4 @@
-"""The overview: every link as a cell, what is wrong beside it, the last minutes below."""
+"""The overview: a heatmap of every link, the findings beside it, the timeline below."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import Grid, build_grid
-from fabmon.tui.line import Line, NodeTarget, Span
+from fabmon.tui.line import Line, NodeTarget, Span, line
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
@@ -31,193 +30,174 @@ from fabmon.tui.text.timeline import time_at, time_columns, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimeStrip
 
-NARROW = 112
-TINY = (72, 20)
-TALL = 40
-_RHYTHM_FROM = 14
-_RHYTHM_LINES = 10
-"""Lines of the right column from which on the rhythm is shown, and how many it takes at most."""
+_NARROW = 112
+"""Below this width the findings are below the heatmap."""
+_TINY = (72, 20)
+"""Below this width or height only header, findings and one line of the timeline are left."""
+_TALL = 40
+"""From this height on the timeline has four lines."""
+_SHORT_TITLE = 84
+"""Below this width the title of the heatmap has the short name of the metric."""
+_TRAINING_FROM = 14
+_TRAINING_LINES = 10
+"""Lines of the right column from which on the training panel is shown; its most lines."""
 
 
 class OverviewScreen(ViewScreen):
-    """Heatmap, findings, timeline."""
+    """Heatmap, findings, training, timeline."""
 
     VIEW = "overview"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """Of a stage; nothing is drawn yet."""
+        """Nothing is drawn yet."""
         super().__init__(screen_state)
         self._grid: Grid | None = None
         self._rows: HeatmapRows | None = None
-        self._fabric: Fabric | None = None
-        self._made_of: tuple[int, int, frozenset[str] | None] | None = None
+        self._grid_of: tuple[Fabric, int, int, frozenset[str] | None] | None = None
         self._port: int | None = None
-        self._hover: int | None = None
-        self._rhythm_lines = 0
+        self._hovered_port: int | None = None
+        self._training_lines = 0
 
     def body(self) -> ComposeResult:
         """The panels."""
-        levels = scale(heat("util"), self.screen_state.depth, False)
+        depth = self.screen_state.depth
         with Container(id="main"):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
-                yield HeatGrid(Look(palette(self.screen_state.depth), levels), id="heat")
+                yield HeatGrid(Look(palette(depth), scale(heat("util"), depth, False)), id="heat")
                 yield Painted(id="inspect")
             yield Painted(id="between")
             with Vertical(id="right"):
                 yield Painted(id="findings-title")
                 yield LineView(id="findings")
-                yield Painted(id="rhythm")
+                yield Painted(id="training")
         yield TimeStrip(id="time")
 
     def on_mount(self) -> None:
-        """Fit the terminal."""
+        """Arrange the panels for the size of the terminal."""
         self._arrange()
 
     def on_resize(self) -> None:
-        """Fit the terminal as it is now."""
+        """Arrange the panels for the new size."""
         self._arrange()
         super().on_resize()
 
     def _arrange(self) -> None:
-        """Which panels there are, and where; the keys go to one that is in sight."""
+        """Set the panels for the size, and focus one that is visible."""
         width, height = self.size
-        tiny = width < TINY[0] or height < TINY[1]
-        self.set_class(tiny, "-tiny")
-        self.set_class(tiny or width < NARROW, "-narrow")
-        self.set_class(height >= TALL, "-tall")
-        if tiny:
+        is_tiny = width < _TINY[0] or height < _TINY[1]
+        self.set_class(is_tiny, "-tiny")
+        self.set_class(is_tiny or width < _NARROW, "-narrow")
+        self.set_class(height >= _TALL, "-tall")
+        if is_tiny:
             self.remove_class("-max-grid")
-        hidden = "#left" if tiny else "#right" if self.has_class("-max-grid") else ""
+        hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
         focused = self.focused
         if focused is None or (hidden and focused in self.query(f"{hidden} *")):
             self.query_one("#findings" if hidden == "#left" else "#heat").focus()
 
-    def draw(self, scene: Scene) -> None:
-        """Draw all the panels that are in sight."""
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw the visible panels."""
         if self.query_one("#left").display:
-            self._draw_grid(scene)
+            self._draw_grid(ctx)
         if self.query_one("#right").display:
-            self._draw_findings(scene)
-        self._draw_time(scene)
-        stroke, style = (
-            ("║", self.screen_state.palette.hot)
-            if self.screen_state.paused
-            else (
-                "│",
-                self.screen_state.palette.rule,
-            )
-        )
-        height = self.size.height
-        between = self.query_one("#between", Painted)
-        between.show([Line(((stroke, style),))] * height, self.screen_state.palette.text)
+            self._draw_findings(ctx)
+        self.on_time_strip_redraw()
+        tone = self.palette
+        stroke = ("║", tone.hot) if self.screen_state.paused else ("│", tone.rule)
+        self.put("#between", [line(stroke)] * self.size.height)
 
-    def _draw_time(self, scene: Scene) -> None:
-        time = self.query_one(TimeStrip)
-        width, height = self.size.width, time.size.height
-        ctx = self.screen_state.timeline_context(width, height, time.has_focus)
-        if time.display and ctx is not None:
-            time.show(timeline(ctx), ctx.palette.text)
+    def on_time_strip_redraw(self) -> None:
+        """Draw the timeline, with or without the focus."""
+        strip = self.query_one(TimeStrip)
+        size = (self.size.width, strip.size.height)
+        ctx = self.screen_state.timeline_context(*size, strip.has_focus)
+        if strip.display and ctx is not None:
+            strip.show(timeline(ctx), ctx.palette.text)
 
-    def _draw_grid(self, scene: Scene) -> None:
-        screen_state, choices = self.screen_state, self.screen_state.choices
+    def _draw_grid(self, ctx: DrawContext) -> None:
         view = self.query_one("#heat", HeatGrid)
         width, height = view.outer_size
         if width < 2:
             return
-        levels = scale(screen_state.heat, screen_state.depth, choices.digits)
-        grid = self._layout(scene, width - 1, height)
-        cells = spread(grid, screen_state.draw_context(scene, width, height).codes(levels))
-        look = Look(screen_state.palette, levels)
-        if self._rows is None or not self._rows.are_of(grid, screen_state.palette):
-            self._rows = HeatmapRows(grid, screen_state.palette)
-        view.show(cells, self._rows.of(cells, scene), look)
+        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits)
+        grid = self._layout(ctx, width - 1, height)
+        cells = spread(grid, ctx.codes(levels))
+        if self._rows is None or not self._rows.are_of(grid, ctx.palette):
+            self._rows = HeatmapRows(grid, ctx.palette)
+        view.show(cells, self._rows.of(cells, ctx.scene), Look(ctx.palette, levels))
         place = grid.place(self._port) if self._port is not None else None
         if place is None and (cells != NOTHING).any():
-            first = np.argwhere(cells != NOTHING)[0]
-            place = (int(first[0]), int(first[1]))
-            self._port = int(grid.ports[place])
+            row, column = np.argwhere(cells != NOTHING)[0].tolist()
+            place, self._port = (row, column), int(grid.ports[row, column])
         if place != view.cursor:
             view.put(place, scroll=False)
-        self._draw_title(width)
-        self._draw_inspect(scene)
+        self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
+        self._draw_port(ctx)
 
-    def _layout(self, scene: Scene, width: int, height: int) -> Grid:
-        """Where everything is; made anew only when the fabric, the room or the filter changes."""
-        matched = self.screen_state.matched(scene)
-        keep = None if matched is None else matched.nodes
-        fabric, made_of = scene.snapshot.fabric, (width, height, keep)
-        if self._grid is None or self._fabric is not fabric or self._made_of != made_of:
-            self._grid = build_grid(fabric, width, height, keep)
-            self._fabric, self._made_of = fabric, made_of
+    def _layout(self, ctx: DrawContext, width: int, height: int) -> Grid:
+        """The layout, computed again only when the fabric, the size or the filter changes."""
+        keep = None if ctx.matched is None else ctx.matched.nodes
+        of = (ctx.fabric, width, height, keep)
+        known = self._grid_of
+        if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
+            self._grid, self._grid_of = build_grid(*of), of
         return self._grid
 
-    def _draw_title(self, width: int) -> None:
-        screen_state = self.screen_state
-        tone, digits = screen_state.palette, screen_state.choices.digits
-        parts: list[list[Span]] = [[("Fabric", tone.strong)], *self.filter_part()]
-        parts += self.selection_part()
-        parts.append(colour_legend(screen_state.heat, digits, tone))
-        what = screen_state.heat.title
-        if width < 84:
-            what = screen_state.heat.short
-        parts += [[(what, tone.text)], *mark_legend(tone)]
-        title = self.title_rule(parts, width)
-        self.query_one("#grid-title", Painted).show([title], tone.text)
+    def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
+        tone, metric = ctx.palette, ctx.metric
+        return [
+            [("Fabric", tone.strong)],
+            *self.filter_part(),
+            *self.selection_part(),
+            colour_legend(metric, ctx.digits, tone),
+            [(metric.short if width < _SHORT_TITLE else metric.title, tone.text)],
+            *mark_legend(tone),
+        ]
 
-    def _draw_inspect(self, scene: Scene) -> None:
-        widget = self.query_one("#inspect", Painted)
-        row = self._hover if self._hover is not None else self._port
-        widget.show(
-            [port_summary(self.screen_state.draw_context(scene, widget.size.width), row)],
-            self.screen_state.palette.text,
-        )
+    def _draw_port(self, ctx: DrawContext | None) -> None:
+        """Describe the port under the mouse, else the one under the cursor."""
+        if ctx is not None:
+            row = self._port if self._hovered_port is None else self._hovered_port
+            width = self.query_one("#inspect").size.width
+            self.put("#inspect", [port_summary(ctx.sized(width), row)])
 
-    def _draw_findings(self, scene: Scene) -> None:
-        tone = self.screen_state.palette
-        view = self.query_one("#findings", LineView)
+    def _draw_findings(self, ctx: DrawContext) -> None:
+        tone, view = ctx.palette, self.query_one("#findings", LineView)
         width, height = view.outer_size
         if width < 4:
             return
-        ctx = self.screen_state.draw_context(scene, width - 1, height)
+        ctx = ctx.sized(width - 1, height)
         count = len(findings.shown(ctx))
         title: list[list[Span]] = [
             [("Findings", tone.strong), (f" {count}" if count else "", tone.hot)]
         ]
         if not self.query_one("#left").display:
             title += [*self.filter_part(), *self.selection_part()]
-        rule = self.title_rule(title, width)
-        self.query_one("#findings-title", Painted).show([rule], tone.text)
+        self.put("#findings-title", [self.title_rule(title, width)])
         view.show(findings.panel(ctx), tone.text, tone.cursor)
-        self._draw_iterations(ctx.sized(width))
+        self._draw_training(ctx.sized(width))
 
-    def _draw_iterations(self, ctx: DrawContext) -> None:
-        """The steps of training below the findings, where there is room for both."""
-        widget, tone = self.query_one("#rhythm", Painted), ctx.palette
-        column = self.query_one("#right").size.height
-        room = min(_RHYTHM_LINES, column // 3)
+    def _draw_training(self, ctx: DrawContext) -> None:
+        """Draw the iterations of jobs below the findings, if there is room for both."""
+        height = self.query_one("#right").size.height
         lines: list[Line] = []
-        if column >= _RHYTHM_FROM:
-            lines = iteration.panel(ctx, room)
+        if height >= _TRAINING_FROM:
+            lines = iteration.panel(ctx, min(_TRAINING_LINES, height // 3))
         if lines:
-            heading = self.title_rule(iteration.title(ctx), ctx.width)
-            lines = [heading, *lines]
-        widget.show(lines, tone.text)
-        if len(lines) != self._rhythm_lines:
-            self._rhythm_lines = len(lines)
-            widget.display = bool(lines)
-            widget.styles.height = max(1, len(lines))
-            self.call_after_refresh(self.paint)
-
-    # What the person does.
+            lines = [self.title_rule(iteration.title(ctx), ctx.width), *lines]
+        panel = self.put("#training", lines)
+        if len(lines) != self._training_lines:
+            self._training_lines = len(lines)
+            self.resize(panel, len(lines))
 
     def focus_next(self, selector: str | type[Widget] = "*") -> Widget | None:
-        """The next panel; the findings' cursor then points."""
+        """Focus the next panel; in the findings, select the one under the cursor."""
         return self._focused(super().focus_next(selector))
 
     def focus_previous(self, selector: str | type[Widget] = "*") -> Widget | None:
-        """The panel before; the findings' cursor then points."""
+        """Focus the previous panel; in the findings, select the one under the cursor."""
         return self._focused(super().focus_previous(selector))
 
     def _focused(self, panel: Widget | None) -> Widget | None:
@@ -226,53 +206,43 @@ class OverviewScreen(ViewScreen):
         return panel
 
     def on_screen_resume(self) -> None:
-        """The cursor of the findings is where it was left, in whichever view."""
+        """Put the cursor of the findings on the selected one."""
         self.query_one("#findings", LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def reveal_selected(self) -> None:
-        """Bring the guilty port of the chosen finding in sight."""
-        scene = self.screen_state.scene
-        marked = self.screen_state.chosen(scene) if scene is not None else None
-        if marked is None or self._grid is None or not self.query_one("#left").display:
+        """Scroll the heatmap to the first port of the selected finding."""
+        ctx = self.context()
+        if ctx is None or ctx.selection is None or self._grid is None:
             return
-        for row in marked.finding.rows:
-            place = self._grid.place(row)
-            if place is not None:
-                self.query_one("#heat", HeatGrid).reveal(place)
-                return
+        places = (self._grid.place(row) for row in ctx.selection.finding.rows)
+        place = next((each for each in places if each is not None), None)
+        if place is not None and self.query_one("#left").display:
+            self.query_one("#heat", HeatGrid).reveal(place)
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
-        """The cursor is on another port."""
+        """Describe the port under the cursor."""
         if self._grid is not None:
             self._port = int(self._grid.ports[event.cell])
-            self._again()
+            self._draw_port(self.context())
 
     def on_heat_grid_hovered(self, event: HeatGrid.Hovered) -> None:
-        """The mouse is over another port, or over none."""
+        """Describe the port under the mouse."""
         if self._grid is not None:
-            self._hover = None if event.cell is None else int(self._grid.ports[event.cell])
-            self._again()
-
-    def _again(self) -> None:
-        if self.screen_state.scene is not None:
-            self._draw_inspect(self.screen_state.scene)
+            cell = event.cell
+            self._hovered_port = None if cell is None else int(self._grid.ports[cell])
+            self._draw_port(self.context())
 
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
-        """Open the node of a cell, at its port."""
+        """Open the node of a cell at its port."""
         scene = self.screen_state.scene
-        if self._grid is None or scene is None:
-            return
-        row = int(self._grid.ports[event.cell])
-        self.post_message(OpenRequested(NodeTarget(scene.snapshot.fabric.ports[row].node, row)))
-
-    def on_time_strip_redraw(self) -> None:
-        """Show whether the keys are the strip's."""
-        if self.screen_state.scene is not None:
-            self._draw_time(self.screen_state.scene)
+        if self._grid is not None and scene is not None:
+            row = int(self._grid.ports[event.cell])
+            node = scene.snapshot.fabric.ports[row].node
+            self.post_message(OpenRequested(NodeTarget(node, row)))
 
     def on_time_strip_picked(self, event: TimeStrip.Picked) -> None:
-        """Go to what was at a column of the strip."""
+        """Go to the time of a column of the timeline."""
         window, strip = self.screen_state.strip_window(), self.query_one(TimeStrip)
         if window is None:
             return
@@ -282,7 +252,7 @@ class OverviewScreen(ViewScreen):
             self.post_message(SeekRequested(time_at(event.column - first, window, count)))
 
     def maximise(self) -> None:
-        """Give the focused panel the whole screen, or give it back."""
+        """Maximise or restore the focused panel."""
         if self.has_class("-max-grid") or self.has_class("-max-findings"):
             self.remove_class("-max-grid", "-max-findings")
         elif self.focused is not None and self.focused.id == "findings":

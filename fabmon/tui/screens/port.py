@@ -1,26 +1,24 @@
-"""One port."""
+"""The page of one port: its charts and its counters."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.message import Message
 
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
-from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.screens.base import LineScreen
+from fabmon.tui.screens.base import LineScreen, ZoomableScreen
 from fabmon.tui.text import labels
+from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages import port
-from fabmon.tui.time.cursor import Zoom
 from fabmon.tui.time.past_reader import PastReader
-from fabmon.tui.time.trend import TrendLoader, trend
+
+_USUAL_MINUTES = 5
 
 
 @dataclass
@@ -30,8 +28,8 @@ class BurstRequested(Message):
     port: Port
 
 
-class PortScreen(LineScreen):
-    """Its charts and every counter it has."""
+class PortScreen(ZoomableScreen, LineScreen):
+    """The charts of a port and every counter that it has."""
 
     VIEW = "port"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.PORT)]
@@ -39,44 +37,27 @@ class PortScreen(LineScreen):
     def __init__(
         self, screen_state: ScreenState, shown: Port, past: PastReader | None = None
     ) -> None:
-        """Of a port; a row is one port's for good. `past` is what is recorded."""
-        super().__init__(screen_state)
+        """Of a port: a row is never given to another port. `past` reads the recording."""
+        super().__init__(screen_state, _USUAL_MINUTES, past)
         self._port = shown
-        self._zoom = Zoom(screen_state.cursor, port.SPANS, 5, past is not None)
-        self._reading = None if past is None else TrendLoader(past, self._read, self.paint)
 
     def crumb(self) -> str:
-        """The port, with its node."""
+        """The name of the port."""
         return labels.port_name(self._port)
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Its page."""
-        ports = scene.snapshot.fabric.ports
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The page of the port."""
+        ports = ctx.fabric.ports
         if self._port.row >= len(ports) or not ports[self._port.row].node:
-            return self.gone(f"{labels.port_name(self._port)} is not there")
-        found = ports[self._port.row]
-        shown = self._zoom.minutes
-        long = None
-        if self._reading is not None and self._zoom.is_strip:
-            newest = (self.screen_state.live or scene).snapshot
-            long = trend(self.screen_state, newest, self._reading, None)
-        return port.page(self.screen_state.draw_context(scene, width, height), found, long or shown)
+            return self.message(f"{labels.port_name(self._port)} does not exist any more")
+        long = self.trend(ctx) if self.zoom.is_strip else None
+        return port.page(ctx, ports[self._port.row], long or self.zoom.minutes)
 
-    def title_parts(self, palette: Palette) -> list[list[Span]]:
-        """The way here; that something is being read."""
-        parts = super().title_parts(palette)
-        if self._reading is not None and self._zoom.is_strip and self._reading.said:
-            parts.append([(self._reading.said, palette.hot)])
-        return parts
-
-    def _read(self, reading: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
+    def title_parts(self) -> list[list[Span]]:
+        """The path, and the progress of reading the recording."""
+        progress = self.progress if self.zoom.is_strip else ""
+        return [*super().title_parts(), *([[(progress, self.palette.hot)]] if progress else [])]
 
     def action_burst(self) -> None:
-        """Have the port sampled fast for a while; it is drawn here as it comes in."""
+        """Request fast samples; the page shows them as they arrive."""
         self.post_message(BurstRequested(self._port))
-
-    def action_zoom(self, by: int) -> None:
-        """Less time in the charts, or more; beyond the minutes of memory the strip's."""
-        self._zoom.by(by)
-        self.paint()

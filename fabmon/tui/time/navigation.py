@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
@@ -16,35 +17,46 @@ from fabmon.analysis.scene_cache import Kept
 from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
-from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
+from fabmon.tui.time.past_reader import PastError, PastReader, RecordingAccess, RecordingContents
+
+
+class TimeView(Protocol):
+    """The screen, as far as time travel needs it; implemented by the app."""
+
+    async def show_scene(self, scene: Scene) -> None:
+        """Draw another scene."""
+
+    def repaint(self) -> None:
+        """Draw again what is shown."""
+
+    def say(self, text: str) -> None:
+        """Show one line to the user for some seconds."""
+
+    def report_error(self, error: Exception) -> None:
+        """Show a fault of fabmon itself; the screen continues."""
 
 
 class Navigation:
-    """Has the stage show another scene. `kept` are the last that came live.
+    """Moves the time cursor of the screen. `kept` are the last scenes that came live.
 
-    `past` is None where nothing is recorded; `why_not` says why. `shown` is called with every scene
-    that is put on the stage, `say` with what a person should know, `now` where the way leads to
-    what comes.
+    `now` is called where a move leads to the live end. `steps` counts the steps that were asked for
+    since a scene was shown last.
     """
 
     def __init__(
         self,
         screen_state: ScreenState,
-        past: PastReader | None,
-        why_not: Callable[[], str],
-        shown: Callable[[Scene], Awaitable[None]],
-        repaint: Callable[[], None],
-        say: Callable[[str], None],
+        recording: RecordingAccess,
+        view: TimeView,
         now: Callable[[], None],
     ) -> None:
         self._stage = screen_state
-        self._past = past
-        self._why_not = why_not
-        self._shown = shown
-        self._repaint = repaint
-        self._say = say
+        self._recording = recording
+        self._past = recording.reader
+        self._view = view
         self._now = now
         self.kept = Kept()
+        self.steps = 0
 
     @property
     def cursor_ns(self) -> int | None:
@@ -64,14 +76,15 @@ class Navigation:
             try:
                 self._stage.cursor.recorded = await self._past.look()
             except PastError as error:
-                self._say(f"the recording cannot be read: {error}")
+                self._view.say(f"the recording cannot be read: {error}")
         return self._stage.cursor.recorded or RecordingContents()
 
     async def show(self, scene: Scene, is_settled: bool = True) -> None:
         """Put a scene on the stage; `is_settled` as in the cursor."""
         self._stage.show(scene)
         self._stage.cursor.is_settled = is_settled
-        await self._shown(scene)
+        self.steps = 0
+        await self._view.show_scene(scene)
 
     async def seek(self, at_ns: int) -> None:
         """To the last tick up to a time: from memory, or read; what is found in it comes after."""
@@ -79,9 +92,9 @@ class Navigation:
         cursor.at_end = False
         live = self._stage.live
         if live is not None and at_ns > live.snapshot.time_ns:
-            self._say("that is not yet: this is now")
+            self._view.say("that is not yet: this is now")
             self._stage.follow()
-            self._repaint()
+            self._view.repaint()
             return
         kept = self.kept.at(at_ns)
         if kept is not None:
@@ -95,7 +108,7 @@ class Navigation:
             await self._no_further_back()
             return
         if at_ns < recorded.start_ns:
-            self._say(f"the recording begins at {date_time(recorded.start_ns)}")
+            self._view.say(f"the recording begins at {date_time(recorded.start_ns)}")
         scene = await self._past.seek(at_ns)
         if scene is None:
             await self._no_further_back()
@@ -110,15 +123,15 @@ class Navigation:
 
     async def _no_further_back(self) -> None:
         """Say why there is nothing earlier, and stay as far back as there is something."""
-        why = self._why_not() or "nothing is recorded yet"
+        why = self._recording.problem or "nothing is recorded yet"
         first_ns = self.kept.from_ns
         if first_ns is None:
-            self._say(why)
+            self._view.say(why)
             return
         scene = self.kept.at(first_ns)
         if scene is not None:
             await self.show(scene)
-        self._say(f"{why}: no further back than {time_of_day(first_ns)}")
+        self._view.say(f"{why}: no further back than {time_of_day(first_ns)}")
 
     async def step(self, by: int) -> None:
         """So many ticks on, or back."""
@@ -126,7 +139,7 @@ class Navigation:
         if at_ns is None:
             return
         if screen_state.shown is None and by > 0:
-            self._say("this is now: nothing is later")
+            self._view.say("this is now: nothing is later")
             return
         screen_state.cursor.at_end = False
         if self.kept.covers(at_ns):
@@ -150,12 +163,12 @@ class Navigation:
 
     async def _at_limit(self, by: int) -> None:
         if by < 0:
-            self._say("this is the start of the recording")
+            self._view.say("this is the start of the recording")
         elif self._stage.live is not None:
             self._now()
         else:
             self._stage.cursor.at_end = True
-            self._repaint()
+            self._view.repaint()
 
     async def event(self, by: int) -> None:
         """To the next event, or to the one before."""
@@ -169,7 +182,7 @@ class Navigation:
             bisect.bisect_right(times, at_ns) if by > 0 else bisect.bisect_left(times, at_ns) - 1
         )
         if not 0 <= place < len(times):
-            self._say("no later event" if by > 0 else "no earlier event")
+            self._view.say("no later event" if by > 0 else "no earlier event")
             return
         told = [labels.event_text(event) for event in events if event.time_ns == times[place]]
         more = f", and {len(told) - 1} more" if len(told) > 1 else ""
@@ -177,7 +190,7 @@ class Navigation:
         # Numbered are those of which a person can say `event 3`.
         is_mark = times[place] in marks
         number = f"event {marks.index(times[place]) + 1} of {len(marks)}: " if is_mark else ""
-        self._say(f"{number}{told[0]}{more}")
+        self._view.say(f"{number}{told[0]}{more}")
         await self.seek(times[place])
 
 
@@ -194,24 +207,22 @@ _IDLE = 0.02
 class Playback:
     """Has the stage show one scene after the other. `follows`: at the end it waits for more.
 
-    `past`, `say` and `now` are as for Moves.
+    `recording`, `view` and `now` are as for Navigation.
     """
 
     def __init__(
         self,
         screen_state: ScreenState,
-        past: PastReader | None,
+        recording: RecordingAccess,
         moves: Navigation,
-        repaint: Callable[[], None],
-        say: Callable[[str], None],
+        view: TimeView,
         now: Callable[[], None],
         monotonic: Callable[[], float],
     ) -> None:
         self._stage = screen_state
-        self._past = past
+        self._past = recording.reader
         self._moves = moves
-        self._repaint = repaint
-        self._say = say
+        self._view = view
         self._now = now
         self._monotonic = monotonic
         self.follows = False
@@ -225,15 +236,15 @@ class Playback:
             recorded = await self._moves.recorded()
         if self._past is None or not recorded.start_ns:
             self._stage.ended = True
-            self._say("nothing is recorded in it")
-            self._repaint()
+            self._view.say("nothing is recorded in it")
+            self._view.repaint()
             return
         at_ns = recorded.start_ns if from_ns is None else from_ns
         scene = await self._past.seek(at_ns)
         if scene is None:
             self._stage.ended = True
-            self._say("none of its ticks can be read: fabmon verify tells more")
-            self._repaint()
+            self._view.say("none of its ticks can be read: fabmon verify tells more")
+            self._view.repaint()
             return
         await self._moves.show(scene, is_settled=at_ns <= recorded.start_ns)
         await self.play()
@@ -265,10 +276,10 @@ class Playback:
                     self._now()
                     return
                 cursor.at_end = True
-                self._repaint()
+                self._view.repaint()
                 if not self.follows:
                     cursor.playing = False
-                    self._repaint()
+                    self._view.repaint()
                     return
                 await asyncio.sleep(_POLL_S)
                 await self._moves.recorded()
@@ -278,7 +289,7 @@ class Playback:
                 self._stage.show(scene)
                 if self._monotonic() - painted_s >= 1 / _PAINTS_A_SECOND:
                     painted_s = self._monotonic()
-                    self._repaint()
+                    self._view.repaint()
                 await asyncio.sleep(0)
                 continue
             if cursor.speed is not None:

@@ -1,24 +1,27 @@
-"""What the screen asks of a recording, and what it is told. Who reads it is somebody else."""
+"""What the screen asks of a recording. `fabmon.session` implements it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.filter import Mask
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.tiers import Tier, TierQuery
+from fabmon.recording.writing.recorder import RecorderStatus
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingContents:
-    """What there is: times of the first and the last tick, and the notes, by time.
+    """What a recording holds: times of the first and last tick (ns), and the notes, by time.
 
-    `runs_ns` are the times at which recording began anew, by time too. `start_ns` is 0 where
-    there is no tick yet.
+    `runs_ns` are the times at which a recorder was started, by time. `start_ns` is 0 if there is no
+    tick yet.
     """
 
     start_ns: int = 0
@@ -27,13 +30,13 @@ class RecordingContents:
     runs_ns: tuple[int, ...] = ()
 
     def marks_ns(self) -> list[int]:
-        """Times of what `event 17` means: findings that opened, and bookmarks."""
+        """Times of the numbered events (`event 17`): findings that opened, and bookmarks."""
         return [note.time_ns for note in self.notes if note.change in ("", "open")]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Utilisation of the busiest link (0 to 1; NaN where unknown) in equal parts of a time."""
+    """Utilisation of the busiest link (0 to 1; NaN: unknown) in equal parts of a time range."""
 
     from_ns: int
     until_ns: int
@@ -41,61 +44,145 @@ class Curve:
 
 
 class PastReader(Protocol):
-    """A recording, read in a thread of its own: nothing here holds up the screen.
+    """Reads a recording in a thread of its own, so that the screen never waits for a file.
 
-    All of it raises PastError where the recording cannot be read.
+    All methods raise PastError if the recording cannot be read.
     """
 
     async def look(self) -> RecordingContents:
-        """What there is by now."""
+        """What is recorded so far."""
 
     async def seek(self, at_ns: int) -> Scene | None:
-        """The last tick up to a time, with the rates and states of then; None where there is none.
+        """The last tick up to a time, with the rates and states of then; None if there is none.
 
-        What takes the minutes before it is not known yet: findings are those of then, as recorded.
+        Its findings are those that were recorded: the minutes before it are not analysed yet.
         """
 
     @property
     def is_settled(self) -> bool:
-        """Whether the last scene that was given knows what the minutes before it tell."""
+        """Whether the minutes before the last scene that was returned are analysed."""
 
     async def settle(self, at_ns: int) -> Scene | None:
-        """The tick of a time again, with all that the minutes before it tell.
+        """The tick of a time again, after the analysis of the minutes before it.
 
-        None where another one is asked for meanwhile.
+        None if another tick is asked for in the meantime.
         """
 
     async def step(self, at_ns: int, by: int) -> Scene | None:
-        """The tick so many after that of a time, or before it; the last one there is where there
-        are fewer; None where there is none at all."""
+        """The tick `by` ticks after that of a time (before it if negative).
+
+        The last or first tick if there are fewer; None if there is none at all.
+        """
 
     def give_up(self) -> None:
-        """Whatever is being worked through is not wanted any more."""
+        """Cancel the read that is running."""
 
     async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
-        """The busiest link in so many parts of a time."""
+        """Utilisation of the busiest link in `parts` equal parts of a time range."""
 
     async def study(
         self,
         from_ns: int,
         until_ns: int,
         ports: Collection[str] | None,
-        told: Callable[[float], None],
+        on_progress: Callable[[float], None],
     ) -> Fluctuation:
-        """How steady bandwidth was between two times on some ports, by id (None: on all).
+        """Bandwidth variability between two times on some ports, by id (None: on all ports).
 
-        It may take minutes, and holds up nothing else: `told` hears how far it is, 0 to 1.
+        May take minutes, in a thread of its own; `on_progress` gets the share done, 0 to 1.
         """
 
-    async def tier(self, wanted: TierQuery, told: Callable[[float], None]) -> Tier:
-        """The highest and the mean of ports over hours or days, as far as minutes of it are kept.
+    async def tier(self, query: TierQuery, on_progress: Callable[[float], None]) -> Tier:
+        """Highest and mean values of ports over hours or days, as far as minutes are recorded.
 
-        It may take seconds, and holds up nothing else: `told` hears how far it is, 0 to 1.
+        May take seconds, in a thread of its own; `on_progress` gets the share done, 0 to 1.
         """
 
     async def close(self) -> None:
-        """Let it go."""
+        """Stop all reads, and close the recordings that were opened for them."""
 
 
 class PastError(Exception):
-    """What was recorded cannot be read; the text says why, for a person."""
+    """The recording cannot be read; the message says why."""
+
+
+class SaveError(Exception):
+    """A file cannot be saved; the message says which and why."""
+
+
+class RecordingAccess(Protocol):
+    """What the screen can do with the recording of what it shows, and with its links.
+
+    `table` and `cut` run in a thread of the caller and raise OSError or SaveError.
+    """
+
+    @property
+    def reader(self) -> PastReader | None:
+        """Reads the recorded ticks; None if nothing is recorded."""
+
+    @property
+    def status(self) -> RecorderStatus | None:
+        """State of the recorder; None if none is running, as in a replay."""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is recorded, or nothing any more; empty if there is no problem."""
+
+    def bookmark(self, note: Note) -> str:
+        """Record a bookmark. Returns why that is impossible, else an empty string."""
+
+    def table(self, snapshot: Snapshot, ports: Mask | None) -> bytes:
+        """CSV of the selected ports of a snapshot (None: all ports)."""
+
+    def cut(self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
+        """Copy what was recorded between two times into a new file, while it is wanted.
+
+        A copy that is not finished leaves no file.
+        """
+
+
+class NoRecording:
+    """RecordingAccess of a screen without a recording; `problem` says why there is none."""
+
+    def __init__(self, problem: str = "nothing is recorded") -> None:
+        self._problem = problem
+
+    @property
+    def reader(self) -> PastReader | None:
+        """None: there is nothing to read."""
+        return None
+
+    @property
+    def status(self) -> RecorderStatus | None:
+        """None: no recorder is running."""
+        return None
+
+    @property
+    def problem(self) -> str:
+        """Why there is no recording."""
+        return self._problem
+
+    def bookmark(self, note: Note) -> str:
+        """A bookmark cannot be kept without a recording."""
+        return "nothing is recorded: a bookmark cannot be kept"
+
+    def table(self, snapshot: Snapshot, ports: Mask | None) -> bytes:
+        """Raise SaveError."""
+        raise SaveError("tables are not available here")
+
+    def cut(self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
+        """Raise SaveError."""
+        raise SaveError("nothing is recorded: there is nothing to cut out")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayStart:
+    """How the screen begins to play a recording.
+
+    From `from_ns` (None: its first tick), at `speed` recorded seconds a second (None: as fast as
+    possible); with `follow` it waits at the end for what is still being recorded.
+    """
+
+    from_ns: int | None = None
+    speed: float | None = 1.0
+    follow: bool = False

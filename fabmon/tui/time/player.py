@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time.navigation import Navigation, Playback
-from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
+from fabmon.tui.time.navigation import Navigation, Playback, TimeView
+from fabmon.tui.time.past_reader import PastError, PastReader, RecordingAccess, RecordingContents
 
 _LOOK_AGAIN_S = 10.0
 
@@ -67,38 +67,25 @@ _SETTLE_AFTER_S = 0.15
 
 
 class Player:
-    """Has the stage show what was, live what is.
-
-    `shown` is called with every scene that it puts on the stage, `say` with what a person should
-    know, in one line, `failed` with a fault of fabmon itself. `past` is None where nothing is
-    recorded; `why_not` says why.
-    """
+    """Executes the time commands of the user: freeze, step, seek, play, follow the live end."""
 
     def __init__(
         self,
         screen_state: ScreenState,
-        past: PastReader | None,
-        why_not: Callable[[], str],
-        shown: Callable[[Scene], Awaitable[None]],
-        repaint: Callable[[], None],
-        say: Callable[[str], None],
-        failed: Callable[[Exception], None],
+        recording: RecordingAccess,
+        view: TimeView,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stage = screen_state
-        self._past = past
-        self._shown = shown
-        self._repaint = repaint
-        self._say = say
-        self._failed = failed
-        self._moves = Navigation(screen_state, past, why_not, self._show, repaint, say, self.now)
-        self._playback = Playback(
-            screen_state, past, self._moves, repaint, say, self.now, monotonic
+        self._past = past = recording.reader
+        self._view = view
+        self._moves = Navigation(screen_state, recording, view, self.now)
+        self._playback = Playback(screen_state, recording, self._moves, view, self.now, monotonic)
+        self._strip = (
+            None if past is None else StripLoader(screen_state, past, view.repaint, monotonic)
         )
-        self._strip = None if past is None else StripLoader(screen_state, past, repaint, monotonic)
         self._doing: asyncio.Task[None] | None = None
         self._drawing: asyncio.Task[None] | None = None
-        self._steps = 0
 
     def keep(self, scene: Scene) -> None:
         """A scene has come live."""
@@ -121,7 +108,7 @@ class Player:
         """Freeze, or go on: from where the cursor was put, or with what comes now."""
         screen_state = self._stage
         if screen_state.scene is None:
-            self._say("there is nothing to see yet")
+            self._view.say("there is nothing to see yet")
         elif screen_state.shown is None:
             self._stop()
             screen_state.freeze()
@@ -131,23 +118,23 @@ class Player:
             self.now()
         else:
             self._do(self._playback.play())
-        self._repaint()
+        self._view.repaint()
 
     def now(self) -> None:
         """Follow what comes; without a now, to the end, and follow what is written there."""
         if self._stage.live is not None:
             self._stop()
             self._stage.follow()
-            self._repaint()
+            self._view.repaint()
         else:
             self._playback.follows = True
             self._do(self._playback.to_end())
 
     def step(self, by: int) -> None:
         """So many ticks on, or back; those of a key that was pressed just before count too."""
-        by += self._steps
+        by += self._moves.steps
         self._do(self._moves.step(by))
-        self._steps = by
+        self._moves.steps = by
 
     def seek(self, at_ns: int) -> None:
         """To a time."""
@@ -178,7 +165,7 @@ class Player:
         self._doing = asyncio.create_task(self._guarded(self._and_settle(doing)))
 
     def _stop(self) -> None:
-        self._steps = 0
+        self._moves.steps = 0
         if self._doing is not None:
             self._doing.cancel()
             self._doing = None
@@ -186,13 +173,9 @@ class Player:
             self._past.give_up()
         self._stage.cursor.playing = False
 
-    async def _show(self, scene: Scene) -> None:
-        self._steps = 0
-        await self._shown(scene)
-
     async def _and_settle(self, doing: Coroutine[Any, Any, None]) -> None:
         await doing
-        self._steps = 0
+        self._moves.steps = 0
         if self._past is not None and not self._stage.cursor.is_settled:
             await asyncio.sleep(_SETTLE_AFTER_S)
             await self._moves.settle(self._past)
@@ -201,7 +184,7 @@ class Player:
         try:
             await doing
         except PastError as error:
-            self._say(f"the recording cannot be read: {error}")
-            self._repaint()
+            self._view.say(f"the recording cannot be read: {error}")
+            self._view.repaint()
         except Exception as error:
-            self._failed(error)
+            self._view.report_error(error)

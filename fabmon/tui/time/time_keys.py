@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
 from fabmon.analysis.finding import Finding
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
-from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.containment import ContainingApp
 from fabmon.tui.line import FindingTarget
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.time.cursor import speed_text
-from fabmon.tui.time.past_reader import PastReader, RecordingContents
+from fabmon.tui.time.navigation import TimeView
+from fabmon.tui.time.past_reader import RecordingAccess, RecordingContents, ReplayStart
 from fabmon.tui.time.player import Player
 from fabmon.tui.widgets.lines import LineView, SeekRequested
 from fabmon.tui.widgets.prompts import Prompt
-
-KeepNote = Callable[[Note], str]
-"""A note -> why it cannot be kept, for a person; else nothing."""
-
-
-def _not_kept(_: Note) -> str:
-    return "nothing is recorded: a bookmark has nowhere to go"
-
-
-@dataclass(frozen=True, slots=True)
-class Travel:
-    """Where the screen can go. `past` is what was recorded, None where nothing is, and `why_not`
-    says why. `keep_note` is where bookmarks go; `recording` how the recorder does.
-
-    With `plays` it begins by playing the past, from `from_ns` (its start), `speed` recorded seconds
-    a second (None: as fast as it goes); with `follow` it waits for more at the end.
-    """
-
-    past: PastReader | None = None
-    why_not: Callable[[], str] = lambda: "nothing is recorded"
-    keep_note: KeepNote = _not_kept
-    recording: Callable[[], RecorderStatus | None] = lambda: None
-    plays: bool = False
-    from_ns: int | None = None
-    speed: float | None = 1.0
-    follow: bool = False
 
 
 class TimeKeys(ContainingApp):
@@ -55,32 +26,26 @@ class TimeKeys(ContainingApp):
     screen_state: ScreenState
 
     def go_through_time(
-        self,
-        travel: Travel,
-        shown: Callable[[Scene], Awaitable[None]],
-        repaint: Callable[[], None],
-        say: Callable[[str], None],
+        self, recording: RecordingAccess, start: ReplayStart | None, view: TimeView
     ) -> None:
-        """Have a player."""
-        why_not = travel.why_not
-        self.past = travel.past
-        self.player = Player(
-            self.screen_state, travel.past, why_not, shown, repaint, say, self._fail
-        )
-        self.screen_state.recording = travel.recording
-        self.screen_state.cursor.speed = travel.speed
-        self._travel = travel
-        self._repaint, self._say = repaint, say
+        """Set up the player; with `start` it begins by playing the recording."""
+        self.recording = recording
+        self.player = Player(self.screen_state, recording, view)
+        self.screen_state.recording = recording
+        self._start = start
+        if start is not None:
+            self.screen_state.cursor.speed = start.speed
+        self._view = view
 
-    def _fail(self, error: Exception) -> None:
+    def report_error(self, error: Exception) -> None:
         """Say that moving through the recording failed; the screen goes on."""
         self.contain_handler(error, "time travel")
 
     def begin_to_play(self) -> None:
-        """Play, where that is what there is to see."""
-        if self._travel.plays:
+        """Play the recording, if the screen was started for that."""
+        if self._start is not None:
             self.screen_state.reads = True
-            self.player.play(self._travel.from_ns, self._travel.follow)
+            self.player.play(self._start.from_ns, self._start.follow)
 
     def on_seek_requested(self, event: SeekRequested) -> None:
         """Go there."""
@@ -107,16 +72,16 @@ class TimeKeys(ContainingApp):
         cursor = self.screen_state.cursor
         cursor.faster(by)
         if self.screen_state.shown is None:
-            self._say(f"speed {speed_text(cursor.speed)}, for what was: now is not faster")
-        self._repaint()
+            self._view.say(f"speed {speed_text(cursor.speed)}, for what was: now is not faster")
+        self._view.repaint()
 
     def action_skip_idle(self) -> None:
         """Leave out what nothing happens in, or do not."""
         cursor = self.screen_state.cursor
         cursor.skips_idle = not cursor.skips_idle
         on = "skipping" if cursor.skips_idle else "not skipping"
-        self._say(f"{on} ticks in which nobody communicates and nothing happens")
-        self._repaint()
+        self._view.say(f"{on} ticks in which nobody communicates and nothing happens")
+        self._view.repaint()
 
     def action_time_zoom(self, by: int) -> None:
         """More minutes in the strip, or fewer; 0 for the usual ones."""
@@ -125,7 +90,7 @@ class TimeKeys(ContainingApp):
             cursor.zoom_by(by, self.screen_state.live is not None)
         else:
             cursor.zoom = None
-        self._repaint()
+        self._view.repaint()
 
     def action_mark(self, which: str) -> None:
         """What is to be cut out begins here, or ends."""
@@ -143,8 +108,8 @@ class TimeKeys(ContainingApp):
         else:
             length = duration((marked[1] - marked[0]) / SECOND_NS)
             said = f"marked {time_of_day(marked[0])} to {time_of_day(marked[1])}, {length}"
-        self._say(said)
-        self._repaint()
+        self._view.say(said)
+        self._view.repaint()
 
     async def action_seek(self) -> None:
         """Ask for a time, and go there."""
@@ -188,8 +153,8 @@ class TimeKeys(ContainingApp):
                 return
             said = " ".join(text.split()) or "bookmark"
             note = Note(kind="bookmark", time_ns=snapshot.time_ns, seq=snapshot.seq, text=said)
-            refused = self._travel.keep_note(note)
-            self._say(refused or f"◆ {said}, at {time_of_day(snapshot.time_ns)}")
+            refused = self.recording.bookmark(note)
+            self._view.say(refused or f"◆ {said}, at {time_of_day(snapshot.time_ns)}")
 
         label = f"◆ {time_of_day(snapshot.time_ns)}"
         self.push_screen(
@@ -200,7 +165,7 @@ class TimeKeys(ContainingApp):
         """To where the selected finding began."""
         found = self._selected_finding()
         if found is None:
-            self._say("no finding is selected")
+            self._view.say("no finding is selected")
         else:
             self.player.seek(found.since_ns)
 
@@ -211,7 +176,7 @@ class TimeKeys(ContainingApp):
         focused = screen.focused
         if scene is None:
             return None
-        chosen = self.screen_state.chosen(scene)
+        chosen = self.screen_state.selection(scene)
         if not isinstance(focused, LineView):
             return None if chosen is None else chosen.finding
         target = focused.selected

@@ -140,7 +140,7 @@ class TrendLoader:
         self._is_wrong = False
 
     @property
-    def said(self) -> str:
+    def progress(self) -> str:
         """Progress or failure of reading; empty when nothing is being read."""
         if self._is_wrong:
             return "the recording cannot be read"

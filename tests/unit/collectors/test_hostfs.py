@@ -56,8 +56,8 @@ def test_cells_keep_order_and_say_why_a_value_is_missing(tmp_path: Path) -> None
     assert not cells.add("not there")
     assert cells.add("text")
     assert cells.add("sick")
-    assert cells.add_sum(("good", "sum"))
-    assert not cells.add_sum(("good", "not there"))
+    assert cells.add("good", "sum")
+    assert not cells.add("good", "not there")
     faults: Faults = {}
     assert cells.read(faults) == [7, None, None, 12]
     assert faults == {1: "unsupported", 2: "failed"}

@@ -16,12 +16,12 @@ from typing import Any, cast
 import pytest
 
 from collectors.hostfs import HostFS
-from collectors.readers import pci_topology
+from collectors.readers import device_facts, ports
 from collectors.readers.nvml import FieldValue, Gpu
 from collectors.source import Failed, Faults, NoData, SourceError, Unsupported
-from collectors.sources import nvlink as nvlink_errors
 from collectors.sources import nvlink as nvlink_source
 from collectors.sources import pcie as pcie_source
+from collectors.sources.nvlink import _GpuErrors
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host, ib_host, nvlink5_host
 from tests.fixtures.reading import Answer, ask, read, source
@@ -279,7 +279,7 @@ def test_a_library_that_hangs_costs_the_gpus_and_nothing_else(root: Path) -> Non
 
 def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:
     hgx_host(root)
-    near = pci_topology.affinity(HostFS(str(root)), "0000:1b:00.0")
+    near = ports.affinity(HostFS(str(root)), "0000:1b:00.0")
     assert near["mlx5_0"] == "PIX"
     assert near["mlx5_1"] == "NODE"
     assert near["mlx5_4"] == "SYS"
@@ -300,7 +300,7 @@ def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:
 def test_what_lies_between_two_functions(
     one: str, other: str, same_node: bool | None, between: str | None
 ) -> None:
-    assert pci_topology.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
+    assert device_facts.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
 
 
 class HangingGpu:
@@ -321,7 +321,7 @@ class HangingGpu:
 def test_a_gpu_whose_driver_hangs_is_late_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pcie_source, "_OLD_S", 0.2)
+    monkeypatch.setattr(pcie_source, "_STALE_S", 0.2)
     monkeypatch.setattr(pcie_source._Sampler, "_PAUSE_S", 0.01)
     sick, well = HangingGpu(0, 2), HangingGpu(1, 10**9)
     samplers = [pcie_source._Sampler(cast(Gpu, gpu)) for gpu in (sick, well)]
@@ -368,7 +368,7 @@ class GpuWithABadLink:
 
 def test_a_link_whose_state_fails_costs_its_own_value() -> None:
     gpu = GpuWithABadLink()
-    errors = nvlink_errors._GpuErrors(cast(Gpu, gpu))
+    errors = _GpuErrors(cast(Gpu, gpu))
     gpu.counted = 5
     faults: Faults = {}
     assert None not in errors.read(0, faults)
@@ -397,7 +397,9 @@ def test_a_link_that_fails_is_there() -> None:
 
 def test_what_a_link_moved_while_it_could_not_be_read_is_counted_after() -> None:
     gpu = GpuWithABadLink()
-    counted = nvlink_source._Counted(cast(Gpu, gpu), gpu.links(), nvlink_source._FAMILIES[1], {})
+    counted = nvlink_source._CountedBytes(
+        cast(Gpu, gpu), gpu.links(), nvlink_source._FAMILIES[1], {}
+    )
     totals = []
     for tick in range(5):
         gpu.counted = tick * 1000

@@ -95,7 +95,7 @@ def test_a_process_is_in_the_slurm_job_of_its_cgroup(tmp_path: Path, line: str, 
     "text", ["{", '{"lqpn": 1}', "[1]", '[{"type": "RC", "state": "RTS", "rqpn": 1}]']
 )
 def test_something_else_than_queue_pairs_is_said_to_be(text: str) -> None:
-    with pytest.raises(Failed, match="something else than queue pairs"):
+    with pytest.raises(Failed, match="did not print queue pairs"):
         pairs(text)
 
 

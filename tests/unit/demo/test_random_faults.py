@@ -37,9 +37,9 @@ def test_the_seed_draws_them() -> None:
 def test_captions_have_the_causes_and_ports_as_the_screen_does() -> None:
     lines = captions(World(tour("leaf-spine")), 70, title)
     assert [(line.at, line.duration, line.text) for line in lines] == [
-        (75, 25, "Demo: injected Degraded link on leaf3 up12 (Esc hides tips)"),
-        (110, 30, "Demo: injected Straggler on gpu003 (Esc hides tips)"),
-        (150, 20, "Demo: injected Incast on leaf4 dn17 (Esc hides tips)"),
-        (180, 20, "Demo: injected Flapping link on leaf2 up7 (Esc hides tips)"),
-        (215, 30, "Demo: injected Polarization on leaf4 (Esc hides tips)"),
+        (75, 25, "Demo: injected Degraded link on leaf3 up12"),
+        (110, 30, "Demo: injected Straggler on gpu003"),
+        (150, 20, "Demo: injected Incast on leaf4 dn17"),
+        (180, 20, "Demo: injected Flapping link on leaf2 up7"),
+        (215, 30, "Demo: injected Polarization on leaf4"),
     ]

@@ -15,8 +15,7 @@ import pytest
 
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
-from fabmon.report import openmetrics as spooling
-from fabmon.report.openmetrics import NodeClock, Transposer, families
+from fabmon.report.openmetrics import MAX_MEMORY_VALUES, NodeClock, Transposer, families
 from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, port, tick, up
 from tests.requirements import need_command
 from tests.unit.export.test_rates import exported, lines_of
@@ -36,13 +35,13 @@ def samples(text: str) -> Iterator[tuple[str, str, float, float]]:
             yield match[1], match[2], float(match[3]), float(match[4])
 
 
-def text_of(ticks: list[Tick], directory: Path) -> str:
-    spool = Transposer(directory, 1.0)
+def text_of(ticks: list[Tick], directory: Path, max_memory_values: int = MAX_MEMORY_VALUES) -> str:
+    transposer = Transposer(directory, 1.0, max_memory_values)
     for each in ticks:
-        spool.accept(each)
-    spool.settle()
-    text = "".join(part for _, part in families(spool, lambda node, place: True))
-    spool.close()
+        transposer.accept(each)
+    transposer.settle()
+    text = "".join(part for _, part in families(transposer, lambda node, place: True))
+    transposer.close()
     return text
 
 
@@ -105,15 +104,14 @@ def test_a_counter_at_its_maximum_is_absent(tmp_path: Path) -> None:
     assert "# UNIT fabmon_pause_rx_seconds seconds\n" in text
 
 
-def test_little_memory_gives_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_memory_gives_the_same_text(tmp_path: Path) -> None:
     fabric = LeafSpine()
     ticks = []
     for seq in range(60):
         fabric.sent["leaf1/up1"] = 1e6 * seq
         ticks.append(fabric.step())
     whole = text_of(ticks, tmp_path)
-    monkeypatch.setattr(spooling, "_HELD_VALUES", 100)
-    assert text_of(ticks, tmp_path) == whole
+    assert text_of(ticks, tmp_path, max_memory_values=100) == whole
 
 
 def test_times_keep_the_steps_of_the_nodes_clock() -> None:

@@ -9,7 +9,7 @@ import sys
 
 _SLOW = """
 import sys, time
-from fabmon.cli.progress import progress
+from fabmon.session.printing import progress
 began = time.monotonic()
 total, unit = (600.0, "s") if len(sys.argv) < 3 else (1.0, sys.argv[2])
 with progress("exporting pod7", total, unit) as tell:

@@ -124,16 +124,20 @@ def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
     ("arguments", "status", "said"),
     [
         (("FILE", "--format", "parquet"), 2, "--format parquet: name a file with -o"),
-        (("FILE", "--format", "csv", "-o", "FILE"), 2, "there is such a file already"),
+        (("FILE", "--format", "csv", "-o", "FILE"), 2, "this file exists already"),
         (("FILE", "--format", "csv", "--links", "speed>1"), 2, "--links speed: compare one of"),
         (
             ("FILE", "--format", "openmetrics", "--links", "util>80"),
             2,
             "--links util>80: whole series are exported; choose them by name, role: group:",
         ),
-        (("FILE", "--format", "csv", "--from", "noon"), 2, "--from noon: a time such as 14:03"),
+        (
+            ("FILE", "--format", "csv", "--from", "noon"),
+            2,
+            "--from noon: write a time",
+        ),
         (("--format", "csv"), 2, "name a recording"),
-        (("FILE", "--format", "csv", "-o", "/proc/none/a.csv"), 2, "/proc/none/a.csv: No such"),
+        (("FILE", "--format", "csv", "-o", "/proc/none/a.csv"), 2, "/proc/none/a.csv: no such"),
     ],
 )
 def test_mistakes_are_explained(

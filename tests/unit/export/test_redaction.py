@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Evidence, Finding
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
@@ -29,6 +28,7 @@ from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
 from fabmon.session.recorded_past import RecordedPast
+from fabmon.session.session import Session
 from fabmon.tui.time.findings_at_the_time import findings_open_at
 from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, neighbour, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
@@ -256,12 +256,7 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
 
 async def test_a_screen_names_nobody_that_was_found(named: Path) -> None:
     with Timeline([named]) as timeline:
-        past = RecordedPast(
-            timeline,
-            lambda played: History([], played.interval_s),
-            lambda: Analyst(load(None).thresholds),
-            redactor=Redactor(timeline.hosts),
-        )
+        past = RecordedPast(timeline, Session(load(None), redactor=Redactor(timeline.hosts)))
         told = await past.look()
         shares: list[float] = []
         steady = await past.study(0, told.until_ns, None, shares.append)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.analysis.iteration.results import JobHints
-from fabmon.cli.hints import hint_options, hints
+from fabmon.cli.options import hint_options, hints
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.cli.amounts import parse_seconds, parse_time, size
-from fabmon.cli.replay import span_of, whole_span
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.time_parsing import parse_time_near
+from fabmon.recording.reading.time_parsing import parse_seconds, parse_time, parse_time_near
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer
+from fabmon.session.recorder_setup import parse_size
+from fabmon.session.replay_run import time_range, whole_range
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
@@ -108,7 +108,7 @@ def test_a_file_that_is_removed_while_a_directory_is_opened_is_none(tmp_path: Pa
 def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
-    assert fabmon("verify", str(path)).stdout == f"{path}: sound\n"
+    assert fabmon("verify", str(path)).stdout == f"{path}: intact\n"
     with Recording(path) as recording:
         block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
     data = bytearray(path.read_bytes())
@@ -134,22 +134,25 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
     assert len(ticks_in(cut)[0].hellos) == 7
     again = fabmon(*arguments, "-o", str(cut))
     assert again.returncode == 2
-    assert "there is such a file already" in again.stderr
+    assert "this file exists already" in again.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("replay", "FILE", "--at", "noon"), "--from noon: a time such as 14:03"),
-        (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give one of them"),
+        (("replay", "FILE", "--at", "noon"), "--from noon: write a time such as 14:03"),
+        (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give only one of them"),
         (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
         (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
-        (("replay", "FILE", "--speed", "fast"), "--speed fast: a number such as 0.5 or 8, or max"),
+        (
+            ("replay", "FILE", "--speed", "fast"),
+            "--speed fast: write a number such as 0.5",
+        ),
         (("replay", __file__), "not a fabmon recording"),
         (("verify",), "name a recording"),
         (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
         (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
-        (("record", "-o", "x", "--rotate", "0.1s"), "no less than 1s"),
+        (("record", "-o", "x", "--rotate", "0.1s"), "write at least 1s"),
         (("record", "-o", "x", "--rotate", "9" * 400 + "GB"), "a time such as 1h or 7d"),
         (("record", "-o", __file__), "not a fabmon recording: choose another file"),
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
@@ -165,7 +168,12 @@ def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], said
 
 def test_amounts() -> None:
     assert [parse_seconds(each) for each in ("90", "1.5h", "7d", "2x")] == [90, 5400, 604_800, None]
-    assert [size(each) for each in ("64MB", "1GiB", "12", "h")] == [64_000_000, 1 << 30, None, None]
+    assert [parse_size(each) for each in ("64MB", "1GiB", "12", "h")] == [
+        64_000_000,
+        1 << 30,
+        None,
+        None,
+    ]
 
 
 def test_moments_of_a_recording() -> None:
@@ -201,9 +209,9 @@ def test_from_is_held_to_the_start_and_to_to_the_end(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(40))
     with Timeline([tmp_path / "a.fabrec"]) as timeline:
         whole = (timeline.start_ns, timeline.until_ns)
-        assert whole_span(timeline, "-10h", "+10h") == whole
-        assert whole_span(timeline, "2020-01-01", None) == whole
-        assert span_of(timeline, "-10h", None) == (timeline.start_ns, None)
+        assert whole_range(timeline, "-10h", "+10h") == whole
+        assert whole_range(timeline, "2020-01-01", None) == whole
+        assert time_range(timeline, "-10h", None) == (timeline.start_ns, None)
 
 
 def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer, resume
 from fabmon.session.recorded_past import RecordedPast
 from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
-from tests.tui.recordings import analyst, past_of
+from tests.tui.recordings import past_of, session
 
 
 def note(second: int, seq: int, change: str, subject: str) -> Note:
@@ -137,12 +137,12 @@ class Reads(Timeline):
 async def test_notes_that_were_read_are_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     notes = [note(second, second, "update", "gpu1/eth0") for second in range(300)]
-    session = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu1"),))
-    writer = Writer.create(path, session)
+    record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(Host(name="gpu1"),))
+    writer = Writer.create(path, record)
     writer.write(tick(0, {}, {}), None, notes[:1])
     timeline = Reads([path])
     with timeline:
-        past = RecordedPast(timeline, lambda _: History([]), analyst)
+        past = RecordedPast(timeline, session())
         for each in notes[1:]:
             writer.write(tick(each.seq, {}, {}), None, [each])
         assert (await past.look()).notes == tuple(notes)

@@ -18,7 +18,9 @@ from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins
 from fabmon.recording.writing.writer import Writer, resume
-from fabmon.session.tier_reader import TierReader
+from fabmon.session.background_readers import TierReader
+from fabmon.session.config import load
+from fabmon.session.session import Session
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 
 PORTS = ("leaf1/up1", "leaf1/down2", "gpu001/eth0", "nobody/eth0")
@@ -52,7 +54,7 @@ def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False)
 def _read(
     wanted: TierQuery, *paths: Path, tiers: TierReader | None = None, until_ns: int | None = None
 ) -> Tier:
-    reader = tiers or TierReader(lambda: paths, until_ns)
+    reader = tiers or TierReader(lambda: paths, Session(load(None)), until_ns)
     try:
         return asyncio.run(reader.of(wanted, lambda _: None))
     finally:
@@ -161,7 +163,7 @@ def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None
 
 def test_of_what_grows_only_what_is_new_is_read_and_none_twice(tmp_path: Path) -> None:
     _record(tmp_path / "a.fabrec", 400)
-    tiers = TierReader(lambda: [tmp_path])
+    tiers = TierReader(lambda: [tmp_path], Session(load(None)))
     for seconds in (150, 250, 420):
         wanted = _wanted(START_NS + (seconds - 150) * SECOND_NS, START_NS + 460 * SECOND_NS, BIN_NS)
         if seconds == 420:
@@ -192,7 +194,7 @@ def test_with_a_redactor_ports_are_asked_for_by_the_names_it_gave(tmp_path: Path
     wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
     hidden = wanted._replace(ports=tuple(redactor.port(port) for port in PORTS))
     assert "leaf1/up1" not in hidden.ports
-    tiers = TierReader(lambda: [tmp_path], redactor=redactor)
+    tiers = TierReader(lambda: [tmp_path], Session(load(None), redactor=redactor))
     found = _read(hidden, tiers=tiers)
     tiers.close()
     assert np.array_equal(found.highest, _read(wanted, tmp_path).highest, equal_nan=True)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.cli.topology import load_topology as given_topology
 from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import parse, read
 from fabmon.session.config import load as load_config
+from fabmon.session.config import load_topology
 from fabmon.session.errors import UsageError
 from tests.goldens import check_golden
 from tests.requirements import need_command
@@ -126,7 +126,7 @@ def test_the_configuration_names_further_files_beside_it(tmp_path: Path) -> None
     (tmp_path / "pod7.csv").write_text("leaf1,swp2,gpu2,eth0\n")
     other = tmp_path / "more.csv"
     other.write_text("leaf1,swp3,gpu3,eth0\n")
-    topology = given_topology(load_config(config), config, [other])
+    topology = load_topology(load_config(config), config, [other])
     assert [cable.by for cable in topology.cables] == [
         f"{other}:1",
         f"{config}:3",
@@ -134,7 +134,7 @@ def test_the_configuration_names_further_files_beside_it(tmp_path: Path) -> None
     ]
     config.write_text('[topology]\nfiles = ["gone.csv"]\n')
     with pytest.raises(UsageError, match=r"gone\.csv: cannot be read: No such file"):
-        given_topology(load_config(config), config, [])
+        load_topology(load_config(config), config, [])
     config.write_text("[topology]\ncabels = []\n")
     with pytest.raises(UsageError, match="did you mean `cables`"):
         load_config(config)

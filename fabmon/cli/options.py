@@ -1,0 +1,235 @@
+"""Options and arguments that several commands have, and the types of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fabmon.session.errors import UsageError
+
+if TYPE_CHECKING:
+    from fabmon.analysis.iteration.results import JobHints
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_COUNT = re.compile(r"([0-9.]+(?:e[0-9]+)?)([MBT]?)", re.IGNORECASE)
+_SCALES = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
+_MAX_PARAMS = 1e15
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class Duration(click.ParamType[float]):
+    """A time with a unit, such as `90s` or `1h`, in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds, more than 0."""
+        from fabmon.recording.reading.time_parsing import parse_seconds
+
+        seconds = float(value) if isinstance(value, (int, float)) else parse_seconds(str(value))
+        if not seconds:
+            self.fail(f"{value!r}: write a time such as 90s, 15m, 1h or 7d", param, ctx)
+        return seconds
+
+
+class _Params(click.ParamType[float]):
+    """A number of model parameters, such as `70e9` or `70B`."""
+
+    name = "params"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        match = _COUNT.fullmatch(str(value))
+        try:
+            count = float(match[1]) * _SCALES[match[2].upper()] if match else 0.0
+        except ValueError:
+            count = 0.0
+        if not 0 < count <= _MAX_PARAMS:
+            self.fail(f"{value!r}: write a number of parameters, as in 70e9 or 70B", param, ctx)
+        return count
+
+
+# Which nodes.
+
+hosts_option = click.option(
+    "--hosts",
+    type=FILE,
+    help="Hosts file, with lines `NODESET [key=value ...]`.  [default: this machine]",
+)
+host_option = click.option(
+    "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
+)
+prometheus_option = click.option(
+    "--prometheus",
+    metavar="URL",
+    help="Read from Prometheus, or a compatible server, instead of from the nodes.",
+)
+match_option = click.option(
+    "--match",
+    "matches",
+    multiple=True,
+    metavar="MATCHERS",
+    help='With --prometheus: select series by labels, as in {cluster="a"}. May be repeated: a'
+    " series that matches any of them is read.",
+)
+token_option = click.option(
+    "--prometheus-token-file",
+    "token_file",
+    type=FILE,
+    help="With --prometheus: file with the bearer token.",
+)
+
+# How they are read and what is known of them.
+
+config_option = click.option(
+    "--config",
+    type=FILE,
+    help="Configuration file.  [default: ~/.config/fabmon/fabmon.toml]",
+)
+ssh_config_option = click.option(
+    "--ssh-config", type=FILE, help="SSH configuration file.  [default: ~/.ssh/config]"
+)
+topology_option = click.option(
+    "--topology",
+    "topologies",
+    type=FILE,
+    multiple=True,
+    help="How the fabric is cabled: TOML, CSV, Slurm topology.conf, ibnetdiscover output or NCCL"
+    " XML. May be repeated.",
+)
+interval_option = click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    metavar="SECONDS",
+    help="Time between two ticks.  [default: 1]",
+)
+
+# What is shown, and how.
+
+style_option = click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "jsonl"]),
+    help="Print instead of showing the screen: jsonl prints every tick; table and json need"
+    " --once.",
+)
+once_option = click.option(
+    "--once", is_flag=True, help="Print one report (a table, or --format json) and exit."
+)
+duration_option = click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Exit after this many seconds.",
+)
+color_option = click.option(
+    "--color",
+    type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
+    help="Colours of the screen.  [default: auto; truecolor for --picture]",
+)
+picture_option = click.option(
+    "--picture",
+    type=FILE,
+    help="Write the screen to an SVG file after --duration (default 10 s), and exit.",
+)
+redact_option = click.option(
+    "--redact", is_flag=True, help="Replace names of nodes and users, addresses and paths."
+)
+report_option = click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or JSON for programs.",
+)
+
+
+def patience_option(seconds: float) -> Callable[[_Command], _Command]:
+    """--duration of a command that waits for nodes, with its default."""
+    return click.option(
+        "--duration",
+        type=click.FloatRange(min=0, min_open=True),
+        default=seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Wait at most this long for all nodes.",
+    )
+
+
+# Recordings.
+
+recordings_argument = click.argument(
+    "files", nargs=-1, metavar="FILE...", type=click.Path(exists=True, path_type=Path)
+)
+from_option = click.option(
+    "--from", "from_", metavar="TIME", help="Begin here: 14:03, -10m or event 3."
+)
+to_option = click.option("--to", metavar="TIME", help="End here.")
+links_option = click.option(
+    "--links",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only these links: ports (leaf1/*), nodes (gpu00[1-4]) or rails (r3). May be repeated.",
+)
+
+# The training job.
+
+_RANKS = click.IntRange(min=1, max=1_000_000)
+_HINT_OPTIONS = (
+    click.option(
+        "--model-params",
+        type=_Params(),
+        metavar="N",
+        help="Model parameters of the training job (70e9 or 70B), to compare its traffic with the"
+        " expected traffic.",
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice(["fp32", "bf16", "fp16", "fp8"]),
+        help="Data type of the gradients.  [default: bf16]",
+    ),
+    click.option("--dp", type=_RANKS, metavar="N", help="Data-parallel ranks of the job."),
+    click.option("--tp", type=_RANKS, metavar="N", help="Tensor-parallel ranks of the job."),
+    click.option("--pp", type=_RANKS, metavar="N", help="Pipeline stages of the job."),
+)
+
+
+def hint_options(command: _Command) -> _Command:
+    """The options that describe the training job, in the order of the help."""
+    for option in reversed(_HINT_OPTIONS):
+        command = option(command)
+    return command
+
+
+def hints(
+    params: float | None, dtype: str | None, dp: int | None, tp: int | None, pp: int | None
+) -> JobHints | None:
+    """What the user said of the job; None if nothing. Raises UsageError if a part is missing."""
+    if params is None:
+        for name, value in (("dtype", dtype), ("dp", dp), ("tp", tp), ("pp", pp)):
+            if value is not None:
+                raise UsageError(f"--{name} describes a model: add --model-params")
+        return None
+    if dp is None:
+        raise UsageError("--model-params needs --dp, the number of ranks that exchange gradients")
+    from fabmon.analysis.iteration.results import JobHints
+
+    return JobHints(params, dtype or "bf16", dp, tp or 1, pp or 1)
+
+
+def check_style(style: str | None, once: bool) -> None:
+    """Raise UsageError unless --format and --once go together."""
+    if style in ("table", "json") and not once:
+        raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
+    if style == "jsonl" and once:
+        raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")

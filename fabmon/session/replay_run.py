@@ -1,0 +1,263 @@
+"""Runs that read recordings: replay on the screen or printed, ranges for exports, studies."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabmon.analysis.fluctuation.links import port_filter
+from fabmon.analysis.fluctuation.study import Study
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.redaction import redacted
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.tick import Tick
+from fabmon.fabric.wording import file_error
+from fabmon.feeds.replay import ReplayFeed
+from fabmon.recording.format.errors import RecordingError
+from fabmon.recording.reading.raw_chunks import raw_chunks
+from fabmon.recording.reading.time_parsing import parse_time
+from fabmon.recording.reading.timeline import Timeline, files_of
+from fabmon.recording.writing.cut import redacted_hosts
+from fabmon.session.config import RecordingConfig
+from fabmon.session.errors import Exit, UsageError
+from fabmon.session.presentation import ScreenSetup, can_draw, show_screen
+from fabmon.session.printing import Progress, log_to_stderr, print_last, print_lines, progress
+from fabmon.session.recorder_setup import DEMO_MARK, last_ring
+from fabmon.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What to replay, and how; `from_` and `to` are times as the user writes them.
+
+    `speed` is in recorded seconds a second, None for as fast as possible. With `follow` the replay
+    waits at the end for what is still being recorded. `style` is the --format, None for the screen.
+    """
+
+    files: tuple[Path, ...]
+    from_: str | None = None
+    to: str | None = None
+    speed: float | None = 1.0
+    follow: bool = False
+    style: str | None = None
+    color: str | None = None
+    redact: bool = False
+
+
+def replay(session: Session, options: ReplayOptions) -> Exit:
+    """Replay recordings; without files, what the last screen recorded. Raises UsageError."""
+    files = options.files or (_last_screen(session.settings.recording),)
+    with open_recordings(files) as timeline:
+        timeline.warm()
+        session = session.for_recording(timeline, options.redact)
+        from_ns, until_ns = time_range(timeline, options.from_, options.to)
+        style = options.style
+        if style is None and not can_draw():
+            style = "table"
+        try:
+            if style is None:
+                running = _replay_on_screen(session, options, timeline, from_ns, until_ns)
+            else:
+                log_to_stderr()
+                speed = options.speed if style == "jsonl" else None
+                feed = ReplayFeed(
+                    timeline,
+                    from_ns=from_ns,
+                    until_ns=until_ns,
+                    speed=speed,
+                    follow=options.follow,
+                )
+                running = _print_replay(session, timeline, feed, style)
+            code = asyncio.run(running)
+        except KeyboardInterrupt:
+            code = Exit.INTERRUPTED
+        warn_of_losses(timeline)
+    return code
+
+
+async def _print_replay(session: Session, timeline: Timeline, feed: ReplayFeed, style: str) -> Exit:
+    pipeline = session.recorded_pipeline(timeline)
+    scenes = pipeline.scenes(redacted(feed, session.redactor))
+    async with aclosing(feed), aclosing(scenes):
+        if style == "jsonl":
+            return await print_lines(scenes, None)
+        return await print_last(scenes, style)
+
+
+async def _replay_on_screen(
+    session: Session,
+    options: ReplayOptions,
+    timeline: Timeline,
+    from_ns: int | None,
+    until_ns: int | None,
+) -> Exit:
+    from fabmon.session.recording_access import ReplayedRecording
+    from fabmon.tui.time.past_reader import ReplayStart
+
+    title = "replay" if session.redactor else f"replay of {timeline.files[0].path.name}"
+    is_demo = timeline.files[0].sessions[-1].title.startswith(DEMO_MARK)
+    setup = ScreenSetup(
+        title,
+        options.color or session.settings.color,
+        mark=DEMO_MARK if is_demo else "",
+        recording=ReplayedRecording(session, timeline, until_ns),
+        start=ReplayStart(from_ns, options.speed, options.follow),
+    )
+    return await show_screen(None, setup)
+
+
+def open_recordings(files: Sequence[Path]) -> Timeline:
+    """Recordings as one timeline, with a progress bar. Raises UsageError."""
+    if not files:
+        raise UsageError("name a recording")
+    try:
+        with progress("opening", sum(map(_size, files_of(files)))) as report:
+            return Timeline(files, report)
+    except RecordingError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename or files[0]}: {file_error(error)}") from None
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 of one that a rotation has removed."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _last_screen(config: RecordingConfig) -> Path:
+    """The ring of the screen that was shown last. Raises UsageError if there is none."""
+    ring = last_ring(config)
+    if ring is None:
+        raise UsageError("name a recording: no screen was recorded on this machine")
+    return ring
+
+
+def time_range(
+    timeline: Timeline, from_: str | None, to: str | None
+) -> tuple[int | None, int | None]:
+    """The times (ns) that --from and --to mean in a timeline. Raises UsageError."""
+    events = [note.time_ns for note in timeline.notes() if note.change in ("", "open")]
+    found: list[int | None] = []
+    for option, text in (("--from", from_), ("--to", to)):
+        at = (
+            None if text is None else parse_time(text, timeline.start_ns, timeline.until_ns, events)
+        )
+        if text is not None and at is None:
+            raise UsageError(f"{option} {text}: write a time such as 14:03, -10m, +1h or event 3")
+        found.append(at)
+    begin, end = found
+    if begin is not None and begin > timeline.until_ns:
+        raise UsageError(f"--from {from_} is after the end of the recording")
+    if begin is not None:
+        begin = max(begin, timeline.start_ns)
+    if end is not None and end < (begin or timeline.start_ns):
+        raise UsageError(f"--to {to} is before the start")
+    return begin, end
+
+
+def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int, int]:
+    """The same, from the first tick to the last where an option is not given."""
+    begin, end = time_range(timeline, from_, to)
+    return (
+        timeline.start_ns if begin is None else begin,
+        timeline.until_ns if end is None else min(end, timeline.until_ns),
+    )
+
+
+def warn_of_losses(timeline: Timeline) -> None:
+    """Print to standard error what could not be read."""
+    for path, loss in timeline.losses:
+        where = f"bytes {loss.offset} to {loss.end}"
+        print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
+
+
+class PlayedRange:
+    """The ticks, snapshots or scenes of a part of a timeline, as fast as possible.
+
+    `lead_s` seconds before it are played too, but not returned: findings may begin there. `reached`
+    is called with the time of every tick (ns). `hosts` are the nodes, by the names that are shown.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        timeline: Timeline,
+        from_ns: int,
+        until_ns: int,
+        reached: Callable[[int], None],
+        lead_s: float = 0.0,
+    ) -> None:
+        self.hosts = redacted_hosts(timeline, session.redactor)
+        self.interval_s = timeline.interval_s
+        self._session = session
+        self._timeline = timeline
+        self._from_ns = from_ns
+        self._until_ns = until_ns
+        self._start_ns = max(timeline.start_ns, from_ns - int(lead_s * 1e9))
+        self._reached = reached
+
+    def ticks(self) -> Iterator[tuple[bool, Tick]]:
+        """Ticks, and whether each is in the range: those before it hold the state at its start."""
+        for tick in self._timeline.prime(self._start_ns):
+            yield False, self._redacted(tick)
+        for tick in self._timeline.ticks(self._start_ns, self._until_ns):
+            yield tick.time_ns >= self._from_ns, self._redacted(tick)
+            self._reached(tick.time_ns)
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """The snapshot of every tick; rates are computed again."""
+        history = self._session.recorded_history(self._timeline)
+        for is_inside, tick in self.ticks():
+            snapshot = history.accept(tick)
+            if is_inside:
+                yield snapshot
+
+    def scenes(self) -> Iterator[Scene]:
+        """The scene of every tick; findings are detected again."""
+        pipeline = self._session.recorded_pipeline(self._timeline)
+        for is_inside, tick in self.ticks():
+            scene = pipeline.accept(tick)
+            if is_inside:
+                yield scene
+
+    def _redacted(self, tick: Tick) -> Tick:
+        redactor = self._session.redactor
+        return tick if redactor is None else redactor.tick(tick)
+
+
+def study_range(
+    session: Session,
+    timeline: Timeline,
+    from_ns: int,
+    until_ns: int,
+    *,
+    links: Sequence[str] = (),
+    mine: Collection[str] | None = None,
+    zone: datetime.tzinfo = datetime.UTC,
+) -> Study:
+    """The variability study of a part of a timeline, from every sample of it.
+
+    `links` are patterns of ports (none: all), `mine` the hosts whose traffic is not foreign, `zone`
+    is that of the hours of a day.
+    """
+    study = Study(port_filter(links), mine, zone)
+    name = timeline.files[0].path.name
+    chunks = raw_chunks(timeline, from_ns, until_ns)
+    with progress(f"reading {name}", (until_ns - from_ns) / 1e9, "s") as report:
+        for chunk in session.chunk_builder().of(chunks, from_ns, until_ns):
+            study.accept(chunk)
+            report(max(0, chunk.start_ns - from_ns) / 1e9)
+    return study
+
+
+def study_progress(name: str) -> AbstractContextManager[Progress]:
+    """A progress bar, from 0 to 1, for the results of a study of a recording."""
+    return progress(f"steps and drift of {name}", 1.0, "share")

@@ -1,0 +1,162 @@
+"""How a run is put together: every history, analyst and rate chunk of it is built here."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.fabric_builder import PortRows
+from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
+from fabmon.fabric.model import Host
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.tick import Tick
+from fabmon.history.chunk_rates import RateChunkBuilder
+from fabmon.history.history import History
+from fabmon.recording.format.records import Note
+from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.session.config import Config, load, load_topology
+from fabmon.session.errors import UsageError
+
+if TYPE_CHECKING:
+    from fabmon.analysis.iteration.results import JobHints
+    from fabmon.fabric.topology.plan import Topology
+    from fabmon.recording.reading.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The settings of a run, and the parts of it that are built from them.
+
+    `topology` is the cabling that the user described, `hints` are what the user said of the job.
+    A `redactor` replaces the names of a recording that is read; `topology` has the names of the
+    recording. All histories of a session number the same ports alike (`rows`).
+    """
+
+    settings: Config
+    topology: Topology | None = None
+    hints: JobHints | None = None
+    redactor: Redactor | None = None
+    rows: PortRows = field(default_factory=PortRows)
+
+    @classmethod
+    def load(
+        cls,
+        config: Path | None,
+        topologies: Sequence[Path] = (),
+        ssh_config: Path | None = None,
+        hints: JobHints | None = None,
+    ) -> Session:
+        """The session that the options describe. Raises UsageError."""
+        settings = load(config)
+        topology = load_topology(settings, config, topologies)
+        if ssh_config is not None:
+            settings = msgspec.structs.replace(settings, ssh_config=str(ssh_config))
+        return cls(settings, topology, hints)
+
+    def redacted(self, redactor: Redactor | None) -> Session:
+        """The same for a run whose feed is redacted already: the topology has the new names."""
+        return replace(self, topology=redacted_topology(self.topology, redactor))
+
+    def for_recording(self, timeline: Timeline, redact: bool) -> Session:
+        """The same for reading a recording; with `redact` its names are replaced."""
+        return replace(self, redactor=Redactor(timeline.hosts) if redact else None)
+
+    def detached(self) -> Session:
+        """The same with port rows of its own, to be used in another thread."""
+        return replace(self, rows=PortRows())
+
+    def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
+        """A history of these nodes."""
+        topology = redacted_topology(self.topology, self.redactor)
+        ports = self.settings.management_ports
+        return History(hosts, interval_s, ports, topology=topology, rows=self.rows)
+
+    def recorded_history(self, timeline: Timeline) -> History:
+        """A history of the nodes of a recording, by their redacted names."""
+        return self.history(redacted_hosts(timeline, self.redactor), timeline.interval_s)
+
+    def analyst(self) -> Analyst:
+        """An analyst with the thresholds of the configuration."""
+        return Analyst(self.settings.thresholds, self.hints)
+
+    def chunk_builder(self) -> RateChunkBuilder:
+        """Makes rates from the raw chunks of a recording, by its original names."""
+        return RateChunkBuilder(self.settings.management_ports, self.topology)
+
+    def pipeline(
+        self, hosts: Sequence[Host], interval_s: float = 1.0, recorder: Recorder | None = None
+    ) -> Pipeline:
+        """A new pipeline for the ticks of these nodes."""
+        return Pipeline(self.history(hosts, interval_s), self.analyst(), recorder)
+
+    def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
+        """A new pipeline for the ticks of a recording."""
+        return Pipeline(self.recorded_history(timeline), self.analyst())
+
+
+class Pipeline:
+    """Turns ticks into scenes: history, then analyst; with a recorder, each tick is recorded."""
+
+    def __init__(
+        self, history: History, analyst: Analyst, recorder: Recorder | None = None
+    ) -> None:
+        self.history = history
+        self._analyst = analyst
+        self._recorder = recorder
+
+    def accept(self, tick: Tick) -> Scene:
+        """The scene of a tick."""
+        scene = self._analyst.accept(self.history.accept(tick))
+        if self._recorder is not None:
+            self._recorder.accept(tick, scene.snapshot, finding_notes(scene))
+        return scene
+
+    async def scenes(self, ticks: AsyncIterator[Tick]) -> AsyncGenerator[Scene, None]:
+        """The scene of every tick of a feed."""
+        async for tick in ticks:
+            yield self.accept(tick)
+
+
+def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
+    """The nodes of --hosts and --host; this machine if neither is given. Raises UsageError."""
+    hosts: list[Host] = []
+    try:
+        if path is not None:
+            hosts += read(path)
+        if nodesets:
+            hosts += from_nodesets(list(nodesets))
+    except HostsFileError as error:
+        raise UsageError(str(error)) from None
+    counts = Counter(host.name for host in hosts)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise UsageError(f"{', '.join(twice)}: named by both --hosts and --host: remove one")
+    return hosts or [Host(name=socket.gethostname(), via="local")]
+
+
+def finding_notes(scene: Scene) -> list[Note]:
+    """The changes of findings at a tick, as notes of a recording."""
+    return [_note(scene, change, finding) for change, finding in scene.changes]
+
+
+def _note(scene: Scene, change: Change, finding: Finding) -> Note:
+    snapshot = scene.snapshot
+    return Note(
+        kind="finding",
+        time_ns=snapshot.time_ns,
+        seq=snapshot.seq,
+        text=finding.text,
+        change=change.value,
+        ports=tuple(snapshot.fabric.ports[row].id for row in finding.rows),
+        finding=msgspec.to_builtins(finding),
+    )

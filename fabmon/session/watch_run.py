@@ -1,0 +1,300 @@
+"""Runs that watch a feed: live nodes, Prometheus, or the demo; on the screen or printed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.redaction import Redactor, redacted
+from fabmon.fabric.tick import NodeState, Tick
+from fabmon.feeds.live import LiveFeed
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.session.config import PrometheusConfig, load
+from fabmon.session.errors import Exit, UsageError
+from fabmon.session.presentation import RunOptions, ScreenSetup, check_writable, is_screen, show
+from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
+from fabmon.session.session import Session, selected_hosts
+
+if TYPE_CHECKING:
+    from fabmon.feeds.demo.feed import DemoFeed
+    from fabmon.feeds.demo.scenario import Scenario
+    from fabmon.feeds.prometheus.feed import PrometheusFeed
+    from fabmon.tui.app import AskBurst
+
+_REDACTED_TITLE = "without names"
+_FAST_HOSTS = 32
+"""Larger demos take so long to start that a line says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A feed that is watched: `ticks` and `hosts` have the names that are shown.
+
+    `past` are ticks from before the first; they are analysed, but not shown.
+    """
+
+    session: Session
+    options: RunOptions
+    setup: ScreenSetup
+    ticks: AsyncIterator[Tick]
+    hosts: Sequence[Host]
+    interval_s: float
+    past: AsyncIterator[Tick] | None = None
+
+    async def show(self) -> Exit:
+        """Show the scenes of the feed, and record it as the options say."""
+        with self._recorder() as recorder:
+            setup = self.setup
+            if is_screen(self.options):
+                from fabmon.session.recording_access import LiveRecording
+
+                recording = LiveRecording(self.session, recorder, self.options.redact)
+                setup = replace(setup, recording=recording)
+            made = recorder if isinstance(recorder, Recorder) else None
+            pipeline = self.session.pipeline(self.hosts, self.interval_s, made)
+            if self.past is not None:
+                async for tick in self.past:
+                    pipeline.accept(tick)
+                    await asyncio.sleep(0)
+            async with aclosing(pipeline.scenes(self.ticks)) as scenes:
+                return await show(scenes, self.options, setup)
+
+    @contextmanager
+    def _recorder(self) -> Iterator[Recorder | str]:
+        """A recorder to --record, else, if the screen is shown, to the ring; or why there is none.
+
+        Raises UsageError.
+        """
+        options, path = self.options, self.options.record
+        recorder: Recorder | str = "nothing is recorded without a screen"
+        console = "" if options.redact else None
+        title = self.setup.title
+        if self.setup.mark:
+            title = f"{self.setup.mark}: {title}"
+        if options.redact and path is not None and path.exists():
+            raise UsageError(f"--redact: {path} exists and may contain names: name a new file")
+        if path is not None:
+            recorder = recorder_for(path, self.hosts, self.interval_s, title, console=console)
+        elif is_screen(options):
+            config = self.session.settings.recording
+            recorder = ring_recorder(config, self.hosts, self.interval_s, title, console)
+        try:
+            yield recorder
+        finally:
+            if isinstance(recorder, Recorder):
+                status = recorder.close()
+                if path is not None:
+                    print(f"fabmon: {describe_status(status)}", file=sys.stderr)
+
+
+def watch(options: RunOptions) -> Exit:
+    """Watch live nodes, or Prometheus. Raises UsageError before anything is connected to."""
+    if sys.stdout is None:
+        raise UsageError("standard output is closed: there is nowhere to show anything")
+    session = Session.load(options.config, options.topologies, options.ssh_config, options.hints)
+    if options.picture is not None:
+        check_writable(options.picture)
+    try:
+        if options.prometheus is not None:
+            return asyncio.run(_watch_prometheus(session, options, options.prometheus))
+        hosts = selected_hosts(options.hosts, options.nodesets)
+        return asyncio.run(_watch_nodes(session, options, hosts))
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host]) -> Exit:
+    settings = session.settings
+    interval_s = options.interval_s or settings.interval_s
+    feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=settings.ssh_config)
+    redactor = Redactor(hosts) if options.redact else None
+    title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
+    title = _REDACTED_TITLE if redactor else title or socket.gethostname()
+    setup = ScreenSetup(title, options.color or settings.color, ask_burst=_burst(feed, redactor))
+    async with aclosing(feed):
+        return await _Run(
+            session.redacted(redactor),
+            options,
+            setup,
+            redacted(feed, redactor),
+            _hosts(hosts, redactor),
+            interval_s,
+        ).show()
+
+
+async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> Exit:
+    from fabmon.feeds.prometheus.responses import PrometheusError
+
+    settings = session.settings
+    is_named = options.hosts is not None or bool(options.nodesets)
+    hosts = selected_hosts(options.hosts, options.nodesets) if is_named else []
+    feed = _prometheus_feed(url, settings.prometheus, options, hosts)
+    is_drawn = options.style is None and not options.once
+    past_s = settings.prometheus.history_minutes * 60 if is_drawn else 0.0
+    async with aclosing(feed):
+        try:
+            await feed.open()
+        except PrometheusError as error:
+            print(f"fabmon: {error}", file=sys.stderr)
+            return Exit.NO_NODE
+        redactor = Redactor(feed.hosts) if options.redact else None
+        title = _REDACTED_TITLE if redactor else feed.title
+
+        def nothing() -> str:
+            return feed.nothing if redactor is None else redactor.text(feed.nothing)
+
+        setup = ScreenSetup(
+            f"every {feed.interval_s:g} s: {title}",
+            options.color or settings.color,
+            nothing=nothing,
+        )
+        return await _Run(
+            session.redacted(redactor),
+            options,
+            setup,
+            redacted(feed, redactor),
+            _hosts(feed.hosts, redactor),
+            feed.interval_s,
+            redacted(feed.past(past_s), redactor),
+        ).show()
+
+
+def _prometheus_feed(
+    url: str, config: PrometheusConfig, options: RunOptions, hosts: Sequence[Host]
+) -> PrometheusFeed:
+    """The feed that the options and the configuration describe. Raises UsageError."""
+    from fabmon.feeds.prometheus.client import BadAccess, PrometheusAccess, PrometheusClient
+    from fabmon.feeds.prometheus.feed import PrometheusFeed
+    from fabmon.feeds.prometheus.queries import label, matchers
+
+    token_file = str(options.token_file) if options.token_file is not None else None
+    try:
+        access = PrometheusAccess(
+            url=url,
+            token_file=token_file or config.token_file,
+            password_file=None if token_file else config.password_file,
+            ca_file=config.ca_file,
+            insecure=config.insecure,
+            tenant=config.tenant,
+        )
+        return PrometheusFeed(
+            PrometheusClient(access),
+            hosts=[msgspec.structs.replace(host, via="exporters") for host in hosts],
+            selections=[matchers(each) for each in options.matches or config.match],
+            node=label(config.node_label),
+            interval_s=options.interval_s,
+        )
+    except BadAccess as error:
+        raise UsageError(str(error)) from None
+
+
+def watch_demo(
+    options: RunOptions,
+    scenario: Path | None = None,
+    topology: str | None = None,
+    hosts: int | None = None,
+    seed: int | None = None,
+    speed: float = 1.0,
+) -> Exit:
+    """Watch a simulated fabric: that of a scenario file, else the tour on a topology.
+
+    `hosts` and `seed` change those of the scenario; `speed` is in simulated seconds a second.
+    Raises UsageError.
+    """
+    from fabmon.feeds.demo import scenario as scenarios
+    from fabmon.feeds.demo.feed import DemoFeed
+    from fabmon.feeds.demo.random_faults import with_random_faults
+
+    session = Session(load(options.config), hints=options.hints)
+    try:
+        played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
+        played = scenarios.resized(played, hosts, seed)
+        played = played if scenario else with_random_faults(played)
+        if played.topology.hosts > _FAST_HOSTS and sys.stderr.isatty():
+            print(
+                f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
+            )
+        feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
+        return asyncio.run(_watch_simulation(session, options, feed, played))
+    except scenarios.ScenarioError as error:
+        raise UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+async def _watch_simulation(
+    session: Session, options: RunOptions, feed: DemoFeed, scenario: Scenario
+) -> Exit:
+    from fabmon.analysis.causes import title
+    from fabmon.feeds.demo.random_faults import captions as fault_captions
+    from fabmon.tui.screen_state import Caption
+
+    if not is_screen(options) and options.picture is None:
+        print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
+    tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
+    lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title)]
+    captions = [Caption(each.at, each.duration, each.text) for each in lines]
+    color = options.color or session.settings.color
+    setup = ScreenSetup(scenario.title, color, DEMO_MARK, captions)
+    async with aclosing(feed):
+        return await _Run(session, options, setup, feed, feed.hosts, 1.0).show()
+
+
+async def record_nodes(
+    session: Session,
+    hosts: Sequence[Host],
+    interval_s: float,
+    recorder: Recorder,
+    duration_s: float | None,
+) -> bool:
+    """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
+
+    Returns whether any node was ever up.
+    """
+    loop = asyncio.get_running_loop()
+    feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=session.settings.ssh_config)
+    pipeline = session.pipeline(hosts, interval_s, recorder)
+    closing: list[asyncio.Task[None]] = []
+
+    def stop() -> None:
+        closing.append(loop.create_task(feed.aclose()))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    if duration_s is not None:
+        loop.call_later(duration_s, stop)
+    ever_up = False
+    async with aclosing(feed), aclosing(pipeline.scenes(feed)) as scenes:
+        async for scene in scenes:
+            states = scene.snapshot.statuses.values()
+            ever_up = ever_up or any(status.state is NodeState.UP for status in states)
+    await asyncio.gather(*closing)
+    return ever_up
+
+
+def _hosts(hosts: Sequence[Host], redactor: Redactor | None) -> list[Host]:
+    """Hosts by the names that are shown."""
+    return list(hosts) if redactor is None else [redactor.host(host) for host in hosts]
+
+
+def _burst(feed: LiveFeed, redactor: Redactor | None) -> AskBurst:
+    """Asks a node for fast samples, by the name that is shown."""
+    if redactor is None:
+        return feed.burst
+
+    def burst(node: str, ports: Sequence[str], seconds: float, hz: float) -> str:
+        return redactor.text(feed.burst(redactor.original(node), ports, seconds, hz))
+
+    return burst
