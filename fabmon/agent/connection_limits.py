@@ -1,6 +1,6 @@
-"""Who gets in: so many connections at once, and none for long that asks nothing.
+"""Limits on connections: how many are open at once, and how long one may stay without a request.
 
-The limit is at `accept`, so that it holds for those that are still busy with TLS, too.
+The number is limited at `accept`, so that it includes connections that are still in TLS handshake.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from weakref import WeakSet
 
 from aiohttp import web
 
-MOST_CONNECTIONS = 256
-"""Open at once; one more is closed as it comes."""
+MAX_CONNECTIONS = 256
+"""Open at once; one more is closed when it arrives."""
 FIRST_REQUEST_S = 10.0
 
 _LOG = logging.getLogger("fabmon.agent")
@@ -28,27 +28,28 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class LimitedListener:
-    """The places that an agent listens on; `server` answers who comes in.
+    """The sockets that an agent listens on; `server` makes the handler of each connection.
 
-    `asked` are the connections that have sent a request.
+    `asked` are the connections that have sent a request. `max_connections` defaults to half of the
+    files that the process may open, and to 256 at most.
     """
 
     def __init__(
         self,
         server: Callable[[], web.RequestHandler],
         asked: WeakSet[asyncio.BaseTransport],
-        most: int | None = None,
+        max_connections: int | None = None,
         first_request_s: float = FIRST_REQUEST_S,
     ) -> None:
         self._server = server
         self._asked = asked
-        self._most = min(MOST_CONNECTIONS, _files() // 2) if most is None else most
+        self._max_connections = max_connections or min(MAX_CONNECTIONS, _max_files() // 2)
         self._first_request_s = first_request_s
-        self._inside: WeakSet[socket.socket] = WeakSet()
-        self._listening: list[asyncio.Server] = []
+        self._connections: WeakSet[socket.socket] = WeakSet()
+        self._servers: list[asyncio.Server] = []
 
     async def open(self, address: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen; the port, of the first address where a name has several. Raises OSError."""
+        """Listen; the port of the first address, where a name has several. Raises OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -58,7 +59,7 @@ class LimitedListener:
             if family in _FAMILIES:
                 listening.append(self._listen(family, where))
         for each in listening:
-            self._listening.append(
+            self._servers.append(
                 await loop.create_server(
                     self._admit,
                     sock=each,
@@ -71,12 +72,12 @@ class LimitedListener:
         return bound
 
     def close(self) -> None:
-        """Let nobody in any more."""
-        for server in self._listening:
+        """Accept no further connections."""
+        for server in self._servers:
             server.close()
 
     def _listen(self, family: int, where: Any) -> _CountingSocket:
-        listening = _CountingSocket(family, self._inside, self._most)
+        listening = _CountingSocket(family, self._connections, self._max_connections)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -91,48 +92,48 @@ class LimitedListener:
     def _admit(self) -> web.RequestHandler:
         handler = self._server()
         loop = asyncio.get_running_loop()
-        loop.call_later(self._first_request_s, self._hang_up_unless_asked, handler)
+        loop.call_later(self._first_request_s, self._abort_unless_asked, handler)
         return handler
 
-    def _hang_up_unless_asked(self, handler: web.RequestHandler) -> None:
+    def _abort_unless_asked(self, handler: web.RequestHandler) -> None:
         transport = handler.transport
         if transport is not None and transport not in self._asked:
             transport.abort()
 
 
 class _CountingSocket(socket.socket):
-    """Closes whoever comes when there are enough `inside`."""
+    """Closes a new connection when `most` of the `connections` are open."""
 
-    def __init__(self, family: int, inside: WeakSet[socket.socket], most: int) -> None:
+    def __init__(self, family: int, connections: WeakSet[socket.socket], most: int) -> None:
         super().__init__(family, socket.SOCK_STREAM)
-        self._inside = inside
+        self._connections = connections
         self._most = most
 
     def accept(self) -> tuple[socket.socket, Any]:
         connection, where = super().accept()
-        if sum(each.fileno() != -1 for each in self._inside) >= self._most:
+        if sum(each.fileno() != -1 for each in self._connections) >= self._most:
             connection.close()
-            raise ConnectionAbortedError(errno.ECONNABORTED, "there are enough connections")
-        self._inside.add(connection)
+            raise ConnectionAbortedError(errno.ECONNABORTED, "too many connections")
+        self._connections.add(connection)
         return connection, where
 
 
 def log_file_exhaustion_once(loop: asyncio.AbstractEventLoop) -> None:
-    """Have the loop say once, not at every try, that there are no files left for connections."""
-    said: set[int] = set()
+    """Log once, not at every attempt, that there are no files left for connections."""
+    logged: set[int] = set()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _OUT_OF_FILES:
             loop.default_exception_handler(context)
-        elif error.errno not in said:
-            said.add(error.errno)
-            _LOG.warning("no more connections for now: %s", error.strerror)
+        elif error.errno not in logged:
+            logged.add(error.errno)
+            _LOG.warning("no further connections for now: %s", error.strerror)
 
     loop.set_exception_handler(handle)
 
 
-def _files() -> int:
+def _max_files() -> int:
     """How many files this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft if soft != resource.RLIM_INFINITY else 2 * MOST_CONNECTIONS
+    return soft if soft != resource.RLIM_INFINITY else 2 * MAX_CONNECTIONS

@@ -1,4 +1,4 @@
-"""What a scrape gets: the last values as Prometheus' text or as OpenMetrics (docs/metrics.md)."""
+"""The answer to a scrape: the last values as Prometheus text or OpenMetrics (docs/metrics.md)."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _FACTS = (
     "fw_ver",
     "bytes_from",
 )
-"""What `fabmon_port_info` says of a port where it is known: collectors/readers/device_facts.py."""
+"""Labels of `fabmon_port_info`, where known; collectors/readers/device_facts.py describes them."""
 
 _SATURATED = f"{PREFIX}saturated"
-_SATURATED_HELP = "the counter stands at its maximum, where it sticks: its true value is not known"
+_SATURATED_HELP = "the counter is at its maximum, where it sticks: its true value is not known"
 
 
 class _Family(NamedTuple):
-    """One metric: its head lines, and where its values are.
+    """One metric: its head lines, and the positions of its values.
 
-    `maximum` is where a counter that sticks does so; there its true value is not known.
+    `maximum` is the value at which a counter sticks; there its true value is not known.
     """
 
     heads: Mapping[str, str]
@@ -67,18 +67,18 @@ class Exposition:
         self._families = list(_families(hello))
         self._infos = {style: _infos(hello, style) for style in (OPENMETRICS, PROMETHEUS)}
 
-    def text(self, latest: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool) -> str:
-        """The page, now. Without fresh frames there are no values, and every source is down."""
+    def text(self, state: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool) -> str:
+        """The page at `now_ns`. Without fresh frames it has no values, and no source is up."""
         parts = [self._infos[content_type]]
-        parts += self._state(latest, content_type, now_ns, is_fresh=is_fresh)
+        parts += self._state(state, content_type, now_ns, is_fresh=is_fresh)
         if is_fresh:
-            parts += self._values(latest, content_type)
+            parts += self._values(state, content_type)
         if content_type == OPENMETRICS:
             parts.append("# EOF\n")
         return "".join(parts)
 
-    def _values(self, latest: ProbeState, content_type: str) -> Iterator[str]:
-        blocks = latest.blocks
+    def _values(self, state: ProbeState, content_type: str) -> Iterator[str]:
+        blocks = state.blocks
         saturated = []
         for family in self._families:
             lines = []
@@ -102,7 +102,7 @@ class Exposition:
             yield from saturated
 
     def _state(
-        self, latest: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool
+        self, state: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool
     ) -> Iterator[str]:
         yield _head(
             content_type,
@@ -111,14 +111,14 @@ class Exposition:
             "",
             "1 when the source is read; 0 with the reason when not",
         )
-        for source in sorted({*self._sources, *latest.lost}):
-            notice = latest.lost.get(source)
+        for source in sorted({*self._sources, *state.lost}):
+            notice = state.lost.get(source)
             reason = notice.reason if notice is not None else "" if is_fresh else "late"
-            said = labels({"source": source, "reason": reason})
-            yield f"{PREFIX}source_up{said} {0 if reason else 1}\n"
+            named = labels({"source": source, "reason": reason})
+            yield f"{PREFIX}source_up{named} {0 if reason else 1}\n"
         ages = {
             source: (now_ns - at) / 1e9
-            for source, at in sorted(latest.read_at_ns.items())
+            for source, at in sorted(state.read_at_ns.items())
             if source in self._sources
         }
         if ages:
@@ -130,12 +130,12 @@ class Exposition:
                 "time since the source was read",
             )
         for source, age_s in ages.items():
-            said = labels({"source": source})
-            yield f"{PREFIX}source_age_seconds{said} {max(0.0, age_s):.3f}\n"
+            named = labels({"source": source})
+            yield f"{PREFIX}source_age_seconds{named} {max(0.0, age_s):.3f}\n"
 
 
 def choose_content_type(accept: str) -> str:
-    """The content type for an `Accept` header: OpenMetrics only for who likes it best."""
+    """The content type for an `Accept` header: OpenMetrics only where it is preferred."""
     weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for part in accept.split(","):
         kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
@@ -154,7 +154,7 @@ def _weight(parameters: Iterable[str]) -> float:
 
 
 def _families(hello: Hello) -> Iterator[_Family]:
-    """The metrics of a hello in the catalog's order, which keeps the samples of one together."""
+    """The metrics of a hello in the catalog's order, so that samples of a metric are adjacent."""
     places = sample_positions(hello)
     for name, row in CATALOG.items():
         if name in places:
@@ -167,7 +167,7 @@ def _families(hello: Hello) -> Iterator[_Family]:
 
 
 def _infos(hello: Hello, style: str) -> str:
-    """What does not tick: of the node, and of each port what all sources know of it together."""
+    """The info metrics: of the node, and of each port the facts of all its sources together."""
     node = {"hostname": hello.hostname, "kernel": hello.kernel, "probe": hello.probe}
     ports: dict[tuple[str | None, str], dict[str, Any]] = {}
     for block in hello.blocks:
@@ -175,10 +175,10 @@ def _infos(hello: Hello, style: str) -> str:
             if item.port is not None:
                 facts = ports.setdefault((item.node, item.port), {"kind": item.kind})
                 facts.update({key: item.info[key] for key in _FACTS if key in item.info})
-    lines = [_info_head(style, f"{PREFIX}node", "the node, and what reads it")]
+    lines = [_info_head(style, f"{PREFIX}node", "the node, and the probe that reads it")]
     lines.append(f"{PREFIX}node_info{labels(node)} 1\n")
     if ports:
-        lines.append(_info_head(style, f"{PREFIX}port", "a port, and what is known of it"))
+        lines.append(_info_head(style, f"{PREFIX}port", "a port, and the known facts about it"))
     for (other, port), facts in ports.items():
         names = {"port": port} if other is None else {"node": other, "port": port}
         lines.append(f"{PREFIX}port_info{labels({**names, **facts})} 1\n")

@@ -1,34 +1,35 @@
-"""What can be wrong with the way an agent is started.
-
-AgentError      an option, a file or the place to listen; the message says what and what to do
-"""
+"""Where an agent listens and what protects it: the address, TLS beyond this machine, the token."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import secrets
 import ssl
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from fabmon.fabric.names import is_loopback
-from fabmon.feeds.access import DEFAULT_AGENT_PORT
+from fabmon.feeds.access import DEFAULT_AGENT_PORT, read_secret
+from fabmon.feeds.errors import BadSecret
+
+_TOKEN_BYTES = 32
 
 
 class AgentError(Exception):
-    """The agent cannot start as it was asked to."""
-
-
-# Where an agent listens, and how: an address, and TLS beyond this machine.
+    """The agent cannot start: an option, a file or the address; the message says what to do."""
 
 
 class ListenAddress(NamedTuple):
     """An address (or name) and a TCP port, 0 for any that is free."""
 
-    address: str = "127.0.0.1"
+    host: str = "127.0.0.1"
     port: int = DEFAULT_AGENT_PORT
 
     def __str__(self) -> str:
-        host = f"[{self.address}]" if ":" in self.address else self.address
+        host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
@@ -46,18 +47,18 @@ def parse_listen_address(text: str) -> ListenAddress:
 
 
 def tls_context(
-    place: ListenAddress, certificate: Path | None, key: Path | None, *, is_insecure: bool
+    address: ListenAddress, certificate: Path | None, key: Path | None, *, is_insecure: bool
 ) -> ssl.SSLContext | None:
-    """The TLS to listen with; None for none, which beyond this machine has to be wished for.
+    """The TLS context to listen with; None for no TLS, which beyond this machine needs consent.
 
     Raises AgentError, also for files that cannot be used. Blocks: it reads them.
     """
     if certificate is None and key is None:
-        if is_loopback(place.address) or is_insecure:
+        if is_loopback(address.host) or is_insecure:
             return None
         raise AgentError(
-            f"{place} can be reached from other machines, and without TLS they can read the token "
-            "on its way: give --tls-cert and --tls-key (or --insecure, if nobody else is there)"
+            f"{address} can be reached from other machines, and without TLS the token can be read "
+            "on the network: give --tls-cert and --tls-key (or --insecure on a trusted network)"
         )
     if certificate is None or key is None:
         missing = "--tls-cert" if certificate is None else "--tls-key"
@@ -69,7 +70,7 @@ def tls_context(
             raise AgentError(f"{file}: {error.strerror}") from None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        # A key with a passphrase is refused: there is nobody to ask.
+        # A key with a passphrase is refused: the agent has no terminal to ask on.
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         why = (error.reason or str(error)).replace("_", " ").lower()
@@ -79,12 +80,38 @@ def tls_context(
     return context
 
 
-def explain_bind_error(error: OSError, place: ListenAddress) -> AgentError:
-    """Why nothing can listen there, and what to do."""
+def explain_bind_error(error: OSError, address: ListenAddress) -> AgentError:
+    """The AgentError for an address that cannot be listened on, with what to do."""
     reasons = {
-        errno.EADDRINUSE: "is taken (by another agent?): --listen ADDR:PORT takes another",
+        errno.EADDRINUSE: "is in use (by another agent?): choose another with --listen ADDR:PORT",
         errno.EADDRNOTAVAIL: "is not an address of this machine",
-        errno.EACCES: "is not for this user: take a port above 1023",
+        errno.EACCES: "is not allowed for this user: choose a port above 1023",
     }
     what = reasons.get(error.errno or 0, f"cannot be listened on: {error.strerror or error}")
-    return AgentError(f"{place} {what}")
+    return AgentError(f"{address} {what}")
+
+
+def token_at(path: Path) -> str:
+    """The token in the file `path`, which is created at the first start. Blocks.
+
+    Only its owner can read the file. Raises AgentError for a file that cannot be used, or that
+    others can read.
+    """
+    try:
+        if not path.exists():
+            _create_token(path)
+        return read_secret(path)
+    except BadSecret as error:
+        raise AgentError(str(error)) from None
+    except OSError as error:
+        raise AgentError(f"{error.filename or path}: {error.strerror}") from None
+
+
+def _create_token(path: Path) -> None:
+    """Write a token at once, so that no reader sees half of it; an existing one stays."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".token", delete=True) as file:
+        file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+        file.flush()
+        with contextlib.suppress(FileExistsError):
+            os.link(file.name, path)

@@ -1,4 +1,4 @@
-"""What the node's probe said last, as a newcomer and a scrape need it."""
+"""The latest lines of the node's probe, for a scrape, and for the readers of `/stream`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Values = list[int | None]
 
 
 class WireLine(msgspec.Struct, frozen=True):
-    """A line of the wire, as it came and as it was understood."""
+    """A line of the wire, raw and decoded."""
 
     raw: bytes
     message: Hello | Frame | Notice
 
 
 class ProbeState:
-    """The last hello, each source's last block, and what is wrong at present.
+    """The last hello, each source's last block, and the notices that still apply.
 
     `blocks` are in the hello's order; None for a source that was not read yet, or is lost.
-    `frame_at_ns` is when the last frame came, `read_at_ns` when each source was read, both by the
-    monotonic clock. `lost` has a notice for each source that cannot be read.
+    `frame_at_ns` is when the last frame arrived, `read_at_ns` when each source was read, both by
+    the monotonic clock. `lost` has a notice for each source that cannot be read.
     """
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class ProbeState:
         self._notices: dict[tuple[str, str, str], WireLine] = {}
 
     def take(self, raw: bytes, now_ns: int) -> WireLine:
-        """Take a line of the wire that came at `now_ns`. Raises WireError for anything else."""
+        """Process a line of the wire that arrived at `now_ns`. Raises WireError."""
         message = decode(raw)
         if isinstance(message, Packed | Answer):
-            raise WireError("a packed frame or an answer, which nobody asked for")
+            raise WireError("a packed frame or an answer that was not requested")
         line = WireLine(raw, message)
         if isinstance(message, Hello):
             self._take_hello(line, message)
@@ -65,16 +65,16 @@ class ProbeState:
         return line
 
     def forget(self) -> None:
-        """The probe is gone: what it read, and what it could not read, are of the past."""
+        """Drop all values and notices: the probe is gone."""
         self.blocks = [None] * len(self.blocks)
         self.lost = {}
         self._notices = {}
         self._frame = None
 
     def greeting(self) -> list[WireLine]:
-        """What somebody who comes now has to hear before the next frame; nothing at first.
+        """The lines that a new reader needs before the next frame; none before the first hello.
 
-        The frame in it holds the last block of each source, also of those read every tenth tick.
+        Their frame has the last block of each source, also of those read every tenth tick.
         """
         if self._hello_line is None:
             return []
@@ -90,7 +90,7 @@ class ProbeState:
         if self.hello is not None:
             pairs = zip(self.hello.blocks, self.blocks, strict=True)
             before = {info.source: (info, block) for info, block in pairs}
-        # A source that did not change keeps what it read: its next turn may be far.
+        # A source that did not change keeps its values: its next read may be far off.
         self.blocks = []
         for info in hello.blocks:
             known, block = before.get(info.source, (None, None))
@@ -130,31 +130,28 @@ class ProbeState:
             self.lost.pop(notice.source, None)
 
     def _drop_block(self, source: str) -> None:
-        """What a lost source read before must not look like counters that stand still."""
+        """Drop the values of a lost source, which would look like counters that do not change."""
         blocks = self.hello.blocks if self.hello is not None else ()
         for place, info in enumerate(blocks):
             if info.source == source:
                 self.blocks[place] = None
 
 
-# Everybody who reads `/stream`: each has a queue of its own, and none waits for another.
-
-
 class TooManyReaders(Exception):
-    """There are as many readers as there may be."""
+    """The maximum number of readers is connected."""
 
 
 class Stream:
-    """One reader: the lines that wait for it, in the encoding it asked for.
+    """One reader: the lines that wait for it, in the encoding that it requested.
 
-    More than `most` lines behind, it is dropped: what waits is thrown away for a last line that
-    says so. `ended` is called then, since a reader that does not read will not see it either.
+    A reader that is more than `max_lines` behind is dropped: a last line with the reason replaces
+    the waiting ones. `ended` is called then, since a reader that does not read will not see it.
     """
 
-    def __init__(self, greeting: Sequence[WireLine], encoding: str, most: int) -> None:
+    def __init__(self, greeting: Sequence[WireLine], encoding: str, max_lines: int) -> None:
         self.ended: Callable[[], object] = lambda: None
         self._waiting = deque(greeting)
-        self._most = most + len(greeting)
+        self._max_lines = max_lines + len(greeting)
         self._encoding = encoding
         self._encode = wire.make_encoder(encoding)
         self._news = asyncio.Event()
@@ -162,7 +159,7 @@ class Stream:
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing but a last line will come."""
+        """Whether only a last line will follow."""
         return bool(self._last)
 
     def put(self, line: WireLine) -> None:
@@ -171,11 +168,11 @@ class Stream:
             return
         self._waiting.append(line)
         self._news.set()
-        if len(self._waiting) > self._most:
-            self.end("dropped for reading too slowly; ask again", "late")
+        if len(self._waiting) > self._max_lines:
+            self.end("dropped for reading too slowly; connect again", "late")
 
     def end(self, text: str, reason: str) -> None:
-        """Say one last line instead of all that waits."""
+        """Replace all waiting lines by one last line."""
         if not self._last:
             self._last = wire.notice("lost", AGENT_SOURCE, text, reason=reason)
             self._waiting.clear()
@@ -183,16 +180,16 @@ class Stream:
             self.ended()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines as they go out, until the last one."""
+        """The lines as they are sent, until the last one."""
         while not self._last:
             while self._waiting:
-                yield self._written(self._waiting.popleft())
+                yield self._encoded(self._waiting.popleft())
             self._news.clear()
             if not self._last:
                 await self._news.wait()
         yield self._last
 
-    def _written(self, line: WireLine) -> bytes:
+    def _encoded(self, line: WireLine) -> bytes:
         if self._encoding == wire.PLAIN:
             return line.raw
         message = line.message
@@ -206,28 +203,31 @@ class Stream:
 
 
 class Streams:
-    """All readers: at most `most_readers`, each at most `most_lines` behind."""
+    """All readers, at most `max_readers`, each at most `max_lines` behind.
 
-    def __init__(self, most_readers: int = 64, most_lines: int = 60) -> None:
-        self._most_readers = most_readers
-        self._most_lines = most_lines
+    No reader waits for another.
+    """
+
+    def __init__(self, max_readers: int = 64, max_lines: int = 60) -> None:
+        self._max_readers = max_readers
+        self._max_lines = max_lines
         self._streams: set[Stream] = set()
 
     def __len__(self) -> int:
-        """How many readers there are now."""
+        """The number of readers."""
         return len(self._streams)
 
     @property
     def ended(self) -> int:
-        """How many of them have still to be told their last line."""
+        """How many of them have not yet received their last line."""
         return sum(stream.is_ended for stream in self._streams)
 
     @contextmanager
     def reader(self, greeting: Sequence[WireLine], encoding: str) -> Iterator[Stream]:
         """A place for one more reader. Raises Full."""
-        if len(self._streams) >= self._most_readers:
-            raise TooManyReaders(f"{self._most_readers} read already")
-        stream = Stream(greeting, encoding, self._most_lines)
+        if len(self._streams) >= self._max_readers:
+            raise TooManyReaders(f"{self._max_readers} readers are connected")
+        stream = Stream(greeting, encoding, self._max_lines)
         self._streams.add(stream)
         try:
             yield stream
@@ -235,11 +235,11 @@ class Streams:
             self._streams.discard(stream)
 
     def put(self, line: WireLine) -> None:
-        """Queue a line for everybody."""
+        """Queue a line for every reader."""
         for stream in list(self._streams):
             stream.put(line)
 
     def end(self, text: str) -> None:
-        """Say goodbye to everybody."""
+        """End every reader with one last line."""
         for stream in list(self._streams):
             stream.end(text, "absent")

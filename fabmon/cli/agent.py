@@ -9,8 +9,13 @@ from pathlib import Path
 
 import click
 
-from fabmon.agent.listen_address import AgentError, ListenAddress, parse_listen_address, tls_context
-from fabmon.agent.serve import token_at
+from fabmon.agent.listen_address import (
+    AgentError,
+    ListenAddress,
+    parse_listen_address,
+    tls_context,
+    token_at,
+)
 from fabmon.cli.options import FILE
 from fabmon.feeds.access import agent_token_file as usual_token_file
 from fabmon.feeds.errors import NodeError
@@ -82,10 +87,10 @@ def agent(
         click.echo(f"fabmon agent: {url}, token in {path}", err=True)
 
     try:
-        place = parse_listen_address(listen)
-        tls = tls_context(place, tls_cert, tls_key, is_insecure=insecure)
+        address = parse_listen_address(listen)
+        tls = tls_context(address, tls_cert, tls_key, is_insecure=insecure)
         options = AgentOptions(
-            place=place,
+            address=address,
             token=token_at(path),
             tls=tls,
             interval_s=interval,

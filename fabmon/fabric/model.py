@@ -103,9 +103,13 @@ class Port(msgspec.Struct, frozen=True):
 
     @property
     def display_name(self) -> str:
-        """`leaf1 up5`: how a person knows it; a link inside a node is called by its GPU."""
-        inside = self.role == NVLINK or not self.label
-        return self.id if inside else f"{self.node} {self.label}"
+        """The port's name wherever a person reads: `leaf1 up5`, `gpu006 g3 nv7`, or, where it has
+        no label, its node and device.
+        """
+        if self.role == NVLINK:
+            gpu, _, link = self.name.partition("/")
+            return f"{self.node} {gpu.replace('gpu', 'g', 1)} {link}".rstrip()
+        return f"{self.node} {self.label or self.name}"
 
 
 class EcmpGroup(msgspec.Struct, frozen=True):

@@ -78,28 +78,31 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]
-"""Positions in a frame (the blocks one after the other, each with its clock) -> values and whether
-each is known, [rows, positions] each. Where a block was not read, its values have no meaning."""
+"""Reads values at some positions of a node's frames (the blocks one after the other, each with its
+clock first): the values and which of them are known, [rows, positions] each. Where a block was not
+read, its values have no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFrames:
-    """The frames of one node with one layout, that of `hello`. `time_ns` [rows] are the times of
-    the ticks; `there` [rows, blocks] is whether each block was read. Several rows may be of one
-    tick.
+    """Frames of one node and one layout, in order of time: those of `hello`.
+
+    `time_ns` [rows] are the times of the ticks; several rows may be of one tick. `was_read` [rows,
+    blocks] is true where a block was read.
     """
 
     node: str
     hello: Hello
     time_ns: NDArray[np.int64]
-    there: NDArray[np.bool_]
+    was_read: NDArray[np.bool_]
     read: ReadColumns
 
 
 @dataclass(frozen=True, slots=True)
 class RawChunk:
-    """The ticks from `start_ns` to `until_ns`, both included: the watched nodes, their last hellos,
-    and the frames of each node by time.
+    """The raw counters of many ticks, those from one time up to and including another.
+
+    `hosts` are the nodes watched, `hellos` their last hellos at its end.
     """
 
     start_ns: int
@@ -107,4 +110,4 @@ class RawChunk:
     interval_s: float
     hosts: tuple[Host, ...]
     hellos: Mapping[str, Hello]
-    runs: tuple[NodeFrames, ...]
+    frames: tuple[NodeFrames, ...]

@@ -1,1 +1,1 @@
-"""Counters into rates, and the last minutes of them."""
+"""Counters become rates, and the last minutes of them are kept."""

@@ -85,7 +85,7 @@ class RateChunkBuilder:
         for raw_chunk in raw_chunks:
             yield from self._complete(raw_chunk.start_ns)
             self._update_fabric(raw_chunk)
-            for frames in raw_chunk.runs:
+            for frames in raw_chunk.frames:
                 times_ns, rates = self._node(frames).accept(frames)
                 inside = (times_ns >= from_ns) & (times_ns <= until_ns)
                 self._put(raw_chunk.interval_s, times_ns[inside], inside, rates)
@@ -219,7 +219,7 @@ class _Block:
         """[ticks, values] at `times_ns`, of frames at these ticks; None without a read."""
         values, known = frames.read(self._positions)
         # Of several reads at one tick the last one counts; the rate is the mean over all of them.
-        reads = np.flatnonzero(frames.there[:, self._number] & known[:, 0])
+        reads = np.flatnonzero(frames.was_read[:, self._number] & known[:, 0])
         if not len(reads):
             return None
         reads = reads[np.append(tick[reads][1:] != tick[reads][:-1], True)]
@@ -244,9 +244,9 @@ class _Block:
         rates = np.concatenate([self._last_rates, rates])
         read_ns = np.concatenate([[self._last_ns], read_ns])
         last = np.searchsorted(read_ns, times_ns, side="right") - 1
-        held: Float64s = rates[last]
-        held[is_stale((times_ns - read_ns[last]) / 1e9, self._period_s)] = np.nan
-        return held
+        latest: Float64s = rates[last]
+        latest[is_stale((times_ns - read_ns[last]) / 1e9, self._period_s)] = np.nan
+        return latest
 
 
 class _NodeRates:

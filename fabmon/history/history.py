@@ -242,7 +242,7 @@ class History:
         self._cells = rows * len(columns) + column
         self._cell_rows = rows
         ports = self._fabric.ports
-        self._ring.place(np.array([port.role == NVLINK for port in ports], np.bool_))
+        self._ring.add_ports(np.array([port.role == NVLINK for port in ports], np.bool_))
         self._overrides: Floats = line_rate_overrides(ports, self._hosts)
         self._has = np.zeros((len(ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True

@@ -1,4 +1,4 @@
-"""What is drawn and judged of the last minutes: float32 rings, where a tick is one line."""
+"""The last minutes of every port, in float32 ring buffers: one line a tick."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from fabmon.fabric.snapshot import HEAT, Floats
 
 _FIRST_ROWS = 64
-_LONG = 2
-"""The first columns of HEAT, traffic both ways, are charted over all that is kept."""
+_TRAFFIC = 2
+"""The first columns of HEAT, traffic in both directions, are kept for the whole length."""
+
 _BRIEF_TICKS = 120
-"""The others are judged over two minutes at most: a thousand hosts would take 400 MB else."""
+"""The other columns are kept for two minutes, which is the most that a detector looks at: the whole
+length would take 400 MB for a thousand hosts."""
 
 _Slots = NDArray[np.intp]
 
@@ -21,18 +23,18 @@ _Slots = NDArray[np.intp]
 class RateRing:
     """`ticks` values of the traffic of every port, and of the busiest link of the fabric.
 
-    The other HEAT columns, and all of the `brief` ports, are kept for two minutes. Ticks
-    are addressed by their sequence number; one that was never appended, or is not kept any more,
-    reads as NaN.
+    The other HEAT columns, and all columns of `brief` ports, are kept for two minutes. Ticks are
+    addressed by their sequence number; one that was never appended, or is no longer kept, reads as
+    NaN.
     """
 
     def __init__(self, ticks: int) -> None:
         self.ticks = ticks
-        self._traffic = _Table(_LONG, ticks)
-        self._brief_traffic = _Table(_LONG, min(ticks, _BRIEF_TICKS))
+        self._traffic = _Table(_TRAFFIC, ticks)
+        self._brief_traffic = _Table(_TRAFFIC, min(ticks, _BRIEF_TICKS))
         self._is_brief: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._slots: _Slots = np.empty(0, np.intp)
-        self._rest = _Table(len(HEAT) - _LONG, min(ticks, _BRIEF_TICKS))
+        self._rest = _Table(len(HEAT) - _TRAFFIC, min(ticks, _BRIEF_TICKS))
         self._worst = np.full(ticks, np.nan, np.float32)
         self._last = -1
         self._first = 0
@@ -42,8 +44,8 @@ class RateRing:
         self._last = -1
         self._first = -1
 
-    def place(self, brief: NDArray[np.bool_]) -> None:
-        """Make places for ports that are new: [ports] whether they are kept briefly only."""
+    def add_ports(self, brief: NDArray[np.bool_]) -> None:
+        """Add ports that are new: `brief` [ports] says which are kept for two minutes only."""
         new = brief[len(self._is_brief) :]
         counts = {kind: int((self._is_brief == kind).sum()) for kind in (False, True)}
         slots = np.empty(len(new), np.intp)
@@ -53,7 +55,10 @@ class RateRing:
         self._slots = np.concatenate((self._slots, slots))
 
     def append(self, seq: int, heat: Floats, worst: float) -> None:
-        """Keep [len(HEAT), ports] values of tick `seq`; sequence numbers skipped become gaps."""
+        """Add tick `seq`: [len(HEAT), ports] values, and the utilisation of the busiest link.
+
+        Skipped sequence numbers become gaps.
+        """
         if self._first < 0:
             self._first, self._last = seq, seq - 1
         for missing in range(max(self._last + 1, seq - self.ticks + 1), seq):
@@ -61,25 +66,25 @@ class RateRing:
             self._brief_traffic.clear(missing)
             self._rest.clear(missing)
             self._worst[missing % self.ticks] = np.nan
-        self.place(np.zeros(heat.shape[1], np.bool_))
-        # A port's slot is its place among those of its kind: picking by kind keeps that order.
-        self._traffic.put(seq, heat[:_LONG, ~self._is_brief])
-        self._brief_traffic.put(seq, heat[:_LONG, self._is_brief])
-        self._rest.put(seq, heat[_LONG:])
+        self.add_ports(np.zeros(heat.shape[1], np.bool_))
+        # A port's slot is its position among the ports of its kind; the masks keep that order.
+        self._traffic.put(seq, heat[:_TRAFFIC, ~self._is_brief])
+        self._brief_traffic.put(seq, heat[:_TRAFFIC, self._is_brief])
+        self._rest.put(seq, heat[_TRAFFIC:])
         self._worst[seq % self.ticks] = worst
         self._last = seq
 
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
-        """[len(rows), ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
+        """[len(rows), ticks] up to and including `end_seq`; NaN where nothing is kept."""
         place = HEAT.index(column)
-        if place < _LONG and not self._is_brief.any():
+        if place < _TRAFFIC and not self._is_brief.any():
             return self._traffic.window(place, rows, self._seqs(ticks, end_seq), *self._kept)
-        if place < _LONG:
+        if place < _TRAFFIC:
             return self._both(place, np.asarray(rows, np.intp), self._seqs(ticks, end_seq))
-        return self._rest.window(place - _LONG, rows, self._seqs(ticks, end_seq), *self._kept)
+        return self._rest.window(place - _TRAFFIC, rows, self._seqs(ticks, end_seq), *self._kept)
 
     def _both(self, column: int, rows: _Slots, seqs: _Slots) -> Floats:
-        """A window of ports of both kinds."""
+        """A window of traffic of ports of both kinds."""
         picked = np.full((len(rows), len(seqs)), np.nan, np.float32)
         is_brief = self._is_brief[rows]
         for table, wanted in ((self._traffic, ~is_brief), (self._brief_traffic, is_brief)):
@@ -88,7 +93,7 @@ class RateRing:
         return picked
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
-        """[ticks] up to and with `end_seq`; NaN for what is not kept (any more)."""
+        """[ticks] up to and including `end_seq`; NaN where nothing is kept."""
         seqs = self._seqs(ticks, end_seq)
         picked: Floats = self._worst[seqs % self.ticks]
         picked[~_are_kept(seqs, self.ticks, *self._kept)] = np.nan
@@ -96,7 +101,7 @@ class RateRing:
 
     @property
     def _kept(self) -> tuple[int, int]:
-        """The first and the last tick that there may be."""
+        """The first and the last tick that may be kept."""
         return max(self._first, 0), self._last
 
     @staticmethod
@@ -105,14 +110,14 @@ class RateRing:
 
 
 class _Table:
-    """Some columns of some ports over so many ticks, [columns, ticks, ports].
+    """Some columns of some ports over a number of ticks, [columns, ticks, ports].
 
-    Ports lie side by side: what is judged are a few ticks of all of them.
+    Ports are adjacent in memory: detectors read a few ticks of all ports.
     """
 
     def __init__(self, columns: int, ticks: int) -> None:
         self._ticks = ticks
-        # What was never put is never read: it takes no memory until then.
+        # Uninitialised values are never read, and take no memory until they are written.
         self._values = np.empty((columns, ticks, _FIRST_ROWS), np.float32)
         self._is_empty = True
 
@@ -129,7 +134,7 @@ class _Table:
     def window(
         self, column: int, rows: Sequence[int] | _Slots, seqs: _Slots, first: int, last: int
     ) -> Floats:
-        """[rows, ticks]; a step-one `range` of rows is copied as a whole."""
+        """[rows, ticks]; a `range` of rows with step 1 is copied in one piece."""
         slots = seqs % self._ticks
         if isinstance(rows, range) and rows.step == 1:
             picked: Floats = self._values[column, :, rows.start : rows.stop][slots]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
+from fabmon.fabric.filter import LinkSelection
 from fabmon.fabric.model import Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.openmetrics import (
@@ -32,7 +33,6 @@ from fabmon.fabric.openmetrics import (
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, fits
 from fabmon.history.history import History
-from fabmon.report.selection import LinkSelection
 
 TimesMs = NDArray[np.int64]
 CounterValues = NDArray[np.uint64]

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fabmon.analysis.finding import Change, sentence
+from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import bit_rate, percent
-from fabmon.report.iterations import IterationLines
 from fabmon.report.records import (
+    IterationRecord,
     LinkRecord,
     NodeRecord,
     Record,
@@ -28,13 +29,53 @@ from fabmon.report.records import (
     utc,
 )
 
+_REPEAT_NS = 60_000_000_000
+"""A job's iterations are reported again after this time."""
+
+_MIN_STEP_CHANGE = 0.02
+"""Share of the step time, below which a change is not reported at once."""
+
+
+class IterationLines:
+    """Records of jobs' iterations: when they begin, change or end, and once a minute.
+
+    A job is identified by the first of its hosts.
+    """
+
+    def __init__(self) -> None:
+        self._reported: dict[str, tuple[JobIteration, int]] = {}
+
+    def records(self, scene: Scene) -> Iterator[IterationRecord]:
+        """What is new in a scene."""
+        now_ns = scene.snapshot.time_ns
+        jobs = {job.hosts[0]: job for job in scene.iteration_report.jobs}
+        for name in [name for name in self._reported if name not in jobs]:
+            yield iteration_record(Change.CLOSE, self._reported.pop(name)[0], now_ns)
+        for name, job in jobs.items():
+            before = self._reported.get(name)
+            if before is None or _differs(job, before[0]) or now_ns - before[1] >= _REPEAT_NS:
+                self._reported[name] = (job, now_ns)
+                yield iteration_record(Change.UPDATE if before else Change.OPEN, job, now_ns)
+
+
+def _differs(job: JobIteration, before: JobIteration) -> bool:
+    """Whether a job differs from what was reported by more than the error of measurement."""
+    room_s = max(_MIN_STEP_CHANGE * before.step_s, before.error_s)
+    return (
+        abs(job.step_s - before.step_s) > room_s
+        or job.hosts != before.hosts
+        or job.bound != before.bound
+        or (job.step_was, job.comm_was, job.bytes_was)
+        != (before.step_was, before.comm_was, before.bytes_was)
+    )
+
 
 class JsonLines:
     """Turns scenes into lines. Remembers what it has told of each node."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder()
-        self._rhythms = IterationLines()
+        self._iterations = IterationLines()
         self._told: dict[str, tuple[NodeState, str]] = {}
 
     def lines(self, scene: Scene, links: Mask | None = None) -> Iterator[bytes]:
@@ -51,7 +92,7 @@ class JsonLines:
         for change, finding in scene.changes:
             ports = [snapshot.fabric.ports[row].id for row in finding.rows]
             yield finding_record(change, finding, ports, snapshot.time_ns)
-        yield from self._rhythms.records(scene)
+        yield from self._iterations.records(scene)
         yield tick_record(scene, links)
 
 
@@ -108,7 +149,7 @@ def report_json(scene: Scene) -> bytes:
         ],
         rhythms=[
             iteration_record(Change.OPEN, rhythm, snapshot.time_ns)
-            for rhythm in scene.iteration_report.rhythms
+            for rhythm in scene.iteration_report.jobs
         ],
     )
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fabmon.analysis.fluctuation.links import PortFilter, all_ports
-from fabmon.analysis.fluctuation.results import ALL, JOB, PAIR, RAIL, Fluctuation
-from fabmon.analysis.fluctuation.study import Study
+from fabmon.analysis.fluctuation.results import Fluctuation
+from fabmon.analysis.fluctuation.study import SCREEN_KINDS, Study
 from fabmon.fabric.model import Port
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.reading.raw_chunks import raw_chunks
@@ -23,9 +23,6 @@ Paths = Callable[[], Sequence[Path]]
 """The recordings, as of now: those of a rotation change."""
 
 T = TypeVar("T")
-
-_STEPPED = (ALL, JOB, RAIL, PAIR)
-"""Kinds of lines whose steps the screen shows; those of thousands of links would take too long."""
 
 
 class _BackgroundReader:
@@ -104,7 +101,7 @@ class StudyReader(_BackgroundReader):
                     share = (chunk.start_ns - from_ns) / max(1, until_ns - from_ns)
                     if not report(min(max(share, 0.0), 1.0)):
                         break
-        found = study.result(stepped=_STEPPED)
+        found = study.result(SCREEN_KINDS)
         return found if redactor is None else found.renamed(redactor.text)
 
     def _port_filter(self, ports: Collection[str] | None) -> PortFilter:

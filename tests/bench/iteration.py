@@ -49,7 +49,7 @@ def _measure(jobs: int) -> None:
             "hosts": len(hosts),
             "rails": rows.size // len(hosts),
             "jobs": jobs,
-            "found": len(iteration_report.rhythms),
+            "found": len(iteration_report.jobs),
             "ms_a_tick": round(statistics.mean(steady) * 1e3, 2),
             "p99_ms": round(float(np.percentile(steady, 99)) * 1e3, 2),
         },

@@ -151,15 +151,15 @@ async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
     async with running(COLLISION, seq=59, size=(100, 30)) as run:
         await run.send(before, closed)
         await run.press("4")
-        row = next(n for n, line in enumerate(run.lines) if "Closed, the latest first" in line)
+        row = next(n for n, line in enumerate(run.lines) if "Closed, latest first" in line)
         assert "ECMP collision  leaf1 up5 → spine3" in run.lines[row + 1]
         assert run.lines[row + 1].rstrip().endswith("14:07:13Z to 14:07:40Z, 27 s")
         await run.press("enter")
         assert run.view == "finding"
-        assert "not open any more; began 14:07:13Z" in run.text
+        assert "closed; open since 14:07:13Z" in run.text
         await run.press("escape")
         await run.send(replace(COLLISION.scene(62)))
-        assert "Closed, the latest first" not in run.text
+        assert "Closed, latest first" not in run.text
 
 
 def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() -> None:

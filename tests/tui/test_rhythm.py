@@ -53,7 +53,7 @@ async def test_without_a_rhythm_the_panel_is_not_there() -> None:
 
 
 def test_what_is_not_sure_is_said(slowed: Scene) -> None:
-    told = slowed.iteration_report.rhythms[1]
+    told = slowed.iteration_report.jobs[1]
     unsure = msgspec.structs.replace(told, resolved=False, hosts_sure=False)
     text = page(slowed, IterationReport(3.0, 16, 200, (unsure,)))
     assert "may be under 2 s: press B on a port to sample at 50 Hz" in text

@@ -16,7 +16,7 @@ from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Hello, WireError, decode
 from tests.builders import ecmp, hello, neighbour, port
 from tests.fixtures.hosts import HOSTS
-from tests.unit.feeds.wirelines import hello_line
+from tests.unit.feeds.wire_lines import hello_line
 
 
 def admission(*sources: str) -> HelloLimits:

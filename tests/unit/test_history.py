@@ -253,8 +253,8 @@ def test_nothing_is_counted_twice_and_what_was_mended_is_no_error(
 
 def test_single_links_inside_a_node_are_kept_for_two_minutes_only() -> None:
     ring = RateRing(900)
-    ring.place(np.array([False, True]))
-    ring.place(np.array([False, True, True, False]))
+    ring.add_ports(np.array([False, True]))
+    ring.add_ports(np.array([False, True, True, False]))
     for seq in range(300):
         values = seq + np.arange(4) / 10
         ring.append(seq, np.tile(values.astype(np.float32), (len(HEAT), 1)), 0.0)

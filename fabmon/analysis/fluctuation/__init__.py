@@ -1,1 +1,1 @@
-"""How steady bandwidth is: spread, steps, drift, and whether two runs differ."""
+"""Variability of bandwidth: spread, steps, drift, and whether two runs differ."""

@@ -1,9 +1,9 @@
-"""How much of what a leaf sends up is not from our hosts.
+"""The share of what a leaf sends up that does not come from our hosts.
 
-All that a leaf sends up comes from the ports below it. Where the leaf counts every one of them:
-what our hosts sent may have stayed below the leaf, so at least `up - ours` is somebody else's, and
-at most all that came in from others. Sums over five minutes: the clocks of hosts and switches need
-not agree.
+Everything that a leaf sends up arrives at the ports below it. With U sent up, O received from our
+hosts and F from all other ports below, at least max(0, U - O) and at most min(U, F) is foreign:
+what our hosts sent may have stayed below the leaf. This needs counters of all ports below. Bytes
+are summed over a chunk of five minutes, so that the clocks of hosts and switches need not agree.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import numpy as np
 from fabmon.analysis.fluctuation.results import Foreign
 from fabmon.fabric.model import DOWNLINK, RAIL, SWITCH, UPLINK, Fabric, Node
 from fabmon.fabric.names import natural
-from fabmon.fabric.snapshot import Floats
+from fabmon.history.chunk_rates import RateChunk
 
-_LEAST_KNOWN = 0.9
+_MIN_KNOWN = 0.9
+"""Share of the ticks with counters of uplinks at which all ports below must have counters, too."""
 
 
 @dataclass(slots=True)
 class _Leaf:
+    """Bytes sent up, and the lower and upper bound of foreign bytes; or why they are unknown."""
+
     up: float = 0.0
     low: float = 0.0
     high: float = 0.0
@@ -30,66 +33,65 @@ class _Leaf:
 
 
 class ForeignShares:
-    """Takes passages; `mine` are our hosts, None for all that are watched."""
+    """Sums up rate chunks; `mine` are our hosts, None for all that are watched."""
 
     def __init__(self, mine: Collection[str] | None) -> None:
         self._mine = mine
         self._leaves: dict[str, _Leaf] = {}
 
-    def accept(self, fabric: Fabric, tx_bps: Floats, rx_bps: Floats, interval_s: float) -> None:
-        """Take [ticks, ports] each way."""
+    def accept(self, rate_chunk: RateChunk) -> None:
+        """Take a chunk."""
+        fabric = rate_chunk.fabric
         watched = {node.name for node in fabric.nodes if node.ports}
         for node in fabric.nodes:
             if node.role == SWITCH and _has_hosts(node, fabric):
-                self._take(node, fabric, tx_bps, rx_bps, interval_s)
+                self._add(node, rate_chunk)
             for port in node.ports:
-                far = port.cable.node if port.role == RAIL and port.cable is not None else ""
-                if far and far not in watched:
-                    said = f"{far} is not watched: what it sends up is not known"
-                    self._leaves.setdefault(far, _Leaf(unseen=said))
+                leaf = port.cable.node if port.role == RAIL and port.cable is not None else ""
+                if leaf and leaf not in watched:
+                    reason = f"{leaf} is not watched: what it sends up is not known"
+                    self._leaves.setdefault(leaf, _Leaf(unseen=reason))
 
-    def _take(self, node: Node, fabric: Fabric, tx: Floats, rx: Floats, interval_s: float) -> None:
+    def _add(self, node: Node, rate_chunk: RateChunk) -> None:
+        """Add what a leaf sent and received."""
         leaf = self._leaves.setdefault(node.name, _Leaf())
-        ups = [port.row for port in node.ports if port.role == UPLINK]
+        ports = rate_chunk.fabric.ports
+        uplinks = [port.row for port in node.ports if port.role == UPLINK]
         ours: list[int] = []
         others: list[int] = []
         for port in node.ports:
-            if port.role != DOWNLINK:
-                continue
-            peer = None if port.peer is None else fabric.ports[port.peer]
-            is_ours = peer is not None and peer.role == RAIL and self._is_mine(peer.node)
-            (ours if is_ours else others).append(port.row)
-        if not ups:
+            if port.role == DOWNLINK:
+                peer = None if port.peer is None else ports[port.peer]
+                is_ours = peer is not None and peer.role == RAIL and self._is_mine(peer.node)
+                (ours if is_ours else others).append(port.row)
+        if not uplinks:
             leaf.unseen = "it is not known which of its ports lead up"
             return
-        rows = [*ours, *others]
-        with np.errstate(invalid="ignore"):
-            known = np.isfinite(tx[:, ups]).all(axis=1) & np.isfinite(rx[:, rows]).all(axis=1)
-        heard = np.isfinite(tx[:, ups]).any(axis=1)
-        if known.sum() < _LEAST_KNOWN * heard.sum():
-            silent = np.isnan(np.fmax.reduce(rx[:, rows], axis=0))
-            names = [
-                fabric.ports[row].name
-                for row, gone in zip(rows, np.atleast_1d(silent).tolist(), strict=True)
-                if gone
-            ]
+        below = [*ours, *others]
+        sent, received = rate_chunk.tx_bps[:, uplinks], rate_chunk.rx_bps[:, below]
+        known = np.isfinite(sent).all(axis=1) & np.isfinite(received).all(axis=1)
+        if known.sum() < _MIN_KNOWN * np.isfinite(sent).any(axis=1).sum():
+            counted = np.flatnonzero(np.isfinite(received).any(axis=0))
+            names = [ports[row].name for n, row in enumerate(below) if n not in counted]
             which = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
             leaf.unseen = f"its ports {which} are not counted" if names else "counters are missing"
             return
-        scale = interval_s / 8
-        up = float(tx[known][:, ups].sum(dtype=np.float64)) * scale
-        own = float(rx[known][:, ours].sum(dtype=np.float64)) * scale
-        other = float(rx[known][:, others].sum(dtype=np.float64)) * scale
-        high = min(up, other)
+        bytes_per_bps = rate_chunk.interval_s / 8
+        up = float(sent[known].sum(dtype=np.float64)) * bytes_per_bps
+        from_ours, from_others = (
+            float(part[known].sum(dtype=np.float64)) * bytes_per_bps
+            for part in (received[:, : len(ours)], received[:, len(ours) :])
+        )
+        high = min(up, from_others)
         leaf.up += up
         leaf.high += high
-        leaf.low += min(max(0.0, up - own), high)
+        leaf.low += min(max(0.0, up - from_ours), high)
 
     def _is_mine(self, host: str) -> bool:
         return self._mine is None or host in self._mine
 
-    def found(self) -> tuple[Foreign, ...]:
-        """Of every leaf that there is or that is told of."""
+    def results(self) -> tuple[Foreign, ...]:
+        """The share of every leaf that is watched or that a host is connected to."""
         return tuple(
             Foreign(
                 switch=name,

@@ -1,16 +1,20 @@
-"""Which links there are in a fabric, each direction once, and what they make up together."""
+"""The links of a fabric, each direction once, and the rails and pairs of switches they form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric, Port
+from fabmon.fabric.model import DOWNLINK, RAIL, SWITCH, UPLINK, Fabric, Port
 from fabmon.fabric.names import matches, natural
 
 
 class TrafficLink(NamedTuple):
-    """One direction of a cable: `way` is `tx` where the sender is watched, else `rx`."""
+    """One direction of a cable, as counted by one of its ports.
+
+    `way` is `tx` where the sending port is watched, else `rx`: then `name` and `row` are those of
+    the receiving port. `rail` and `pair` are empty where the link is part of none.
+    """
 
     name: str
     way: str
@@ -21,21 +25,24 @@ class TrafficLink(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As it is told to a person and matched between recordings."""
+        """The name by which it is shown and matched between recordings."""
         return self.name if self.way == "tx" else f"{self.name} {self.way}"
 
 
 PortFilter = Callable[[Port], bool]
-"""Whether the links of a port are looked at."""
+"""Whether the links of a port are studied."""
 
 
 def all_ports(_: Port) -> bool:
-    """Of all ports."""
+    """The filter that passes every port."""
     return True
 
 
 def port_filter(patterns: Sequence[str]) -> PortFilter:
-    """Of those that a pattern fits: ports (`leaf1/*`), nodes or labels (`r3`); all without any."""
+    """The filter of ports that match one of several patterns; without patterns, of all ports.
+
+    A pattern matches a port (`leaf1/*`), a node or a label (`r3`).
+    """
     if not patterns:
         return all_ports
     return lambda port: any(matches(n, patterns) for n in (port.id, port.node, port.label))
@@ -44,21 +51,21 @@ def port_filter(patterns: Sequence[str]) -> PortFilter:
 def traffic_links(fabric: Fabric, wanted: PortFilter = all_ports) -> list[TrafficLink]:
     """What hosts send into each rail, and what switches send each other, in the order to show.
 
-    What switches send to watched hosts is what other hosts send, and is left out.
+    What a switch sends to a watched host is left out: other hosts' links already have it.
     """
     roles = {node.name: node.role for node in fabric.nodes}
-    found = []
+    links = []
     for node in fabric.nodes:
-        for port in node.ports:
-            if not wanted(port):
-                continue
-            for way in _ways(port, fabric, roles):
+        for port in filter(wanted, node.ports):
+            for way in _directions(port, fabric, roles):
                 rail = port.label if port.role == RAIL else ""
-                found.append(TrafficLink(port.id, way, port.row, port.node, rail, _pair(port, way)))
-    return found
+                pair = _pair(port, way)
+                links.append(TrafficLink(port.id, way, port.row, port.node, rail, pair))
+    return links
 
 
-def _ways(port: Port, fabric: Fabric, roles: Mapping[str, str]) -> tuple[str, ...]:
+def _directions(port: Port, fabric: Fabric, roles: Mapping[str, str]) -> tuple[str, ...]:
+    """The directions of a port's cable that are counted at this port."""
     if port.role == RAIL:
         return ("tx",)
     if port.role not in (UPLINK, DOWNLINK) or roles.get(port.node) != SWITCH:
@@ -70,27 +77,18 @@ def _ways(port: Port, fabric: Fabric, roles: Mapping[str, str]) -> tuple[str, ..
 
 
 def _pair(port: Port, way: str) -> str:
-    """`leaf1 → spine3`; nothing where the far end is not known, or a host is one of the ends."""
+    """`leaf1 → spine3`; empty where the far end is unknown, or one of the ends is a host."""
     if port.role == RAIL or port.cable is None:
         return ""
     ends = (port.node, port.cable.node)
     return " → ".join(ends if way == "tx" else reversed(ends))
 
 
-def links_by_group(found: Sequence[TrafficLink], of: str) -> dict[str, list[int]]:
-    """Places of the links of each rail or pair (`of` says which), by name."""
-    named: dict[str, list[int]] = {}
-    for place, link in enumerate(found):
+def links_by_group(links: Sequence[TrafficLink], of: str) -> dict[str, list[int]]:
+    """By name, the indices of the links of each group; `of` is `rail` or `pair`."""
+    groups: dict[str, list[int]] = {}
+    for index, link in enumerate(links):
         name = link.rail if of == "rail" else link.pair
         if name:
-            named.setdefault(name, []).append(place)
-    return dict(sorted(named.items(), key=lambda each: natural(each[0])))
-
-
-def hosts_of(fabric: Fabric) -> list[str]:
-    """The hosts that have rails."""
-    return [
-        node.name
-        for node in fabric.nodes
-        if node.role == HOST and any(port.role == RAIL for port in node.ports)
-    ]
+            groups.setdefault(name, []).append(index)
+    return dict(sorted(groups.items(), key=lambda each: natural(each[0])))

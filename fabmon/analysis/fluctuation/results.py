@@ -1,4 +1,4 @@
-"""What is told of fluctuation: numbers for a table, a chart or JSON. None is absent."""
+"""Results of a study of variability: numbers for a table, a chart or JSON. None is absent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ KINDS = (ALL, JOB, RAIL, PAIR, LINK)
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """Bandwidth in communication phases, over `samples` of one interval each (and one link).
 
-    `cov` is the coefficient of variation, standard deviation over mean. `share` (0 to 1) is how
-    much of the time that was watched is communication. `whole` says that only samples that lie
-    wholly in a phase count; where phases are too short for such, all do, and all is a lower bound.
+    `cov` is the coefficient of variation, standard deviation over mean. `share` (0 to 1) is the
+    part of the watched time that is communication. `whole` is True where only samples that are
+    entirely in a phase count; where phases are too short for such samples, all samples of phases
+    count, and the bandwidth is a lower bound.
     """
 
     median_bps: float
@@ -29,7 +30,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A level that changed at `at_ns`, known to `within_s`: the median before and after."""
+    """A change of level at `at_ns` ± `within_s`: the medians before and after."""
 
     at_ns: int
     within_s: float
@@ -38,12 +39,12 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def change(self) -> float:
-        """As a share of the level before."""
+        """The change as a share of the level before."""
         return self.after_bps / self.before_bps - 1
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A slope, as a share of the median an hour, and its 95 % confidence interval."""
+    """A slope, as a share of the median per hour, and its 95 % confidence interval."""
 
     per_hour: float
     low: float
@@ -51,15 +52,13 @@ class Drift(msgspec.Struct, frozen=True):
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves out no change."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """An hour of the day (0 to 23) or a day of the week (0 is Monday), over means of 10 s.
-
-    `cells` is how many of these there were.
-    """
+    """An hour of the day (0 to 23) or a day of the week (0 is Monday): statistics of the `cells`
+    (means of 10 s) in it."""
 
     slot: int
     median_bps: float
@@ -70,7 +69,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Iterations(msgspec.Struct, frozen=True):
-    """The length of a job's iterations, in seconds, over `count` of them."""
+    """The length of a job's iterations in seconds, over `count` iterations."""
 
     median_s: float
     p5_s: float
@@ -81,9 +80,10 @@ class Iterations(msgspec.Struct, frozen=True):
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """One rail, link, pair of switches or job, or all rails: `kind` is one of KINDS.
 
-    A link is called by the port that sends (`way` tx), or that receives (`rx`) where the sender is
-    not watched. `links` is how many it is made of. `spread` is None where it never communicated.
-    `strip` are medians of equal parts of the whole time, None where it did not communicate.
+    A link has the name of the sending port (`way` tx), or of the receiving port (`rx`) where the
+    sender is not watched. `links` is the number of links in it. `spread` is None where it never
+    communicated. `strip` are medians of equal parts of the whole time, None where it did not
+    communicate.
     """
 
     kind: str
@@ -100,11 +100,16 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     iterations: Iterations | None = None
     hosts: tuple[str, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """The name by which it is shown; a link that is counted by its receiver says so."""
+        return f"{self.name} {self.way}" if self.way == "rx" else self.name
+
 
 class Foreign(msgspec.Struct, frozen=True, kw_only=True):
-    """What a leaf sends up that is not from our hosts: between `low` and `high` of it (0 to 1).
+    """The share of what a leaf sends up that is not from our hosts: `low` to `high`, 0 to 1.
 
-    None, and the reason in `unseen`, where that cannot be told. `sent_bytes` is all it sent up.
+    Both are None where it is unknown; `unseen` is the reason. `sent_bytes` is all that it sent up.
     """
 
     switch: str
@@ -115,10 +120,10 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, over the time from `from_ns` to `until_ns` (UTC), sampled every `interval_s`.
+    """All results, for the time from `from_ns` to `until_ns` (UTC), sampled every `interval_s`.
 
-    `watched_s` is the part of the time from which there is anything. `zone` says by whose clocks
-    hours and weekdays are. `notes` are for a person: what could not be seen, and why.
+    `watched_s` is the part of the time with samples. `zone` is the time zone of hours and weekdays.
+    `notes` are for a person: what was not observable, and why.
     """
 
     from_ns: int
@@ -135,7 +140,7 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(each for each in self.subjects if each.kind == kind)
 
     def renamed(self, text: Callable[[str], str]) -> Fluctuation:
-        """With other names of nodes: `text` puts them into whatever a name may stand in."""
+        """The results with other names of nodes: `text` replaces the names in a text."""
         change = msgspec.structs.replace
         subjects = tuple(
             change(each, name=text(each.name), hosts=tuple(map(text, each.hosts)))

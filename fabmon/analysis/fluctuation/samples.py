@@ -1,8 +1,8 @@
-"""When something communicates, and which samples lie wholly in a phase of it.
+"""Samples of bandwidth: which count as communication, and their sums, histograms and means of 10 s.
 
-As everywhere in fabmon (inputs.py), a sample is communication when the traffic is more than 30 % of
-its usual top, the 95th percentile; here of five minutes. A sample is a mean over its interval: only
-one between two others of the phase has not caught some of the pause.
+A sample counts as communication when the traffic is more than 30 % of its usual maximum, the 95th
+percentile, as for detectors (`evidence/detector_input.py`); here of five minutes. A sample is a
+mean over its interval: only one between two others of the same phase contains no part of a pause.
 """
 
 from __future__ import annotations
@@ -13,25 +13,36 @@ from numpy.typing import NDArray
 from fabmon.fabric.snapshot import Floats
 
 COMMUNICATES = 0.3
+"""Share of the usual maximum above which traffic is communication."""
+
 _IDLE = 0.01
-"""Of line rate: below it is what is always on a link."""
+"""Share of line rate that a link always carries (acknowledgements, monitoring)."""
+
+CELL_S = 10.0
+"""Seconds of a cell, the finest part of time that is kept; one interval where that is longer."""
+
+HISTOGRAM_STEP = 0.005
+"""Relative width of a histogram's bin: a quantile is exact to half of it."""
+
+_LOWEST_BPS = 1e6
+_BINS = 3072
 
 Bools = NDArray[np.bool_]
 
 
 def communication_mask(signal: Floats, line_rate_bps: Floats) -> Bools:
-    """[ticks, n]: communication, by traffic [ticks, n] and its line rates [n] (NaN: not known)."""
+    """[ticks, n]: communication, by traffic [ticks, n] and line rates [n] (NaN where unknown)."""
     if not signal.size:
         return np.zeros(signal.shape, np.bool_)
-    top = percentile(signal, 0.95)
-    floor = np.where(np.isnan(line_rate_bps), 0.0, _IDLE * line_rate_bps)
+    maximum = percentile(signal, 0.95)
+    idle = np.where(np.isnan(line_rate_bps), 0.0, _IDLE * line_rate_bps)
     with np.errstate(invalid="ignore"):
-        found: Bools = (signal > COMMUNICATES * top) & (signal > floor)
-    return found
+        mask: Bools = (signal > COMMUNICATES * maximum) & (signal > idle)
+    return mask
 
 
 def inside_phases(phases: Bools) -> Bools:
-    """[ticks, n]: those of a phase that begin and end in it; not the first and the last of all."""
+    """[ticks, n]: the samples of phases without their first and last; never the first or last."""
     inner = phases.copy()
     inner[1:] &= phases[:-1]
     inner[:-1] &= phases[1:]
@@ -40,66 +51,61 @@ def inside_phases(phases: Bools) -> Bools:
 
 
 def percentile(values: Floats, share: float, axis: int = 0) -> Floats:
-    """Of what is known along an axis, the nearest rank; NaN where nothing is.
+    """Nearest-rank percentile of the known values along an axis; NaN where none is known.
 
-    Ten times as fast as numpy's, which knows NaN as well.
+    Ten times as fast as numpy's nanpercentile.
     """
     ordered = np.sort(values, axis=axis)
     known = np.isfinite(ordered).sum(axis=axis, keepdims=True)
-    place = np.ceil(share * known).astype(np.intp) - 1
-    picked: Floats = np.take_along_axis(ordered, np.maximum(place, 0), axis=axis)
+    rank = np.ceil(share * known).astype(np.intp) - 1
+    picked: Floats = np.take_along_axis(ordered, np.maximum(rank, 0), axis=axis)
     return picked.squeeze(axis)
 
 
-# Samples summed up as they pass: histograms, moments, and means of ten seconds each.
-#
-# Memory does not grow with the samples, but for the means: 8 bytes a link every 10 s.
-
-
-CELL_S = 10.0
-"""Seconds of a cell, the finest part that is kept by time; an interval where that is longer."""
-
-FINE = 0.005
-"""Width of a histogram's bin, of its value: what a quantile may be wrong by is half of it."""
-
-_LEAST_BPS = 1e6
-_BINS = 3072
-
-
 class SampleSums:
-    """Of each of `count` things: how many samples, their histogram, sum and sum of squares."""
+    """Of each of a number of subjects: count, histogram, sum and sum of squares of its samples.
 
-    def __init__(self, count: int = 0) -> None:
-        self.hist = np.zeros((count, _BINS), np.uint32)
-        self.total = np.zeros(count)
-        self.squares = np.zeros(count)
+    Memory does not grow with the samples.
+    """
 
-    def add(self, which: NDArray[np.intp], values: Floats) -> None:
-        """Take samples; `which` says what each is of."""
-        if not len(which):
+    def __init__(self) -> None:
+        self.hist = np.zeros((0, _BINS), np.uint32)
+        self.total = np.zeros(0)
+        self.squares = np.zeros(0)
+
+    def add(self, subject: NDArray[np.intp], values: Floats) -> None:
+        """Take samples (bits/s); `subject` is the index of each one's subject."""
+        if not len(subject):
             return
-        most = int(which.max()) + 1
-        if most > len(self.hist):
-            self.hist = np.pad(self.hist, ((0, most - len(self.hist)), (0, 0)))
-            self.total = np.pad(self.total, (0, most - len(self.total)))
-            self.squares = np.pad(self.squares, (0, most - len(self.squares)))
-        bins = (np.log(np.maximum(values, _LEAST_BPS) / _LEAST_BPS) / FINE).astype(np.intp)
-        np.add.at(self.hist, (which, np.minimum(bins, _BINS - 1)), 1)
+        new = int(subject.max()) + 1 - len(self.hist)
+        if new > 0:
+            self.hist = np.pad(self.hist, ((0, new), (0, 0)))
+            self.total, self.squares = np.pad(self.total, (0, new)), np.pad(self.squares, (0, new))
+        bins = (np.log(np.maximum(values, _LOWEST_BPS) / _LOWEST_BPS) / HISTOGRAM_STEP).astype(
+            np.intp
+        )
+        np.add.at(self.hist, (subject, np.minimum(bins, _BINS - 1)), 1)
         exact = values.astype(np.float64)
-        self.total += np.bincount(which, exact, len(self.total))
-        self.squares += np.bincount(which, exact * exact, len(self.total))
+        self.total += np.bincount(subject, exact, len(self.total))
+        self.squares += np.bincount(subject, exact * exact, len(self.total))
 
-    def pooled(self, places: NDArray[np.intp] | slice) -> tuple[NDArray[np.uint64], float, float]:
-        """Histogram, sum and sum of squares of several together."""
-        hist = self.hist[places].sum(axis=0, dtype=np.uint64)
-        return hist, float(self.total[places].sum()), float(self.squares[places].sum())
+    def pooled(self, subjects: NDArray[np.intp]) -> tuple[NDArray[np.uint64], float, float]:
+        """Histogram, sum and sum of squares of several subjects together."""
+        known = subjects[subjects < len(self.hist)]
+        hist = self.hist[known].sum(axis=0, dtype=np.uint64)
+        return hist, float(self.total[known].sum()), float(self.squares[known].sum())
+
+    def counts(self, subjects: int) -> NDArray[np.float64]:
+        """[subjects] number of samples."""
+        counts = self.hist.sum(axis=1, dtype=np.float64)[:subjects]
+        return np.pad(counts, (0, subjects - len(counts)))
 
 
-def quantile(hist: NDArray[np.uint64], share: float) -> float:
-    """Bits/s below which a share of the samples of a histogram lie, to half of FINE."""
+def histogram_quantile(hist: NDArray[np.uint64], share: float) -> float:
+    """Bits/s below which a share of a histogram's samples are, to half of HISTOGRAM_STEP."""
     total = np.cumsum(hist)
-    bin_ = int(np.searchsorted(total, max(1.0, share * float(total[-1]))))
-    return float(_LEAST_BPS * np.exp((bin_ + 0.5) * FINE))
+    number = int(np.searchsorted(total, max(1.0, share * float(total[-1]))))
+    return float(_LOWEST_BPS * np.exp((number + 0.5) * HISTOGRAM_STEP))
 
 
 def cell_ticks(interval_s: float) -> int:
@@ -108,17 +114,17 @@ def cell_ticks(interval_s: float) -> int:
 
 
 def cell_means(values: Floats, counts: Bools, ticks: int) -> Floats:
-    """[cells, n]: means of the samples that count, `ticks` of them a cell; NaN without any."""
+    """[cells, n]: means of the samples that count, `ticks` samples a cell; NaN where none does."""
     starts = np.arange(0, len(values), ticks)
     total = np.add.reduceat(np.where(counts, values, np.float32(0)), starts, dtype=np.float64)
-    many = np.add.reduceat(counts, starts, dtype=np.intp)
+    number = np.add.reduceat(counts, starts, dtype=np.intp)
     with np.errstate(invalid="ignore"):
-        mean: Floats = (total / many).astype(np.float32)
+        mean: Floats = (total / number).astype(np.float32)
     return mean
 
 
 def nanmean(values: Floats) -> Floats:
-    """[rows]: the mean of what is known in each row; NaN where nothing is."""
+    """[rows]: the mean of the known values of each row; NaN where none is known."""
     known = np.isfinite(values)
     total = np.where(known, values, np.float32(0)).sum(axis=1, dtype=np.float64)
     with np.errstate(invalid="ignore"):

@@ -1,14 +1,19 @@
-"""When a level changed: PELT on robust values, with a penalty for noise that is no white noise.
+"""Bandwidth over time: steps of the level, slow drift, hours of the day and days of the week.
 
-PELT finds the split into levels that costs least, exactly, in about linear time (Killick, Fearnhead
-and Eckley, "Optimal detection of changepoints with a linear computational cost", JASA 107, 2012).
-The cost is the squared distance from each level's mean, of values that are cut at three deviations
-from a running median, so that a single cell is no level (cf. Fearnhead and Rigaill, "Changepoint
-detection in the presence of outliers", JASA 114, 2019). The variance comes from differences
-(median absolute deviation), and grows with the noise's autocorrelation, which differences tell as
-well, since hardly any of them has a step in it (Shi, Gallagher, Lund and Killick, "A comparison of
-single and multiple changepoint techniques for time series data", CSDA 170, 2022): slow noise is
-not a row of steps.
+**Steps** are found by PELT, which finds the split into levels of the least cost, exactly, in about
+linear time (Killick, Fearnhead and Eckley, "Optimal detection of changepoints with a linear
+computational cost", JASA 107, 2012). The cost is the squared distance from each level's mean, of
+values that are clipped at three deviations from a running median, so that a single outlier is not a
+level (cf. Fearnhead and Rigaill, "Changepoint detection in the presence of outliers", JASA 114,
+2019). The variance is estimated from differences of neighbours (median absolute deviation), and
+scaled by the noise's autocorrelation, also estimated from differences, since hardly any of them
+contains a step (Shi, Gallagher, Lund and Killick, "A comparison of single and multiple changepoint
+techniques for time series data", CSDA 170, 2022): slow noise is not a sequence of steps.
+
+**Drift** is Theil and Sen's slope, the median of the slopes of all pairs of values, with Sen's
+confidence interval (JASA 63, 1968): the slopes at the ranks given by Kendall's variance, scaled for
+autocorrelation (Hamed and Rao, J. Hydrology 204, 1998, first order). Pairs on both sides of a step
+do not count: a step is not a drift.
 """
 
 from __future__ import annotations
@@ -25,23 +30,46 @@ from numpy.typing import NDArray
 from fabmon.analysis.fluctuation.results import Drift, Slot, Step
 from fabmon.fabric.snapshot import Floats
 
-Values = NDArray[np.float64]
+MIN_CHANGE = 0.02
+"""Share of the level before: a smaller change is not reported as a step."""
 
-LEAST_CHANGE = 0.02
-"""Of the level before: what is less is not told."""
+MAX_POINTS = 360
+"""Points of a series in which steps and slopes are searched; longer series are reduced to medians
+of several cells each."""
 
-_LEAST_SIDE = 5
+_MIN_VALUES_PER_LEVEL = 5
 _PENALTY = 4.0
-"""Times log(n) variances: 2 is the information criterion for a mean and its place (BIC)."""
-_SIGMA = 1.4826
-_CUT = 3.0
-_SIGMAS = 5.0
-_MOST_ALIKE = 0.95
+"""Cost of a step, times log(n) variances; 2 is the Bayesian information criterion of a mean and its
+position."""
+
+_SIGMA_PER_MAD = 1.4826
+"""Standard deviation of normal noise, in median absolute deviations."""
+
+_SIGMAS_AT_90TH_PERCENTILE = 1.645
+"""The 90th percentile of absolute values of normal noise, in standard deviations."""
+
+_CLIP_SIGMAS = 3.0
+_STEP_SIGMAS = 5.0
+"""Standard errors of its size by which a step must exceed zero."""
+
+_MAX_AUTOCORRELATION = 0.95
+_MIN_DRIFT_VALUES = 20
+_SHORTEST_DRIFT_S = 600.0
+_Z95 = 1.96
+_STRIP_PARTS = 48
+
+_QUARTER_S = 900
+"""Offsets of today's time zones are multiples of a quarter of an hour, and change at such times."""
+
+_HOUR_S, _DAY_S = 3600, 86_400
+
+Values = NDArray[np.float64]
+Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """From value `index` on the level is another."""
+    """The median level before and after value `index`, the first of the new level."""
 
     index: int
     before: float
@@ -49,35 +77,33 @@ class LevelChange:
 
 
 def level_changes(values: Values) -> list[LevelChange]:
-    """The changes of level in a series without gaps, by time."""
+    """The changes of level in a series without gaps, in order of time."""
     count = len(values)
-    if count < 2 * _LEAST_SIDE:
+    if count < 2 * _MIN_VALUES_PER_LEVEL:
         return []
-    level = _running_median(values)
-    sigma = _deviation(values)
-    floor = 1e-4 * float(np.median(np.abs(values)))
-    sigma = max(sigma, floor)
+    sigma = max(_noise_sigma(values), 1e-4 * float(np.median(np.abs(values))))
     if sigma <= 0:
         return []
-    tame = np.clip(values, level - _CUT * sigma, level + _CUT * sigma)
-    growth = _growth(tame)
-    found = _pelt(tame, _PENALTY * np.log(count) * sigma**2 * growth)
-    return _told(values, found, sigma * growth**0.5)
+    level, room = _running_median(values), _CLIP_SIGMAS * sigma
+    clipped = np.clip(values, level - room, level + room)
+    growth = _variance_growth(clipped)
+    starts = _pelt(clipped, _PENALTY * np.log(count) * sigma**2 * growth)
+    return _large_enough(values, starts, sigma * growth**0.5)
 
 
-def _told(values: Values, found: list[int], sigma: float) -> list[LevelChange]:
-    """What is large enough, judged from neighbouring level to level; others are joined."""
-    edges = list(found)
+def _large_enough(values: Values, starts: list[int], sigma: float) -> list[LevelChange]:
+    """The changes that are large enough between neighbouring levels; other levels are joined."""
+    edges = list(starts)
     while edges:
         bounds = [0, *edges, len(values)]
         levels = [float(np.median(values[a:b])) for a, b in pairwise(bounds)]
         sizes = np.diff(bounds)
         weights = []
         for number in range(len(edges)):
-            jump = abs(levels[number + 1] - levels[number])
+            change = abs(levels[number + 1] - levels[number])
             error = sigma * (1 / sizes[number] + 1 / sizes[number + 1]) ** 0.5
-            enough = max(LEAST_CHANGE * abs(levels[number]), _SIGMAS * error)
-            weights.append(jump / enough if enough > 0 else 0.0)
+            enough = max(MIN_CHANGE * abs(levels[number]), _STEP_SIGMAS * error)
+            weights.append(change / enough if enough > 0 else 0.0)
         weakest = int(np.argmin(weights))
         if weights[weakest] >= 1:
             pairs = zip(edges, levels[:-1], levels[1:], strict=True)
@@ -87,7 +113,7 @@ def _told(values: Values, found: list[int], sigma: float) -> list[LevelChange]:
 
 
 def _pelt(values: Values, penalty: float) -> list[int]:
-    """Where new levels begin."""
+    """Indices at which new levels begin."""
     count = len(values)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     squares = np.concatenate([[0.0], np.cumsum(values * values)])
@@ -95,15 +121,15 @@ def _pelt(values: Values, penalty: float) -> list[int]:
     best[0] = -penalty
     before = np.zeros(count + 1, np.intp)
     starts = np.array([0], np.intp)
-    for end in range(_LEAST_SIDE, count + 1):
+    for end in range(_MIN_VALUES_PER_LEVEL, count + 1):
         length = end - starts
         cost = squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / length
         total = best[starts] + cost
         place = int(np.argmin(total))
         best[end], before[end] = total[place] + penalty, starts[place]
         starts = starts[total <= best[end]]
-        newest = end + 1 - _LEAST_SIDE
-        if newest >= _LEAST_SIDE:
+        newest = end + 1 - _MIN_VALUES_PER_LEVEL
+        if newest >= _MIN_VALUES_PER_LEVEL:
             starts = np.append(starts, newest)
     found = []
     end = count
@@ -114,175 +140,120 @@ def _pelt(values: Values, penalty: float) -> list[int]:
 
 
 def _running_median(values: Values) -> Values:
-    half = _LEAST_SIDE
+    half = _MIN_VALUES_PER_LEVEL
     padded = np.pad(values, half, mode="edge")
-    middle: Values = np.median(sliding_window_view(padded, 2 * half + 1), axis=1)
-    return middle
+    medians: Values = np.median(sliding_window_view(padded, 2 * half + 1), axis=1)
+    return medians
 
 
-def _deviation(values: Values) -> float:
-    """Of one value, from differences: levels and drifts hardly count."""
-    steps = np.abs(np.diff(values))
-    from_most = float(np.median(steps)) * _SIGMA / 2**0.5
-    return max(from_most, float(np.quantile(steps, 0.9)) / (1.645 * 2**0.5))
+def _noise_sigma(values: Values) -> float:
+    """Standard deviation of one value, from differences: levels and drifts hardly contribute."""
+    differences = np.abs(np.diff(values))
+    sigma_of_most = float(np.median(differences)) * _SIGMA_PER_MAD / 2**0.5
+    sigma_of_tail = float(np.quantile(differences, 0.9)) / (_SIGMAS_AT_90TH_PERCENTILE * 2**0.5)
+    return max(sigma_of_most, sigma_of_tail)
 
 
-def _growth(values: Values) -> float:
-    """How much larger the variance of a long mean is than differences make it look.
+def _variance_growth(values: Values) -> float:
+    """The factor by which the variance of a long mean exceeds the estimate from differences.
 
-    Where noise has autocorrelation r from value to value, differences have (r - 1) / 2, and hardly
-    any of them has a step in it. Then the long-run variance is (1 + r) / (1 - r)^2 of half of
+    With an autocorrelation r of neighbouring values, that of differences is (r - 1) / 2, and hardly
+    any difference contains a step. The long-run variance is (1 + r) / (1 - r)**2 times half of
     theirs.
     """
-    changes_ = np.diff(values)
-    power = float((changes_ * changes_).mean())
+    differences = np.diff(values)
+    power = float((differences * differences).mean())
     if power <= 0:
         return 1.0
-    r = 1 + 2 * float((changes_[1:] * changes_[:-1]).mean()) / power
-    r = min(max(r, 0.0), _MOST_ALIKE)
+    r = 1 + 2 * float((differences[1:] * differences[:-1]).mean()) / power
+    r = min(max(r, 0.0), _MAX_AUTOCORRELATION)
     return (1 + r) / (1 - r) ** 2
-
-
-# Slow drift: Theil and Sen's slope, the median of the slopes of all pairs, and its confidence.
-#
-# The interval is Sen's (JASA 63, 1968): the slopes at the ranks that Kendall's variance leaves out;
-# the variance grows with autocorrelation (Hamed and Rao, J. Hydrology 204, 1998, first order).
-# Pairs on both sides of a step do not count: a step is not a drift.
-
-
-_LEAST = 20
-_Z95 = 1.96
 
 
 def theil_sen_slope(
     at: Values, values: Values, edges: Sequence[int] = ()
 ) -> tuple[float, float, float]:
-    """Slope, lower and upper bound at 95 %, per unit of `at`; NaN where there are too few values.
+    """Slope per unit of `at`, and its 95 % confidence bounds; NaN where there are too few values.
 
-    `edges` are the places where a new level begins.
+    `edges` are the indices at which a new level begins.
     """
-    slopes, variance = [], 0.0
-    rest = []
-    bounds = [0, *edges, len(values)]
-    for begin, end in pairwise(bounds):
+    slopes, residuals, variance = [], [], 0.0
+    for begin, end in pairwise([0, *edges, len(values)]):
         count = end - begin
-        if count < _LEAST:
+        if count < _MIN_DRIFT_VALUES:
             continue
         one, other = np.triu_indices(count, 1)
         x, y = at[begin:end], values[begin:end]
         slopes.append((y[other] - y[one]) / (x[other] - x[one]))
-        middle = float(np.median(slopes[-1]))
-        left = y - middle * x
-        rest.append(left - np.median(left))
+        residual = y - float(np.median(slopes[-1])) * x
+        residuals.append(residual - np.median(residual))
         variance += count * (count - 1) * (2 * count + 5) / 18
     if not slopes:
         return float("nan"), float("nan"), float("nan")
     ordered = np.sort(np.concatenate(slopes))
     total = len(ordered)
-    reach = _Z95 * (variance * _growth_drift(np.concatenate(rest))) ** 0.5
+    reach = _Z95 * (variance * _rank_variance_growth(np.concatenate(residuals))) ** 0.5
     low = int(np.clip(np.floor((total - reach) / 2), 0, total - 1))
     high = int(np.clip(np.ceil((total + reach) / 2), 0, total - 1))
     return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
 
 
-def _growth_drift(rest: Values) -> float:
-    """(1 + r) / (1 - r) of the ranks' first autocorrelation."""
-    ranks = np.argsort(np.argsort(rest)).astype(np.float64)
+def _rank_variance_growth(residuals: Values) -> float:
+    """(1 + r) / (1 - r), r being the first autocorrelation of the ranks."""
+    ranks = np.argsort(np.argsort(residuals)).astype(np.float64)
     ranks -= ranks.mean()
     r = float((ranks[1:] * ranks[:-1]).sum() / max(float((ranks * ranks).sum()), 1e-12))
-    # A short series with its trend taken away has too little of it (Kendall, Biometrika 41, 1954).
-    r = min(max(r + (2 + 4 * r) / len(rest), 0.0), 0.95)
+    # The estimate is too low in a short series without its trend (Kendall, Biometrika 41, 1954).
+    r = min(max(r + (2 + 4 * r) / len(residuals), 0.0), _MAX_AUTOCORRELATION)
     return (1 + r) / (1 - r)
-
-
-# Hours of the day and days of the week as the clocks of a place show them.
-
-
-_QUARTER_S = 900
-"""Clocks of today's zones change at quarters of an hour of UTC, and differ from it by quarters."""
-
-_HOUR_S, _DAY_S = 3600, 86_400
-
-
-def hours(at_ns: NDArray[np.int64], zone: datetime.tzinfo) -> NDArray[np.int64]:
-    """[n]: the hour of the day, 0 to 23, at each time (ns since 1970, UTC)."""
-    return local_s(at_ns, zone) // _HOUR_S % 24
-
-
-def weekdays(at_ns: NDArray[np.int64], zone: datetime.tzinfo) -> NDArray[np.int64]:
-    """[n]: the day of the week, 0 (Monday) to 6, at each time (ns since 1970, UTC)."""
-    # Day 0 of Unix time was a Thursday.
-    return (local_s(at_ns, zone) // _DAY_S + 3) % 7
-
-
-def local_s(at_ns: NDArray[np.int64], zone: datetime.tzinfo) -> NDArray[np.int64]:
-    """[n]: what the clocks show, as seconds since they showed the beginning of 1970.
-
-    Each time has the offset of its own: an hour that is set back comes twice.
-    """
-    seconds = at_ns // 1_000_000_000
-    quarters, which = np.unique(seconds // _QUARTER_S, return_inverse=True)
-    offsets = [_offset_s(quarter * _QUARTER_S, zone) for quarter in quarters.tolist()]
-    shown: NDArray[np.int64] = seconds + np.array(offsets, np.int64)[which]
-    return shown
-
-
-def _offset_s(at_s: int, zone: datetime.tzinfo) -> int:
-    shift = datetime.datetime.fromtimestamp(at_s, zone).utcoffset()
-    return 0 if shift is None else round(shift.total_seconds())
-
-
-# What ten seconds after ten seconds tell: steps, drift, hours of the day, days of the week.
-
-
-MOST_POINTS = 360
-"""Points of a series in which steps and slopes are looked for: longer ones are medians of several
-cells each."""
-
-_STRIP = 48
-_SHORTEST_DRIFT_S = 600.0
-_HOUR_S_overtime = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class CellSeries:
-    """Means of ten seconds in communication, bits/s, and when each begins (ns); no gaps."""
+    """Means of 10 s of communication (bits/s) and when each begins (ns); without NaN."""
 
-    at_ns: NDArray[np.int64]
+    at_ns: Times
     values: Values
 
 
-def cell_series(at_ns: NDArray[np.int64], values: Floats) -> CellSeries:
-    """What is known of [cells]."""
+def cell_series(at_ns: Times, values: Floats) -> CellSeries:
+    """The cells of [cells] that are known."""
     known = np.isfinite(values)
     return CellSeries(at_ns[known], values[known].astype(np.float64))
 
 
-def steps_and_drift(own: CellSeries, cell_s: float) -> tuple[tuple[Step, ...], Drift | None]:
-    """Steps and drift of a series, of at most so many points: several cells each if need be."""
-    per = max(1, -(-len(own.values) // MOST_POINTS))
-    whole_parts = len(own.values) // per
-    points = own.values[: whole_parts * per].reshape(-1, per)
-    coarse = np.median(points, axis=1)
-    found = level_changes(coarse)
-    told = tuple(
-        Step(int(own.at_ns[_finer(own.values, each, per)]), cell_s * 2, each.before, each.after)
-        for each in found
+def steps_and_drift(series: CellSeries, cell_s: float) -> tuple[tuple[Step, ...], Drift | None]:
+    """Steps and drift of a series, searched in at most MAX_POINTS points.
+
+    The drift is None where the series is shorter than ten minutes or has too few values.
+    """
+    per_point = max(1, -(-len(series.values) // MAX_POINTS))
+    count = len(series.values) // per_point * per_point
+    points = np.median(series.values[:count].reshape(-1, per_point), axis=1)
+    changes = level_changes(points)
+    steps = tuple(
+        Step(
+            int(series.at_ns[_cell_of(series.values, each, per_point)]),
+            cell_s * 2,
+            each.before,
+            each.after,
+        )
+        for each in changes
     )
-    if not whole_parts or (own.at_ns[-1] - own.at_ns[0]) / 1e9 < _SHORTEST_DRIFT_S:
-        return told, None
-    hours = (own.at_ns[: whole_parts * per : per] - own.at_ns[0]) / (_HOUR_S_overtime * 1e9)
-    found_slopes = theil_sen_slope(hours, coarse, [each.index for each in found])
-    middle = float(np.median(coarse))
-    if np.isnan(found_slopes[0]) or middle <= 0:
-        return told, None
-    return told, Drift(*(each / middle for each in found_slopes))
+    if not count or (series.at_ns[-1] - series.at_ns[0]) / 1e9 < _SHORTEST_DRIFT_S:
+        return steps, None
+    hours_ = (series.at_ns[:count:per_point] - series.at_ns[0]) / (_HOUR_S * 1e9)
+    slopes = theil_sen_slope(hours_, points, [each.index for each in changes])
+    median = float(np.median(points))
+    if np.isnan(slopes[0]) or median <= 0:
+        return steps, None
+    return steps, Drift(*(each / median for each in slopes))
 
 
-def _finer(values: Values, change: LevelChange, per: int) -> int:
-    """The cell at which the level changed, about the one that a coarse look gives."""
-    begin = max(0, (change.index - 1) * per)
-    end = min(len(values), (change.index + 1) * per)
+def _cell_of(values: Values, change: LevelChange, per_point: int) -> int:
+    """The index of the cell at which the level changed, near a change found in coarser points."""
+    begin = max(0, (change.index - 1) * per_point)
+    end = min(len(values), (change.index + 1) * per_point)
     part = values[begin:end]
     left = np.concatenate([[0.0], np.cumsum(np.abs(part - change.before))])
     right = np.abs(part - change.after)
@@ -290,28 +261,57 @@ def _finer(values: Values, change: LevelChange, per: int) -> int:
     return min(begin + int(np.argmin(cost)), len(values) - 1)
 
 
-def slot_statistics(which: NDArray[np.int64], values: Values) -> tuple[Slot, ...]:
-    """By hour or day: [cells] which, and [cells] of values."""
-    found = []
-    for slot in np.unique(which).tolist():
-        own = values[which == slot]
-        low, middle, high = (float(np.quantile(own, q)) for q in (0.05, 0.5, 0.95))
+def slot_statistics(slot_of: NDArray[np.int64], values: Values) -> tuple[Slot, ...]:
+    """Statistics of the cells of each hour or day; `slot_of` [cells] is that of each cell."""
+    slots = []
+    for slot in np.unique(slot_of).tolist():
+        own = values[slot_of == slot]
+        low, median, high = (float(np.quantile(own, q)) for q in (0.05, 0.5, 0.95))
         mean = float(own.mean())
         cov = float(own.std()) / mean if mean > 0 else 0.0
-        found.append(Slot(slot, middle, low, high, cov, len(own)))
-    return tuple(found)
+        slots.append(Slot(slot, median, low, high, cov, len(own)))
+    return tuple(slots)
 
 
 def strip_medians(
-    own: CellSeries, span: tuple[int, int], cell_s: float
+    series: CellSeries, span: tuple[int, int], cell_s: float
 ) -> tuple[float | None, ...]:
-    """Medians of equal parts of a span of time, ns: 48, or one a cell where there are fewer.
+    """Medians of 48 equal parts of a span of time (ns), fewer where it has fewer cells.
 
-    None where there is nothing.
+    None for a part without values.
     """
-    count = int(np.clip((span[1] - span[0]) / (cell_s * 1e9), 1, _STRIP))
-    width = max(1, (span[1] - span[0]) // count + 1)
-    part = np.clip((own.at_ns - span[0]) // width, 0, count - 1)
+    count = int(np.clip((span[1] - span[0]) / (cell_s * 1e9), 1, _STRIP_PARTS))
+    width_ns = max(1, (span[1] - span[0]) // count + 1)
+    part = np.clip((series.at_ns - span[0]) // width_ns, 0, count - 1)
     return tuple(
-        float(np.median(own.values[part == n])) if (part == n).any() else None for n in range(count)
+        float(np.median(series.values[part == n])) if (part == n).any() else None
+        for n in range(count)
     )
+
+
+def hours(at_ns: Times, zone: datetime.tzinfo) -> NDArray[np.int64]:
+    """[n]: the hour of the day, 0 to 23, in a time zone, of times in ns since 1970 (UTC)."""
+    return _local_s(at_ns, zone) // _HOUR_S % 24
+
+
+def weekdays(at_ns: Times, zone: datetime.tzinfo) -> NDArray[np.int64]:
+    """[n]: the day of the week, 0 (Monday) to 6, in a time zone, of times in ns (UTC)."""
+    # Day 0 of Unix time was a Thursday.
+    return (_local_s(at_ns, zone) // _DAY_S + 3) % 7
+
+
+def _local_s(at_ns: Times, zone: datetime.tzinfo) -> NDArray[np.int64]:
+    """[n]: local time, as seconds since the local beginning of 1970.
+
+    Each time has its own offset: where clocks are set back, an hour occurs twice.
+    """
+    seconds = at_ns // 1_000_000_000
+    quarters, which = np.unique(seconds // _QUARTER_S, return_inverse=True)
+    offsets = [_offset_s(quarter * _QUARTER_S, zone) for quarter in quarters.tolist()]
+    local: NDArray[np.int64] = seconds + np.array(offsets, np.int64)[which]
+    return local
+
+
+def _offset_s(at_s: int, zone: datetime.tzinfo) -> int:
+    offset = datetime.datetime.fromtimestamp(at_s, zone).utcoffset()
+    return 0 if offset is None else round(offset.total_seconds())

@@ -1,1 +1,1 @@
-"""The rhythm of training: iterations, seen in nothing but byte counters."""
+"""Iterations of training jobs, measured from byte counters alone."""

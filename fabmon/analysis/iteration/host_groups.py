@@ -1,4 +1,5 @@
-"""The last minutes of what hosts sent, as the rhythm needs them: a row a tick."""
+"""Hosts of one job: the last minutes of what each host sent, and hosts whose traffic moves
+together."""
 
 from __future__ import annotations
 
@@ -12,16 +13,47 @@ from fabmon.fabric.model import HOST, RAIL, Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 TICKS = 240
-"""What is looked back at: four minutes at one tick a second."""
+"""Ticks of traffic that are kept for hosts: four minutes at one tick a second."""
+
+MIN_SAMPLES = 20
+"""Samples from which on hosts can be grouped."""
+
+SAME_JOB = 0.5
+"""Similarity of two sets of hosts from which on they are the same job."""
 
 _RAIL_TICKS = 60
+"""Ticks of traffic that are kept for rails."""
+
+_LIKE_LEADER = 0.7
+"""Correlation with its first host from which on a host joins a group."""
+
+_SAME_GROUP = 0.9
+"""Correlation of two groups from which on they are one."""
+
+_BELONGS = 0.5
+"""Correlation with a group's mean from which on a host belongs to it."""
+
+_APART = 0.3
+"""How much less two groups must correlate than the hosts of one, for members to be certain."""
+
+_MAX_GROUPS = 64
+_MIN_VARIATION = 0.15
+"""Coefficient of variation below which a host's traffic has no shape."""
+
+_MIN_KNOWN = 0.8
+"""Share of the samples of a host that must be known."""
+
+
+def host_similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """Jaccard's index of two sets of hosts, 0 to 1."""
+    return len(one & other) / max(len(one | other), 1)
 
 
 class HostTraffic:
-    """Bits/s that each host sent, tick by tick, and what each rail sent lately.
+    """Bits/s that each host sent, tick by tick, and what each rail sent in the last minute.
 
-    `hosts` are names, `rails` the port rows of all of them, a host's next to each other; `host_of`
-    and `index_of` say which host a rail is of, and its number there.
+    `hosts` are names, `rails` the port rows of all of them, those of a host adjacent; `host_of` and
+    `index_of` are the host of each rail and its index there.
     """
 
     def __init__(self) -> None:
@@ -31,14 +63,10 @@ class HostTraffic:
         self.index_of: NDArray[np.intp] = np.empty(0, np.intp)
         self._version = -1
         self._seq = -1
-        self._kept = 0
+        self.ticks = 0
+        """Number of known ticks, including those that were missed."""
         self._hosts_sent: Floats = np.empty((TICKS, 0), np.float32)
         self._rails_sent: Floats = np.empty((_RAIL_TICKS, 0), np.float32)
-
-    @property
-    def ticks(self) -> int:
-        """How many ticks are known, those that were missed included."""
-        return self._kept
 
     def accept(self, snapshot: Snapshot) -> None:
         """Take what was sent at this tick."""
@@ -46,12 +74,12 @@ class HostTraffic:
             self._lay_out(snapshot.fabric)
         passed = snapshot.seq - self._seq
         if self._seq < 0 or passed < 1 or passed >= TICKS:
-            self._kept, passed = 0, 1
+            self.ticks, passed = 0, 1
         for missed in range(snapshot.seq - passed + 1, snapshot.seq):
             self._hosts_sent[missed % TICKS] = np.nan
             self._rails_sent[missed % _RAIL_TICKS] = 0.0
         self._seq = snapshot.seq
-        self._kept = min(TICKS, self._kept + passed)
+        self.ticks = min(TICKS, self.ticks + passed)
         sent = snapshot.column("tx_bps")[self.rails]
         known = np.isfinite(sent)
         sent = np.where(known, sent, np.float32(0.0))
@@ -62,20 +90,20 @@ class HostTraffic:
         self._rails_sent[snapshot.seq % _RAIL_TICKS] = sent
 
     def of_hosts(self, ticks: int) -> Floats:
-        """[ticks, hosts] bits/s, oldest first; NaN where a host was not heard of."""
-        return self._hosts_sent[self._places(min(ticks, self._kept), TICKS)]
+        """[ticks, hosts] bits/s, oldest first; NaN where nothing of a host is known."""
+        return self._hosts_sent[self._slots(min(ticks, self.ticks), TICKS)]
 
     def of_rails(self) -> Floats:
-        """[rails] mean bits/s over the last minute of ticks."""
-        places = self._places(min(_RAIL_TICKS, self._kept), _RAIL_TICKS)
-        mean: Floats = self._rails_sent[places].mean(axis=0)
+        """[rails] mean bits/s over the last 60 ticks."""
+        slots = self._slots(min(_RAIL_TICKS, self.ticks), _RAIL_TICKS)
+        mean: Floats = self._rails_sent[slots].mean(axis=0)
         return mean
 
-    def _places(self, ticks: int, of: int) -> NDArray[np.intp]:
+    def _slots(self, ticks: int, of: int) -> NDArray[np.intp]:
         return np.arange(self._seq - ticks + 1, self._seq + 1) % of
 
     def _lay_out(self, fabric: Fabric) -> None:
-        """Where everything is in a fabric that has changed; what is known of a port stays."""
+        """Arrange hosts and rails of a fabric that has changed; known traffic is kept."""
         self._version = fabric.version
         nodes = [
             (node.name, [port for port in node.ports if port.role == RAIL])
@@ -85,8 +113,8 @@ class HostTraffic:
         nodes = [(name, rails) for name, rails in nodes if rails]
         hosts = tuple(name for name, _ in nodes)
         rails = np.array([port.row for _, ports in nodes for port in ports], np.intp)
-        self._hosts_sent = _moved(self._hosts_sent, self.hosts, hosts, np.nan)
-        self._rails_sent = _moved(
+        self._hosts_sent = _rearranged(self._hosts_sent, self.hosts, hosts, np.nan)
+        self._rails_sent = _rearranged(
             self._rails_sent, tuple(self.rails.tolist()), tuple(rails.tolist()), 0.0
         )
         self.hosts, self.rails = hosts, rails
@@ -94,39 +122,22 @@ class HostTraffic:
         self.index_of = np.array([port.index for _, ports in nodes for port in ports], np.intp)
 
 
-def _moved(
+def _rearranged(
     values: Floats, before: tuple[object, ...], after: tuple[object, ...], empty: float
 ) -> Floats:
-    """The columns of `before` at their places in `after`."""
+    """The columns named `before` at their positions in `after`; new ones are `empty`."""
     moved = np.full((len(values), len(after)), empty, np.float32)
-    place = {name: number for number, name in enumerate(before)}
-    pairs = [(number, place[name]) for number, name in enumerate(after) if name in place]
-    if pairs:
-        new, old = (list(side) for side in zip(*pairs, strict=True))
-        moved[:, new] = values[:, old]
+    column = {name: number for number, name in enumerate(before)}
+    new = [number for number, name in enumerate(after) if name in column]
+    moved[:, new] = values[:, [column[after[number]] for number in new]]
     return moved
-
-
-# Which hosts work on the same thing: those whose traffic rises and falls together.
-
-
-MIN_SAMPLES = 20
-
-_LIKE = 0.7
-_SAME = 0.9
-_BELONGS = 0.5
-_APART = 0.3
-_MOST_GROUPS = 64
-_LEAST_VARIATION = 0.15
-_LEAST_KNOWN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class HostGroup:
-    """Hosts by index. `cohesion` is their mean correlation with what they do together, to 1.
+    """Hosts by index. `cohesion` is their mean correlation with the mean of the group, up to 1.
 
-    `is_sure` says that no other group moves so much like this one that hosts may be in the wrong
-    one.
+    `is_sure`: no other group is so similar that hosts may be in the wrong one.
     """
 
     members: tuple[int, ...]
@@ -137,42 +148,43 @@ class HostGroup:
 def group_hosts(activity: NDArray[np.floating]) -> list[HostGroup]:
     """Groups among [hosts, samples], the largest first; hosts that do not vary are in none.
 
-    Leaders first: a host that is in no group yet takes all that are like it. Then groups that move
-    as one are joined, and every host goes to the group that it is most like. A few products of a
-    matrix and a vector: a thousand hosts do not cost a million correlations.
+    Each host that is in no group yet leads one of all ungrouped hosts that correlate with it. Then
+    groups that correlate are joined, and every host is put in the group that it correlates with
+    most. This takes a few products of a matrix and a vector: not the million correlations of all
+    pairs of a thousand hosts.
     """
-    forms, alive = _forms(activity)
+    shapes, has_shape = _shapes(activity)
     centres: list[Float64s] = []
     sizes: list[int] = []
-    free = alive.copy()
-    while free.any() and len(centres) < _MOST_GROUPS:
+    free = has_shape.copy()
+    while free.any() and len(centres) < _MAX_GROUPS:
         leader = int(np.argmax(free))
-        like = free & (forms @ forms[leader] > _LIKE)
-        like[leader] = True
-        free &= ~like
-        centres.append(_unit(forms[like].mean(axis=0)))
-        sizes.append(int(like.sum()))
+        members = free & (shapes @ shapes[leader] > _LIKE_LEADER)
+        members[leader] = True
+        free &= ~members
+        centres.append(_unit(shapes[members].mean(axis=0)))
+        sizes.append(int(members.sum()))
     if not centres:
         return []
-    middles = _joined(_without_strays(np.stack(centres), np.array(sizes)))
-    closeness = forms @ middles.T
-    best = np.argmax(closeness, axis=1)
-    score = closeness[np.arange(len(forms)), best]
-    belongs = alive & (score > _BELONGS)
-    near = middles @ middles.T
-    np.fill_diagonal(near, -1.0)
+    means = _joined(_without_strays(np.stack(centres), np.array(sizes)))
+    correlation = shapes @ means.T
+    best = np.argmax(correlation, axis=1)
+    score = correlation[np.arange(len(shapes)), best]
+    belongs = has_shape & (score > _BELONGS)
+    between = means @ means.T
+    np.fill_diagonal(between, -1.0)
     groups = []
-    for number in range(len(middles)):
-        members = np.flatnonzero(belongs & (best == number))
-        if len(members):
-            cohesion = float(score[members].mean())
-            apart = cohesion - float(near[number].max()) > _APART if len(middles) > 1 else True
-            groups.append(HostGroup(tuple(members.tolist()), cohesion, apart))
+    for number in range(len(means)):
+        hosts = np.flatnonzero(belongs & (best == number))
+        if len(hosts):
+            cohesion = float(score[hosts].mean())
+            is_sure = len(means) == 1 or cohesion - float(between[number].max()) > _APART
+            groups.append(HostGroup(tuple(hosts.tolist()), cohesion, is_sure))
     return sorted(groups, key=lambda group: (-len(group.members), group.members))
 
 
-def _forms(activity: NDArray[np.floating]) -> tuple[Float64s, NDArray[np.bool_]]:
-    """Each host's curve without its mean and scale, and which hosts have one at all."""
+def _shapes(activity: NDArray[np.floating]) -> tuple[Float64s, NDArray[np.bool_]]:
+    """Each host's curve without its mean and scale, and which hosts have one."""
     known = np.isfinite(activity)
     share = known.mean(axis=1) if activity.size else np.zeros(len(activity))
     clean = np.where(known, activity, 0.0).astype(np.float64)
@@ -180,31 +192,31 @@ def _forms(activity: NDArray[np.floating]) -> tuple[Float64s, NDArray[np.bool_]]
     centred = np.where(known, clean - mean[:, None], 0.0)
     length = np.sqrt((centred * centred).sum(axis=1))
     deviation = length / np.sqrt(max(activity.shape[1], 1))
-    alive = (share >= _LEAST_KNOWN) & (mean > 0) & (deviation > _LEAST_VARIATION * mean)
-    forms: Float64s = np.where(alive[:, None], centred / np.maximum(length, 1e-12)[:, None], 0.0)
-    return forms, alive
+    has_shape = (share >= _MIN_KNOWN) & (mean > 0) & (deviation > _MIN_VARIATION * mean)
+    unit = centred / np.maximum(length, 1e-12)[:, None]
+    shapes: Float64s = np.where(has_shape[:, None], unit, 0.0)
+    return shapes, has_shape
 
 
 def _without_strays(centres: Float64s, sizes: NDArray[np.intp]) -> Float64s:
-    """The centres but those of one noisy host that is rather like a group: it belongs there."""
+    """The centres without those of a single noisy host that correlates with a larger group."""
     large = sizes > 1
     if large.all() or not large.any():
         return centres
-    like = (centres @ centres[large].T).max(axis=1)
-    kept: Float64s = centres[large | (like <= _BELONGS)]
+    correlation = (centres @ centres[large].T).max(axis=1)
+    kept: Float64s = centres[large | (correlation <= _BELONGS)]
     return kept
 
 
 def _joined(centres: Float64s) -> Float64s:
-    """The centres, those that move as one made into one."""
+    """The centres; those that correlate are replaced by their mean."""
     left = list(range(len(centres)))
-    middles = []
+    means = []
     while left:
-        near = [other for other in left if float(centres[left[0]] @ centres[other]) > _SAME]
-        near = near or left[:1]
-        middles.append(_unit(centres[near].mean(axis=0)))
-        left = [other for other in left if other not in near]
-    return np.stack(middles)
+        near = [n for n in left if float(centres[left[0]] @ centres[n]) > _SAME_GROUP] or left[:1]
+        means.append(_unit(centres[near].mean(axis=0)))
+        left = [n for n in left if n not in near]
+    return np.stack(means)
 
 
 def _unit(curve: Float64s) -> Float64s:

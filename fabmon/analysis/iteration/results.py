@@ -1,9 +1,9 @@
-"""What a step ought to cost on the network: the arithmetic of data-parallel training.
+"""Results of iteration analysis, and the arithmetic of data-parallel training that they use.
 
-An all-reduce among n GPUs sends and receives 2(n-1)/n of its payload at each of them (ring and tree
-alike; NVIDIA nccl-tests, doc/PERFORMANCE.md, "bus bandwidth"). The payload is a gradient for every
-parameter that the GPU holds: parameters / (tp x pp) x bytes of the dtype. A network delivers about
-80 % of its line rate.
+An all-reduce among n GPUs sends and receives 2(n-1)/n of its payload at each of them, for ring and
+tree algorithms (NVIDIA nccl-tests, doc/PERFORMANCE.md, "bus bandwidth"). The payload is a gradient
+for every parameter that the GPU holds: parameters / (tp x pp) x bytes of the dtype. A network
+delivers about 80 % of its line rate.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
 _COMPUTE_BELOW = 0.2
 _NETWORK_ABOVE = 0.5
+"""Shares of time in communication that divide compute-bound, balanced and network-bound."""
 
 
 class JobHints(msgspec.Struct, frozen=True):
-    """What a person said of the job: `params` of the model, `dp`, `tp` and `pp` ranks."""
+    """What the user gave on the command line: `params` of the model, `dp`, `tp` and `pp` ranks."""
 
     params: float
     dtype: str = "bf16"
@@ -32,15 +33,15 @@ class JobHints(msgspec.Struct, frozen=True):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the job has."""
+        """The number of GPUs of the job."""
         return self.dp * self.tp * self.pp
 
 
 class ExpectedTraffic(msgspec.Struct, frozen=True):
-    """What a NIC that serves one GPU ought to send in an iteration, and for how long.
+    """The bytes that a NIC which serves one GPU should send in an iteration, by the hints.
 
-    `comm_s` is at 80 % of line rate; None where no line rate is known. `gpus` is how many the job
-    is said to have.
+    `comm_s` is the time for them at 80 % of line rate; None where the line rate is unknown. `gpus`
+    is the number of GPUs of the job.
     """
 
     bytes: float
@@ -49,31 +50,30 @@ class ExpectedTraffic(msgspec.Struct, frozen=True):
 
 
 def expected_traffic(hints: JobHints, line_rate_bps: float) -> ExpectedTraffic:
-    """One all-reduce of all gradients, in `dtype`, an iteration."""
+    """One all-reduce of all gradients, in `dtype`, an iteration. A line rate of 0 is unknown."""
     payload = hints.params * DTYPE_BYTES[hints.dtype] / (hints.tp * hints.pp)
     count = payload * all_reduce_share(hints.dp)
-    known = line_rate_bps > 0
-    comm_s = count * 8 / (DELIVERED * line_rate_bps) if known else None
+    comm_s = count * 8 / (DELIVERED * line_rate_bps) if line_rate_bps > 0 else None
     return ExpectedTraffic(count, comm_s, hints.gpus)
 
 
 def all_reduce_share(ranks: int) -> float:
-    """What a rank sends, of the payload: 2(n-1)/n; nothing where it is alone."""
+    """The share of the payload that each of n ranks sends: 2(n-1)/n, 0 for a single one."""
     return 2 * (ranks - 1) / ranks if ranks > 1 else 0.0
 
 
 def bound_by(share_low: float, share_high: float) -> str:
-    """What the iteration waits for, by the share of time in communication; "" where unsure.
+    """What limits the iteration, by the share of time in communication; "" where uncertain.
 
-    Less than a fifth of the time: COMPUTE. More than half: NETWORK. Communication that is hidden
-    behind computing counts as well: bytes do not tell who waits for whom.
+    Less than a fifth of the time is COMPUTE, more than half NETWORK, else MIXED. Communication that
+    overlaps with computing counts as well: bytes do not show whether computing waits for it.
     """
     verdicts = {_verdict(share_low), _verdict(share_high)}
     return verdicts.pop() if len(verdicts) == 1 else ""
 
 
 def best_step_s(step_s: float, share: float, rail_bytes: float, line_rate_bps: float) -> float:
-    """The step if the same bytes went at 80 % of line rate; no longer than it is."""
+    """The step time with the same bytes sent at 80 % of line rate; never more than it is."""
     ideal_s = rail_bytes * 8 / (DELIVERED * line_rate_bps)
     return min(step_s, step_s * (1 - share) + ideal_s)
 
@@ -84,28 +84,25 @@ def _verdict(share: float) -> str:
     return NETWORK if share > _NETWORK_ABOVE else MIXED
 
 
-# What is told of the rhythm of one job.
-
-
 class PreviousValue(msgspec.Struct, frozen=True):
-    """A number that changed: it `was` another until `at_ns` (console's wall clock)."""
+    """A number before its last change, which was at `at_ns` (console's wall clock)."""
 
     was: float
     at_ns: int
 
 
 class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
-    """Iterations of a job, as its hosts' byte counters show them.
+    """The iterations of a job, as its hosts' byte counters show them.
 
-    `hosts` move together; `hosts_sure` is False where another group moves so alike that some may be
-    in the wrong one. `step_s` may be wrong by `error_s`; `resolved` is False where iterations
-    shorter than two sampling intervals could look the same. `comm_low` to `comm_high` is the share
-    of time (0 to 1) in communication. `rail_bytes` are sent by each rail in an iteration (median
-    over the hosts, by rail index; None for a rail that is not heard of), `line_share` is what the
-    rails reach while they communicate, of line rate (None: unknown). `bound` is `compute-bound`,
-    `balanced`, `network-bound` or empty where it cannot be said; `best_step_s` the step if the
-    network delivered 80 % of line rate. `step_was`, `comm_was` and `bytes_was` tell the last
-    change. `expected` is what the hints lead to expect of a rail.
+    `hosts` move together; `hosts_sure` is False where another group is so similar that some hosts
+    may be in the wrong one. `step_s` is the step time, ± `error_s`; `resolved` is False where
+    iterations shorter than two sampling intervals could look the same. `comm_low` to `comm_high` is
+    the share of time (0 to 1) in communication. `rail_bytes` are sent by each rail in an iteration
+    (median over the hosts, by rail index; None where unknown). `line_share` is the share of line
+    rate that the rails reach while they communicate (None: unknown). `bound` is `compute-bound`,
+    `balanced`, `network-bound`, or empty where uncertain. `best_step_s` is the step time if the
+    network delivered 80 % of line rate. `step_was`, `comm_was` and `bytes_was` are the values
+    before the last change. `expected` is what a rail should send, by the hints.
     """
 
     hosts: tuple[str, ...]
@@ -129,28 +126,28 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The job, by its hosts: nobody has told its name."""
+        """The job, named after its hosts: `gpu001 +3`."""
         first, count = self.hosts[0], len(self.hosts)
         return first if count == 1 else f"{first} +{count - 1}"
 
     @property
     def mean_rail_bytes(self) -> float:
-        """What a rail sends in an iteration, the mean of all that are heard of."""
+        """Bytes that a rail sends in an iteration, the mean of all known rails."""
         known = [count for count in self.rail_bytes if count is not None]
         return sum(known) / len(known) if known else 0.0
 
 
 class IterationReport(msgspec.Struct, frozen=True):
-    """All rhythms now, the largest job first. Only periods over `shortest_s` can be told.
+    """The iterations of all jobs now, the largest job first; only those longer than `shortest_s`.
 
-    `hosts_watched` have rails; `watching_s` is how much of the past was looked at.
+    `hosts_watched` is the number of hosts with rails, `watching_s` the time that was analysed.
     """
 
     shortest_s: float
     hosts_watched: int = 0
     watching_s: float = 0.0
-    rhythms: tuple[JobIteration, ...] = ()
+    jobs: tuple[JobIteration, ...] = ()
 
 
 NO_ITERATIONS = IterationReport(0.0)
-"""Before anything was looked at."""
+"""The report before anything was analysed."""

@@ -1,8 +1,8 @@
-"""From a signal to its pulses: the one pass through each iteration that can be counted.
+"""Analysis of a traffic signal: its pulses, its period, and changes of level.
 
-Two levels are told apart, busy and quiet, around each sample. Where a job is busy most of the time,
-its pauses are the pulses: whichever is shorter stands out from samples that are means over a whole
-interval.
+A pulse is what can be counted once in every iteration. Two levels are distinguished around each
+sample, busy and quiet. Where a job is busy most of the time, its pauses are the pulses: the shorter
+of the two stands out in samples that are means over a whole interval.
 """
 
 from __future__ import annotations
@@ -17,26 +17,59 @@ from fabmon.analysis.median import median, quantile
 
 Floats = NDArray[np.float64]
 
+SHORTEST_INTERVALS = 3.0
+"""A period is reported only if it is longer than this many sampling intervals."""
+
+MIN_VALUES_PER_SIDE = 4
+"""Values on each side of a change of level: fewer may be a coincidence."""
+
 _RISE, _FALL = 0.45, 0.30
-"""Shares of the way from quiet to busy at which a pulse begins and ends. Lower than half: of a
-pulse shorter than the interval, two samples may have half each."""
+"""Shares of the difference from quiet to busy at which a pulse begins and ends. Less than half: of
+a pulse shorter than the interval, two samples may have half each."""
 
-_SHALLOWEST = 0.25
+_MIN_DEPTH = 0.25
 """A signal whose levels differ by less, of the higher one, has no phases. Iterations shorter than
-two intervals look like slow and shallow waves (they alias); this is what keeps most of them out."""
+two intervals appear as slow and shallow waves (aliases); this excludes most of them."""
 
-_ROUNDS = 2
+_LEVEL_ROUNDS = 2
+"""Times that samples are divided into busy and quiet, each time at the middle of the last levels.
+"""
+
 _SHORTEST_WINDOW = 20
-_PERIODS = 2.5
+_WINDOW_PERIODS = 2.5
+"""Samples, and periods, around a sample of which its levels are computed."""
+
 _SILENT = 0.02
-_MOST_MISSING = 0.1
+"""Share of the maximum below which a level counts as no traffic."""
+
+_MAX_MISSING = 0.1
+"""Share of the samples that may be unknown."""
+
+_LAG_STEPS = 8
+"""Values of the autocorrelation per interval."""
+
+_MIN_CORRELATION = 0.45
+"""Autocorrelation from which on a signal counts as periodic."""
+
+_OF_BEST = 0.75
+"""Share of the best correlation at which a shorter lag is the period."""
+
+_MIN_PERIODS = 3
+_MIN_LEVEL_CHANGE = 0.06
+"""Share of the level before, below which a change is not reported."""
+
+_STEP_SIGMAS = 5.0
+_OUTLIER_SIGMAS = 8.0
+_SIGMA_PER_MAD = 1.4826
+"""Standard deviation of normal noise, in median absolute deviations."""
 
 
 @dataclass(frozen=True, slots=True)
 class NormalisedSignal:
-    """A signal between what is quiet (0) and what is busy (1) around each sample.
+    """A signal from 0 (quiet) to 1 (busy), by the levels around each sample.
 
-    `inverted`: 0 is busy, since the pauses are the pulses. `low` is the quiet level of it all.
+    `inverted`: 0 is busy, since the pauses are the pulses. `low` is the quiet level of the whole
+    signal, in its own unit.
     """
 
     height: Floats
@@ -46,21 +79,38 @@ class NormalisedSignal:
 
 @dataclass(frozen=True, slots=True)
 class Pulses:
-    """One element a pulse: when its middle was, in intervals, and the samples that belong to it.
+    """One element a pulse: the time of its centre, in intervals, and the samples that belong to it.
 
     `starts` are indices of the first sample of each; the last one ends with the signal. Pulses that
-    touch either end of the signal are left out: nobody knows how long they are.
+    touch either end of the signal are left out, since their length is unknown.
     """
 
     middles: Floats
     starts: NDArray[np.intp]
 
 
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """The lag, in `intervals`, at which a signal resembles itself, and the correlation there."""
+
+    intervals: float
+    strength: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelShift:
+    """The level `before` and `after` value `index`, the first of the new level."""
+
+    index: int
+    before: float
+    after: float
+
+
 def fill_gaps(values: NDArray[np.floating]) -> Floats | None:
-    """The signal without gaps, which are joined over; None when more than a tenth is missing."""
+    """The signal with gaps interpolated; None where more than a tenth is unknown."""
     signal = np.asarray(values, np.float64)
     known = np.isfinite(signal)
-    if not known.any() or (~known).mean() > _MOST_MISSING:
+    if not known.any() or (~known).mean() > _MAX_MISSING:
         return None
     if known.all():
         return signal
@@ -69,62 +119,55 @@ def fill_gaps(values: NDArray[np.floating]) -> Floats | None:
 
 
 def normalise(signal: Floats, period: float) -> NormalisedSignal | None:
-    """What stands out around each sample; None for a signal that has not two levels.
+    """The signal relative to the levels around each sample; None where it has not two levels.
 
-    The levels are those of the two periods and a half around, at least of twenty samples: when a
-    link is slowed down, its job communicates at half the level from then on, and is busy all the
-    same. `period` is a guess.
+    The levels are those of the two and a half periods around a sample, at least of twenty samples:
+    when a link slows down, its job communicates at half the level from then on, and is busy all the
+    same. `period` is an estimate.
     """
-    greatest = float(signal.max())
-    if greatest <= 0:
+    maximum = float(signal.max())
+    if maximum <= 0:
         return None
-    half = int(min(max(_SHORTEST_WINDOW, _PERIODS * period), len(signal) / 2)) // 2
-    around = sliding_window_view(_with_ends(signal, half), 2 * half + 1)
-    low, high = _levels(around)
-    span = high - low
-    tells = (span >= _SHALLOWEST * high) & (high > _SILENT * greatest)
-    if tells.mean() < 0.5:
+    half = int(min(max(_SHORTEST_WINDOW, _WINDOW_PERIODS * period), len(signal) / 2)) // 2
+    padded = np.pad(signal, half, mode="edge")
+    low, high = _levels(sliding_window_view(padded, 2 * half + 1))
+    depth = high - low
+    has_levels = (depth >= _MIN_DEPTH * high) & (high > _SILENT * maximum)
+    if has_levels.mean() < 0.5:
         return None
-    height = np.where(tells, np.clip((signal - low) / np.where(tells, span, 1.0), 0.0, 1.0), 0.0)
-    inverted = bool(height[tells].mean() > 0.5)
-    if inverted:
-        height = np.where(tells, 1.0 - height, 0.0)
+    share = np.clip((signal - low) / np.where(has_levels, depth, 1.0), 0.0, 1.0)
+    inverted = bool(share[has_levels].mean() > 0.5)
+    height = np.where(has_levels, 1.0 - share if inverted else share, 0.0)
     return NormalisedSignal(height, inverted, quantile(signal, _SILENT))
 
 
-def _with_ends(signal: Floats, count: int) -> Floats:
-    """The signal, and its ends so many times more on either side."""
-    ends = np.full((2, count), signal[[0, -1]][:, None])
-    return np.concatenate((ends[0], signal, ends[1]))
-
-
-def _levels(around: Floats) -> tuple[Floats, Floats]:
-    """The means of the quiet and of the busy samples of each row, told apart at their middle."""
-    total, count = around.sum(axis=1), around.shape[1]
+def _levels(windows: Floats) -> tuple[Floats, Floats]:
+    """The means of the quiet and of the busy samples of each window, divided at their middle."""
+    total, count = windows.sum(axis=1), windows.shape[1]
     middle = total / count
     low = high = middle
-    for _ in range(_ROUNDS):
-        busy = around > middle[:, None]
-        many = busy.sum(axis=1)
-        sum_busy = (around * busy).sum(axis=1)
-        high = np.where(many > 0, sum_busy / np.maximum(many, 1), middle)
-        low = np.where(many < count, (total - sum_busy) / np.maximum(count - many, 1), middle)
+    for _ in range(_LEVEL_ROUNDS):
+        busy = windows > middle[:, None]
+        number = busy.sum(axis=1)
+        sum_busy = (windows * busy).sum(axis=1)
+        high = np.where(number > 0, sum_busy / np.maximum(number, 1), middle)
+        low = np.where(number < count, (total - sum_busy) / np.maximum(count - number, 1), middle)
         middle = (low + high) / 2
     return low, high
 
 
 def find_pulses(height: Floats) -> Pulses:
-    """The pulses of a relief, with hysteresis; fewer than two say nothing."""
+    """The pulses of a normalised signal, with hysteresis; none where there are fewer than two."""
     begins, ends = _runs(height)
     whole = (begins > 0) & (ends < len(height))
     begins, ends = begins[whole], ends[whole]
     if len(begins) < 2:
         return Pulses(np.empty(0), np.empty(0, np.intp))
-    # A pulse owns the samples up to the middle of the quiet before it and after it.
+    # The samples of a pulse extend to the middle of the quiet time before it and after it.
     borders = (ends[:-1] + begins[1:] + 1) // 2
     starts = np.concatenate([[max(0, 2 * begins[0] - borders[0])], borders]).astype(np.intp)
     stops = np.concatenate([borders, [len(height)]])
-    # Only what touches the pulse: a sample of the noise far from it would pull at its middle.
+    # Only samples that touch the pulse have weight: noise far from it would shift its centre.
     places = np.arange(len(height))
     weights = np.zeros(len(height))
     for begin, end in zip(np.maximum(begins - 1, starts), np.minimum(ends + 1, stops), strict=True):
@@ -144,58 +187,34 @@ def _runs(height: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
 
-# Whether a signal repeats, and after how long: autocorrelation, between the samples too.
-
-
-SHORTEST_INTERVALS = 3.0
-"""A period must be longer than this many sampling intervals to be claimed."""
-
-_FINER = 8
-_LEAST_STRENGTH = 0.45
-_OF_BEST = 0.75
-_LEAST_PERIODS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """After how many `intervals` a signal looks like itself, and how much (correlation, to 1)."""
-
-    intervals: float
-    strength: float
-
-
 def find_repetition(signal: Floats) -> Repetition | None:
-    """The shortest lag at which the signal repeats about as well as it ever does.
+    """The shortest lag at which the signal correlates with itself about as well as at any lag.
 
-    Three periods must be in it. None where nothing repeats, or only what is shorter than
+    The signal must contain three periods. None where nothing repeats, or only at lags shorter than
     SHORTEST_INTERVALS.
     """
-    longest = len(signal) // _LEAST_PERIODS
+    longest = len(signal) // _MIN_PERIODS
     if longest <= SHORTEST_INTERVALS:
         return None
     curve = autocorrelation(signal, longest)
     if curve is None:
         return None
     inner = curve[1:-1]
-    peaks_of_all = 1 + np.flatnonzero((inner >= curve[:-2]) & (inner > curve[2:]))
-    peaks = peaks_of_all[peaks_of_all > SHORTEST_INTERVALS * _FINER]
-    if not len(peaks):
-        return None
-    best = float(curve[peaks].max())
-    if best < _LEAST_STRENGTH:
-        return None
-    fast = peaks_of_all[peaks_of_all <= SHORTEST_INTERVALS * _FINER]
-    if len(fast) and float(curve[fast].max()) >= _OF_BEST * best:
+    all_peaks = 1 + np.flatnonzero((inner >= curve[:-2]) & (inner > curve[2:]))
+    is_slow = all_peaks > SHORTEST_INTERVALS * _LAG_STEPS
+    peaks, fast = all_peaks[is_slow], all_peaks[~is_slow]
+    best = float(curve[peaks].max(initial=-1.0))
+    if best < _MIN_CORRELATION or (len(fast) and float(curve[fast].max()) >= _OF_BEST * best):
         return None
     first = int(peaks[curve[peaks] >= _OF_BEST * best][0])
-    return Repetition(first / _FINER, min(1.0, float(curve[first])))
+    return Repetition(first / _LAG_STEPS, min(1.0, float(curve[first])))
 
 
 def autocorrelation(signal: Floats, longest: int) -> Floats | None:
     """Autocorrelation at lags 0 to `longest`, eight values an interval; None for a flat signal.
 
-    Each lag is averaged over as many products as it has. Between the lags it is what a signal
-    without faster parts would have (zeros appended to its spectrum).
+    Each lag is averaged over as many products as it has. Between the lags it is that of the
+    band-limited signal (zeros are appended to its spectrum).
     """
     centred = signal - signal.mean()
     power = float((centred * centred).mean())
@@ -203,55 +222,35 @@ def autocorrelation(signal: Floats, longest: int) -> Floats | None:
         return None
     size = 1 << (2 * len(signal) - 1).bit_length()
     spectrum = np.abs(np.fft.rfft(centred, size)) ** 2
-    finer: Floats = np.fft.irfft(spectrum, size * _FINER)[: longest * _FINER + 1] * _FINER
-    lags = np.arange(len(finer)) / _FINER
-    return finer / (len(signal) - lags) / power
-
-
-# Where a series of numbers changed its level: one change point after the other.
-
-
-MIN_VALUES_PER_SIDE = 4
-"""Values on each side of a change: fewer may be a coincidence."""
-
-_LEAST_CHANGE = 0.06
-_SIGMAS = 5.0
-_OUTLIER_MADS = 8.0
-_MAD_SIGMA = 1.4826
-
-
-@dataclass(frozen=True, slots=True)
-class LevelShift:
-    """The level was `before` and is `after` from value `index` on."""
-
-    index: int
-    before: float
-    after: float
+    products = np.fft.irfft(spectrum, size * _LAG_STEPS)[: longest * _LAG_STEPS + 1] * _LAG_STEPS
+    lags = np.arange(len(products)) / _LAG_STEPS
+    curve: Floats = products / (len(signal) - lags) / power
+    return curve
 
 
 def last_level_shift(values: Floats) -> LevelShift | None:
-    """The last change of level; None where there is none that stands out of the noise."""
+    """The last change of level; None where none exceeds the noise."""
     found: LevelShift | None = None
     start = 0
     while True:
-        shift = _shift(values[start:])
+        shift = _largest_shift(values[start:])
         if shift is None:
             return found
         found = LevelShift(start + shift.index, shift.before, shift.after)
         start = found.index
 
 
-def _shift(values: Floats) -> LevelShift | None:
-    """The split into two levels that explains most, if it explains enough.
+def _largest_shift(values: Floats) -> LevelShift | None:
+    """The split into two levels that explains most of the variance, if it explains enough.
 
-    At least 6 % of the level, and five standard errors of the difference.
+    The levels must differ by 6 %, and by five standard errors of the difference.
     """
     count = len(values)
     if count < 2 * MIN_VALUES_PER_SIDE:
         return None
-    tame = _tamed(values)
-    sums = np.cumsum(tame)
-    squares = np.cumsum(tame * tame)
+    clipped = _without_outliers(values)
+    sums = np.cumsum(clipped)
+    squares = np.cumsum(clipped * clipped)
     left = np.arange(MIN_VALUES_PER_SIDE, count - MIN_VALUES_PER_SIDE + 1)
     right = count - left
     mean_left = sums[left - 1] / left
@@ -262,17 +261,16 @@ def _shift(values: Floats) -> LevelShift | None:
     sigma = float(np.sqrt(max(rest[best], 0.0) / max(count - 2, 1)))
     before, after = float(mean_left[best]), float(mean_right[best])
     error = sigma * float(np.sqrt(1 / at + 1 / (count - at)))
-    change = abs(after - before)
-    if change <= max(_LEAST_CHANGE * abs(before), _SIGMAS * error):
+    if abs(after - before) <= max(_MIN_LEVEL_CHANGE * abs(before), _STEP_SIGMAS * error):
         return None
     before, after = median(values[:at]), median(values[at:])
-    enough = abs(after - before) > _LEAST_CHANGE * abs(before)
+    enough = abs(after - before) > _MIN_LEVEL_CHANGE * abs(before)
     return LevelShift(at, before, after) if enough else None
 
 
-def _tamed(values: Floats) -> Floats:
-    """Outliers cut: one iteration in which a checkpoint was written is not a new level."""
+def _without_outliers(values: Floats) -> Floats:
+    """Outliers clipped: one iteration with a checkpoint is not a new level."""
     middle = median(values)
-    mad = median(np.abs(values - middle)) * _MAD_SIGMA
-    room = max(_OUTLIER_MADS * mad, 0.5 * abs(middle))
+    sigma = median(np.abs(values - middle)) * _SIGMA_PER_MAD
+    room = max(_OUTLIER_SIGMAS * sigma, 0.5 * abs(middle))
     return np.clip(values, middle - room, middle + room)

@@ -146,7 +146,7 @@ def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
         made.paused.add(np.where(carries, held, np.nan), snapshot.time_ns)
         _findings(made, scene, first=made.ticks == 0)
         _events(made, scene)
-        made.rhythms = scene.iteration_report.rhythms or made.rhythms
+        made.rhythms = scene.iteration_report.jobs or made.rhythms
         made.ticks += 1
     return made
 

@@ -10,7 +10,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched, Term
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
-from fabmon.fabric.wording import Unit
+from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import SELECTED, Codes, Scale, encode
 from fabmon.tui.metrics import HeatMetric
@@ -128,6 +128,11 @@ class DrawContext:
     def sized(self, width: int, height: int | None = None) -> DrawContext:
         """The same, drawn in other room."""
         return replace(self, width=width, height=self.height if height is None else height)
+
+    def traffic(self, row: int, way: str, unit: Unit | None = None) -> str:
+        """What a port sends (`way` is tx) or receives (rx), in `unit` or else the chosen one."""
+        bps = float(self.snapshot.column(f"{way}_bps")[row])
+        return rate(bps, float(self.snapshot.line_rate_bps[row]), unit or self.unit)
 
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
         """[ports]: the codes of the cells in `metric`, or else in the chosen one."""

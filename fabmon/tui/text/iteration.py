@@ -25,7 +25,7 @@ def title(ctx: DrawContext) -> list[list[Span]]:
 def panel(ctx: DrawContext, room: int) -> list[Line]:
     """The largest jobs in at most `room` lines, each with at least one line."""
     lines: list[Line] = []
-    shown = ctx.scene.iteration_report.rhythms[:MOST_JOBS]
+    shown = ctx.scene.iteration_report.jobs[:MOST_JOBS]
     for place, job in enumerate(shown):
         left = room - len(lines) - (len(shown) - place - 1)
         lines += _entry(ctx, job)[: max(1, left)]
@@ -41,9 +41,9 @@ def page(ctx: DrawContext) -> list[Line]:
         line(("", palette.text)),
         line((" Iterations of training jobs, from byte counters", palette.strong)),
     ]
-    for job in report.rhythms:
+    for job in report.jobs:
         lines += _entry(ctx, job)
-    if not report.rhythms:
+    if not report.jobs:
         text = (
             "None yet: five or more similar steps are needed"
             if report.hosts_watched

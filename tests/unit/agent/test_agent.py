@@ -295,7 +295,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, root: str) -> None:
         place = f"127.0.0.1:{running.port}"
         said = refused("--listen", place, "--token-file", str(running.token_file))
     assert said == (
-        f"fabmon: {place} is taken (by another agent?): --listen ADDR:PORT takes another\n"
+        f"fabmon: {place} is in use (by another agent?): choose another with --listen ADDR:PORT\n"
     )
 
 

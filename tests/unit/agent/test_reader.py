@@ -65,7 +65,7 @@ async def test_a_probe_that_falls_silent_is_replaced() -> None:
     rig = Rig()
     (await rig.probe(1)).greet()
     await rig.probe(2)
-    assert rig.latest.lost["probe"].text == "the probe said nothing for 0.1 s"
+    assert rig.latest.lost["probe"].text == "the probe was silent for 0.1 s"
     await rig.stop()
 
 

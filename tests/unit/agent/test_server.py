@@ -56,10 +56,10 @@ class Running(NamedTuple):
 
 @asynccontextmanager
 async def running(
-    streams: Streams, last_words_s: float, most: int = 256, first_request_s: float = 20
+    streams: Streams, last_line_s: float, most: int = 256, first_request_s: float = 20
 ) -> AsyncIterator[Running]:
     latest = ProbeState()
-    server = Server(latest, streams, "s3cret", 1.0, last_words_s)
+    server = Server(latest, streams, "s3cret", 1.0, last_line_s)
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     assert runner.server is not None
@@ -94,7 +94,7 @@ async def dropped_while_another_reads(agent: Running) -> None:
 
 
 async def test_a_reader_that_never_reads_is_hung_up_on() -> None:
-    async with running(Streams(most_lines=5), last_words_s=0.1) as agent:
+    async with running(Streams(max_lines=5), last_line_s=0.1) as agent:
         agent.say(hello_line(WIDE))
         _, stuck = await agent.reader()
         await dropped_while_another_reads(agent)
@@ -103,7 +103,7 @@ async def test_a_reader_that_never_reads_is_hung_up_on() -> None:
 
 
 async def test_a_reader_that_was_too_slow_finds_out_why() -> None:
-    async with running(Streams(most_lines=5), last_words_s=20) as agent:
+    async with running(Streams(max_lines=5), last_line_s=20) as agent:
         agent.say(hello_line(WIDE))
         reader, slow = await agent.reader()
         await dropped_while_another_reads(agent)
@@ -114,26 +114,29 @@ async def test_a_reader_that_was_too_slow_finds_out_why() -> None:
                 assert more, text[-300:]
                 text = text[-2000:] + more
         assert b'"source":"agent"' in text
-        assert b"dropped for reading too slowly; ask again" in text
+        assert b"dropped for reading too slowly; connect again" in text
         slow.close()
 
 
 async def test_when_all_places_are_taken_the_next_one_is_told() -> None:
-    async with running(Streams(most_readers=1), last_words_s=1) as agent:
+    async with running(Streams(max_readers=1), last_line_s=1) as agent:
         agent.say(hello_line(WIDE))
         first, one = await agent.reader()
         assert b"200 OK" in await first.readline()
         second, other = await agent.reader()
         assert b"503" in await second.readline()
         async with asyncio.timeout(5):
-            while b"1 read already: no place for another reader" not in await second.readline():
+            while (
+                b"1 readers are connected: no room for another reader"
+                not in await second.readline()
+            ):
                 pass
         one.close()
         other.close()
 
 
 async def test_a_reader_that_leaves_gives_its_place_back() -> None:
-    async with running(Streams(), last_words_s=1) as agent:
+    async with running(Streams(), last_line_s=1) as agent:
         agent.say(hello_line(WIDE))
         reader, writer = await agent.reader()
         await reader.readline()
@@ -143,7 +146,7 @@ async def test_a_reader_that_leaves_gives_its_place_back() -> None:
 
 
 async def test_before_the_first_frame_there_are_no_metrics_and_no_health() -> None:
-    async with running(Streams(), last_words_s=1) as agent:
+    async with running(Streams(), last_line_s=1) as agent:
         for path in ("/metrics", "/healthz"):
             reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
             request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
@@ -153,7 +156,7 @@ async def test_before_the_first_frame_there_are_no_metrics_and_no_health() -> No
 
 
 async def test_metrics_and_health() -> None:
-    async with running(Streams(), last_words_s=1) as agent:
+    async with running(Streams(), last_line_s=1) as agent:
         agent.say(hello_line(WIDE))
         agent.frame(0)
         agent.latest.frame_at_ns = time.monotonic_ns()
@@ -166,7 +169,7 @@ async def test_metrics_and_health() -> None:
 
 
 async def test_a_stranger_that_asks_nothing_is_hung_up_on() -> None:
-    async with running(Streams(), last_words_s=1, first_request_s=0.1) as agent:
+    async with running(Streams(), last_line_s=1, first_request_s=0.1) as agent:
         agent.say(hello_line(WIDE))
         reader, reading = await agent.reader()
         assert b"200 OK" in await reader.readline()
@@ -181,7 +184,7 @@ async def test_a_stranger_that_asks_nothing_is_hung_up_on() -> None:
 
 
 async def test_more_connections_than_there_are_places_are_closed() -> None:
-    async with running(Streams(), last_words_s=1, most=3) as agent:
+    async with running(Streams(), last_line_s=1, most=3) as agent:
         agent.say(hello_line(WIDE))
         strangers = [await asyncio.open_connection("127.0.0.1", agent.port) for _ in range(3)]
         async with asyncio.timeout(5):
@@ -219,5 +222,5 @@ async def test_that_there_are_no_files_left_is_said_once(caplog: pytest.LogCaptu
         error = OSError(errno.EMFILE, "Too many open files")
         loop.call_exception_handler({"message": "accept", "exception": error})
     assert [record.message for record in caplog.records] == [
-        "no more connections for now: Too many open files"
+        "no further connections for now: Too many open files"
     ]

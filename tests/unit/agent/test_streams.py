@@ -94,7 +94,7 @@ async def test_packed_frames_are_the_same_frames_whenever_one_comes() -> None:
 
 
 async def test_a_slow_reader_is_dropped_with_a_last_line_and_delays_nobody() -> None:
-    source = Source(streams := Streams(most_lines=10))
+    source = Source(streams := Streams(max_lines=10))
     source.hello()
     ended = []
     with (
@@ -113,12 +113,12 @@ async def test_a_slow_reader_is_dropped_with_a_last_line_and_delays_nobody() -> 
         (last,) = [decode(line) for line in await taken(slow)]
     assert isinstance(last, Notice)
     assert (last.event, last.source, last.reason) == ("lost", "agent", "late")
-    assert last.text == "dropped for reading too slowly; ask again"
+    assert last.text == "dropped for reading too slowly; connect again"
     assert ended == ["slow"]
 
 
 async def test_a_greeting_however_long_is_nobodys_fault() -> None:
-    source = Source(streams := Streams(most_lines=2))
+    source = Source(streams := Streams(max_lines=2))
     source.hello()
     for number in range(20):
         source.say(wire.notice("absent", "netdev", "", f"eth{number}", "netdev_up", "failed"))
@@ -139,10 +139,10 @@ async def test_everybody_is_told_when_the_agent_stops() -> None:
 
 
 async def test_there_are_only_so_many_places() -> None:
-    streams = Streams(most_readers=1)
+    streams = Streams(max_readers=1)
     with (
         streams.reader([], wire.PLAIN),
-        pytest.raises(TooManyReaders, match="1 read already"),
+        pytest.raises(TooManyReaders, match="1 readers are connected"),
         streams.reader([], wire.PLAIN),
     ):
         pass

@@ -13,7 +13,7 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.errors import Ended, LoginRefused, Unreachable
 from fabmon.feeds.live import LiveFeed
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
-from tests.unit.feeds.wirelines import frame_line, frames_of, hello_line
+from tests.unit.feeds.wire_lines import frame_line, frames_of, hello_line
 
 
 class Rig:

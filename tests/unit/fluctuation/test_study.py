@@ -59,7 +59,7 @@ def _play(
         start_ns = START_NS // (300 * 10**9) * 300 * 10**9 + number * 300 * 10**9
         study.accept(RateChunk(start_ns, 1.0, fabric, ways[0], ways[1], rate))
     told: list[float] = []
-    found = study.result(told=told.append)
+    found = study.result(on_progress=told.append)
     assert told == sorted(told)
     assert len(told) == len(found.subjects)
     assert not told or told[-1] == 1.0
@@ -118,8 +118,8 @@ def test_two_jobs_that_begin_with_the_same_host_stay_two() -> None:
         start_ns = (START_NS // (300 * 10**9) + number) * 300 * 10**9
         study.accept(RateChunk(start_ns, 1.0, fabric, table, np.full_like(table, np.nan), rate))
     run = StudiedRun.of("a", study)
-    assert [job.name for job in run.told.of("job")] == ["gpu001 +3 (1)", "gpu001 +3 (2)"]
-    for job in run.told.of("job"):
+    assert [job.name for job in run.result.of("job")] == ["gpu001 +3 (1)", "gpu001 +3 (2)"]
+    for job in run.result.of("job"):
         assert job.spread is not None
         told = np.nanmean(run.series["job", job.name].values)
         assert told == pytest.approx(job.spread.mean_bps, rel=0.05)

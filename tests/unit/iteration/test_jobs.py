@@ -39,13 +39,13 @@ def test_three_jobs_are_told_apart_and_measured() -> None:
     play = Play()
     iteration_report = play.scenes(110)[-1].iteration_report
     assert iteration_report.shortest_s == 3
-    assert [set(rhythm.hosts) for rhythm in iteration_report.rhythms] == [
+    assert [set(rhythm.hosts) for rhythm in iteration_report.jobs] == [
         play.hosts_of(0),
         play.hosts_of(1),
         play.hosts_of(2),
     ]
-    llama, moe, small = iteration_report.rhythms
-    for number, rhythm in enumerate(iteration_report.rhythms):
+    llama, moe, small = iteration_report.jobs
+    for number, rhythm in enumerate(iteration_report.jobs):
         assert rhythm.step_s == pytest.approx(play.step_s(number, 10), rel=0.02)
         assert rhythm.hosts_sure
         assert rhythm.resolved
@@ -61,7 +61,7 @@ def test_three_jobs_are_told_apart_and_measured() -> None:
 def test_a_step_that_grew_is_an_event_once_and_the_screen_knows_what_it_was() -> None:
     play = Play()
     scenes = play.scenes(200)
-    llama = scenes[-1].iteration_report.rhythms[0]
+    llama = scenes[-1].iteration_report.jobs[0]
     assert llama.step_was is not None
     assert llama.step_was.was == pytest.approx(5.5, rel=0.02)
     at_s = (llama.step_was.at_ns - scenes[0].snapshot.time_ns) / 1e9
@@ -70,7 +70,7 @@ def test_a_step_that_grew_is_an_event_once_and_the_screen_knows_what_it_was() ->
     assert llama.line_share == pytest.approx(0.35, abs=0.05)
     assert llama.best_step_s == pytest.approx(5.5, rel=0.1)
     told = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
-    assert len([text for text in told if text.startswith("step 5.5")]) == 1
+    assert len([text for text in told if text.startswith("step time 5.5")]) == 1
     assert all("gpu001 +7" in text for text in told)
     assert len(told) <= 2
 
@@ -82,8 +82,8 @@ def test_a_job_that_stops_is_told_after_ten_steps() -> None:
     play = Play(msgspec.structs.replace(scenario, job=(llama, stopping, small)))
     scenes = play.scenes(110)
     said = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
-    assert said == ["no step any more, was 3.5 s: gpu005 +3"]
-    assert len(scenes[-1].iteration_report.rhythms) == 2
+    assert said == ["no iterations any more, the step time was 3.5 s: gpu005 +3"]
+    assert len(scenes[-1].iteration_report.jobs) == 2
 
 
 def test_jobs_that_become_one_are_no_longer_shown_beside_it() -> None:
@@ -100,8 +100,8 @@ def test_jobs_that_become_one_are_no_longer_shown_beside_it() -> None:
         return iteration_report
 
     before = seconds(120, (8, 11, 14))
-    assert [rhythm.hosts[0] for rhythm in before.rhythms] == ["gpu001", "gpu004", "gpu007"]
-    (after,) = seconds(150, (10, 10, 10)).rhythms
+    assert [rhythm.hosts[0] for rhythm in before.jobs] == ["gpu001", "gpu004", "gpu007"]
+    (after,) = seconds(150, (10, 10, 10)).jobs
     assert after.hosts == tuple(fabric.servers)
 
 
@@ -118,10 +118,10 @@ def test_acknowledgements_that_beat_are_no_training() -> None:
             said.extend(news)
         return iteration_report
 
-    assert seconds(120, 0.5e6).rhythms == ()
-    assert seconds(120, 0.0).rhythms == ()
+    assert seconds(120, 0.5e6).jobs == ()
+    assert seconds(120, 0.0).jobs == ()
     assert said == []
-    assert len(seconds(120, 60e6).rhythms) == 1
+    assert len(seconds(120, 60e6).jobs) == 1
 
 
 def test_rhythms_as_jsonl() -> None:
