@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
-from fabmon.analysis.scene_cache import Kept
+from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
@@ -65,7 +65,7 @@ class RecordedPast:
         self._history: History | None = None
         self._pipeline: Pipeline | None = None
         self._feed: ReplayFeed | None = None
-        self._kept = Kept()
+        self._kept = SceneCache()
         self._begun_ns = self._position_ns = self._at_ns = 0
         self._wanted = 0
         self._tick_s: float | None = None
