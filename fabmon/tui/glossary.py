@@ -48,8 +48,8 @@ downlink
 drops
     packets dropped per second, for lack of buffer or by a rule.
 E-ECMP
-    enhanced ECMP: the switch's hash includes the queue pair of RoCE packets, so that the flows of one
-    pair of NICs spread over several links.
+    enhanced ECMP: the switch's hash includes the queue pair of RoCE packets, so that the flows of
+    one pair of NICs spread over several links.
 ECMP
     equal-cost multi-path: a switch distributes flows over several links by a hash of their
     addresses.
@@ -88,8 +88,8 @@ host
 idle
     below 0.5 % of the scale: a blank cell.
 iterations
-    the steps of training jobs, measured from byte counters alone. Hosts whose traffic moves together
-    are one job, named after its first host.
+    the steps of training jobs, measured from byte counters alone. Hosts whose traffic moves
+    together are one job, named after its first host.
 last seen △
     the condition of a finding has not been true for this long. The finding stays open for a while,
     because a condition that stops with the job returns with it; its numbers are of that time.
@@ -167,12 +167,12 @@ RDMA only
     the bytes of the port are those of RDMA alone: the wire carries more.
 REC ●
     everything is recorded; the time is how far back you can go. ✖ and the reason when it is not.
-REPLAY ▶
-    a recording plays, at this speed, this far from its start. ▶ alone: the past plays, while
-    collection continues.
 recorded
     a finding as it was written to the recording; other findings are computed now from the recorded
     counters.
+REPLAY ▶
+    a recording plays, at this speed, this far from its start. ▶ alone: the past plays, while
+    collection continues.
 resolution
     the shortest time that a burst can resolve: the interval of its samples, or of the counter.
 rx
