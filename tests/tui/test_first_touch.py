@@ -127,9 +127,9 @@ page.page = broken
 """
 _BROKEN_KEY = """
 from fabmon.tui.app import FabmonApp
-def broken(self):
+def broken(self, what):
     raise KeyError("broken key")
-FabmonApp.action_units = broken
+FabmonApp.action_display = broken
 """
 _BROKEN_START = """
 from fabmon.tui.app import FabmonApp
