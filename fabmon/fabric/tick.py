@@ -1,4 +1,4 @@
-"""What comes out of a feed: ticks. Live, replay and demo all speak this, and nothing else."""
+"""Ticks: the output of every feed (live, replay, Prometheus, demo)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 
-# What a node sent last before a time: what its rates, and their ages, are made of.
-
 
 @dataclass(frozen=True, slots=True)
 class LastReads:
-    """The last two reads of every source of a node, for who begins in the middle.
+    """The last two reads of every source of a node, to begin in the middle of a recording.
 
     `now` and `before` are [width] values in the order of its frames, the blocks' clocks included;
-    elsewhere than `known` and `known_before` they stand for nothing. `arrived_ns` is [blocks]: the
+    where `known` and `known_before` are False they have no meaning. `arrived_ns` is [blocks]: the
     console's wall clock when the last read of each block came, 0 where none is known.
     """
 
@@ -33,7 +31,7 @@ class LastReads:
 
 
 class NodeState(StrEnum):
-    """Where a node stands between the hosts file and its first counter."""
+    """The state of a node."""
 
     QUEUED = "queued"
     CONNECTING = "connecting"
@@ -45,10 +43,10 @@ class NodeState(StrEnum):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """A node's state since `since_ns` (console's wall clock); `reason` is for a person.
+    """A node's state since `since_ns` (console's wall clock); `reason` is a text.
 
-    LOST was up and is being tried again; FAILED never was. `cause` is a short word equal for
-    equal failures, by which they are grouped (`timeout`, `host key`, `no python`).
+    A LOST node was up and is being retried; a FAILED node never was up. `cause` is a short word,
+    equal for equal failures, which are grouped by it (`timeout`, `host key`, `no python`).
     """
 
     node: str
@@ -63,9 +61,9 @@ class Tick(msgspec.Struct, frozen=True):
 
     `time_ns` is the console's wall clock at the end of the tick. A hello comes before the frames
     that follow its layout: `hellos` apply before `frames`. Frames carry raw counters. `hosts` are
-    nodes that the feed came to know of by itself, before anything is told of them. `answers` are
-    parts of what was asked for beside the frames. `reads` are what nodes sent before the first tick
-    of a feed that begins in the middle; they apply as frames do.
+    nodes that the feed has discovered; they come before any data of them. `answers` are parts of
+    requested bursts and traces. `reads` are the reads before the first tick of a feed that begins
+    in the middle; they apply as frames do.
     """
 
     seq: int

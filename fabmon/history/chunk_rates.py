@@ -113,7 +113,7 @@ class RateChunkBuilder:
         """The rates of a node: the same object as before, unless its layout has changed."""
         node = self._nodes.get(frames.node)
         if node is None or (
-            node.hello is not frames.hello and not frames.hello.counts_like(node.hello)
+            node.hello is not frames.hello and not frames.hello.has_same_layout(node.hello)
         ):
             speaker = self._hosts[frames.node]
             node = self._nodes[frames.node] = _NodeRates(

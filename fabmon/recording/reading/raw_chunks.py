@@ -43,7 +43,7 @@ def _chunks_of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChun
             hellos |= dict(event.hellos)
             for node, hello in event.hellos:
                 known = layouts.setdefault(node, [])
-                if not known or not hello.counts_like(known[-1]):
+                if not known or not hello.has_same_layout(known[-1]):
                     known.append(hello)
         events_until_ns = end_ns
         frames = tuple(each for block in blocks for each in _node_frames(block, layouts))
