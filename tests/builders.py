@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from collectors import wire
 from collectors.wire import Object
+from fabmon.analysis.iteration.results import JobHints
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, decode
+from fabmon.session.config import load
+from fabmon.session.session import Pipeline, Session
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_763_700_000 * SECOND_NS
@@ -69,6 +73,13 @@ def tick(
 def up(*names: str) -> tuple[NodeStatus, ...]:
     """Statuses of nodes whose counters come in."""
     return tuple(NodeStatus(name, NodeState.UP, START_NS) for name in names)
+
+
+def new_pipeline(
+    hosts: Sequence[Host], interval_s: float = 1.0, hints: JobHints | None = None
+) -> Pipeline:
+    """A pipeline from ticks to scenes with the default settings, whatever the user's file says."""
+    return Session(load(Path("/dev/null")), hints=hints).pipeline(hosts, interval_s)
 
 
 class LeafSpine:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fabmon.fabric.flows.addresses import Addresses, parsed
+from fabmon.fabric.flows.addresses import Addresses, parse_address
 from fabmon.fabric.flows.endpoints import Endpoint
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.wire.messages import TracedPath
@@ -68,7 +68,7 @@ def name_path(
     """A path with the names of what it crosses. Hops behind the last answer are left out."""
     hops: list[NamedHop] = []
     before, leaving = src.node, _port(fabric, src.node, src.port)
-    told = [[each for each in hop if parsed(each[0])] for hop in path.hops[:_MOST_HOPS]]
+    told = [[each for each in hop if parse_address(each[0])] for hop in path.hops[:_MOST_HOPS]]
     answered = max((ttl for ttl, hop in enumerate(told, 1) if hop), default=0)
     for ttl, answers in enumerate(told[:answered], 1):
         who = tuple(dict.fromkeys(address for address, _ in answers))
@@ -142,7 +142,7 @@ def _node(
         if text == dst.address:
             nodes.add(dst.node)
             continue
-        address = parsed(text)
+        address = parse_address(text)
         owner = addresses.owner(address) if address is not None else None
         if owner is None and address is not None:
             towards = addresses.port_towards(before, address)
@@ -170,7 +170,7 @@ def _leaving(
         return ports[0]
     if len(who) > 1:
         return None
-    address = parsed(who[0])
+    address = parse_address(who[0])
     if address is None:
         return None
     towards = addresses.port_towards(before, address)

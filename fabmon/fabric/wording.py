@@ -22,7 +22,7 @@ RATE = 9
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _UNIT = r"[kMGTPE]?(?:[bB](?:/s)?|Hz)|GT/s|%|[num]?s|us|min|[hdkMGT]"
 _ATTACHED = re.compile(rf"(?<=\d) (?=(?:{_UNIT})(?![\w/]))")
-_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
 class Unit(StrEnum):
@@ -191,6 +191,8 @@ def evidence_value(value: float | str, unit: str) -> str:
         return bit_rate(value)
     if unit == "/s":
         return per_second(value)
+    if value == 1 and len(unit) > 3 and unit.endswith("s"):
+        unit = unit[:-1]
     return f"{number(value) if unit == '%' else whole_number(value)} {unit}".rstrip()
 
 
@@ -228,4 +230,4 @@ def attach_units(text: str) -> str:
     Used where lines are broken: by the screen's wrapping and by the report page. Texts on stdout
     and in jsonl keep the plain space, by which they can be searched.
     """
-    return _ATTACHED.sub(_NO_BREAK_SPACE, text)
+    return _ATTACHED.sub(NO_BREAK_SPACE, text)

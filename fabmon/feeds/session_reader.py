@@ -160,7 +160,7 @@ class SessionReader:
     def _add_hello(self, hello: Hello, before: Hello | None, now_s: float) -> None:
         if not self._hellos.take(1, now_s):
             raise Misbehaved("changes its layout again and again", "flood")
-        continues = before is not None and hello.counts_like(before)
+        continues = before is not None and hello.has_same_layout(before)
         self.hello = hello
         self._unpacker = Unpacker(hello.width())
         self._inbox.add_hello(self._node, hello, continues=continues)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS, PortRows, build
 from fabmon.fabric.flows.flow_table import Connections
-from fabmon.fabric.flows.queue_pairs import QueuePairs, only_queue_pairs_moved, queue_pairs_of
+from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
 from fabmon.fabric.node_facts import ReportedFacts
 from fabmon.fabric.object_owner import owner_of
@@ -158,8 +158,8 @@ class History:
                 self._notices.pop(node, None)
                 continue
             # Queue pairs change with every job; that does not change the cabling.
-            is_other_fabric |= old is None or not only_queue_pairs_moved(old.hello, hello)
-            if old is not None and hello.counts_like(old.hello):
+            is_other_fabric |= old is None or not differ_only_in_queue_pairs(old.hello, hello)
+            if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:
                 slots = self._rates.add(hello, old.slots if old else None)
@@ -213,7 +213,7 @@ class History:
         """Keep the queue pairs that a node reports (None: it does not report any, which is not the
         same as having none). Returns whether they changed."""
         before = self._queue_pairs.get(node)
-        if reported is before or (reported and before and reported.is_like(before)):
+        if reported is before or (reported and before and reported.is_equal(before)):
             return False
         if reported is None:
             self._queue_pairs.pop(node, None)

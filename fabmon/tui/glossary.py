@@ -67,6 +67,8 @@ failed
     the node was never reached; the reason is shown. fabmon tries again.
 finding
     a condition with a subject, a cause, numbers, a start and advice. One cause, one finding.
+flagged ▲
+    the port that a finding names as its cause; it is up and its samples are current.
 gap
     no samples of that time: `·` in timelines and charts, never interpolated.
 GB/s
@@ -77,8 +79,6 @@ group
     the leaf or rack that a node is listed under.
 host
     a machine with GPUs; its ports are rails.
-hot ▲
-    the port that a finding names as its cause; it is up and its samples are current.
 idle
     below 0.5 % of the scale: a blank cell.
 last seen △

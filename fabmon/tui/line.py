@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 
 from fabmon.fabric.model import Fabric, Port
+from fabmon.fabric.wording import NO_BREAK_SPACE, attach_units
 
 
 class NodeTarget(NamedTuple):
@@ -72,6 +74,7 @@ def peer(port: Port, fabric: Fabric) -> Port | None:
 
 
 Span = tuple[str, Style]
+_BREAKS = re.compile(r"[ \t\r\n]+")
 
 
 class Hit(NamedTuple):
@@ -130,11 +133,24 @@ def right(text: str, width: int) -> str:
     return " " * missing + text if missing >= 0 else fit(text, width)
 
 
+def paragraph(
+    text: str, width: int, style: Style, target: Target | None = None, indent: int = 3
+) -> list[Line]:
+    """`text` in lines of `width` cells, indented; no line for an empty text."""
+    return [
+        line((" " * indent + part, style), target=target) for part in wrap(text, width - indent - 1)
+    ]
+
+
 def wrap(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` columns, broken at spaces where possible."""
+    """`text` in lines of at most `width` cells, broken at spaces where there are any.
+
+    A number and its unit stay on one line.
+    """
     lines: list[str] = []
     current = ""
-    for word in text.split():
+    for word in _BREAKS.split(attach_units(text).strip()):
+        word = word.replace(NO_BREAK_SPACE, " ")
         while cell_len(word) > width > 1:
             head = set_cell_size(word, width).rstrip()
             lines.extend(part for part in (current, head) if part)

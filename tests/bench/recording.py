@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fabmon.analysis.analyst import Analyst, analyse_ticks
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
@@ -132,9 +131,8 @@ def replay(home: Path) -> None:
     async def play() -> int:
         with Timeline([path]) as timeline:
             feed = ReplayFeed(timeline, speed=None)
-            history = History(feed.hosts, feed.interval_s)
-            analyst = Analyst(load(None).thresholds)
-            return sum([1 async for _ in analyse_ticks(feed, history, analyst)])
+            pipeline = Session(load(None)).recorded_pipeline(timeline)
+            return sum([1 async for _ in pipeline.scenes(feed)])
 
     start = time.perf_counter()
     ticks = asyncio.run(play())

@@ -56,7 +56,7 @@ async def test_a_counter_that_is_coarser_than_the_reading_is_told() -> None:
     async with running(size=(120, 70)) as run:
         await run.send(with_burst(refresh_s=0.25))
         await run.press("enter", "enter")
-        assert "The counter moves every 249 ms" in run.text
+        assert "The counter changes every 249 ms" in run.text
         golden.check("burst-coarse", run.text)
 
 

@@ -7,15 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
-from fabmon.history.history import History
-from fabmon.session.config import load
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.tui.screen_state import Caption, Captions
+from tests.builders import new_pipeline
 from tests.tui.running import Running, running
 
 
@@ -24,11 +22,10 @@ class Play:
 
     def __init__(self, scenario: Scenario) -> None:
         self._feed = DemoFeed(scenario)
-        self._history = History(self._feed.hosts)
-        self._analyst = Analyst(load(None).thresholds)
+        self._pipeline = new_pipeline(self._feed.hosts)
 
     def scenes(self, count: int) -> list[Scene]:
-        return [self._analyst.accept(self._history.accept(self._feed.step())) for _ in range(count)]
+        return [self._pipeline.accept(self._feed.step()) for _ in range(count)]
 
 
 @asynccontextmanager

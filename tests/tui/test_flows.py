@@ -116,7 +116,7 @@ def test_a_silent_nic_says_why_or_nothing() -> None:
 async def test_the_pages_of_a_finding_and_of_a_port_have_it() -> None:
     async with running(TALKING, size=(120, 100)) as run:
         await run.press("4", "enter")
-        assert "Flows (from the hosts' queue pairs), transmit: 32 queue pairs may be" in run.text
+        assert "Flows (from the hosts' queue pairs), transmit: 32 queue pairs may" in run.text
         await run.press("enter")
         assert run.view == "port"
         assert "Flows (from the hosts' queue pairs), transmit" in run.text

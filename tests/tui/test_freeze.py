@@ -55,9 +55,9 @@ async def test_a_finding_that_opens_meanwhile_is_not_in_the_frozen_moment() -> N
     async with running(COLLISION, seq=20) as run:
         await run.press("space")
         await run.send(COLLISION.scene(40))
-        await run.heads("▲ 0 hot")
+        await run.heads("▲ 0 flagged")
         await run.press("space")
-        await run.heads("▲ 1 hot")
+        await run.heads("▲ 1 flagged")
 
 
 async def test_nothing_to_freeze_is_no_freeze() -> None:

@@ -11,7 +11,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Node, Port
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wire.messages import Notice
-from fabmon.tui.text.pages.node import facts
+from fabmon.tui.text.pages.nodes import port_facts
 from tests.tui.running import running
 from tests.tui.scenes import START_NS, World, fabric
 
@@ -96,8 +96,8 @@ async def test_names_of_any_width_do_not_break_the_screen(name: str, keys: tuple
     "affinity", [{"mlx5_0": [1]}, {"mlx5_0": {}}, {"mlx5_0": None}, [1], "PIX"]
 )
 def test_what_is_no_way_to_a_nic_is_not_told(affinity: object) -> None:
-    assert facts({"affinity": affinity}) == ""
+    assert port_facts({"affinity": affinity}) == ""
 
 
 def test_the_ways_to_nics_beside_nonsense_are_told() -> None:
-    assert facts({"affinity": {"mlx5_0": [1], "mlx5_1": "PIX"}}) == "nearest NIC mlx5_1 (PIX)"
+    assert port_facts({"affinity": {"mlx5_0": [1], "mlx5_1": "PIX"}}) == "nearest NIC mlx5_1 (PIX)"

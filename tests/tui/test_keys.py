@@ -80,7 +80,8 @@ def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
     for heat in HEATS:
         assert heat.name.lower() in words.lower()
     heads = {word.rpartition(" ")[0] if word[-1] in "▲△✖·▒?❚◆■●▶◉" else word for word in GLOSSARY}
-    wanted = """queued connecting starting stale lost failed hot down rail uplink PFC ECN CNP ECMP
+    wanted = """queued connecting starting stale lost failed flagged
+        down rail uplink PFC ECN CNP ECMP
         absent tick probe peer busiest spine leaf PAUSED LIVE GB/s Gb/s max/mean unrated gap
         downlink Prometheus scale sure bookmark REC REPLAY END then timeline selected"""
     assert set(wanted.split()) <= heads

@@ -89,7 +89,7 @@ async def test_before_it_is_worked_through_findings_are_those_of_then(
     path, scenes = recording
     async with replaying(path) as run:
         await at_end(run)
-        past = run.app.player._past
+        past = run.app.player.past
         assert past is not None
         rough = await past.seek(at(40))
         assert rough is not None
@@ -237,10 +237,10 @@ async def test_a_mark_is_taken_away_where_it_was_made(recording: tuple[Path, lis
     async with replaying(recording[0], from_s=30) as run:
         await run.heads("▶")
         await run.press("space", "i")
-        await run.says("i again lets go")
+        await run.says("i again clears it")
         assert run.app.screen_state.cursor.mark_in_ns is not None
         await run.press("i")
-        await run.says("the mark of the start is gone")
+        await run.says("start of the range cleared")
         assert run.app.screen_state.cursor.mark_in_ns is None
 
 
@@ -343,9 +343,9 @@ async def test_what_was_found_then_is_kept_beside_what_is_found_today(tmp_path: 
     async with replaying(tmp_path / "a.fabrec", from_s=38, speed=None) as run:
         await at_end(run)
         await run.press("4")
-        await run.shows("Found then, as recorded, not found today")
+        await run.shows("Recorded, but not found by this version")
         await run.shows("Incast")
-        assert "Found today, not found then" not in run.text
+        assert "Found by this version, but not recorded" not in run.text
 
 
 async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) -> None:
@@ -355,5 +355,5 @@ async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) 
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     async with replaying(path) as run:
-        await run.says("none of its ticks can be read")
+        await run.says("no tick of the recording can be read")
         await run.heads("■ NOTHING to show")

@@ -39,7 +39,7 @@ def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percen
     text = "\n".join(
         line.text for line in port.page(screen_state.draw_context(scene, 100, 40), shown, 5)
     )
-    assert "tx, Gb/s, last 5 min, scale to greatest seen" in text
+    assert "tx, Gb/s, last 5 min, scale to highest value" in text
     assert "100 %│" not in text
     assert "Gb/s│" in text
 
@@ -48,25 +48,25 @@ def test_links_that_were_down_before_are_no_finding_and_are_said() -> None:
     world = World(down=(row_of(HEALTHY, "gpu002/mlx5_3"),))
     scene = replace(world.scene(70), findings=())
     text = " ".join(_panel(scene).split())
-    assert "○ No finding." in text
-    assert "1 link was down already when watching began: r3 of gpu002." in text
-    assert "no link is hot" not in text
+    assert "○ No findings " in text
+    assert "1 link has been down since the start: gpu002 r3" in text
+    assert "no link is flagged" not in text
 
 
 def test_many_links_that_were_down_before_are_counted() -> None:
     rows = tuple(row_of(HEALTHY, f"gpu002/mlx5_{n}") for n in range(5))
     scene = replace(World(down=rows).scene(70), findings=())
     text = " ".join(_panel(scene).split())
-    assert "5 links were down already" in text
-    assert "r0 of gpu002, r1 of gpu002, r2 of gpu002 and 2 more." in text
+    assert "5 links have been down since the start" in text
+    assert "gpu002 r0, gpu002 r1, gpu002 r2 and 2 more" in text
 
 
 def test_nothing_seen_is_not_nothing_wrong() -> None:
     made = fabric(leaves=1, spines=1, hosts=1)
     names = tuple(node.name for node in made.nodes)
     world = World(made, connecting=names)
-    assert "○ No finding: nothing is seen." in _panel(world.scene(5))
-    assert "no link is hot" not in _panel(world.scene(5))
+    assert "○ No findings: no node sends data" in _panel(world.scene(5))
+    assert "no link is flagged" not in _panel(world.scene(5))
 
 
 def test_events_call_causes_as_findings_do() -> None:
@@ -74,7 +74,7 @@ def test_events_call_causes_as_findings_do() -> None:
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     text = "\n".join(line.text for line in findings.page(screen_state.draw_context(scene, 80)))
-    assert "open ECMP collision leaf1/" in text
+    assert "Opened: ECMP collision leaf1" in text
     assert "ecmp_collision" not in text
 
 
@@ -91,7 +91,7 @@ def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
     why = "the engine has no metrics that fabmon knows"
     screen_state = ScreenState("pod7", Depth.NONE, nothing=lambda: why)
     text = "\n".join(
-        line.text for line in nodes.page(screen_state.draw_context(scene, 80), frozenset())
+        line.text for line in nodes.nodes_page(screen_state.draw_context(scene, 80), frozenset())
     )
     assert why in text
 
@@ -101,7 +101,7 @@ def test_nodes_that_are_stale_alike_are_one_line() -> None:
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     text = "\n".join(
-        line.text for line in nodes.page(screen_state.draw_context(scene, 100), frozenset())
+        line.text for line in nodes.nodes_page(screen_state.draw_context(scene, 100), frozenset())
     )
     assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
 
@@ -160,7 +160,7 @@ def test_what_there_is_room_for_is_not_cut() -> None:
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(scene)
     assert "59 min 59 s" in "".join(
-        x.text for x in nodes.page(screen_state.draw_context(scene, 80), frozenset())
+        x.text for x in nodes.nodes_page(screen_state.draw_context(scene, 80), frozenset())
     )
 
 

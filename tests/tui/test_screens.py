@@ -55,7 +55,7 @@ async def test_while_connecting(size: tuple[int, int]) -> None:
 async def test_a_healthy_fabric_is_calm() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
         golden.check("healthy", run.text)
-        assert "▲ 0 hot" in run.text
+        assert "▲ 0 flagged" in run.text
         assert "✖ 0 down" in run.text
         assert "No finding" in run.text
 

@@ -125,7 +125,7 @@ async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> Non
         await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("t", *"14:07:20", "enter")
         await run.until(
-            lambda: "▲ 1 hot" in run.lines[0] and run.app.screen_state.cursor.is_settled
+            lambda: "▲ 1 flagged" in run.lines[0] and run.app.screen_state.cursor.is_settled
         )
         await run.press("4", "enter", "w", "-", "-", "-")
         await all_is_read(run)

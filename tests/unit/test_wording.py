@@ -167,6 +167,8 @@ def test_gauges(value: float, unit: str, text: str) -> None:
 def test_evidence_has_its_unit() -> None:
     assert wording.evidence_value(98.2, "%") == "98.2 %"
     assert wording.evidence_value(8, "links") == "8 links"
+    assert wording.evidence_value(1, "links") == "1 link"
+    assert wording.evidence_value(1, "s") == "1 s"
     assert wording.evidence_value("connection", "") == "connection"
 
 

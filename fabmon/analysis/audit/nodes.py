@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
-from fabmon.analysis.detectors.gpu_nic_numa import far_gpus
+from fabmon.analysis.detectors.gpu_nic_numa import gpus_without_near_nic
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 
 _FLAPS = 10
@@ -171,7 +171,7 @@ def _words(link: tuple[float, int]) -> str:
 def distant_gpus(survey: Survey) -> Iterator[Problem]:
     """One fault for each node that has any."""
     for node in survey.snapshot.fabric.nodes:
-        far = far_gpus(node)
+        far = gpus_without_near_nic(node)
         if far:
             yield Problem(
                 check="gpu_nic_numa",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
-from fabmon.analysis.detectors.miscabled import miscabled
+from fabmon.analysis.detectors.miscabled import miscabled_conditions
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
 
 _MOST_NAMED = 4
@@ -240,7 +240,7 @@ def _fewer(rails: dict[str, list[Port]]) -> Iterator[Problem]:
 def miscabled_ports(survey: Survey) -> Iterator[Problem]:
     """One fault for each set of contradictions that hang together."""
     fabric = survey.snapshot.fabric
-    for condition in miscabled(fabric):
+    for condition in miscabled_conditions(fabric):
         yield Problem(
             check="miscabled",
             severity=FIX,

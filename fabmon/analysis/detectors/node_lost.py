@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
-from fabmon.analysis.thresholds import NodeLost
+from fabmon.analysis.thresholds import Seconds
 from fabmon.fabric.tick import NodeState
 
 CAUSE = Cause(
@@ -14,19 +16,26 @@ CAUSE = Cause(
     title="Node lost",
     severity=CRITICAL,
     picture="last_traffic",
+    advice="fabmon keeps trying to reconnect; look at the node's console or its BMC.",
     tables=("node_lost",),
     traits=(Trait.GONE,),
 )
 
 
-class NodesLost:
-    """Judges by the feed's word alone: whether the node itself is down cannot be seen from here."""
+class NodeLostThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [node_lost]."""
 
-    def __init__(self, thresholds: NodeLost) -> None:
+    after_s: Seconds
+
+
+class NodesLost:
+    """Judges by the feed's status alone: it does not show whether the node itself is down."""
+
+    def __init__(self, thresholds: NodeLostThresholds) -> None:
         self._t = thresholds
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for every node that is lost."""
+        """One condition for each lost node."""
         snapshot = inputs.snapshot
         for node in snapshot.fabric.nodes:
             status = snapshot.statuses.get(node.name)
@@ -35,14 +44,14 @@ class NodesLost:
             lost_s = (snapshot.time_ns - status.since_ns) / 1e9
             if lost_s >= self._t.after_s:
                 yield Condition(
-                    cause="node_lost",
-                    severity=CRITICAL,
+                    cause=CAUSE.name,
+                    severity=CAUSE.severity,
                     subject=node.name,
                     rows=tuple(port.row for port in node.ports),
-                    text=f"{node.name} is lost: {status.reason or 'no word from it'}",
+                    text=f"{node.name} is lost: {status.reason or 'it does not answer'}",
                     evidence=(Evidence("cause", status.cause or "unknown"),),
-                    advice="fabmon keeps trying; look at the node's console or its BMC.",
+                    advice=CAUSE.advice,
                     confidence=1.0,
                     lost=1.0,
-                    unseen="whether the node is down, or only our way to it",
+                    unseen="whether the node is down, or only the connection to it",
                 )

@@ -79,7 +79,7 @@ class Timeline:
     def __init__(
         self, paths: Sequence[Path], on_progress: ProgressCallback = ignore_progress
     ) -> None:
-        """Open files. A directory stands for the recordings in it.
+        """Open files; of a directory, the recordings in it.
 
         Those of a directory that cannot be read are in `losses`. `on_progress` is called with the
         bytes of all files read so far. Raises RecordingError or OSError.

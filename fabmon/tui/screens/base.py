@@ -19,7 +19,7 @@ from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import header, panel_title
 from fabmon.tui.text.key_help import footer
-from fabmon.tui.text.pages.port import SPANS
+from fabmon.tui.text.pages.port_charts import SPANS
 from fabmon.tui.time.cursor import Zoom
 from fabmon.tui.time.past_reader import PastReader
 from fabmon.tui.time.trend import Trend, TrendLoader, trend

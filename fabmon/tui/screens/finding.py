@@ -104,7 +104,7 @@ class WaterfallScreen(ZoomableScreen):
         view.show(codes, drawn.rows, drawn.look)
         if len(codes):
             end = drawn.columns - 1 if drawn.here is None else drawn.here
-            row, column = view.cursor or (drawn.guilty, end)
+            row, column = view.cursor or (drawn.subject_row, end)
             view.put((min(row, len(codes) - 1), min(column, drawn.columns - 1)), scroll=False)
         self.put("#title", [self.title_rule(self._title(drawn, ctx), ctx.width)])
         self.put("#axis", [drawn.axis])
@@ -138,7 +138,7 @@ class WaterfallScreen(ZoomableScreen):
         """Describe the cell under the cursor."""
         if self._drawn is not None:
             cell = self.query_one("#heat", HeatGrid).cursor
-            self.put("#inspect", [self._drawn.inspect(cell)])
+            self.put("#inspect", [self._drawn.cell_text(cell)])
 
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
         """Open the port of a row."""

@@ -223,4 +223,4 @@ class FluctuationScreen(LineScreen):
         if subject is not None and self._done is not None:
             name = fluctuation.name_of(subject, fluctuation.names(ctx.scene))
             zone = self._done[1].zone
-            self.put("#hours", hours(subject, name, zone, ctx.unit, ctx.width, ctx.palette))
+            self.put("#hours", hours(ctx, subject, name, zone))

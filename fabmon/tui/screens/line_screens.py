@@ -7,7 +7,7 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.key_help import help_page
-from fabmon.tui.text.pages import findings, node, nodes, switches
+from fabmon.tui.text.pages import findings, nodes, switches
 from fabmon.tui.widgets.lines import LineView, OpenRequested
 
 
@@ -33,7 +33,7 @@ class NodesScreen(LineScreen):
 
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The table of nodes."""
-        return nodes.page(ctx, self._expanded)
+        return nodes.nodes_page(ctx, self._expanded)
 
     def on_open_requested(self, event: OpenRequested) -> None:
         """Expand or collapse nodes that failed for the same reason; the app opens nodes."""
@@ -79,7 +79,7 @@ class NodeScreen(LineScreen):
             found = ctx.fabric.node(self._node)
         except KeyError:
             return self.message(f"{self._node} is not watched")
-        return node.page(ctx, found)
+        return nodes.node_page(ctx, found)
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the page; the first time, select the port of the target."""

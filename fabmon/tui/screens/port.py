@@ -13,7 +13,6 @@ from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ZoomableScreen
-from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages import port
 from fabmon.tui.time.past_reader import PastReader
@@ -43,13 +42,13 @@ class PortScreen(ZoomableScreen, LineScreen):
 
     def crumb(self) -> str:
         """The name of the port."""
-        return labels.port_name(self._port)
+        return self._port.display_name
 
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The page of the port."""
         ports = ctx.fabric.ports
         if self._port.row >= len(ports) or not ports[self._port.row].node:
-            return self.message(f"{labels.port_name(self._port)} does not exist any more")
+            return self.message(f"{self._port.display_name} does not exist any more")
         long = self.trend(ctx) if self.zoom.is_strip else None
         return port.page(ctx, ports[self._port.row], long or self.zoom.minutes)
 

@@ -1,4 +1,4 @@
-"""Curves made of characters, from arrays. A gap is a gap: it is never joined nor drawn as zero."""
+"""Curves drawn with characters. A gap in the values stays a gap: it is never joined or zero."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DOTS = np.array([[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]])
 
 
 def resample(values: Floats, columns: int) -> Floats:
-    """[columns]: the greatest value of each part, so that a short peak is never lost."""
+    """[columns]: the highest value of each part, so that a short peak is kept."""
     if not len(values) or columns <= 0:
         return np.full(max(columns, 0), np.nan, dtype=np.float32)
     starts = np.arange(columns) * len(values) // columns
@@ -23,12 +23,12 @@ def resample(values: Floats, columns: int) -> Floats:
 
 
 def spark(values: Floats, columns: int, top: float) -> str:
-    """One row of blocks; zero is the lowest of them, a gap is `·`, and before the start nothing."""
+    """One row of blocks: 0 is the lowest, a gap is `·`, before the first value it is blank."""
     return bars(values, columns, 1, top)[0]
 
 
 def bars(values: Floats, columns: int, rows: int, top: float) -> list[str]:
-    """Blocks in `rows` rows, from the highest down."""
+    """The curve in `rows` rows of blocks, from the highest row down."""
     parts = resample(values, columns)
     known = np.isfinite(parts)
     scaled = np.where(known, parts, 0) / (top if top > 0 else 1)
@@ -73,7 +73,7 @@ def braille(values: Floats, columns: int, rows: int, top: float) -> list[str]:
 
 
 def levels(values: Floats, columns: int, rows: int, top: float) -> NDArray[np.intp]:
-    """[columns] the rows that a curve reaches into, at least one where it is known; else none."""
+    """[columns]: the rows that the curve reaches: at least 1 where it is known, else 0."""
     parts = resample(values, columns)
     scaled = np.nan_to_num(parts) / (top if top > 0 else 1)
     reached = np.clip(np.ceil(scaled * rows), 1, rows).astype(np.intp)
@@ -81,7 +81,7 @@ def levels(values: Floats, columns: int, rows: int, top: float) -> NDArray[np.in
 
 
 def hbar(share: float, width: int) -> str:
-    """A bar to the right, in eighths of a cell; empty when absent."""
+    """A horizontal bar in eighths of a cell; blank for NaN."""
     if np.isnan(share):
         return " " * width
     eighths = int(np.clip(round(share * width * 8), 1 if share > 0 else 0, width * 8))

@@ -5,19 +5,43 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched, Term
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
-from fabmon.fabric.wording import Unit
+from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import SELECTED, Codes, Scale, encode
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
-from fabmon.tui.selection import Selection
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.past_reader import Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims."""
+
+    finding: Finding
+    rows: NDArray[np.intp]
+    nodes: frozenset[str]
+
+
+def selection_of(finding: Finding, fabric: Fabric) -> Selection:
+    """The ports and nodes of a finding in a fabric."""
+    ports = fabric.ports
+    own = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
+    peers = [peer for row in own if (peer := ports[row].peer) is not None and peer < len(ports)]
+    known = {node.name for node in fabric.nodes}
+    named = {
+        name.partition("/")[0].partition(" ")[0] for name in (finding.subject, *finding.victims)
+    }
+    nodes = {ports[row].node for row in own} | (named & known)
+    return Selection(finding, np.unique(np.array([*own, *peers], np.intp)), frozenset(nodes))
 
 
 @dataclass(frozen=True)
@@ -128,6 +152,11 @@ class DrawContext:
     def sized(self, width: int, height: int | None = None) -> DrawContext:
         """The same, drawn in other room."""
         return replace(self, width=width, height=self.height if height is None else height)
+
+    def traffic(self, row: int, way: str, unit: Unit | None = None) -> str:
+        """What a port sends (`way` is tx) or receives (rx), in `unit` or else the chosen one."""
+        bps = float(self.snapshot.column(f"{way}_bps")[row])
+        return rate(bps, float(self.snapshot.line_rate_bps[row]), unit or self.unit)
 
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
         """[ports]: the codes of the cells in `metric`, or else in the chosen one."""

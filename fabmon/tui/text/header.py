@@ -1,4 +1,4 @@
-"""The first line: what is watched, whether it is now, and whether anything is wrong."""
+"""The header line of every screen, and the titles and legends of panels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text.draw_context import HeaderContext, TimeContext, hot_rows
 from fabmon.tui.time.cursor import speed_text
 
-_COUNTED = re.compile(r" (nodes|hot|down)$|(?<=● REC) .*")
+_COUNTED = re.compile(r" (nodes|flagged|down)$|(?<=● REC) .*")
 _SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|reading (?=…)|[()]")
-"""What a time can do without, in terminals where nothing fits."""
+"""Parts of a time that are left out in very narrow terminals."""
 
 _Part = tuple[int, list[Span]]
 _TITLE = 5
@@ -31,8 +31,10 @@ _HALF_A_DAY_S = 43_200
 
 
 def header(ctx: HeaderContext) -> Line:
-    """The header in `width` cells; when it is narrow, the least important parts go first,
-    and the title is cut before it goes."""
+    """The header in `ctx.width` cells: title, time, recording, counts, unit, metric and help.
+
+    When it is narrow, the least important parts are left out, and the title is cut before that.
+    """
     palette, width, scene = ctx.palette, ctx.width, ctx.time.scene
     parts: list[_Part] = [
         (6, [("fabmon", palette.strong)]),
@@ -63,7 +65,7 @@ def header(ctx: HeaderContext) -> Line:
 
 
 def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]:
-    """The same with as much of the title as there is room for; empty where that says nothing."""
+    """The parts with the title cut to the room there is; empty where too little of it is left."""
     now = next(width_of(spans) for importance, spans in parts if importance == _TITLE)
     room = now - (_width(parts, 2) - width)
     if room < _LEAST_TITLE:
@@ -75,7 +77,7 @@ def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]
 
 
 def _short(part: _Part) -> _Part:
-    """A count without its word, for terminals where even the least does not fit."""
+    """A count without its word, for terminals where even the most important parts do not fit."""
     importance, spans = part
     return importance, [(_COUNTED.sub("", text), style) for text, style in spans]
 
@@ -94,11 +96,11 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
 
 
 def time_state(time: TimeContext, palette: Palette) -> list[Span]:
-    """Live, paused or over: a word, a glyph and a time."""
+    """Live, paused or ended: a glyph, a word and a time."""
     scene = time.scene
     if scene is None:
         if time.ended:
-            return [("■ NOTHING to show", palette.strong)]
+            return [("■ NO DATA", palette.strong)]
         if time.reads:
             return [("○ READING the recording", palette.dim)]
         return [("○ WAITING for the first tick", palette.dim)]
@@ -114,7 +116,7 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
 
 
 def _cursor(state: TimeContext, shown: Scene, palette: Palette) -> Span:
-    """Where in time the screen is, and whether it moves."""
+    """The time at the cursor, and whether it plays, pauses or has reached the end."""
     cursor = state.cursor
     time_ns = shown.snapshot.time_ns
     more = "" if cursor.is_settled else " reading …"
@@ -126,15 +128,16 @@ def _cursor(state: TimeContext, shown: Scene, palette: Palette) -> Span:
         return f" {sign} {time} ({lag(state.lag_s)}){more} ", palette.paused
     time, share = date_time(time_ns), _share(state, time_ns)
     if cursor.at_end:
-        waits = " waits for more" if cursor.playing else ""
+        waits = " waiting for more" if cursor.playing else ""
         return f"■ END of replay{waits} {time}", palette.strong
     if cursor.playing:
-        skips = " skips idle" if cursor.skips_idle else ""
+        skips = " skipping idle" if cursor.skips_idle else ""
         return f"▶ REPLAY {speed_text(cursor.speed)}{skips} {time} {share}{more}", palette.strong
     return f" ❚❚ REPLAY {time} {share}{more} ", palette.paused
 
 
 def _share(state: TimeContext, time_ns: int) -> str:
+    """How far a time is into the recording, as full percents."""
     recorded = state.cursor.recorded
     if recorded is None or recorded.until_ns <= recorded.start_ns:
         return ""
@@ -143,7 +146,7 @@ def _share(state: TimeContext, time_ns: int) -> str:
 
 
 def _recording(ctx: HeaderContext) -> list[_Part]:
-    """Whether all of this is kept, and how far back that goes."""
+    """Whether a recording is written and how much time it holds, or why it cannot be written."""
     status, palette = ctx.recorder, ctx.palette
     if status is None:
         return []
@@ -156,18 +159,18 @@ def _recording(ctx: HeaderContext) -> list[_Part]:
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
     up, total = nodes_up(scene)
-    hot, down = len(hot_rows(scene)), len(down_links(scene))
+    flagged, down = len(hot_rows(scene)), len(down_links(scene))
     nodes = palette.text if up == total else palette.gone
     return [
         (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
         (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
-        (0, [(f"▲ {hot} hot", palette.hot if hot else palette.dim)]),
+        (0, [(f"▲ {flagged} flagged", palette.hot if flagged else palette.dim)]),
         (0, [(f"✖ {down} down", palette.gone if down else palette.dim)]),
     ]
 
 
 def nodes_up(scene: Scene) -> tuple[int, int]:
-    """Nodes that send, and nodes that are watched."""
+    """(nodes that send data, nodes that are watched)."""
     statuses = scene.snapshot.statuses
     names = [node.name for node in scene.snapshot.fabric.nodes] or list(statuses)
     up = sum(name in statuses and statuses[name].state is NodeState.UP for name in names)
@@ -175,7 +178,7 @@ def nodes_up(scene: Scene) -> tuple[int, int]:
 
 
 def down_links(scene: Scene) -> list[int]:
-    """The port rows of cables that are down, one end of each."""
+    """The port rows of links that are down, one end of each."""
     down = set(np.flatnonzero(scene.snapshot.up == 0).tolist())
     ports = scene.snapshot.fabric.ports
     return [
@@ -186,11 +189,8 @@ def down_links(scene: Scene) -> list[int]:
     ]
 
 
-# The lines between panels: what a panel is, and the scale of its colours.
-
-
 def panel_title(parts: list[list[Span]], width: int, palette: Palette, paused: bool) -> Line:
-    """A line across, with the parts that fit set into it. Paused, it is double and an accent."""
+    """A horizontal line with the parts that fit set into it; double and coloured while paused."""
     stroke, style = ("═", palette.hot) if paused else ("─", palette.rule)
     spans: list[Span] = []
     for part in parts:
@@ -204,7 +204,7 @@ def panel_title(parts: list[list[Span]], width: int, palette: Palette, paused: b
 
 
 def colour_legend(heat: HeatMetric, digits: bool, palette: Palette, width: int = 2) -> list[Span]:
-    """The scale of cells of `width`: its ends, and the colours or densities between them."""
+    """The colour scale of a metric: its ends with the colours between, or what the digits mean."""
     low, high = heat.ends
     if digits or palette.depth is Depth.NONE:
         return [(_digits(heat, palette.depth, width), palette.dim)]
@@ -222,12 +222,12 @@ def _digits(heat: HeatMetric, depth: Depth, width: int) -> str:
 
 
 def mark_legend(palette: Palette) -> list[list[Span]]:
-    """What the marks in the cells mean; the first part is what nobody can do without."""
+    """What the marks in the cells mean, most important part first."""
     stale = "▒" if palette.depth.rgb else "?"
     return [
         [
             ("▲", palette.hot),
-            (" hot  ", palette.dim),
+            (" flagged  ", palette.dim),
             ("✖", palette.gone),
             (" down", palette.dim),
         ],

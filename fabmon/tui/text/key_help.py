@@ -1,4 +1,4 @@
-"""The last line: the keys that matter where you are. Clicking one is pressing it."""
+"""The footer with the most important keys, and the help page with all keys and words."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from fabmon.tui.palette import Palette
 
 
 def footer(view: str, width: int, palette: Palette, is_away: bool = False) -> Line:
-    """As many keys as `width` holds, help and the way out at the right as the last to go."""
-    chosen = keys.footer(view, is_away)
+    """As many keys as `width` cells hold; help and quit are at the right and left out last.
+
+    Clicking a key has the effect of pressing it.
+    """
+    shown = keys.footer(view, is_away)
     between: Span = ("  ", palette.text)
-    help_, out = (_part(key, palette) for key in chosen[-2:])
-    last = [*help_, between, *out]
+    help_, quit_ = (_part(key, palette) for key in shown[-2:])
+    last = [*help_, between, *quit_]
     if width_of(last) + 2 > width:
-        last = out
+        last = quit_
     spans: list[Span] = [(" ", palette.text)]
-    for key in chosen[:-2]:
+    for key in shown[:-2]:
         part = _part(key, palette)
         if width_of(spans) + width_of(part) + width_of(last) + 3 > width:
             break
@@ -38,36 +41,35 @@ def _part(key: keys.Key, palette: Palette) -> list[Span]:
     ]
 
 
-# Help for where you are: its keys, then every word on the screen.
-
-
 _ABOUT = {
-    "overview": "Every link of the fabric. A row is a node, a column is a rail; at the right of a "
-    "leaf's hosts stand its uplinks. Light is busy, blank is idle. What is marked is wrong.",
-    "switches": "What each switch sends and gets on each of its uplinks, side by side. Bars of one "
-    "height are an even spread; one tall bar among short ones is a collision.",
-    "nodes": "Who is connected. Nodes that failed alike are one line: enter unfolds it.",
-    "findings": "What is wrong now, the costliest first, then what happened, the latest first.",
+    "overview": "Every link of the fabric. A row is a node, a column a rail; the uplinks of a leaf "
+    "are to the right of its hosts. Bright cells are busy, blank cells idle. ▲ marks a link with a "
+    "finding.",
+    "switches": "What each switch sends and receives on each of its uplinks. Bars of one height "
+    "are an even spread; one tall bar among short ones is a collision.",
+    "nodes": "The connections to all nodes. Nodes with the same failure are one line: enter "
+    "unfolds it.",
+    "findings": "The open findings, most severe first, then the events, latest first.",
     "matrix": "The switches of one tier by those of the tier above. A cell is a pair: its left "
     "half is the traffic up, its right half the traffic down, on the busiest link between the two.",
     "pair": "The links between two switches: what each carries in each direction, its errors.",
-    "fluctuation": "How steady the bandwidth was, by job, rail, pair of switches and link: over "
+    "fluctuation": "How much the bandwidth varied, by job, rail, pair of switches and link: over "
     "the last minutes, the marked range, or the whole recording (r cycles through them).",
-    "node": "The ports of one node: what they carry, what they suffer, what they are.",
-    "port": "One port: its traffic, every counter with its meaning, and what it is.",
-    "finding": "Why this is a finding: a picture of it, what to do, the numbers, who suffers.",
-    "waterfall": "The links of a finding over time: a row is a link, a column a stretch of the "
-    "last minutes, or of hours and days of what is recorded, each as busy as its busiest second. "
-    "◉ is where the finding began.",
+    "node": "The ports of one node: traffic, errors and congestion, and facts.",
+    "port": "One port: its traffic, every counter with its meaning, and facts.",
+    "finding": "One finding: a picture, advice, the evidence and the affected ports.",
+    "waterfall": "The links of a finding over time: a row is a link, a column a part of the last "
+    "minutes, or of hours and days of the recording, coloured by its busiest second. "
+    "◉ is the start of the finding.",
 }
 
 
 def help_page(view: str, width: int, palette: Palette) -> list[Line]:
     """The whole of help."""
     lines = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
-    for title, chosen in keys.scopes(view):
+    for title, own in keys.scopes(view):
         lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
-        for key in chosen:
+        for key in own:
             lines += _entry(key.shown, key.help, 12, width, palette)
     lines += [line(("", palette.text)), line((" Mouse", palette.strong))]
     for what, text in keys.MOUSE:

@@ -1,15 +1,16 @@
-"""How ports and findings are called."""
+"""Names, titles and marks of ports, findings and events, and a port in one line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from rich.cells import cell_len
 from rich.style import Style
 
 from fabmon.analysis import causes
-from fabmon.analysis.finding import Finding, unseen_s
+from fabmon.analysis.finding import Finding, Trait, unseen_s
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot, stale_ports
@@ -19,7 +20,8 @@ from fabmon.tui.metrics import traffic_words
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.draw_context import DrawContext
 
-_GONE = ("down", "lost", "failed", "dead", "stale")
+_CHANGES = {"open": "Opened", "close": "Closed"}
+_GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 
 def cause_title(finding: Finding) -> str:
@@ -27,112 +29,126 @@ def cause_title(finding: Finding) -> str:
     return causes.title(finding.cause)
 
 
-def event_text(event_: Event) -> str:
-    """What happened, with its cause as a person says it."""
-    did, _, rest = event_.text.partition(" ")
-    name, space, about = rest.partition(" ")
-    if event_.kind != "finding":
-        return event_.text
-    return f"{did} {causes.title(name)}{space}{about}"
+def event_text(event: Event, fabric: Fabric) -> str:
+    """The text of an event: for a finding, `Opened: ECMP collision leaf1 up5`."""
+    if event.kind != "finding":
+        return event.text
+    change, _, rest = event.text.partition(" ")
+    cause, _, about = rest.partition(" ")
+    names = display_names([about], fabric)
+    return f"{_CHANGES.get(change, change)}: {causes.title(cause)} {names[0]}".rstrip()
 
 
 def is_gone(finding: Finding) -> bool:
-    """Whether it is about something that is not there any more."""
-    return finding.cause.endswith(_GONE)
+    """Whether the subject of a finding is down or lost."""
+    return finding.cause in _GONE_CAUSES
 
 
 def finding_mark(finding: Finding) -> str:
-    """`✖` for something gone, `▲` for something to look at."""
+    """`✖` where the subject is down or lost, else `▲`."""
     return "✖" if is_gone(finding) else "▲"
 
 
+def finding_style(finding: Finding, palette: Palette) -> Style:
+    """The colour of a finding's mark and title."""
+    return palette.gone if is_gone(finding) else palette.hot
+
+
 def finding_sign(finding: Finding, snapshot: Snapshot, palette: Palette) -> tuple[str, Style]:
-    """Its mark and the colour of its title; `△`, dimmed, for what does not hold any more."""
+    """A finding's mark and colour; `△`, dimmed, where its condition does not hold any more."""
     if unseen_s(finding, snapshot) is not None:
         return "△", palette.dim
-    return finding_mark(finding), palette.gone if is_gone(finding) else palette.hot
+    return finding_mark(finding), finding_style(finding, palette)
 
 
-def port_name(port: Port) -> str:
-    """`leaf1 up5`: the one name that a port has on the screen."""
-    return port.display_name
-
-
-def both_ends(port_: Port, fabric: Fabric) -> str:
-    """`leaf1 up5 → spine5 dn1`; without an arrow where the other end is not watched."""
-    other = peer(port_, fabric)
-    return port_name(port_) if other is None else f"{port_name(port_)} → {port_name(other)}"
-
-
-def victim_names(finding: Finding, fabric: Fabric) -> list[str]:
-    """Who suffers under it; ports as everything else on the screen calls them."""
-    nodes = {name.partition("/")[0] for name in finding.victims}
-    known = {each.id: port_name(each) for each in fabric.ports if each.node in nodes}
-    return [known.get(name, name) for name in finding.victims]
+def display_names(ids: Iterable[str], fabric: Fabric) -> list[str]:
+    """Ids of ports (`leaf1/swp5`) as display names (`leaf1 up5`); other names as they are."""
+    wanted = list(ids)
+    nodes = {each.partition("/")[0] for each in wanted if "/" in each}
+    known = {port.id: port.display_name for port in fabric.ports if port.node in nodes}
+    return [known.get(each, each) for each in wanted]
 
 
 def subject_name(finding: Finding, fabric: Fabric) -> str:
-    """What a finding is about, with the other end of the cable."""
+    """The subject of a finding; of a port, with the other end of its cable."""
     first = finding.rows[0] if finding.rows else None
     if first is None or not 0 <= first < len(fabric.ports):
+        return display_names([finding.subject], fabric)[0]
+    port = fabric.ports[first]
+    if finding.subject not in (port.id, f"{port.node}/{port.label}"):
         return finding.subject
-    here = fabric.ports[first]
-    if finding.subject not in (here.id, f"{here.node}/{here.label}"):
-        return finding.subject
-    return link_name(here, fabric)
+    return link_name(port, fabric)
 
 
-def link_name(port_: Port, fabric: Fabric) -> str:
+def link_name(port: Port, fabric: Fabric) -> str:
     """`leaf1 up5 → spine5`; without an arrow where the other end is not watched."""
-    other = peer(port_, fabric)
-    return port_name(port_) if other is None else f"{port_name(port_)} → {other.node}"
+    other = peer(port, fabric)
+    return port.display_name if other is None else f"{port.display_name} → {other.node}"
 
 
-def name_list(names: Sequence[str], width: int) -> str:
-    """As many names as `width` cells hold, and how many more there are."""
+def both_ends(port: Port, fabric: Fabric) -> str:
+    """`leaf1 up5 → spine5 dn1`; without an arrow where the other end is not watched."""
+    other = peer(port, fabric)
+    return port.display_name if other is None else f"{port.display_name} → {other.display_name}"
+
+
+def fitting_names(names: Sequence[str], width: int) -> str:
+    """As many names as `width` cells hold (at least one), and how many more there are."""
     for count in range(len(names), 1, -1):
         left = len(names) - count
-        said = ", ".join(names[:count]) + (f" and {left} more" if left else "")
-        if cell_len(said) <= width:
-            return said
+        text = ", ".join(names[:count]) + (f" and {left} more" if left else "")
+        if cell_len(text) <= width:
+            return text
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-# The line below the heatmap: the port under the cursor or the mouse, in words.
-
-
 def port_summary(ctx: DrawContext, row: int | None) -> Line:
-    """Everything that a cell stands for, in `width` cells."""
+    """One line on a port: both ends, state, the chosen metric, traffic and findings."""
     palette, snapshot = ctx.palette, ctx.snapshot
-    if row is None or row >= len(snapshot.fabric.ports):
+    if row is None or row >= len(ctx.fabric.ports):
         return Line(((" ", palette.text),))
-    port = snapshot.fabric.ports[row]
+    is_down = snapshot.up[row] == 0
     spans: list[Span] = [
-        (f" {both_ends(port, snapshot.fabric)}  ", palette.strong),
-        (port_state(ctx.scene, row), palette.gone if snapshot.up[row] == 0 else palette.dim),
+        (f" {both_ends(ctx.fabric.ports[row], ctx.fabric)}  ", palette.strong),
+        (port_state(ctx.scene, row), palette.gone if is_down else palette.dim),
         ("  ", palette.text),
     ]
-    if snapshot.up[row] != 0:
+    if not is_down:
         if not ctx.metric.traffic:
-            spans.append(
-                (
-                    f"{ctx.metric.say(snapshot, row, ctx.unit)}  ",
-                    palette.strong,
-                )
-            )
+            spans.append((f"{ctx.metric.say(snapshot, row, ctx.unit)}  ", palette.strong))
         spans.append((traffic_words(snapshot, row, ctx.unit), palette.text))
     for finding in ctx.scene.findings:
         text = f"  {finding_mark(finding)} {cause_title(finding)}"
         if row in finding.rows and width_of(spans) + len(text) < ctx.width:
-            spans.append((text, palette.gone if is_gone(finding) else palette.hot))
+            spans.append((text, finding_style(finding, palette)))
     return Line(tuple(spans))
 
 
 def port_state(scene: Scene, row: int) -> str:
-    """`up`, `down`, `stale 12 s`, or what else is known of a port."""
+    """`up`, `down`, `stale 12 s` or `state unknown`."""
     snapshot = scene.snapshot
     if stale_ports(snapshot)[row]:
         return f"stale {duration(float(snapshot.age_s[row]))}"
     if np.isnan(snapshot.up[row]):
         return "state unknown"
     return "up" if snapshot.up[row] else "down"
+
+
+def port_sign(ctx: DrawContext, rows: set[int]) -> tuple[str, Style]:
+    """The mark of a port or link with these rows: `✖` down, `▲` hot, else blank."""
+    if any(ctx.snapshot.up[row] == 0 for row in rows):
+        return "✖", ctx.palette.gone
+    return ("▲", ctx.palette.hot) if rows & ctx.hot_rows else (" ", ctx.palette.text)
+
+
+def pcie_text(info: Mapping[str, Any]) -> str:
+    """The PCIe link of a device, with what it supports where that is more: `PCIe 32 GT/s x8 of
+    x16`, `PCIe 16 GT/s x16, supports 32 GT/s`; empty where it is not known.
+    """
+    speed, width = info.get("pcie_speed_gtps"), info.get("pcie_width")
+    most, widest = info.get("pcie_max_speed_gtps"), info.get("pcie_max_width")
+    if speed is None or width is None:
+        return ""
+    lanes = f"x{width}" if widest in (None, width) else f"x{width} of x{widest}"
+    more = f", supports {most:g} GT/s" if most not in (None, speed) else ""
+    return f"PCIe {speed:g} GT/s {lanes}{more}"

@@ -95,7 +95,7 @@ def time_columns(width: int, height: int, span_s: int) -> tuple[int, int]:
 
 
 def event_mark(event: Event) -> str:
-    """`✖` something went, `▲` a finding opened, `◆` a bookmark, `│` anything else, as its end."""
+    """`✖` something lost or down, `▲` a finding opened, `◆` a bookmark, `│` all other events."""
     if event.kind == "bookmark":
         return "◆"
     if event.text.startswith("close"):
@@ -138,7 +138,7 @@ def _rows(ctx: TimelineContext, columns: int, rows: int, is_alone: bool = False)
 
 
 def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats:
-    """[columns] the most of what is known of each; NaN where nothing is."""
+    """[columns]: the highest known value of each; NaN where nothing is known."""
     values = np.full(columns, np.nan, np.float32)
     if curve is None or not len(curve.values) or curve.until_ns <= curve.from_ns:
         return values
@@ -161,13 +161,13 @@ def _head(ctx: TimelineContext, columns: int) -> int | None:
 
 
 def _marks(events: Iterable[Event], window: tuple[int, int], columns: int) -> dict[int, str]:
-    """Column -> mark of what happened there, the gravest first."""
+    """Column -> mark of its most severe event."""
     marks: dict[int, str] = {}
     for event in events:
         if window[0] < event.time_ns <= window[1]:
-            place, said = column_of(event.time_ns, window, columns), event_mark(event)
-            if _WEIGHT[said] >= _WEIGHT.get(marks.get(place, ""), 0):
-                marks[place] = said
+            place, sign = column_of(event.time_ns, window, columns), event_mark(event)
+            if _WEIGHT[sign] >= _WEIGHT.get(marks.get(place, ""), 0):
+                marks[place] = sign
     return marks
 
 
@@ -200,7 +200,7 @@ def _with_times(line: Line, ctx: TimelineContext, head: int | None) -> Line:
 
 
 def _with_head(line: Line, head: int | None, palette: Palette) -> Line:
-    """Set in the cursor, but not into a word: its column is marked in the curve below, too."""
+    """`line` with the cursor set in, except into a word: the curve below marks its column, too."""
     cells = [(char, style) for text, style in line.spans for char in text]
     if head is None or any(char.isalnum() for char, _ in cells[head : head + 1]):
         return line
@@ -217,7 +217,7 @@ def _label_times(window: tuple[int, int], width: int) -> list[int]:
 
 
 def _joined(cells: list[Span]) -> list[Span]:
-    """Runs of one style as one piece."""
+    """Runs of characters with one style as one span."""
     spans: list[Span] = []
     for text, style in cells:
         if spans and spans[-1][1] is style:

@@ -19,7 +19,7 @@ from fabmon.report.openmetrics import MAX_MEMORY_VALUES, NodeClock, Transposer, 
 from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, port, tick, up
 from tests.requirements import need_command
 from tests.unit.export.test_rates import exported, lines_of
-from tests.unit.feeds.engines import Prometheus, VictoriaMetrics
+from tests.unit.feeds.prometheus_servers import Prometheus, VictoriaMetrics
 from tests.unit.recording.builders import eventful_ticks, write
 from tests.unit.test_cli import fabmon
 

@@ -129,7 +129,7 @@ def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
         (
             ("FILE", "--format", "openmetrics", "--links", "util>80"),
             2,
-            "--links util>80: whole series are exported; choose them by name, role: group:",
+            "--links util>80: openmetrics exports whole series: choose links by role:, group:",
         ),
         (
             ("FILE", "--format", "csv", "--from", "noon"),

@@ -40,9 +40,9 @@ from tests.builders import hello, port
 from tests.fixtures.in_namespace import ROOT, can_have_one
 from tests.goldens import check_golden
 from tests.requirements import need
-from tests.unit.feeds.asked import listen
+from tests.unit.feeds.session_reading import listen
 from tests.unit.feeds.snmp_in_namespace import FRAMES, SIZE
-from tests.unit.feeds.snmpd import COMMUNITY, USER, Snmpd
+from tests.unit.feeds.snmp_server import COMMUNITY, USER, Snmpd
 
 GOLDENS = Path(__file__).parent / "goldens"
 

@@ -109,31 +109,31 @@ def _difference(change: float, reach: float, p: float, *, real: bool = False) ->
 
 def test_the_answer_to_whether_eight_percent_are_real() -> None:
     answer, sentence, *_ = _compared(_difference(-0.08, 0.03, 0.0001, real=True))
-    assert answer == "Yes, it is real: the bandwidth of all rails is 8.0 % lower in B."
+    assert answer == "Yes, the difference is real: the bandwidth of all rails is 8.0 % lower in B."
     assert sentence == (
         "  Real: the bandwidth of all rails is 8.0 % lower in B: 200 Gb/s in A, 184 Gb/s in B "
-        "(95 % sure: -11.0 to -5.0 %, p < 0.001)."
+        "(95 % confidence: -11.0 to -5.0 %, p < 0.001)."
     )
     answer, sentence, *_ = _compared(_difference(-0.08, 0.1, 0.13))
     assert answer == (
-        "No: what differs is within the noise; a difference of more than 18.0 % is ruled out."
+        "No: the difference is within the noise; a difference of more than 18.0 % is ruled out."
     )
-    assert sentence.endswith(
-        "(95 % sure: -18.0 to +2.0 %, p = 0.13); more than 18.0 % is ruled out."
-    )
+    ruled_out = "a difference of more than 18.0 % is ruled out."
+    assert sentence.endswith(f"(95 % confidence: -18.0 to +2.0 %, p = 0.13); {ruled_out}")
     answer, sentence, *_ = _compared(_difference(-0.08, 1.4, 0.9))
-    assert answer == "No: what differs is within the noise; so much noise hides any difference."
-    assert sentence.endswith("(95 % sure: -148.0 to +132.0 %, p = 0.9).")
+    hidden = "with so much noise no difference can be ruled out."
+    assert answer == f"No: the difference is within the noise; {hidden}"
+    assert sentence.endswith(f"(95 % confidence: -148.0 to +132.0 %, p = 0.9); {hidden}")
     other = _difference(0.08, 0.075, 0.04)
     answer, _, sentence, *_ = _compared(_difference(0.0, 0.02, 0.9), other)
-    assert answer.startswith("No: what differs is within the noise; ")
+    assert answer.startswith("No: the difference is within the noise; ")
     assert sentence.startswith("  Perhaps: the bandwidth of all rails is 8.0 % higher in B: ")
     short = Difference(
         what="bandwidth", kind="all", name="all rails", before=200e9, after=184e9,
         untested="5 and 90 values are too few: record longer",
     )  # fmt: skip
     answer, sentence, *_ = _compared(short)
-    assert answer == "Cannot tell: the recordings are too short."
+    assert answer == "Not known: the recordings are too short."
     assert sentence.endswith(
         "200 Gb/s in A, 184 Gb/s in B; 5 and 90 values are too few: record longer."
     )
@@ -141,7 +141,7 @@ def test_the_answer_to_whether_eight_percent_are_real() -> None:
 
 def test_what_is_sure_but_small_is_said_so() -> None:
     answer, sentence, *_ = _compared(_difference(-0.003, 0.001, 0.0001))
-    assert answer.startswith("No: what differs is within the noise, or less than 0.5 %; ")
+    assert answer.startswith("No: the difference is within the noise, or less than 0.5 %; ")
     assert sentence.startswith("  Too small: the bandwidth of all rails is 0.3 % lower in B: ")
     assert "noise" not in sentence
 
@@ -155,10 +155,10 @@ def test_help(command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--tz", "Mars/Olympus"], "--tz Mars/Olympus: a zone such as"),
+        (["--tz", "Mars/Olympus"], "--tz Mars/Olympus: write a zone such as"),
         (["--links", "nosuch*"], r"--links nosuch\*: no rail and no switch port"),
         (["--mine", "gpu[1-"], r"--mine gpu\[1-"),
-        (["--from", "yesterday"], "--from yesterday: a time such as"),
+        (["--from", "yesterday"], "--from yesterday: write a time such as"),
     ],
 )
 def test_what_is_wrong_is_said(recorded: Path, arguments: list[str], complaint: str) -> None:
@@ -168,5 +168,5 @@ def test_what_is_wrong_is_said(recorded: Path, arguments: list[str], complaint: 
 
 
 def test_a_recording_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no\*\.fabrec: there is no such recording"):
+    with pytest.raises(UsageError, match=r"no\*\.fabrec: no such file"):
         CliRunner().invoke(compare, [str(tmp_path / "no*.fabrec"), "x"], catch_exceptions=False)

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fabmon.analysis.analyst import Analyst, analyse_ticks
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.replay import ReplayFeed
@@ -19,8 +18,7 @@ from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.report.scene_report import JsonLines
-from fabmon.session.config import load
-from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.builders import SECOND_NS, START_NS, LeafSpine, new_pipeline
 from tests.unit.recording.builders import eventful_ticks, long_ticks, quiet_ticks, session, write
 
 
@@ -31,9 +29,8 @@ async def feed_of(ticks: Sequence[Tick]) -> AsyncIterator[Tick]:
 
 async def lines_of(ticks: AsyncIterator[Tick], hosts: Sequence[Host]) -> list[bytes]:
     lines = JsonLines()
-    history, analyst = History(hosts), Analyst(load(None).thresholds)
     said: list[bytes] = []
-    async for scene in analyse_ticks(ticks, history, analyst):
+    async for scene in new_pipeline(hosts).scenes(ticks):
         said += lines.lines(scene)
     return said
 

@@ -1,4 +1,4 @@
-"""How steady bandwidth is, as a table: the spread as a bar, and the curve over the time."""
+"""The fluctuation of bandwidth as a table, and the selected subject by hour of day."""
 
 from __future__ import annotations
 
@@ -21,35 +21,56 @@ from fabmon.analysis.fluctuation.results import (
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import date_time, day_time, duration, time_of_day
-from fabmon.fabric.wording import RATE, Unit, number, percent, rate
-from fabmon.tui.line import Line, PortTarget, Span, SubjectTarget, Target, fit, line, right, wrap
+from fabmon.fabric.time_wording import measured as measured_time
+from fabmon.fabric.wording import (
+    RATE,
+    name_list,
+    percent,
+    percent_change,
+    percent_range,
+    rate,
+    rounded_percent,
+)
+from fabmon.tui.line import (
+    Line,
+    PortTarget,
+    Span,
+    SubjectTarget,
+    Target,
+    fit,
+    line,
+    paragraph,
+    right,
+)
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.text import chart, labels
+from fabmon.tui.text import chart
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.draw_context import DrawContext
 
 _TITLES = {
-    JOB: "Jobs: hosts that move together",
+    JOB: "Jobs: hosts whose traffic correlates",
     RAIL: "Rails",
     PAIR: "Pairs of switches",
-    LINK: "Links, the least steady first",
+    LINK: "Links, most variable first",
 }
 _BAR, _COV = 16, 7
 _MOST_STEPS = 8
+_HOURS = 24
+_MOST_STEPS_OF_ONE = 3
 
 
 def over(found: Fluctuation) -> list[str]:
-    """`14:06:41Z to 14:21:39Z`, `15 min watched`; `11-20 22:30Z` where it is not one day."""
+    """`14:06:41Z to 14:21:39Z`, `15 min watched`; with dates where it is more than one day."""
     if not found.until_ns:
-        return ["nothing is known yet"]
+        return ["no data yet"]
     is_day = date_time(found.from_ns)[:10] == date_time(found.until_ns)[:10]
-    say = time_of_day if is_day else day_time
-    between = f"{say(found.from_ns)} to {say(found.until_ns)}"
+    formatted = time_of_day if is_day else day_time
+    between = f"{formatted(found.from_ns)} to {formatted(found.until_ns)}"
     return [between, f"{duration(found.watched_s)} watched"]
 
 
 def targets(scene: Scene, found: Fluctuation) -> list[tuple[Subject, Target]]:
-    """What is chosen with the line of each: a link by its port."""
+    """Each subject with what its line selects: of a link, the port."""
     rows = {port.id: port.row for port in scene.snapshot.fabric.ports if port.node}
     return [(each, _target(each, rows)) for each in found.subjects]
 
@@ -60,32 +81,32 @@ def _target(subject: Subject, rows: dict[str, int]) -> Target:
 
 
 def names(scene: Scene) -> dict[str, str]:
-    """What the screen calls each port, by its id."""
-    return {port.id: labels.port_name(port) for port in scene.snapshot.fabric.ports if port.node}
+    """The display name of each port, by its id."""
+    return {port.id: port.display_name for port in scene.snapshot.fabric.ports if port.node}
 
 
 def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
-    """A line for each subject: median, spread, variation, share of communication, and when."""
+    """The largest level changes; then per subject median, spread, CoV, communication and curve."""
     palette = ctx.palette
     rows = {port.id: port.row for port in ctx.fabric.ports if port.node}
-    told = [each for each in found.subjects if each.spread is not None]
+    measured = [each for each in found.subjects if each.spread is not None]
     named = names(ctx.scene)
-    longest = max((len(_name(each, named)) for each in told), default=8)
+    longest = max((len(_name(each, named)) for each in measured), default=8)
     name = min(max(longest, len(_TITLES[LINK])), max(20, ctx.width // 4))
     lines = _steps(ctx, found)
-    if not told:
-        lines.append(line(("   nothing communicated", palette.dim)))
+    if not measured:
+        lines.append(line(("   No communication seen", palette.dim)))
     for kind, title in _TITLES.items():
-        subjects = [each for each in told if each.kind == kind]
+        subjects = [each for each in measured if each.kind == kind]
         if kind == LINK:
             subjects.sort(key=lambda each: -(each.spread.cov if each.spread else 0.0))
         if kind == RAIL:
-            subjects = [*(each for each in told if each.kind == ALL), *subjects]
+            subjects = [*(each for each in measured if each.kind == ALL), *subjects]
         if subjects:
             lines.append(_head(ctx, title, name))
             lines += [_row(ctx, each, name, rows, named) for each in subjects]
     for text in _notes(found):
-        lines += [line((f" {part}", palette.dim)) for part in wrap(text, ctx.width - 2)]
+        lines += paragraph(text, ctx.width, palette.dim, indent=1)
     return lines
 
 
@@ -94,7 +115,7 @@ def _head(ctx: DrawContext, title: str, name: int) -> Line:
     columns = f"{right('median', RATE)}  {bar:<{_BAR}} {right('CoV', _COV)} {right('comm', _COV)}"
     return line(
         (f" {fit(title, name + 1)} ", ctx.palette.strong),
-        (fit(f"{columns}  over the time", max(0, ctx.width - name - 3)), ctx.palette.dim),
+        (fit(f"{columns}  over time", max(0, ctx.width - name - 3)), ctx.palette.dim),
     )
 
 
@@ -107,15 +128,13 @@ def _row(
 ) -> Line:
     palette, spread = ctx.palette, subject.spread
     assert spread is not None
-    line_bps = subject.line_rate_bps or float("nan")
-    said = rate(spread.median_bps, line_bps, ctx.unit)
     used = 2 + name + 1 + RATE + 2 + _BAR + 2 * (1 + _COV) + 2
     curve = np.array([np.nan if v is None else v for v in subject.strip], np.float32)
     curve = _narrowed(curve, max(0, ctx.width - used - 1))
     top = float(np.nanmax(curve)) if np.isfinite(curve).any() else 1.0
     spans: list[Span] = [
         (f"  {fit(_name(subject, named), name)} ", palette.text),
-        (f"{right(said, RATE)}  ", palette.strong),
+        (f"{right(_rate(ctx, subject, spread.median_bps), RATE)}  ", palette.strong),
         (_bar(spread, max(spread.p95_bps, subject.line_rate_bps or 0.0), palette), palette.tx),
         (
             f" {right(percent(spread.cov), _COV)} {right(percent(spread.share), _COV)}  ",
@@ -127,7 +146,7 @@ def _row(
 
 
 def _bar(spread: Spread, top: float, palette: Palette) -> str:
-    """From the 5th to the 95th percentile, with the median in it, from nothing to the top."""
+    """A bar from the 5th to the 95th percentile, the median marked, on a scale from 0 to top."""
     low, middle, high = (
         min(_BAR - 1, int(value / top * _BAR)) if top > 0 else 0
         for value in (spread.p5_bps, spread.median_bps, spread.p95_bps)
@@ -140,7 +159,7 @@ def _bar(spread: Spread, top: float, palette: Palette) -> str:
 
 
 def _narrowed(curve: Floats, columns: int) -> Floats:
-    """As many means as there is room for; NaN where nothing is known."""
+    """[at most columns]: means of equal parts of the curve; NaN where nothing is known."""
     columns = min(columns, len(curve))
     if not columns:
         return curve[:0]
@@ -153,86 +172,82 @@ def _narrowed(curve: Floats, columns: int) -> Floats:
 
 
 def name_of(subject: Subject, named: Mapping[str, str]) -> str:
-    """A link as everywhere on the screen; one that is told of by who receives says so."""
+    """The subject's display name; `rx` follows where it was measured at the receiver."""
     name = named.get(subject.name, subject.name)
     return f"{name} {subject.way}" if subject.way == "rx" else name
 
 
 def _name(subject: Subject, named: Mapping[str, str]) -> str:
     its, name = subject.iterations, name_of(subject, named)
-    return name if its is None else f"{name}, step {number(its.median_s)} s"
+    return name if its is None else f"{name}, step {measured_time(its.median_s)}"
 
 
 def _steps(ctx: DrawContext, found: Fluctuation) -> list[Line]:
-    """The largest steps of jobs, else of rails and pairs."""
-    told = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
-    told = told or [(s, each) for each in found.subjects for s in each.steps]
-    largest = sorted(told, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
-    told = sorted(largest, key=lambda each: each[0].at_ns)
-    return [line((f" {_step(ctx, *each)}", ctx.palette.hot)) for each in told]
+    """The largest level changes of jobs, else of rails and pairs, by time."""
+    steps = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
+    steps = steps or [(s, each) for each in found.subjects for s in each.steps]
+    largest = sorted(steps, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
+    steps = sorted(largest, key=lambda each: each[0].at_ns)
+    return [line((f" {_step(ctx, *each)}", ctx.palette.hot)) for each in steps]
 
 
 def _step(ctx: DrawContext, step: Step, subject: Subject) -> str:
-    line_bps = subject.line_rate_bps or float("nan")
-    before, after = (rate(value, line_bps, ctx.unit) for value in (step.before_bps, step.after_bps))
-    at = time_of_day(step.at_ns)
-    return f"{at} {subject.name}: {before} → {after}, {step.change * 100:+.1f} %"
+    before, after = (_rate(ctx, subject, bps) for bps in (step.before_bps, step.after_bps))
+    change = percent_change(step.change)
+    return f"{time_of_day(step.at_ns)} {subject.name}: {before} → {after}, {change}"
 
 
 def _notes(found: Fluctuation) -> list[str]:
     texts = list(found.notes)
     for each in found.foreign:
         if each.low is None or each.high is None:
-            texts.append(f"{each.switch}, traffic of others: not known: {each.unseen}")
+            texts.append(f"{each.switch}: share of other traffic unknown: {each.unseen}")
         elif each.high > 0.005:
-            low, high = (f"{share * 100:.0f}" for share in (each.low, each.high))
-            span = f"{low} %" if low == high else f"{low} to {high} %"
-            texts.append(f"{each.switch}: {span} of what it sends up is not from watched hosts")
+            share = percent_range(each.low, each.high)
+            texts.append(f"{each.switch}: {share} of its uplink traffic is not from watched hosts")
     return texts
 
 
-# What is told of the chosen line of fluctuation: 24 hours as a strip, its drift, its steps.
-
-
-_HOURS = 24
-_MOST_STEPS_hours = 3
-
-
-def hours(
-    subject: Subject, name: str, zone: str, unit: Unit, width: int, tone: Palette
-) -> list[Line]:
-    """The title, 24 cells as high as the hour's median, its median in figures, and what moved."""
+def hours(ctx: DrawContext, subject: Subject, name: str, zone: str) -> list[Line]:
+    """The selected subject: its title, a bar per hour of day (median), its drift and changes."""
+    palette, width = ctx.palette, ctx.width
     slots = {slot.slot: slot for slot in subject.hours}
     cell = min(max(2, (width - 2) // _HOURS), 6)
     top = max((slot.median_bps for slot in subject.hours), default=0.0)
     best = max(subject.hours, key=lambda slot: slot.median_bps, default=None)
     worst = min(subject.hours, key=lambda slot: slot.median_bps, default=None)
-    line_bps = subject.line_rate_bps or float("nan")
-    title: list[Span] = [(f" {name}", tone.strong), (f" by hour of day, {zone}", tone.text)]
+    title: list[Span] = [(f" {name}", palette.strong), (f" by hour of day, {zone}", palette.text)]
     if best is not None and worst is not None:
-        said = f", {_said(best, line_bps, unit)}"
+        text = f", {_slot_text(ctx, subject, best)}"
         if worst.slot != best.slot:
-            said = f", highest {_said(best, line_bps, unit)}, lowest {_said(worst, line_bps, unit)}"
-        title.append((said, tone.dim))
-    names = "".join(
+            text = f", highest {text[2:]}, lowest {_slot_text(ctx, subject, worst)}"
+        title.append((text, palette.dim))
+    first = line(*title)
+    if len(first.text) > width:
+        first = line((fit(first.text, width), palette.text))
+    labels_ = "".join(
         f"{hour:02}".ljust(cell) if cell > 2 or hour % 3 == 0 else "  " for hour in range(_HOURS)
     )
-    blocks = [_block(slots.get(hour), top).ljust(cell) for hour in range(_HOURS)]
-    spans = [(block, tone.tx if hour in slots else tone.dim) for hour, block in enumerate(blocks)]
+    bars = [
+        (_block(slots.get(hour), top).ljust(cell), palette.tx if hour in slots else palette.dim)
+        for hour in range(_HOURS)
+    ]
     return [
-        line((fit("".join(text for text, _ in title), width), tone.text))
-        if sum(len(text) for text, _ in title) > width
-        else line(*title),
-        line((f" {names}", tone.dim)),
-        line((" ", tone.text), *spans),
-        line((fit(f" {_moved(subject, line_bps, unit)}", width), tone.dim)),
+        first,
+        line((f" {labels_}", palette.dim)),
+        line((" ", palette.text), *bars),
+        line((fit(f" {_changes(ctx, subject)}", width), palette.dim)),
     ]
 
 
-def _said(slot: Slot, line_bps: float, unit: Unit) -> str:
-    """`309 Gb/s at 14 h (CoV 3 %)`."""
-    median = rate(slot.median_bps, line_bps, unit).strip()
-    return f"{median} at {slot.slot:02} h (CoV {percent(slot.cov).strip()})"
+def _slot_text(ctx: DrawContext, subject: Subject, slot: Slot) -> str:
+    """`309 Gb/s at 14 h (CoV 3.1 %)`."""
+    cov = rounded_percent(slot.cov)
+    return f"{_rate(ctx, subject, slot.median_bps)} at {slot.slot:02} h (CoV {cov})"
+
+
+def _rate(ctx: DrawContext, subject: Subject, bps: float) -> str:
+    return rate(bps, subject.line_rate_bps or float("nan"), ctx.unit)
 
 
 def _block(slot: Slot | None, top: float) -> str:
@@ -243,22 +258,23 @@ def _block(slot: Slot | None, top: float) -> str:
     return BLOCKS[max(1, level)] * 2
 
 
-def _moved(subject: Subject, line_bps: float, unit: Unit) -> str:
-    """Its drift and the largest of its steps."""
+def _changes(ctx: DrawContext, subject: Subject) -> str:
+    """The drift of a subject and its largest level changes."""
     drift, steps = subject.drift, subject.steps
+    text = "no drift"
     if drift is None:
-        said = "drift: too short to tell"
-    elif not drift.is_sure:
-        said = "no drift"
-    else:
-        said = f"drift {drift.per_hour * 100:+.2g} % an hour"
+        text = "drift: the time is too short"
+    elif drift.is_sure:
+        text = f"drift {percent_change(drift.per_hour)} per hour"
     if not steps:
-        return f"{said}; no step of the level"
-    largest = sorted(steps, key=lambda step: -abs(step.change))[:_MOST_STEPS_hours]
-    told = [
-        f"{time_of_day(step.at_ns)} {rate(step.before_bps, line_bps, unit).strip()} → "
-        f"{rate(step.after_bps, line_bps, unit).strip()} ({step.change * 100:+.0f} %)"
+        return f"{text}; no level change"
+    largest = sorted(steps, key=lambda step: -abs(step.change))[:_MOST_STEPS_OF_ONE]
+    found = [
+        f"{time_of_day(step.at_ns)} {_rate(ctx, subject, step.before_bps)} →"
+        f" {_rate(ctx, subject, step.after_bps)} ({percent_change(step.change)})"
         for step in sorted(largest, key=lambda step: step.at_ns)
     ]
-    more = f" and {len(steps) - len(told)} more" if len(steps) > len(told) else ""
-    return f"{said}; {'steps' if len(steps) > 1 else 'step'} {', '.join(told)}{more}"
+    what = "level change" if len(steps) == 1 else "level changes"
+    return f"{text}; {what} {name_list(found, len(found))}" + (
+        f" and {len(steps) - len(found)} more" if len(steps) > len(found) else ""
+    )

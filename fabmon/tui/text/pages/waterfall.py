@@ -1,4 +1,6 @@
-"""The links of a finding over the last minutes: a row a link, a column a stretch of time."""
+"""The waterfall of a finding: a row per link, a column per part of the time, from memory or from
+the recording.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from fabmon.tui.palette import Depth
 from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.picture.canvas import Canvas
-from fabmon.tui.text.picture.pictures import OF_GROUPS, members
+from fabmon.tui.text.picture.pictures import OF_GROUPS, group_members
 from fabmon.tui.time.trend import Trend
 
 KEPT_MIN = 2
@@ -34,7 +36,7 @@ _HEAD = "▼"
 
 @dataclass(frozen=True)
 class Waterfall:
-    """A finding's links in a scene, for so many minutes, in so many cells across."""
+    """The links of a finding over the last `minutes`, from the rates kept in memory."""
 
     ctx: DrawContext
     finding: Finding
@@ -42,19 +44,19 @@ class Waterfall:
 
     @cached_property
     def ports(self) -> list[Port]:
-        """The links of the group, in physical order; else the finding's ports, guilty first."""
+        """The links of the group in physical order, or else the finding's ports."""
         canvas = Canvas(self.ctx, self.finding)
-        return members(canvas) if self.finding.cause in OF_GROUPS else canvas.ports
+        return group_members(canvas) if self.finding.cause in OF_GROUPS else canvas.ports
 
     @property
-    def guilty(self) -> int:
-        """The place of the finding's first port among the links."""
+    def subject_row(self) -> int:
+        """The row of the finding's first port, 0 where it is not among the links."""
         first = self.finding.rows[:1]
         return next((n for n, port in enumerate(self.ports) if (port.row,) == first), 0)
 
     @cached_property
     def metric(self) -> HeatMetric:
-        """The metric in use as far as it is kept; of a group's traffic what it sends."""
+        """The chosen metric, or pause where it is not kept; for a group, `tx` instead of `util`."""
         chosen = self.ctx.metric
         if any(column not in HEAT for column in chosen.columns):
             chosen = heat("pause")
@@ -62,19 +64,19 @@ class Waterfall:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether memory does not reach back as far."""
+        """Whether the metric is not kept in memory for `minutes`."""
         return not self.metric.traffic and self.minutes > KEPT_MIN
 
     @cached_property
     def look(self) -> Look:
-        """How the cells look."""
+        """The colours and scale of the cells."""
         return Look(
             self.ctx.palette,
             scale(self.metric, self.ctx.palette.depth, self.ctx.digits),
         )
 
-    # Time: columns of `_each` ticks that begin at the same ticks however often they are drawn, so
-    # that they move on only when one is full.
+    # Columns are `_each` ticks long and begin at fixed ticks, so that they shift only when one is
+    # full.
 
     @cached_property
     def _ticks(self) -> int:
@@ -86,12 +88,12 @@ class Waterfall:
 
     @cached_property
     def columns(self) -> int:
-        """How many stretches of time there are."""
+        """The number of columns."""
         return -(-self._ticks // self._each)
 
     @property
     def each(self) -> str:
-        """The length of a column, in words."""
+        """The length of a column as text."""
         return duration(self._each * self.ctx.snapshot.interval_s)
 
     @property
@@ -101,36 +103,34 @@ class Waterfall:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """What stands at the two ends of its time."""
+        """The labels of the two ends of the time axis."""
         return f"{MINUS}{self.minutes} min", "now"
 
     @property
     def here(self) -> int | None:
-        """The column of the cursor of time; None where that is at the end."""
+        """The column of the time cursor; None where that is at the end."""
         return None
 
     @property
     def _missing(self) -> int:
-        """Ticks of the last column that are still to come."""
+        """Ticks of the last column that have not arrived yet."""
         return self._each - 1 - self.ctx.snapshot.seq % self._each
 
     def began_ns(self, column: int) -> int:
-        """When a column's first tick was."""
+        """The time of a column's first tick."""
         ticks = (self.columns - column) * self._each - self._missing - 1
         snapshot = self.ctx.snapshot
         return snapshot.time_ns - int(ticks * snapshot.interval_s * SECOND_NS)
 
     def column(self, time_ns: int) -> int:
-        """The column of a time; below 0 where it is further back."""
+        """The column of a time, below 0 before the first column."""
         snapshot = self.ctx.snapshot
         ago = (snapshot.time_ns - time_ns) / SECOND_NS / snapshot.interval_s
         return self.columns - 1 - int(ago + self._missing) // self._each
 
-    # Room.
-
     @cached_property
     def _before(self) -> int:
-        """Cells before the first column: for a mark and the longest name."""
+        """Cells before the first column: the mark and the longest name."""
         names = (labels.link_name(port, self.ctx.fabric) for port in self.ports)
         longest = max(map(len, names), default=0)
         return _MARK + min(longest, max(8, self.ctx.width // 4)) + 1
@@ -144,11 +144,9 @@ class Waterfall:
         """The width of a cell."""
         return max(1, min(_WIDEST, self._room // self.columns))
 
-    # What is drawn.
-
     @cached_property
     def values(self) -> Floats:
-        """[ports, columns]: the greatest value of each stretch; NaN where nothing is known."""
+        """[ports, columns]: the highest value of each column's time; NaN where nothing is known."""
         snapshot, rows = self.ctx.snapshot, [port.row for port in self.ports]
         known = self.columns * self._each - self._missing
         seen = np.full((len(rows), self.columns * self._each), np.nan, np.float32)
@@ -163,7 +161,7 @@ class Waterfall:
 
     @property
     def codes(self) -> Codes:
-        """[ports, columns]: what each cell says."""
+        """[ports, columns]: the codes of the cells."""
         absent = np.isnan(self.values)
         known = np.where(absent, 0, self.values)
         codes = np.searchsorted(self.look.levels.edges, known, "right").astype(np.uint16)
@@ -172,29 +170,29 @@ class Waterfall:
 
     @property
     def rows(self) -> tuple[CellRow, ...]:
-        """What stands beside the cells: mark and name before them, the last value after."""
+        """The texts beside the cells: mark and name before them, the last value after."""
         palette, fabric = self.ctx.palette, self.ctx.fabric
         block = Block(self._before, self.cell, self.cell, 0, self.columns)
         end = self._before + self.columns * self.cell
         made = []
         for port, last in zip(self.ports, self.values[:, -1].tolist(), strict=True):
-            guilty = port.row == self.finding.rows[0] or port.id == self.finding.subject
+            is_subject = port.row == self.finding.rows[0] or port.id == self.finding.subject
             name = fit(labels.link_name(port, fabric), self._before - _MARK - 1)
             texts = (
-                (1, "▲" if guilty else " ", palette.hot),
-                (_MARK, name, palette.strong if guilty else palette.text),
+                (1, "▲" if is_subject else " ", palette.hot),
+                (_MARK, name, palette.strong if is_subject else palette.text),
                 (end, right(self.say(last), _VALUE), palette.text),
             )
             made.append(CellRow(texts, (block,)))
         return tuple(made)
 
     def say(self, value: float) -> str:
-        """A value in words, with its unit."""
+        """A value with its unit."""
         return percent(value) if self.metric.high == 1 else per_second(value)
 
     @property
     def axis(self) -> Line:
-        """From when to when; where the finding began, and how long it lasts."""
+        """The time axis: its ends, the finding's start and a heavy stroke while it was open."""
         palette, finding = self.ctx.palette, self.finding
         plain, heavy = ("-", "=") if palette.depth is Depth.NONE else ("─", "━")
         first = self.column(finding.since_ns)
@@ -214,8 +212,8 @@ class Waterfall:
             spans.append((stroke, palette.dim if stroke == plain else palette.strong))
         return line(*spans, (right(end, _VALUE), palette.dim))
 
-    def inspect(self, cell: tuple[int, int] | None) -> Line:
-        """The cell under the cursor, in words."""
+    def cell_text(self, cell: tuple[int, int] | None) -> Line:
+        """One line on a cell, (row, column): the link, the time and the value."""
         palette = self.ctx.palette
         if cell is None or cell[0] >= len(self.ports) or cell[1] >= self.columns:
             return line((" ", palette.text))
@@ -226,16 +224,13 @@ class Waterfall:
         return line(
             (f" {labels.both_ends(port, self.ctx.fabric)}  ", palette.strong),
             (f"{when}, {self.each}: ", palette.dim),
-            ("nothing is known" if np.isnan(value) else known, palette.text),
+            ("no data" if np.isnan(value) else known, palette.text),
         )
-
-
-# The links of a finding over hours and days: the waterfall of what is recorded.
 
 
 @dataclass(frozen=True)
 class LongWaterfall(Waterfall):
-    """A finding's links in the time of a trend; columns are bins that begin at round times."""
+    """The links of a finding over hours and days, from the recording, in a trend's bins."""
 
     trend: Trend
 
@@ -246,44 +241,44 @@ class LongWaterfall(Waterfall):
 
     @property
     def resolution(self) -> str:
-        """How long it is, and how finely it is told."""
+        """The length of the trend and of its bins as text."""
         return self.trend.said(self._tier.wanted.bin_ns)
 
     @cached_property
     def columns(self) -> int:
-        """How many bins there are."""
+        """The number of bins."""
         return self._tier.wanted.bins
 
     @property
     def each(self) -> str:
-        """The length of a bin, in words."""
+        """The length of a bin as text."""
         return interval(self._tier.wanted.bin_ns // SECOND_NS)
 
     @property
     def is_tick(self) -> bool:
-        """Whether a column is a single tick: no bin is."""
+        """Whether a column is a single tick: a bin never is."""
         return False
 
     @property
     def here(self) -> int | None:
-        """The bin of the cursor of time; None where that is at the end."""
+        """The bin of the time cursor; None where that is at the end."""
         if self.trend.ends_now:
             return None
         return min(max(self.column(self.ctx.snapshot.time_ns), 0), self.columns - 1)
 
     def began_ns(self, column: int) -> int:
-        """When a bin began."""
+        """The start of a bin."""
         wanted = self._tier.wanted
         return wanted.from_ns + column * wanted.bin_ns
 
     def column(self, time_ns: int) -> int:
-        """The bin of a time; below 0 where it is further back."""
+        """The bin of a time, below 0 before the first bin."""
         wanted = self._tier.wanted
         return time_ns // wanted.bin_ns - wanted.first
 
     @cached_property
     def values(self) -> Floats:
-        """[ports, bins]: the greatest value of each; NaN where nothing is known."""
+        """[ports, bins]: the highest value of each bin; NaN where nothing is known."""
         parts: Floats = np.fmax.reduce(self._tier.highest, axis=0)
         return (parts / measure(self.metric.name).per).astype(np.float32)
 

@@ -1,1 +1,1 @@
-"""What a finding looks like: one file a kind of picture."""
+"""Pictures of findings: one module per kind of subject, chosen by the cause's declaration."""

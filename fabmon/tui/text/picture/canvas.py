@@ -1,4 +1,4 @@
-"""What every picture of a finding is drawn with, and the numbers of the seconds that matter."""
+"""What every picture of a finding is drawn with: its ports, their recent loads, and bars."""
 
 from __future__ import annotations
 
@@ -10,46 +10,39 @@ from math import isfinite
 import numpy as np
 
 from fabmon.analysis.finding import Finding
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.wording import RATE, Unit, per_second, percent, rate
-from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, right, wrap
+from fabmon.fabric.wording import RATE, per_second, percent, rate
+from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, right
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 
 RECENT_S = 5
-"""Seconds that the bars are means of, as far as there was traffic in them: what parallel links are
-judged over, too."""
+"""Seconds that the bars are means of, without those in which there was little traffic. Parallel
+links are judged over the same time."""
 _BUSY = 0.5
-"""Share of the busiest of those seconds from which on one counts."""
+"""A second counts where its traffic is at least this share of the busiest second's."""
 _EVENTS = (("ECN", "ecn"), ("CNP", "cnp"), ("errors", "errors"), ("drops", "drops"))
 _SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall"))
+_IDLE = 0.02
+"""Below this share of line rate a port is marked as idle."""
+_MOST_COLUMNS = 4
+_LEAST_WIDTH = 34
+_WIDE = 110
+_NOTES = 28
+_LEAST_BAR = 8
+LIMIT = "┊"
+"""The mark in the bars at the `limit`."""
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """A finding in a scene, and the room for its picture: `width` cells, `height` lines."""
+    """A finding and the context of its picture, whose width and height are those of `ctx`."""
 
     ctx: DrawContext
     finding: Finding
-
-    @property
-    def width(self) -> int:
-        """Cells across."""
-        return self.ctx.width
-
-    @property
-    def height(self) -> int:
-        """Lines."""
-        return self.ctx.height
-
-    @property
-    def scene(self) -> Scene:
-        """The scene."""
-        return self.ctx.scene
 
     @property
     def snapshot(self) -> Snapshot:
@@ -68,13 +61,13 @@ class Canvas:
 
     @cached_property
     def ports(self) -> list[Port]:
-        """The finding's ports that are there, the guilty first."""
+        """The finding's ports that exist in the scene, the one at fault first."""
         known = self.fabric.ports
         rows = [row for row in self.finding.rows if 0 <= row < len(known)]
         return [known[row] for row in rows if known[row].node]
 
-    def is_guilty(self, port: Port) -> bool:
-        """Whether the finding is about this port above all."""
+    def is_subject(self, port: Port) -> bool:
+        """Whether this port is the one at fault."""
         return port.row == self.finding.rows[0] or port.id == self.finding.subject
 
     def is_down(self, row: int) -> bool:
@@ -86,21 +79,37 @@ class Canvas:
         ticks = max(2, round(seconds / self.snapshot.interval_s))
         return self.snapshot.window(column, rows, ticks)
 
-    def title(self, text: str) -> list[Line]:
-        """What the picture is of."""
-        parts = wrap(text, self.width - 2)
-        return [line((f" {part}", self.palette.strong)) for part in parts]
+    def bar(self, share: float, width: int) -> str:
+        """A horizontal bar, full at a share of 1; of `#` where there are no colours."""
+        if self.palette.depth is Depth.NONE:
+            return ("#" * round(share * width if share > 0 else 0)).ljust(width)
+        return chart.hbar(share, width)
 
-    def said(self, text: str) -> list[Line]:
-        """A remark, indented."""
-        return [line((f"   {part}", self.palette.text)) for part in wrap(text, self.width - 4)]
+    def title(self, text: str) -> list[Line]:
+        """The picture's title."""
+        return paragraph(text, self.ctx.width, self.palette.strong, indent=1)
+
+    def remark(self, text: str) -> list[Line]:
+        """A sentence below the title or the picture."""
+        return paragraph(text, self.ctx.width, self.palette.text)
+
+    def sized(self, height: int) -> Canvas:
+        """The same for a part of the picture, `height` lines or at least two."""
+        return Canvas(self.ctx.sized(self.ctx.width, max(2, height)), self.finding)
+
+    def total(self, column: str, ports: Sequence[Port], seconds: float) -> Floats:
+        """[ticks] of a HEAT column summed over ports; NaN where none of them is known."""
+        values = self.window(column, [port.row for port in ports], seconds)
+        known = np.isfinite(values)
+        sums = np.where(known, values, 0).sum(axis=0)
+        return np.where(known.any(axis=0), sums, np.nan).astype(np.float32)
 
 
 class Loads:
-    """What some ports did in the last seconds in which they, together, had traffic one way."""
+    """Mean loads of some ports in one direction, over the last seconds with traffic on them."""
 
     def __init__(self, canvas: Canvas, rows: Sequence[int], way: str) -> None:
-        """Of ports, by row; `way` is tx or rx."""
+        """`rows` are ports; `way` is tx or rx. `bps` is row -> mean bits/s."""
         self._canvas, self._rows = canvas, list(rows)
         bps = canvas.window(f"{way}_bps", self._rows, RECENT_S)
         top = np.nan_to_num(bps).max(axis=0, initial=0)
@@ -108,33 +117,33 @@ class Loads:
         self.bps = dict(zip(self._rows, _mean(bps, self._counts).tolist(), strict=True))
 
     def share(self, row: int) -> float:
-        """Of line rate; NaN where either is not known."""
-        rate = float(self._canvas.snapshot.line_rate_bps[row])
-        return self.bps[row] / rate if rate > 0 else float("nan")
+        """Share of line rate, NaN where either is not known."""
+        line_rate_bps = float(self._canvas.snapshot.line_rate_bps[row])
+        return self.bps[row] / line_rate_bps if line_rate_bps > 0 else float("nan")
 
     @cached_property
     def notes(self) -> dict[int, str]:
-        """Row -> what it suffered in that time, or its state: `ECN 12.3 k/s  paused 8.10 %`."""
-        told: dict[int, list[str]] = {row: [] for row in self._rows}
-        for names, say in ((_EVENTS, per_second), (_SHARES, percent)):
+        """Row -> congestion, errors and pause in that time, or the state of a port that is down:
+        `ECN 12.3 k/s  paused 8.10 %`.
+        """
+        notes: dict[int, list[str]] = {row: [] for row in self._rows}
+        for names, formatted in ((_EVENTS, per_second), (_SHARES, percent)):
             for name, column in names:
-                seen = self._canvas.window(column, self._rows, RECENT_S)
-                for row, value in zip(self._rows, _mean(seen, self._counts).tolist(), strict=True):
+                values = self._canvas.window(column, self._rows, RECENT_S)
+                means = _mean(values, self._counts).tolist()
+                for row, value in zip(self._rows, means, strict=True):
                     if value > 0:
-                        told[row].append(f"{name} {say(value)}")
+                        notes[row].append(f"{name} {formatted(value)}")
         return {
-            row: port_state(self._canvas.scene, row)
+            row: port_state(self._canvas.ctx.scene, row)
             if self._canvas.is_down(row)
             else "  ".join(["idle"] * (self.share(row) < _IDLE) + parts)
-            for row, parts in told.items()
+            for row, parts in notes.items()
         }
 
 
-_IDLE = 0.02
-
-
 def _mean(values: Floats, counts: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
-    """[rows]: means over the ticks that count; the last value where none does."""
+    """[rows]: means over the ticks that count; the last value where no tick does."""
     if not counts.any():
         last: Floats = values[:, -1]
         return last
@@ -145,18 +154,6 @@ def _mean(values: Floats, counts: np.ndarray[tuple[int], np.dtype[np.bool_]]) ->
     return mean
 
 
-# Ports beside each other: a bar each, with its rate, what it suffers, and a line to measure by.
-
-
-_MOST_COLUMNS = 4
-_LEAST_WIDTH = 34
-_WIDE = 110
-_NOTES = 28
-_LEAST_BAR = 8
-LIMIT = "┊"
-"""The line in the bars."""
-
-
 def bars(
     canvas: Canvas,
     ports: Sequence[Port],
@@ -165,14 +162,14 @@ def bars(
     limit: float = float("nan"),
     note: Callable[[Port], str] | None = None,
 ) -> list[Line]:
-    """A bar a port, down the columns; the guilty of the finding stands out.
+    """A bar per port, down the columns, with its rate and notes; the port at fault is marked.
 
-    `room` is how many lines there are; the least loaded, where they find none, are counted in the
-    last of them. `limit` is
-    a share of line rate to mark in the bars. `note` says more of a port.
+    `room` is how many lines there are; where they do not suffice, the least loaded ports are only
+    counted, in the last line. `limit` is a share of line rate to mark in the bars. `note` adds a
+    text to a port.
     """
-    count, width = len(ports), canvas.width - 2
-    columns = 2 if canvas.width >= _WIDE and count > 3 else 1
+    count, width = len(ports), canvas.ctx.width - 2
+    columns = 2 if canvas.ctx.width >= _WIDE and count > 3 else 1
     while -(-count // columns) > room and columns < _MOST_COLUMNS:
         if width // (columns + 1) < _LEAST_WIDTH:
             break
@@ -184,11 +181,11 @@ def bars(
         rest = count - len(shown)
     each, deep = width // columns, -(-len(shown) // columns)
     one_node = len({port.node for port in ports}) == 1
-    names = [port.label or port.name if one_node else _name(port) for port in shown]
+    names = [port.label or port.name if one_node else port.display_name for port in shown]
     name = min(max(map(len, names)) + 1, 20)
     made = [
-        _bar(canvas, port, fit(said, name), loads, each, limit, note(port) if note else "")
-        for port, said in zip(shown, names, strict=True)
+        _bar(canvas, port, fit(own, name), loads, each, limit, note(port) if note else "")
+        for port, own in zip(shown, names, strict=True)
     ]
     lines = []
     for place in range(deep):
@@ -200,23 +197,19 @@ def bars(
             hits += [hit._replace(start=hit.start + x, end=hit.end + x) for hit in bar.hits]
         lines.append(Line(tuple(spans), None, tuple(hits)))
     if rest:
-        lines.append(line((f"   and {rest} more; w shows them all", canvas.palette.dim)))
+        lines.append(line((f"   and {rest} more: press w for all", canvas.palette.dim)))
     return lines
 
 
 def _foremost(canvas: Canvas, ports: Sequence[Port], loads: Loads, count: int) -> list[Port]:
-    """The guilty and the most loaded, in the order that they came in."""
+    """The port at fault and the most loaded ones, in their given order."""
 
     def weight(place: int) -> tuple[bool, float]:
         bps = loads.bps[ports[place].row]
-        return canvas.is_guilty(ports[place]), bps if isfinite(bps) else -1.0
+        return canvas.is_subject(ports[place]), bps if isfinite(bps) else -1.0
 
-    chosen = sorted(range(len(ports)), key=weight, reverse=True)[:count]
-    return [ports[place] for place in sorted(chosen)]
-
-
-def _name(port: Port) -> str:
-    return f"{port.node} {port.label or port.name}"
+    heaviest = sorted(range(len(ports)), key=weight, reverse=True)[:count]
+    return [ports[place] for place in sorted(heaviest)]
 
 
 def _bar(
@@ -225,25 +218,21 @@ def _bar(
     """`up5 ████████████▌  392 Gb/s ▲ ECN 12.0 k/s` in `width` cells."""
     palette, snapshot = canvas.palette, canvas.snapshot
     share, unit = loads.share(port.row), canvas.ctx.unit
-    said = rate(loads.bps[port.row], float(snapshot.line_rate_bps[port.row]), unit)
-    if unit is Unit.PERCENT:
-        said = percent(share)
-    down, guilty = canvas.is_down(port.row), canvas.is_guilty(port)
+    load = rate(loads.bps[port.row], float(snapshot.line_rate_bps[port.row]), unit)
+    down, is_subject = canvas.is_down(port.row), canvas.is_subject(port)
     mark, accent = (
-        ("✖", palette.gone) if down else ("▲", palette.hot) if guilty else (" ", palette.tx)
+        ("✖", palette.gone) if down else ("▲", palette.hot) if is_subject else (" ", palette.tx)
     )
     room = max(_LEAST_BAR, width - len(name) - RATE - 6 - _NOTES)
-    bar = chart.hbar(share, room)
-    if palette.depth is Depth.NONE:
-        bar = ("#" * round(share * room if share > 0 else 0)).ljust(room)
-    spans: list[Span] = [(f"   {name}", palette.strong if guilty else palette.text)]
+    bar = canvas.bar(share, room)
+    spans: list[Span] = [(f"   {name}", palette.strong if is_subject else palette.text)]
     at = round(limit * room) if isfinite(limit) and 0 <= limit <= 1 else -1
     if at >= 0:
         at = min(at, room - 1)
         spans += [(bar[:at], accent), (LIMIT, palette.strong), (bar[at + 1 :], accent)]
     else:
         spans.append((bar, accent))
-    spans += [(f" {right(said, RATE)} ", palette.text), (f"{mark} ", accent)]
+    spans += [(f" {right(load, RATE)} ", palette.text), (f"{mark} ", accent)]
     notes = "  ".join(part for part in (loads.notes[port.row], note) if part)
     left = width - 3 - len(name) - room - RATE - 4
     spans.append((fit(notes, max(0, left)), palette.dim))

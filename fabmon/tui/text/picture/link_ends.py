@@ -1,54 +1,57 @@
-"""The two ends of a cable: state, line rate, and what went wrong there in the last minutes."""
+"""Pictures of a cable: the state and recent errors of both ends, and what sources report of it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fabmon.fabric.model import RAIL, CableReport, Contradiction, Port
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import bit_rate, per_second, whole_number
 from fabmon.tui.line import Line, PortTarget, fit, line, peer
-from fabmon.tui.text import chart, labels
+from fabmon.tui.text import chart
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.picture.canvas import Canvas
 
 _LOOK_BACK_S = 120
-"""How long errors and changes of carrier are kept."""
-_WHAT = {
-    "error_burst": ("errors", "damage"),
-    "degraded_link": ("errors", "damage"),
-    "flapping_link": ("changes of carrier", "flaps"),
-    "link_down": ("changes of carrier", "flaps"),
+"""How long errors and carrier changes are kept."""
+_ERRORS, _FLAPS = ("errors", "damage"), ("carrier changes", "flaps")
+_SHOWN = {
+    "error_burst": _ERRORS,
+    "degraded_link": _ERRORS,
+    "flapping_link": _FLAPS,
+    "link_down": _FLAPS,
 }
+"""Cause -> what is drawn of both ends, and its HEAT column."""
 _NAME = 18
 _STRIP = 30
 _MOST_TIMES = 3
 
 
-def ends(canvas: Canvas) -> list[Line]:
-    """Both ends, with a strip of errors or of changes of carrier."""
-    what, column = _WHAT[canvas.finding.cause]
+def link_ends(canvas: Canvas) -> list[Line]:
+    """Both ends, each with its errors or carrier changes over time."""
+    what, column = _SHOWN.get(canvas.finding.cause, _ERRORS)
     both = _both(canvas)
-    lines = canvas.title(f"The link, and its {what} in the last {_LOOK_BACK_S // 60} min")
-    for port in both[: max(1, (canvas.height - 1) // 2)]:
+    lines = canvas.title(f"The link and its {what} in the last {_LOOK_BACK_S // 60} min")
+    for port in both[: max(1, (canvas.ctx.height - 1) // 2)]:
         lines += _end(canvas, port, what, column)
     if canvas.finding.cause == "degraded_link" and both:
-        lines += _equals(canvas, both[0])
+        lines += _comparable_rates(canvas, both[0])
     return lines
 
 
-def contradictions(canvas: Canvas) -> list[Line]:
-    """Where each source has the cable's other end."""
+def cabling(canvas: Canvas) -> list[Line]:
+    """The other end of a cable according to each of two sources."""
     rows = set(canvas.finding.rows)
-    told = [each for each in canvas.fabric.contradictions if each.row in rows]
-    lines = canvas.title("Where the other end is, and who says so")
-    for each in told[: max(1, (canvas.height - 1) // 2)]:
-        lines += _said(canvas, each)
-    return lines if told else []
+    found = [each for each in canvas.fabric.contradictions if each.row in rows]
+    lines = canvas.title("The other end of the cable, by source")
+    for each in found[: max(1, (canvas.ctx.height - 1) // 2)]:
+        lines += _contradiction(canvas, each)
+    return lines if found else []
 
 
 def _both(canvas: Canvas) -> list[Port]:
-    """The guilty port and its peer; of a host all of whose links are down, the rails."""
+    """The port at fault and its peer; of a host whose links are all down, its rails."""
     if not canvas.ports:
         return []
     first = canvas.ports[0]
@@ -59,60 +62,59 @@ def _both(canvas: Canvas) -> list[Port]:
 
 
 def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
-    palette, snapshot = canvas.palette, canvas.snapshot
+    """Two lines: state, line rate and traffic; then the errors or carrier changes over time."""
+    palette, snapshot, width = canvas.palette, canvas.snapshot, canvas.ctx.width
     down = canvas.is_down(port.row)
-    rated = bit_rate(float(snapshot.line_rate_bps[port.row]))
-    traffic = f"tx {bit_rate(float(snapshot.column('tx_bps')[port.row]))}  rx "
-    traffic += bit_rate(float(snapshot.column("rx_bps")[port.row]))
-    said = f"  line rate {rated}  {traffic}"
-    seen = canvas.window(column, [port.row], _LOOK_BACK_S)[0]
-    columns = min(_STRIP, max(8, canvas.width - 48))
-    known = seen[np.isfinite(seen)]
-    top = float(known.max()) if len(known) else 0.0
+    tx, rx = (bit_rate(snapshot.column(f"{way}_bps")[port.row]) for way in ("tx", "rx"))
+    rates = f"  line rate {bit_rate(snapshot.line_rate_bps[port.row])}  tx {tx}  rx {rx}"
+    values = canvas.window(column, [port.row], _LOOK_BACK_S)[0]
+    columns = min(_STRIP, max(8, width - 48))
+    top = float(np.nan_to_num(values).max(initial=0.0)) or 1.0
+    text = fit(f" {_over_time(canvas, values, what)}", max(0, width - 5 - columns))
     target = PortTarget(port.row)
     return [
         line(
             (" ✖ " if down else " ▲ ", palette.gone if down else palette.hot),
-            (fit(labels.port_name(port), _NAME), palette.strong),
-            (fit(port_state(canvas.scene, port.row), 12), palette.gone if down else palette.dim),
-            (fit(said, max(0, canvas.width - 3 - _NAME - 12)), palette.text),
+            (fit(port.display_name, _NAME), palette.strong),
+            (
+                fit(port_state(canvas.ctx.scene, port.row), 12),
+                palette.gone if down else palette.dim,
+            ),
+            (fit(rates, max(0, width - 3 - _NAME - 12)), palette.text),
             target=target,
         ),
         line(
-            (f"     {chart.spark(seen, columns, top or 1.0)}", palette.tx),
-            (fit(f" {_told(canvas, seen, what)}", max(0, canvas.width - 5 - columns)), palette.dim),
+            (f"     {chart.spark(values, columns, top)}", palette.tx),
+            (text, palette.dim),
             target=target,
         ),
     ]
 
 
-def _told(canvas: Canvas, seen: np.ndarray, what: str) -> str:
-    """The most errors a second, or when the carrier changed."""
-    known = np.nan_to_num(seen)
-    if not np.isfinite(seen).any():
+def _over_time(canvas: Canvas, values: Floats, what: str) -> str:
+    """The highest and the last error rate, or when the carrier changed."""
+    known = np.nan_to_num(values)
+    if not np.isfinite(values).any():
         return f"{what}: not counted here"
     if not known.any():
         return f"no {what}"
     if what == "errors":
-        return f"{per_second(float(known.max()))} at most, now {per_second(float(seen[-1]))}"
+        return f"up to {per_second(float(known.max()))}, now {per_second(float(values[-1]))}"
     snapshot = canvas.snapshot
-    ago = (len(seen) - 1 - np.flatnonzero(known)) * snapshot.interval_s
-    times = [time_of_day(snapshot.time_ns - int(each * SECOND_NS)) for each in ago.tolist()]
+    ago_s = (len(values) - 1 - np.flatnonzero(known)) * snapshot.interval_s
+    times = [time_of_day(snapshot.time_ns - int(each * SECOND_NS)) for each in ago_s.tolist()]
     count = whole_number(round(float(known.sum() * snapshot.interval_s)))
     return f"{count}, the last at {', '.join(times[: -_MOST_TIMES - 1 : -1])}"
 
 
-def _equals(canvas: Canvas, port: Port) -> list[Line]:
-    """What line rate the ports have that ought to be alike."""
+def _comparable_rates(canvas: Canvas, port: Port) -> list[Line]:
+    """The line rates of the ports that should have the same one, where they differ."""
     group = canvas.fabric.group_of(port.row)
     if group is not None:
         rows, what = list(group.rows), "its group"
     elif port.role == RAIL:
-        rows = [
-            each.row
-            for each in canvas.fabric.ports
-            if each.role == RAIL and each.label == port.label
-        ]
+        ports = canvas.fabric.ports
+        rows = [each.row for each in ports if each.role == RAIL and each.label == port.label]
         what = f"rail {port.label}"
     else:
         return []
@@ -121,28 +123,29 @@ def _equals(canvas: Canvas, port: Port) -> list[Line]:
     if len(known) < 2:
         return []
     pairs = zip(known.tolist(), counts.tolist(), strict=True)
-    told = ", ".join(f"{count} at {bit_rate(each)}" for each, count in pairs)
-    return canvas.said(f"line rates of {what}: {told}")
+    text = ", ".join(f"{count} at {bit_rate(each)}" for each, count in pairs)
+    return canvas.remark(f"Line rates of {what}: {text}")
 
 
-def _said(canvas: Canvas, each: Contradiction) -> list[Line]:
+def _contradiction(canvas: Canvas, each: Contradiction) -> list[Line]:
+    """Two lines: the report that is doubted, and the one that is used."""
     palette, target = canvas.palette, PortTarget(each.row)
-    here = labels.port_name(canvas.fabric.ports[each.row])
-    room = max(0, canvas.width - 8 - _NAME)
+    here = canvas.fabric.ports[each.row].display_name
+    room = max(0, canvas.ctx.width - 8 - _NAME)
     return [
         line(
             (f"   {fit(here, _NAME)}", palette.strong),
-            (fit(f"── {_who(each.doubted)}", room), palette.hot),
+            (fit(f"── {_report(each.doubted)}", room), palette.hot),
             target=target,
         ),
         line(
             (f"   {'':{_NAME}}", palette.text),
-            (fit(f"╌╌ {_who(each.believed)}: believed", room), palette.dim),
+            (fit(f"╌╌ {_report(each.believed)}: used", room), palette.dim),
             target=target,
         ),
     ]
 
 
-def _who(said: CableReport) -> str:
-    far = f"{said.node}/{said.port}" if said.port else said.node
-    return f"{far}  ({said.source}, {said.by})"
+def _report(report: CableReport) -> str:
+    far = f"{report.node}/{report.port}" if report.port else report.node
+    return f"{far}  ({report.source}, {report.by})"
