@@ -1,4 +1,4 @@
-"""Small fabrics for tests: hellos, frames and ticks made by hand, read like hosts."""
+"""Builders of small fabrics for tests: hellos, frames, ticks, and pipelines that process them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def ecmp(*members: str) -> Object:
 
 
 def neighbour(dev: str, mac: str) -> Object:
-    """The MAC address that a node sees on one of its ports."""
+    """The MAC address of the neighbour of one port."""
     return Object(f"{dev}/{mac}", "neighbour", None, {"dev": dev, "mac": mac}, ())
 
 
 def hello(*objects: Object, interval_s: float = 1.0, **about: Any) -> Hello:
-    """A hello of one block, as a node would send it: through the wire and back."""
+    """A hello of one block, encoded for the wire and decoded again."""
     layout = [wire.BlockLayout("netdev", 1, objects)]
     message = decode(wire.hello(layout, {"interval_s": interval_s, **about}))
     assert isinstance(message, Hello)
@@ -49,7 +49,7 @@ def hello(*objects: Object, interval_s: float = 1.0, **about: Any) -> Hello:
 
 
 def frame(seq: int, *values: int | None, mono_ns: int | None = None) -> Frame:
-    """A frame of one block; the node's clock runs with `seq` unless told otherwise."""
+    """A frame of one block; the node's clock advances with `seq` unless `mono_ns` is given."""
     clock = (seq + 1) * SECOND_NS if mono_ns is None else mono_ns
     return Frame(seq, START_NS + clock, clock, [[clock, *values]])
 

@@ -39,7 +39,7 @@ def connections(wires: Wires, *names: str, silent: tuple[str, ...] = ()) -> Conn
 
 def ways(connections: Connections) -> list[str]:
     """`a/mlx5_0 10 > b/mlx5_1`; `?n` where n could be the other end."""
-    table, ports = connections.flows, connections._fabric.ports
+    table, ports = connections.flows, connections.fabric.ports
     return sorted(
         f"{ports[src].id} {lqpn} > {ports[dst].id if dst != NONE else f'?{open_}'}"
         for src, lqpn, dst, open_ in zip(

@@ -86,9 +86,9 @@ class Connections:
         reports: Mapping[str, QueuePairs],
         before: Connections | None = None,
     ) -> None:
-        self._fabric = fabric
+        self.fabric = fabric
         self._reports = dict(reports)
-        if before is not None and before._fabric is fabric and "leaves" in before.__dict__:
+        if before is not None and before.fabric is fabric and "leaves" in before.__dict__:
             self.leaves = before.leaves
 
     @property
@@ -102,12 +102,12 @@ class Connections:
     @cached_property
     def flows(self) -> FlowTable:
         """All flows."""
-        return join(self._fabric, self._reports)
+        return join(self.fabric, self._reports)
 
     @cached_property
     def leaves(self) -> Leaves:
         """The leaf of every NIC."""
-        return leaves(self._fabric)
+        return leaves(self.fabric)
 
     def between_leaves(self) -> list[LeafPair]:
         """The flows between every pair of leaves that has any, the most first."""

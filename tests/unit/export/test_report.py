@@ -207,7 +207,7 @@ def test_steps_hours_and_others_are_drawn_where_they_are_known() -> None:
     assert below[:24] == [f"{hour:02}" for hour in range(24)]
     assert below[24:] == ["200", "60"], "the medians below their boxes"
     assert "day of the week" not in html, "one day is no week"
-    assert "leaf1 25 to 50 % of 2 TB" in text
+    assert "leaf1 25 to 50 % of 2.00 TB" in text
     assert "leaf2 not known: nobody counts" in text
 
 
