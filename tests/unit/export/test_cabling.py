@@ -61,9 +61,7 @@ def test_exports_and_replays_use_the_configured_cables(
     assert peers(fabmon("replay", str(recorded), *given).stdout) == known
 
 
-def test_configured_cables_are_redacted(
-    recorded: Path, config: str, tmp_path: Path
-) -> None:
+def test_configured_cables_are_redacted(recorded: Path, config: str, tmp_path: Path) -> None:
     path = exported(recorded, tmp_path / "b.jsonl", "--config", config, "--redact")
     assert peers(path.read_text()) == {"host-1/eth0": "host-2/eth0", "host-2/eth0": "host-1/eth0"}
     assert "gpu" not in path.read_text()

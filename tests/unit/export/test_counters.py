@@ -172,9 +172,7 @@ def end_s(pod7: Path, text: str) -> float:
     return times[29]
 
 
-def test_prometheus_serves_blocks_made_by_promtool(
-    pod7: Path, leaf1: Path, tmp_path: Path
-) -> None:
+def test_prometheus_serves_blocks_made_by_promtool(pod7: Path, leaf1: Path, tmp_path: Path) -> None:
     need_command("promtool", "prometheus")
     data = tmp_path / "prometheus" / "data"
     data.parent.mkdir()

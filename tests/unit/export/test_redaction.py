@@ -234,9 +234,7 @@ def test_cuts_have_no_names(named: Path, tmp_path: Path) -> None:
         }
 
 
-def test_earlier_findings_are_shown_beside_those_of_today(
-    named: Path, tmp_path: Path
-) -> None:
+def test_earlier_findings_are_shown_beside_those_of_today(named: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.fabrec"
     done = fabmon("cut", str(named), "--from", "+3s", "--redact", "-o", str(cut))
     assert done.returncode == 0, done.stderr

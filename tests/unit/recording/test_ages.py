@@ -21,7 +21,8 @@ from tests.builders import SECOND_NS, START_NS, port, tick, up
 
 STEADY, SILENT, BACK, SLOW, NEVER = NODES = ("steady", "silent", "back", "slow", "never")
 SILENT_FROM, BACK_AT, TICKS = 240, 265, 300
-"""A block of the recording ends at 256: reads of nodes that are silent then are in the block before."""
+"""A block of the recording ends at 256: reads of nodes that are silent then are in the block
+before."""
 HOSTS = [Host(name=name) for name in NODES]
 
 
@@ -92,9 +93,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Snaps
 
 
 @pytest.mark.parametrize("seq", [30, 241, 243, 255, 256, 257, 264, 265, 266, 290, 299])
-def test_seeking_restores_values_and_ages(
-    recorded: tuple[Path, list[Snapshot]], seq: int
-) -> None:
+def test_seeking_restores_values_and_ages(recorded: tuple[Path, list[Snapshot]], seq: int) -> None:
     path, seen = recorded
     live = seen[seq]
     with Timeline([path]) as timeline:

@@ -262,9 +262,7 @@ def test_a_flipped_bit_costs_one_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
-def test_damaged_hellos_are_restored_from_other_frames(
-    tmp_path: Path, damaged: int
-) -> None:
+def test_damaged_hellos_are_restored_from_other_frames(tmp_path: Path, damaged: int) -> None:
     """A seek behind the damage knows every node, also one whose hello changed just before."""
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(1900)
