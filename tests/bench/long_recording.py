@@ -30,7 +30,7 @@ _NOTE_EVERY_S = 900
 def make(path: Path, nodes: int, size: int, hours: float = 1e9) -> None:
     """Make a recording of some nodes, up to a size in bytes or a number of hours.
 
-    Blocks are those of real traffic with their ticks put later; counters start anew with each
+    Blocks are those of real traffic with later ticks; counters start anew with each
     repetition, as after a reboot.
     """
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,5 +1,4 @@
-"""Recordings: bytes and CPU per sample compared with VictoriaMetrics; opening, seeking,
-replaying."""
+"""Recordings: bytes and CPU per sample beside VictoriaMetrics; opening, seeking, replaying."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ def beside_victoria_metrics(home: Path) -> None:
 
 
 def victoria_metrics_bytes(home: Path, names: list[str], series: list[list[int]]) -> int:
-    """Bytes that VictoriaMetrics needs for some series, flushed and merged: data and index, no
-    caches."""
+    """Bytes of some series in VictoriaMetrics, flushed and merged: data and index, no caches."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -207,8 +205,7 @@ class _Drawn(FabmonApp):
 
 
 async def through_the_screen(timeline: Timeline) -> dict[str, object]:
-    """Time seeks from the key to the drawn screen of 200 x 60, and until the history is
-    complete."""
+    """Time seeks from the key to the drawn screen of 200 x 60, and to the whole history."""
     recording = ReplayedRecording(Session(load(None)), timeline)
     app = _Drawn(None, title="bench", color="truecolor", recording=recording)
     chance = random.Random(2)

@@ -48,8 +48,7 @@ def long_ticks() -> list[Tick]:
 
 
 def eventful_ticks() -> list[Tick]:
-    """Every kind of event: several frames in a tick, absent values and blocks, a lost node, a new
-    layout."""
+    """Every kind of event: several frames in a tick, absent values, a lost node, a new layout."""
     ticks = quiet_ticks(40)
     two_ports = hello(port("eth0", "gpu001-eth0"), port("eth1", "gpu001-eth1"))
 

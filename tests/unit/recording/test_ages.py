@@ -21,8 +21,7 @@ from tests.builders import SECOND_NS, START_NS, port, tick, up
 
 STEADY, SILENT, BACK, SLOW, NEVER = NODES = ("steady", "silent", "back", "slow", "never")
 SILENT_FROM, BACK_AT, TICKS = 240, 265, 300
-"""A block of the recording ends at 256: reads of nodes that are silent then are in the block
-before."""
+"""A block of the recording ends at 256: nodes that are silent then have reads before it only."""
 HOSTS = [Host(name=name) for name in NODES]
 
 

@@ -149,8 +149,8 @@ async def test_several_files_are_one_timeline(tmp_path: Path) -> None:
 
 
 async def test_ticks_of_a_directory_keep_their_numbers_as_it_grows(tmp_path: Path) -> None:
-    """A feed begins with ticks that follow each other sooner than others, and so does a run that
-    begins right after another: the numbers are the same for who follows, and for who seeks.
+    """Also where the first ticks of a run follow each other faster than later ones, and where a
+    run begins right after another: a reader that follows and one that seeks get the same numbers.
     """
     later_s = [0.35, 0.8, *(at + 0.3 for at in range(1, 59))]
     ticks = [

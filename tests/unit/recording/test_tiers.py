@@ -27,9 +27,13 @@ PORTS = ("leaf1/up1", "leaf1/down2", "gpu001/eth0", "nobody/eth0")
 COLUMNS = ("tx_bps", "rx_bps", "drops")
 
 
-def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False) -> list[Snapshot]:
-    """Traffic that varies, perhaps behind what is there; `turned` has the nodes say hello in
-    another order."""
+def _record(
+    path: Path, seconds: int, *, later_s: int = 0, is_reversed: bool = False
+) -> list[Snapshot]:
+    """Record varying traffic, after what is in the file already.
+
+    With `is_reversed` the nodes send their hellos in reverse order.
+    """
     fabric = LeafSpine()
     fabric.clock_off_ns = later_s * SECOND_NS
     history = History(fabric.hosts)
@@ -43,7 +47,7 @@ def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False)
             fabric.sent[name] = 1e6 * ((second * (7 + place)) % 90)
             fabric.received[name] = 4e7 / (1 + second % (20 + place))
         each = fabric.step()
-        if turned:
+        if is_reversed:
             each = msgspec.structs.replace(each, hellos=each.hellos[::-1])
         moments.append(history.accept(each))
         writer.write(each, moments[-1])
@@ -111,7 +115,7 @@ def test_tiers_equal_those_computed_from_ticks(tmp_path: Path, bin_s: int, share
 def test_ports_are_matched_by_name_when_rows_differ(tmp_path: Path) -> None:
     """Two runs of the same nodes in another order, with a gap of an hour."""
     first = _record(tmp_path / "a.fabrec", 130)
-    second = _record(tmp_path / "b.fabrec", 130, later_s=3600, turned=True)
+    second = _record(tmp_path / "b.fabrec", 130, later_s=3600, is_reversed=True)
     rows = [{x.id: x.row for x in each[-1].fabric.ports} for each in (first, second)]
     assert rows[0]["leaf1/up1"] != rows[1]["leaf1/up1"]
     wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
@@ -147,7 +151,7 @@ def test_minutes_without_their_topology_record_are_unknown(tmp_path: Path) -> No
     """The rows of another run are other ports."""
     both = tmp_path / "both.fabrec"
     _record(both, 130)
-    second = _record(both, 130, later_s=3600, turned=True)
+    second = _record(both, 130, later_s=3600, is_reversed=True)
     wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
     assert np.isfinite(_read(wanted, both).highest[0, 0, -2])
     with Recording(both) as recording:
