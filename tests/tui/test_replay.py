@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fabmon.analysis.scene import Scene
 from fabmon.recording.format.records import Note
 from fabmon.recording.writing.writer import Writer
+from fabmon.session.recorded_past import RecordedPast
 from tests.tui.recordings import BEGAN_S, Watching, at, replaying
 from tests.tui.running import Running
 
@@ -245,10 +247,18 @@ async def test_a_mark_is_taken_away_where_it_was_made(recording: tuple[Path, lis
 
 
 async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
-    recording: tuple[Path, list[Scene]],
+    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    may_read, seek = asyncio.Event(), RecordedPast.seek
+
+    async def seek_later(self: RecordedPast, at_ns: int) -> Scene | None:
+        await may_read.wait()
+        return await seek(self, at_ns)
+
+    monkeypatch.setattr(RecordedPast, "seek", seek_later)
     async with replaying(recording[0]) as run:
         await run.press("space")
+        may_read.set()
         await at_end(run)
 
 
