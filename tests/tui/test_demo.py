@@ -67,9 +67,9 @@ async def test_captions_come_and_go_with_the_time_of_the_scenes() -> None:
 
 async def test_escape_ends_the_captions_for_good() -> None:
     async with playing(2) as (run, play):
-        await run.shows("Nothing here is real")
+        await run.shows("This fabric is simulated")
         await run.press("escape")
-        await run.until(lambda: "Nothing here is real" not in run.text)
+        await run.until(lambda: "This fabric is simulated" not in run.text)
         await run.send(*play.scenes(12))
         await run.until(lambda: "elephant" not in run.text)
         await run.heads(f" {DEMO_MARK} ")
