@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
@@ -17,8 +17,7 @@ from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.tracker import FindingTracker
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.history.history import History
+from fabmon.fabric.tick import NodeState, NodeStatus
 
 _LOG = logging.getLogger("fabmon.analysis")
 _MAX_EVENTS = 500
@@ -88,14 +87,6 @@ class Analyst:
             self._structure = build_structure(snapshot.fabric)
         open_findings = {finding.key: finding for finding in self._open}
         return DetectorInput(snapshot, self._structure, open_findings, CAUSES)
-
-
-async def analyse_ticks(
-    ticks: AsyncIterator[Tick], history: History, analyst: Analyst
-) -> AsyncGenerator[Scene, None]:
-    """The scene of each tick of a feed."""
-    async for tick in ticks:
-        yield analyst.accept(history.accept(tick))
 
 
 def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:

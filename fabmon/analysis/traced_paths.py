@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fabmon.fabric.flows.addresses import Addresses, parsed
+from fabmon.fabric.flows.addresses import Addresses, parse_address
 from fabmon.fabric.flows.endpoints import Endpoint
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.wire.messages import TracedPath
@@ -70,7 +70,7 @@ def name_path(
     """A path with the nodes and ports that it crosses, up to the last hop that answered."""
     hops: list[NamedHop] = []
     previous, leaving = src.node, _port(fabric, src.node, src.port)
-    answers = [[each for each in hop if parsed(each[0])] for hop in path.hops[:_MAX_HOPS]]
+    answers = [[each for each in hop if parse_address(each[0])] for hop in path.hops[:_MAX_HOPS]]
     answered = max((ttl for ttl, hop in enumerate(answers, 1) if hop), default=0)
     for ttl, hop in enumerate(answers[:answered], 1):
         from_addresses = tuple(dict.fromkeys(address for address, _ in hop))
@@ -144,7 +144,7 @@ def _node(
         if text == dst.address:
             nodes.add(dst.node)
             continue
-        address = parsed(text)
+        address = parse_address(text)
         owner = addresses.owner(address) if address is not None else None
         if owner is None and address is not None:
             towards = addresses.port_towards(previous, address)
@@ -172,7 +172,7 @@ def _leaving(
         return ports[0]
     if len(answers) > 1:
         return None
-    address = parsed(answers[0])
+    address = parse_address(answers[0])
     if address is None:
         return None
     towards = addresses.port_towards(previous, address)

@@ -68,11 +68,10 @@ def export(
     """
     from fabmon.fabric.filter import FilterError, LinkSelection
     from fabmon.report.scene_report import JsonLines
-    from fabmon.session.printing import output, progress
+    from fabmon.session.printing import output
     from fabmon.session.replay_run import (
         PlayedRange,
         open_recordings,
-        warn_of_losses,
         whole_range,
     )
     from fabmon.session.session import Session
@@ -91,12 +90,8 @@ def export(
         except FilterError as error:
             raise UsageError(f"--links {error}") from None
         begin, end = whole_range(timeline, from_, to)
-        with output(path) as stream, progress("exporting", (end - begin) / 1e9, "s") as report:
-
-            def reached(at_ns: int) -> None:
-                report(max(0, at_ns - begin) / 1e9)
-
-            played = PlayedRange(session, timeline, begin, end, reached)
+        with output(path) as stream:
+            played = PlayedRange(session, timeline, begin, end, "exporting")
             if style == "openmetrics":
                 directory = path.parent if path is not None else Path(tempfile.gettempdir())
                 _write_counters(stream, directory, played, links)
@@ -111,7 +106,6 @@ def export(
                 table.close()
         if not links.has_matched:
             print(f"fabmon: no link matched --links {' --links '.join(filters)}", file=sys.stderr)
-        warn_of_losses(timeline)
 
 
 class _Table(Protocol):

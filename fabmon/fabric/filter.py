@@ -1,10 +1,10 @@
-"""The filter that `/` and `--links` ask for: words, fields and comparisons, all of which must hold.
+"""The filter of `/` and `--links`: words, fields and comparisons, all of which must match.
 
 gpu0        the node's, port's or group's name contains it
 state:down  also up, stale, lost, failed, queued, connecting, starting
 role:switch group:leaf1 node:gpu001 port:mlx5_0 rail:3
 util>80     also tx rx pause (percent), ecn cnp errors drops (per second); > >= < <=
-!word       not: in front of any of them
+!word       negates any of them
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPERATORS: dict[str, Callable[[NDArray[np.float32], float], Mask]] = {
 
 
 class FilterError(ValueError):
-    """A filter that means nothing; the message says what would."""
+    """An invalid filter; the message says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,22 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """What a filter leaves: [ports], and the names of the nodes with any of them."""
+    """The result of a filter: [ports], and the names of the nodes with any of them."""
 
     ports: Mask
     nodes: frozenset[str]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left."""
+        """Whether nothing matches."""
         return not self.nodes and not self.ports.any()
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The texts of a fabric, lower case, ready to be searched.
+    """The searchable texts of a fabric, lower case.
 
-    `owner` is the place of each port's node, -1 for a row whose port is gone.
+    `owner` [ports] is the index of each port's node, -1 for a port that no longer exists.
     """
 
     fabric: Fabric
@@ -79,7 +79,7 @@ class Index:
 
 
 def parse(text: str) -> tuple[Term, ...]:
-    """The terms of a filter. Raises FilterError with the word that is wrong and what is right."""
+    """The terms of a filter. Raises FilterError with the invalid word and what is valid."""
     return tuple(_term(word) for word in text.lower().split())
 
 
@@ -97,7 +97,7 @@ def _term(word: str) -> Term:
         try:
             return Term(name, operator, value, negated, float(value.rstrip("%")))
         except ValueError:
-            raise FilterError(f"{body}: a number is wanted after {operator}") from None
+            raise FilterError(f"{body}: {operator} needs a number") from None
     field, colon, value = body.partition(":")
     if not colon:
         return Term("", "", body, negated)
@@ -122,7 +122,7 @@ def index(fabric: Fabric) -> Index:
 
 
 def match(terms: tuple[Term, ...], snapshot: Snapshot, known: Index) -> Matched:
-    """What is left of a moment."""
+    """The ports and nodes of a snapshot that match."""
     fabric = snapshot.fabric
     ports = known.owner >= 0
     nodes = np.ones(len(fabric.nodes), dtype=np.bool_)
@@ -139,7 +139,7 @@ def match(terms: tuple[Term, ...], snapshot: Snapshot, known: Index) -> Matched:
 
 
 def _masks(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
-    """Where a term holds: [ports] and, for nodes that have no port yet, [nodes]."""
+    """Where a term matches: [ports] and, for nodes that have no port yet, [nodes]."""
     fabric, value = snapshot.fabric, term.value
     nothing = np.zeros(len(fabric.nodes), dtype=np.bool_)
     if term.operator not in ("", ":"):
@@ -180,7 +180,7 @@ def _state(value: str, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
 
 
 def _of_ports(nodes: Mask, known: Index) -> Mask:
-    """[ports]: what holds of each port's node."""
+    """[ports]: the value of each port's node."""
     masks: Mask = np.append(nodes, False)[known.owner]
     return masks
 

@@ -14,7 +14,7 @@ from fabmon.analysis.iteration.results import JobIteration, PreviousValue
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Snapshot
-from fabmon.fabric.tick import NodeState
+from fabmon.fabric.tick import STALE_READS, NodeState
 
 
 class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +219,6 @@ def schema() -> bytes:
 # A moment's ports as records, in the order in which they are shown.
 
 
-_STALE_INTERVALS = 2.5
 _DIGITS = 6
 
 
@@ -237,7 +236,7 @@ def link_records(snapshot: Snapshot, wanted: Mask | None = None) -> list[LinkRec
 
 def link_state(snapshot: Snapshot, port: Port) -> str:
     """`up`, `down`, `stale` (nothing heard for two and a half intervals) or `unknown`."""
-    if snapshot.age_s[port.row] > snapshot.interval_s * _STALE_INTERVALS:
+    if snapshot.age_s[port.row] > snapshot.interval_s * STALE_READS:
         return "stale"
     up = snapshot.up[port.row]
     return "unknown" if np.isnan(up) else "up" if up else "down"

@@ -107,7 +107,7 @@ def test_ports_that_come_and_go_do_not_add_up_without_end() -> None:
     for _ in range(5):
         node.admit(ports(2000))
         node.admit(ports(2000, first=2000))
-    with pytest.raises(WireError, match="5000 ports, those gone by now included, of one node"):
+    with pytest.raises(WireError, match="5000 ports, including those that are gone, of one node"):
         node.admit(ports(1000, first=4000))
     node.admit(ports(2000))
 

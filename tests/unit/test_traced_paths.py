@@ -11,7 +11,7 @@ import pytest
 from collectors.wire import Object
 from fabmon.analysis.evidence.null_model import flows_to_see_all
 from fabmon.analysis.traced_paths import NamedPath, name_path, parallel, spreads
-from fabmon.fabric.flows.addresses import Addresses, parsed
+from fabmon.fabric.flows.addresses import Addresses, parse_address
 from fabmon.fabric.flows.endpoints import Endpoint, NoEndpoint, endpoints
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.wire.messages import Hello, TracedPath
@@ -186,7 +186,7 @@ def test_an_address_that_several_nodes_have_is_nobodys() -> None:
     net = Net()
     hellos = {**net.hellos, "gpu2": hello(port("eth0"), addresses_of("eth0", "10.0.0.1/32"))}
     twice = Addresses(net.fabric, hellos)
-    address = parsed("10.0.0.1")
+    address = parse_address("10.0.0.1")
     assert address is not None
     assert twice.owner(address) is None
     assert net.addresses.owner(address) == "leaf1"

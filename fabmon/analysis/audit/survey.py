@@ -82,7 +82,7 @@ class Surveyor:
             self._hosts.setdefault(host.name, host)
         for node, hello in tick.hellos:
             before = self._hellos.get(node)
-            if before is None or not hello.counts_like(before):
+            if before is None or not hello.has_same_layout(before):
                 self._frames.pop(node, None)
             self._hellos[node] = hello
             self._heard[node] = 0

@@ -27,6 +27,7 @@ from fabmon.fabric.wording import name_list, rounded_percent
 CAUSE = Cause(
     name="ecmp_collision",
     title="ECMP collision",
+    meaning="a link is full while others of its group have room: flows were hashed unevenly",
     severity=WARNING,
     picture="link_group",
     advice=(

@@ -11,6 +11,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Trait
 CAUSE = Cause(
     name="error_burst",
     title="Error burst",
+    meaning="a port receives damaged data, without losing much of its line rate to it",
     severity=WARNING,
     picture="link_ends",
     advice=CHECK_CABLE,

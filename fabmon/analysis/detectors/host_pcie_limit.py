@@ -23,6 +23,7 @@ from fabmon.fabric.wording import bit_rate, rounded_percent
 CAUSE = Cause(
     name="host_pcie_limit",
     title="Host PCIe limit",
+    meaning="the PCIe link of a NIC limits it: it stalls, or is slower than the other rails",
     severity=WARNING,
     picture="pcie_links",
     advice=(

@@ -18,6 +18,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="incast",
     title="Incast",
+    meaning="many senders, one receiver: the last hop to a host is full and its switch queues",
     severity=WARNING,
     picture="receiver",
     advice=(

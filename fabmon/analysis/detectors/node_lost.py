@@ -14,6 +14,7 @@ from fabmon.fabric.tick import NodeState
 CAUSE = Cause(
     name="node_lost",
     title="Node lost",
+    meaning="a node that was up does not answer any more",
     severity=CRITICAL,
     picture="last_traffic",
     advice="fabmon keeps trying to reconnect; look at the node's console or its BMC.",

@@ -14,6 +14,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="oversubscription",
     title="Oversubscription",
+    meaning="a whole ECMP group is full: its hosts send more than its links can carry",
     severity=WARNING,
     picture="link_group",
     advice=(

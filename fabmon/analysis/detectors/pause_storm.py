@@ -16,6 +16,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="pause_storm",
     title="Pause storm",
+    meaning="a host or a switch pauses its neighbour nearly all the time, whatever arrives",
     severity=CRITICAL,
     picture="pause_tree",
     advice=(

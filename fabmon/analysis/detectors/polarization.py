@@ -22,6 +22,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="polarization",
     title="Polarization",
+    meaning="many flows use few links of a group: the hash of the switch sees few differences",
     severity=CRITICAL,
     picture="link_group",
     advice=(

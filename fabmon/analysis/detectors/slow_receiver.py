@@ -11,6 +11,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Trait
 CAUSE = Cause(
     name="slow_receiver",
     title="Slow receiver",
+    meaning="a host takes its data too slowly, so that its NIC pauses the switch",
     severity=WARNING,
     picture="pause_tree",
     advice=(

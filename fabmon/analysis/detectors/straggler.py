@@ -23,6 +23,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="straggler",
     title="Straggler",
+    meaning="a host is quiet while the hosts of its job wait for it",
     severity=WARNING,
     picture="host_peers",
     advice=(

@@ -23,6 +23,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="uneven_rails",
     title="Uneven rails",
+    meaning="hosts send over some of their rails only: a collective is as fast as its busiest rail",
     severity=WARNING,
     picture="rails",
     advice=(

@@ -104,7 +104,7 @@ def may_exchange(inputs: DetectorInput, nics: Rows, others: Rows) -> Mask:
 
     True for all where queue pairs are not reported, or not all of them are in the flow table.
     """
-    table, ports = inputs.snapshot.connections.at_hand, inputs.structure.fabric.ports
+    table, ports = inputs.snapshot.connections.flows_if_quick, inputs.structure.fabric.ports
     if table is None or table.left_out:
         return np.ones(len(nics), np.bool_)
     ends = np.zeros(len(ports) + 1, np.bool_)
@@ -112,7 +112,7 @@ def may_exchange(inputs: DetectorInput, nics: Rows, others: Rows) -> Mask:
     ends[NONE] = True
     sends = np.zeros(len(ports), np.bool_)
     sends[table.src[ends[table.dst]]] = True
-    silent = np.array([ports[int(nic)].node not in table.told for nic in nics])
+    silent = np.array([ports[int(nic)].node not in table.reporting for nic in nics])
     may: Mask = sends[nics] | silent
     return may
 

@@ -18,7 +18,7 @@ from fabmon.analysis.finding import Evidence
 from fabmon.fabric.flows.flow_table import FlowTable
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.topology.leaves import NONE, Mask, Rows, far_node, leads_up
+from fabmon.fabric.topology.leaves import NONE, Mask, Rows, far_node, is_uplink_to
 
 _TICKS = 120
 """Ticks over which traffic is correlated."""
@@ -103,7 +103,7 @@ def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> F
     picked, unsure = _picked(table, ends)
     can_send = np.flatnonzero(np.any([each.src for each in ends], axis=0)).tolist()
     senders = frozenset(ports[row].node for row in can_send)
-    silent = senders - table.told
+    silent = senders - table.reporting
     is_exact = all(each.is_exact for each in ends)
     moving: tuple[CorrelatedNic, ...] = ()
     nics_way, ticks = "tx", 0
@@ -123,7 +123,7 @@ def effective_flows(snapshot: Snapshot, row: int, flows: float) -> tuple[Evidenc
 
     Queue pairs are included where they are few enough to be joined within a tick.
     """
-    table = snapshot.connections.at_hand
+    table = snapshot.connections.flows_if_quick
     ends = _ends(snapshot, row, "tx") if table else None
     picked = _picked(table, [ends])[0] if table and ends else np.empty(0, np.intp)
     if not table or not len(picked):
@@ -190,7 +190,7 @@ def _ends(snapshot: Snapshot, row: int, way: str) -> _Ends | None:
         return None
     far = far_node(port, fabric)
     here = leaves.under(port.node)
-    goes_up = leads_up(port, far, fabric)
+    goes_up = is_uplink_to(port, far, fabric)
     below = here if goes_up else leaves.under(far)
     elsewhere = (leaves.is_rail if goes_up else here) & ~below
     if not below.any():
