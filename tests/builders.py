@@ -1,17 +1,21 @@
-"""Small fabrics for tests: hellos, frames and ticks made by hand, read like hosts."""
+"""Builders of small fabrics for tests: hellos, frames, ticks, and pipelines that process them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from collectors import wire
 from collectors.wire import Object
+from fabmon.analysis.iteration.results import JobHints
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, decode
+from fabmon.session.config import load
+from fabmon.session.session import Pipeline, Session
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_763_700_000 * SECOND_NS
@@ -32,12 +36,12 @@ def ecmp(*members: str) -> Object:
 
 
 def neighbour(dev: str, mac: str) -> Object:
-    """The MAC address that a node sees on one of its ports."""
+    """The MAC address of the neighbour of one port."""
     return Object(f"{dev}/{mac}", "neighbour", None, {"dev": dev, "mac": mac}, ())
 
 
 def hello(*objects: Object, interval_s: float = 1.0, **about: Any) -> Hello:
-    """A hello of one block, as a node would send it: through the wire and back."""
+    """A hello of one block, encoded for the wire and decoded again."""
     layout = [wire.BlockLayout("netdev", 1, objects)]
     message = decode(wire.hello(layout, {"interval_s": interval_s, **about}))
     assert isinstance(message, Hello)
@@ -45,7 +49,7 @@ def hello(*objects: Object, interval_s: float = 1.0, **about: Any) -> Hello:
 
 
 def frame(seq: int, *values: int | None, mono_ns: int | None = None) -> Frame:
-    """A frame of one block; the node's clock runs with `seq` unless told otherwise."""
+    """A frame of one block; the node's clock advances with `seq` unless `mono_ns` is given."""
     clock = (seq + 1) * SECOND_NS if mono_ns is None else mono_ns
     return Frame(seq, START_NS + clock, clock, [[clock, *values]])
 
@@ -69,6 +73,13 @@ def tick(
 def up(*names: str) -> tuple[NodeStatus, ...]:
     """Statuses of nodes whose counters come in."""
     return tuple(NodeStatus(name, NodeState.UP, START_NS) for name in names)
+
+
+def new_pipeline(
+    hosts: Sequence[Host], interval_s: float = 1.0, hints: JobHints | None = None
+) -> Pipeline:
+    """A pipeline from ticks to scenes with the default settings, whatever the user's file says."""
+    return Session(load(Path("/dev/null")), hints=hints).pipeline(hosts, interval_s)
 
 
 class LeafSpine:

@@ -1,8 +1,7 @@
-"""What a test needs from the machine, and how to say so when it is not there.
+"""What a test needs from the machine.
 
-A test that cannot run is skipped with a reason that names the missing part and how to get it, so
-that a summary never hides a hole. With ``FABMON_NEED_ALL=1`` (the full gate) a missing part is a
-failure instead.
+A test that cannot run is skipped, and the reason names the missing part and how to install it. With
+``FABMON_NEED_ALL=1`` (the full gate) it fails instead.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pytest
 def need(part: str, present: bool, how: str) -> None:
     """Skip the test (fail it under ``FABMON_NEED_ALL=1``) unless `part` is `present`.
 
-    `how` tells a reader how to get the part, as in ``apt-get install iperf3``.
+    `how` says how to install the part, as in ``apt-get install iperf3``.
     """
     if present:
         return

@@ -15,7 +15,7 @@ from fabmon.fabric.openmetrics import (
     head,
     labels,
     maximum,
-    places_of,
+    sample_positions,
 )
 from fabmon.fabric.wire.messages import Hello
 
@@ -155,7 +155,7 @@ def _weight(parameters: Iterable[str]) -> float:
 
 def _families(hello: Hello) -> Iterator[_Family]:
     """The metrics of a hello in the catalog's order, so that samples of a metric are adjacent."""
-    places = places_of(hello)
+    places = sample_positions(hello)
     for name, row in CATALOG.items():
         if name in places:
             shown = EXPOSED[name]

@@ -1,9 +1,14 @@
-"""Every declared cause, and the table of all detectors.
+"""Every cause and every detector.
 
-A new detector is one module in fabmon/analysis/detectors and one line in `CAUSES` here.
+A new detector is a module in fabmon/analysis/detectors. Here it is listed in `CAUSES`, made in
+`detectors`, and, when it has thresholds of its own, its table is added to `Thresholds`.
 """
 
 from __future__ import annotations
+
+from functools import partial
+
+import msgspec
 
 from fabmon.analysis.detectors import (
     degraded_link,
@@ -13,6 +18,7 @@ from fabmon.analysis.detectors import (
     gpu_nic_numa,
     host_pcie_limit,
     incast,
+    inferred_collision,
     link_down,
     miscabled,
     node_lost,
@@ -26,7 +32,12 @@ from fabmon.analysis.detectors import (
     straggler,
     uneven_rails,
 )
+from fabmon.analysis.evidence.detector_input import Detector
+from fabmon.analysis.evidence.group_load import EcmpGroupThresholds
+from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
+from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.finding import Cause, Trait
+from fabmon.analysis.tracker import FindingThresholds
 
 CAUSES: dict[str, Cause] = {
     each.name: each
@@ -53,6 +64,53 @@ CAUSES: dict[str, Cause] = {
     )
 }
 """Every cause that a finding can have, by name."""
+
+
+class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All tables of config/thresholds.toml; the comments there explain every key."""
+
+    findings: FindingThresholds
+    ecmp_groups: EcmpGroupThresholds
+    from_hosts: inferred_collision.InferredCollisionThresholds
+    incast: incast.IncastThresholds
+    link_health: LinkHealthThresholds
+    uneven_rails: uneven_rails.UnevenRailsThresholds
+    straggler: straggler.StragglerThresholds
+    bus: host_pcie_limit.HostPcieThresholds
+    node_lost: node_lost.NodeLostThresholds
+
+
+def detectors(t: Thresholds) -> tuple[Detector, ...]:
+    """A new instance of every detector, in the order in which they are called.
+
+    Of the three that report unhealthy links, the first one reports a cable.
+    """
+    damage = LinkDamage(t.link_health, degraded_link.CAUSE, error_burst.CAUSE)
+    pauses = HostPauses(slow_receiver.CAUSE, pause_storm.CAUSE)
+    return (
+        partial(node_lost.lost_nodes, t=t.node_lost),
+        link_down.links_down,
+        flapping_link.FlappingLinks(t.link_health),
+        degraded_link.DegradedLinks(t.link_health, damage),
+        partial(error_burst.error_bursts, damage=damage),
+        partial(ecmp_collision.ecmp_collisions, t=t.ecmp_groups),
+        partial(polarization.polarization, t=t.ecmp_groups),
+        partial(oversubscription.oversubscription, t=t.ecmp_groups),
+        partial(
+            inferred_collision.inferred_collisions, t=t.from_hosts, collision=ecmp_collision.CAUSE
+        ),
+        partial(incast.incasts, t=t.incast),
+        partial(slow_receiver.slow_receivers, pauses=pauses),
+        partial(pause_storm.pause_storms, pauses=pauses),
+        partial(host_pcie_limit.host_pcie_limits, t=t.bus),
+        pause_deadlock.pause_deadlocks,
+        pause_victim.pause_victims,
+        partial(uneven_rails.uneven_rails, t=t.uneven_rails),
+        partial(straggler.stragglers, t=t.straggler),
+        saturated_counter.saturated_counters,
+        gpu_nic_numa.distant_gpus,
+        miscabled.miscabled_links,
+    )
 
 
 def title(cause: str) -> str:

@@ -1,16 +1,14 @@
-"""The fabric as arrays by port row, worked out once for every fabric."""
+"""The fabric as arrays by port row, computed once for every fabric."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fabmon.fabric.model import (
-    DOWNLINK,
     HOST,
     MANAGEMENT,
     RAIL,
@@ -20,31 +18,21 @@ from fabmon.fabric.model import (
     Fabric,
 )
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.topology.leaves import NONE as NONE
+from fabmon.fabric.topology.leaves import Mask as Mask
+from fabmon.fabric.topology.leaves import Rows as Rows
+from fabmon.fabric.wording import name_list
 
-# What a NIC's PCIe link carries.
+T = TypeVar("T")
 
+_PCIE_CODING, _PCIE_2_CODING = 128 / 130, 0.8
+"""Share of a lane's transfers that its line code leaves: from PCIe 3 on, and before (8b/10b)."""
 
-_CODING = 128 / 130
-"""What the line code leaves of a lane's transfers from PCIe 3 on; eight of ten before."""
-_OLD_CODING = 0.8
-_PACKETS = 0.9
-"""What transaction headers leave."""
+_PCIE_2_GTPS = 5.0
+"""Greatest speed of PCIe 2, GT/s a lane."""
 
-
-def pcie_bps(info: Mapping[str, Any]) -> float:
-    """Payload in bits/s one way, of a port's facts; NaN when they do not say."""
-    speed, lanes = info.get("pcie_speed_gtps"), info.get("pcie_width")
-    if not isinstance(speed, (int, float)) or not isinstance(lanes, int) or not lanes:
-        return float("nan")
-    coding = _CODING if speed > 5 else _OLD_CODING
-    return float(speed) * lanes * coding * _PACKETS * 1e9
-
-
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
-
-NONE = -1
-"""No such port, node or rail."""
+_PCIE_PAYLOAD = 0.9
+"""Share of the bits, 0 to 1, that transaction headers leave for payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +40,9 @@ class LinkGroup:
     """Parallel links out of a switch, or into one.
 
     `node` is the switch that they leave or enter, `rows` the ports that send into them. `edges` are
-    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those; what
-    comes in for the switch itself, by its management port, they do not carry.
-    `is_inward` groups are the far ends of an ECMP group: what the hash of other switches, and the
-    spines' own, makes of the way down.
+    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those. Traffic
+    of the switch's management port is not among it. `is_inward` groups are the far ends of an ECMP
+    group: the links into a switch, loaded by the hashes of other switches.
     """
 
     node: str
@@ -67,16 +54,15 @@ class LinkGroup:
 
 @dataclass(frozen=True, slots=True)
 class FabricStructure:
-    """What does not tick. All arrays are [ports].
+    """What does not change from tick to tick. All arrays are [ports].
 
     `peer` is the row at the other end, `node` the place of the port's node in `fabric.nodes`,
-    `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host,
-    `is_carrier` all ports that training traffic crosses between nodes. `rails` are the rows
-    of the hosts' ports by rail index: they carry the same in a collective. `rails_of_hosts` are
-    those of each host that has any; `rail_tables` are the same as [hosts, rails] for each number of
-    rails, with the hosts' places in `rails_of_hosts`. `leaf` is the place in `leaves` of the switch
-    that a rail is cabled to, watched or not; NONE where nobody tells. `pcie_bps` is what a NIC's
-    PCIe link carries one way; NaN unknown.
+    `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host.
+    `rails` are the rows of the hosts' ports by rail index: they carry the same in a collective.
+    `rails_of_hosts` are those of each host that has any; `rail_tables` are the same as
+    [hosts, rails] for each number of rails, with the hosts' places in `rails_of_hosts`. `leaf` is
+    the place in `leaves` of the switch that a rail is cabled to, watched or not; NONE where no
+    cable is known. `pcie_bps` is what a NIC's PCIe link carries one way, bits/s; NaN unknown.
     """
 
     fabric: Fabric
@@ -87,7 +73,6 @@ class FabricStructure:
     is_uplink: Mask
     is_edge: Mask
     is_switch: Mask
-    is_carrier: Mask
     groups: tuple[LinkGroup, ...]
     rails: dict[int, Rows]
     rails_of_hosts: list[Rows]
@@ -95,16 +80,22 @@ class FabricStructure:
     leaf: Rows
     leaves: tuple[str, ...]
     pcie_bps: Floats
+    _memo: dict[Callable[[Fabric], Any], Any] = field(default_factory=dict)
+
+    def once(self, compute: Callable[[Fabric], T]) -> T:
+        """`compute(fabric)`, computed once for the fabric."""
+        if compute not in self._memo:
+            self._memo[compute] = compute(self.fabric)
+        found: T = self._memo[compute]
+        return found
 
     def label(self, row: int) -> str:
-        """`leaf1 up5`: how a port is called in a sentence."""
+        """A port's name in a sentence, `leaf1 up5`."""
         return self.fabric.ports[row].display_name
 
     def labels(self, rows: Rows, most: int = 4) -> str:
-        """Several of them, and how many more."""
-        named = [self.label(int(row)) for row in rows[:most]]
-        more = len(rows) - len(named)
-        return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+        """The names of the first `most` ports, and how many more there are."""
+        return name_list([self.label(row) for row in rows.tolist()], most)
 
 
 def build_structure(fabric: Fabric) -> FabricStructure:
@@ -115,25 +106,27 @@ def build_structure(fabric: Fabric) -> FabricStructure:
     node = np.array([place.get(port.node, NONE) for port in ports], np.intp)
     peer = np.array([NONE if port.peer is None else port.peer for port in ports], np.intp)
     role = np.array([port.role for port in ports], dtype=object)
-    there = node != NONE
+    exists = node != NONE
     peer[(peer != NONE) & (np.append(node, NONE)[peer] == NONE)] = NONE
-    is_rail = there & (role == RAIL) if len(ports) else np.zeros(0, np.bool_)
-    is_switch = there & is_switch_node[node]
+    is_rail, is_uplink = (
+        exists & (role == wanted) if len(ports) else np.zeros(0, np.bool_)
+        for wanted in (RAIL, UPLINK)
+    )
+    is_switch = exists & is_switch_node[node]
     rail = np.array([port.index if port.role == RAIL else NONE for port in ports], np.intp)
-    has_peer = peer != NONE
-    peer_is_rail = np.append(is_rail, False)[peer] & has_peer
-    of_host = {number for number, each in enumerate(fabric.nodes) if each.role == HOST}
+    peer_is_rail = np.append(is_rail, False)[peer] & (peer != NONE)
+    has_hosts = any(each.role == HOST for each in fabric.nodes)
     rails = {
         int(index): np.flatnonzero(is_rail & (rail == index))
         for index in np.unique(rail[is_rail])
-        if of_host
+        if has_hosts
     }
     of_hosts = _by_node(np.flatnonzero(is_rail), node)
     behind = [port.cable.node if port.cable and port.role == RAIL else "" for port in ports]
     leaves = tuple(sorted(set(behind) - {""}))
-    number = {name: place for place, name in enumerate(leaves)}
-    is_uplink = there & (role == UPLINK) if len(ports) else np.zeros(0, np.bool_)
-    is_downlink = there & (role == DOWNLINK) if len(ports) else np.zeros(0, np.bool_)
+    leaf_place = {name: number for number, name in enumerate(leaves)}
+    # Ports of the management network forward nothing.
+    forwards = np.where(role == MANAGEMENT, NONE, node) if len(node) else node
     return FabricStructure(
         fabric=fabric,
         peer=peer,
@@ -143,8 +136,7 @@ def build_structure(fabric: Fabric) -> FabricStructure:
         is_uplink=is_uplink,
         is_edge=is_switch & peer_is_rail,
         is_switch=is_switch,
-        is_carrier=is_rail | is_uplink | is_downlink,
-        groups=tuple(_groups(fabric.groups, _carriers(node, role), peer, is_rail, place)),
+        groups=tuple(_groups(fabric.groups, forwards, peer, is_rail, place)),
         rails=rails,
         rails_of_hosts=of_hosts,
         rail_tables=[
@@ -152,15 +144,24 @@ def build_structure(fabric: Fabric) -> FabricStructure:
             for width in sorted({len(each) for each in of_hosts})
             for hosts in [[n for n, each in enumerate(of_hosts) if len(each) == width]]
         ],
-        leaf=np.array([number.get(name, NONE) for name in behind], np.intp),
+        leaf=np.array([leaf_place.get(name, NONE) for name in behind], np.intp),
         leaves=leaves,
-        pcie_bps=np.array([pcie_bps(port.info) for port in ports], np.float32),
+        pcie_bps=np.array([_pcie_payload_bps(port.info) for port in ports], np.float32),
     )
 
 
-def _carriers(node: Rows, role: NDArray[np.object_]) -> Rows:
-    """[ports] the node of each port that forwards; NONE for those of the management network."""
-    return np.where(role == MANAGEMENT, NONE, node) if len(node) else node
+def pcie_link_bps(speed_gtps: float, lanes: int) -> float:
+    """What a PCIe link carries one way, headers included, bits/s."""
+    coding = _PCIE_CODING if speed_gtps > _PCIE_2_GTPS else _PCIE_2_CODING
+    return speed_gtps * lanes * coding * 1e9
+
+
+def _pcie_payload_bps(info: Mapping[str, Any]) -> float:
+    """The payload that a NIC's PCIe link carries one way, bits/s; NaN where it is not known."""
+    speed, lanes = info.get("pcie_speed_gtps"), info.get("pcie_width")
+    if not isinstance(speed, (int, float)) or not isinstance(lanes, int) or not lanes:
+        return float("nan")
+    return pcie_link_bps(float(speed), lanes) * _PCIE_PAYLOAD
 
 
 def _by_node(rows: Rows, node: Rows) -> list[Rows]:
@@ -172,7 +173,7 @@ def _by_node(rows: Rows, node: Rows) -> list[Rows]:
 def _groups(
     groups: Iterable[EcmpGroup], node: Rows, peer: Rows, is_rail: Mask, place: dict[str, int]
 ) -> list[LinkGroup]:
-    """Those of the fabric, and the far ends of those that hosts are behind.
+    """The groups of the fabric, and the far ends of those that hosts are behind.
 
     A spine's links to one leaf are among the links into that leaf, and are judged there.
     """

@@ -1,4 +1,4 @@
-"""One tick of the whole house, for screens and reports: the moment, and what is wrong in it."""
+"""One tick of the whole fabric, for screens and reports: its snapshot and what was found in it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fabmon.fabric.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something with a time on the timeline; `kind` is `finding`, `node`, `link` or
-    `rhythm`."""
+    """Something with a time on the timeline; `kind` is `finding`, `node`, `link` or `rhythm` (of a
+    job's iterations)."""
 
     time_ns: int
     seq: int
@@ -24,9 +24,9 @@ class Event:
 class Scene:
     """What there is to show at one tick.
 
-    `findings` are those open now, the costliest first; `changes` those that opened, changed or
-    closed at this tick; `events` the last ones on the timeline, oldest first. `beats` are the jobs'
-    iterations, as far as they can be told.
+    `findings` are those open now, most lost bandwidth first; `changes` those that opened, changed
+    or closed at this tick; `events` the last ones on the timeline, oldest first.
+    `iteration_report` has the iterations of jobs, as far as they are observable.
     """
 
     snapshot: Snapshot

@@ -1,4 +1,4 @@
-"""The last scenes, as many as some memory holds: going back a little takes no reading."""
+"""The latest scenes, kept in memory: going back a little needs no recording to be read."""
 
 from __future__ import annotations
 
@@ -7,57 +7,60 @@ from collections import deque
 
 from fabmon.analysis.scene import Scene
 
-MOST_BYTES = 64 << 20
-_MOST = 900
+MAX_BYTES = 64 << 20
+"""Memory for scenes, in bytes: at 8,192 rails a minute and more, on small fabrics 15 minutes."""
+
+_MAX_SCENES = 900
+"""Scenes at most: 15 minutes at one tick a second."""
 
 
-class Kept:
-    """Scenes by time, the latest `MOST_BYTES` of them, and 900 at most."""
+class SceneCache:
+    """The latest scenes by time: `max_bytes` of them, and 900 at most."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._scenes: deque[Scene] = deque(maxlen=_MOST)
-        self._times: deque[int] = deque(maxlen=_MOST)
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._scenes: deque[Scene] = deque(maxlen=_MAX_SCENES)
+        self._times: deque[int] = deque(maxlen=_MAX_SCENES)
 
     def add(self, scene: Scene) -> None:
-        """Keep the next one; what is not later than the last takes the place of what is there."""
+        """Add the next scene. It replaces those that are not earlier than it."""
         while self._times and self._times[-1] >= scene.snapshot.time_ns:
             self._times.pop()
             self._scenes.pop()
         self._scenes.append(scene)
         self._times.append(scene.snapshot.time_ns)
-        room = max(2, self._most_bytes // _bytes(scene))
-        while len(self._scenes) > room:
+        most = max(2, self._max_bytes // _size_bytes(scene))
+        while len(self._scenes) > most:
             self._scenes.popleft()
             self._times.popleft()
 
     def clear(self) -> None:
-        """Keep none."""
+        """Remove all scenes."""
         self._scenes.clear()
         self._times.clear()
 
     @property
     def from_ns(self) -> int | None:
-        """Time of the first one; None without any."""
+        """Time of the first scene; None without any."""
         return self._times[0] if self._times else None
 
     def covers(self, time_ns: int) -> bool:
-        """Whether what was shown at a time is kept."""
+        """Whether the scene of a time is in the cache."""
         return bool(self._times) and self._times[0] <= time_ns
 
     def at(self, time_ns: int) -> Scene | None:
-        """The last one up to a time."""
+        """The last scene up to a time; None before the first one."""
         place = bisect.bisect_right(self._times, time_ns) - 1
         return self._scenes[place] if place >= 0 else None
 
     def after(self, time_ns: int) -> int:
-        """How many are kept that are later than a time."""
+        """The number of scenes later than a time."""
         return len(self._times) - bisect.bisect_right(self._times, time_ns)
 
     def step(self, time_ns: int, by: int) -> Scene | None:
-        """The one so many after a time, or before it; None where that is not kept.
+        """The scene `by` steps after a time (before it, where negative); None outside the cache.
 
-        What is later than all that is kept has unknown ticks before it.
+        None as well for a time later than the last scene: how many ticks are between is not known.
         """
         if not self._times or time_ns > self._times[-1]:
             return None
@@ -68,7 +71,7 @@ class Kept:
         return self._scenes[place] if 0 <= place < len(self._scenes) else None
 
 
-def _bytes(scene: Scene) -> int:
+def _size_bytes(scene: Scene) -> int:
     snapshot = scene.snapshot
     ports = snapshot.line_rate_bps.nbytes
     return snapshot.values.nbytes + 2 * snapshot.heat.nbytes + 8 * ports + 1

@@ -54,7 +54,6 @@ def _runs(session: Session, text: str, links: Sequence[str]) -> list[StudiedRun]
         open_recordings,
         study_progress,
         study_range,
-        warn_of_losses,
         whole_range,
     )
 
@@ -63,7 +62,6 @@ def _runs(session: Session, text: str, links: Sequence[str]) -> list[StudiedRun]
         with open_recordings(files) as timeline:
             begin, end = whole_range(timeline, None, None)
             study = study_range(session, timeline, begin, end, links=links)
-            warn_of_losses(timeline)
         with study_progress(files[0].name) as report:
             found.append(StudiedRun.of(files[0].name, study, report))
     return found

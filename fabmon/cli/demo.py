@@ -36,12 +36,13 @@ from fabmon.session.errors import UsageError
     help="Simulated hosts, a multiple of 4.  [default: 16]",
 )
 @click.option("--scenario", type=FILE, help="Simulate this TOML scenario instead of the tour.")
-@click.option("--seed", type=int, help="Random seed: other hashes and other flows.")
+@click.option("--seed", type=int, metavar="N", help="Random seed: other hashes and other flows.")
 @click.option(
     "--speed",
     type=click.FloatRange(0.1, 1000),
     default=1.0,
     show_default=True,
+    metavar="N",
     help="Simulated seconds per second.",
 )
 @style_option

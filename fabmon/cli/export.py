@@ -20,9 +20,8 @@ from fabmon.cli.options import (
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
-    from fabmon.fabric.filter import Mask
+    from fabmon.fabric.filter import LinkSelection, Mask
     from fabmon.fabric.snapshot import Snapshot
-    from fabmon.report.selection import LinkSelection
     from fabmon.session.replay_run import PlayedRange
 
 _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
@@ -67,14 +66,12 @@ def export(
 
     Rates and findings are computed again. Absent values are empty or null, never 0. Times are UTC.
     """
-    from fabmon.fabric.filter import FilterError
+    from fabmon.fabric.filter import FilterError, LinkSelection
     from fabmon.report.scene_report import JsonLines
-    from fabmon.report.selection import LinkSelection
-    from fabmon.session.printing import output, progress
+    from fabmon.session.printing import output
     from fabmon.session.replay_run import (
         PlayedRange,
         open_recordings,
-        warn_of_losses,
         whole_range,
     )
     from fabmon.session.session import Session
@@ -89,16 +86,12 @@ def export(
         try:
             links = LinkSelection(filters, session.redactor)
             if style == "openmetrics":
-                links.check_still()
+                links.check_constant()
         except FilterError as error:
             raise UsageError(f"--links {error}") from None
         begin, end = whole_range(timeline, from_, to)
-        with output(path) as stream, progress("exporting", (end - begin) / 1e9, "s") as report:
-
-            def reached(at_ns: int) -> None:
-                report(max(0, at_ns - begin) / 1e9)
-
-            played = PlayedRange(session, timeline, begin, end, reached)
+        with output(path) as stream:
+            played = PlayedRange(session, timeline, begin, end, "exporting")
             if style == "openmetrics":
                 directory = path.parent if path is not None else Path(tempfile.gettempdir())
                 _write_counters(stream, directory, played, links)
@@ -113,7 +106,6 @@ def export(
                 table.close()
         if not links.has_matched:
             print(f"fabmon: no link matched --links {' --links '.join(filters)}", file=sys.stderr)
-        warn_of_losses(timeline)
 
 
 class _Table(Protocol):

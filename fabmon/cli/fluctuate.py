@@ -67,7 +67,6 @@ def fluctuate(
         open_recordings,
         study_progress,
         study_range,
-        warn_of_losses,
         whole_range,
     )
     from fabmon.session.session import Session
@@ -77,7 +76,6 @@ def fluctuate(
     with open_recordings(files) as timeline:
         begin, end = whole_range(timeline, from_, to)
         study = study_range(session, timeline, begin, end, links=links, mine=ours, zone=_zone(tz))
-        warn_of_losses(timeline)
     if links and not study.links:
         raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
     with study_progress(files[0].name) as report:

@@ -134,12 +134,13 @@ duration_option = click.option(
 color_option = click.option(
     "--color",
     type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
-    help="Colours of the screen.  [default: auto; truecolor for --picture]",
+    help="Colours of the screen.  [default: auto]",
 )
 picture_option = click.option(
     "--picture",
     type=FILE,
-    help="Write the screen to an SVG file after --duration (default 10 s), and exit.",
+    help="Write the screen to an SVG file after --duration (default 10 s), in truecolor unless"
+    " --color says otherwise, and exit.",
 )
 redact_option = click.option(
     "--redact", is_flag=True, help="Replace names of nodes and users, addresses and paths."
@@ -168,8 +169,10 @@ def patience_option(seconds: float) -> Callable[[_Command], _Command]:
 
 # Recordings.
 
-recordings_argument = click.argument(
-    "files", nargs=-1, metavar="FILE...", type=click.Path(exists=True, path_type=Path)
+_RECORDINGS = click.Path(path_type=Path)
+recordings_argument = click.argument("files", nargs=-1, metavar="FILE...", type=_RECORDINGS)
+optional_recordings_argument = click.argument(
+    "files", nargs=-1, metavar="[FILE...]", type=_RECORDINGS
 )
 from_option = click.option(
     "--from", "from_", metavar="TIME", help="Begin here: 14:03, -10m or event 3."

@@ -55,7 +55,7 @@ def verify(files: tuple[Path, ...]) -> None:
     The exit status is 5 if something is.
     """
     from fabmon.session.printing import progress
-    from fabmon.session.replay_run import open_recordings, warn_of_losses
+    from fabmon.session.replay_run import open_recordings
 
     with open_recordings(files) as timeline:
         for each in timeline.files:
@@ -63,7 +63,6 @@ def verify(files: tuple[Path, ...]) -> None:
                 for done in each.verify():
                     report(done)
             print(f"{each.path}: {_verdict(each)}")
-        warn_of_losses(timeline)
         lost = bool(timeline.losses)
     sys.exit(Exit.FIX_NEEDED if lost else Exit.OK)
 
@@ -86,7 +85,7 @@ def cut(
     """Copy a part of some recordings to a new recording."""
     from fabmon.recording.writing.cut import copy_range
     from fabmon.session.printing import progress
-    from fabmon.session.replay_run import open_recordings, warn_of_losses, whole_range
+    from fabmon.session.replay_run import open_recordings, whole_range
     from fabmon.session.session import Session
 
     loaded = Session.load(config)
@@ -103,7 +102,6 @@ def cut(
             raise UsageError(f"{output}: this file exists already") from None
         except OSError as error:
             raise UsageError(f"{output}: {file_error(error)}") from None
-        warn_of_losses(timeline)
 
 
 def _verdict(recording: Recording) -> str:

@@ -11,7 +11,7 @@ from fabmon.cli.options import (
     color_option,
     config_option,
     from_option,
-    recordings_argument,
+    optional_recordings_argument,
     redact_option,
     to_option,
     topology_option,
@@ -20,7 +20,7 @@ from fabmon.session.errors import UsageError
 
 
 @click.command()
-@recordings_argument
+@optional_recordings_argument
 @click.option("--at", metavar="TIME", help="The same as --from.")
 @from_option
 @to_option

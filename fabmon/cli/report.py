@@ -48,13 +48,12 @@ def report(
     """
     from fabmon.report.page.digest import Bins, digest
     from fabmon.report.page.page import page
-    from fabmon.session.printing import output, progress
+    from fabmon.session.printing import output
     from fabmon.session.replay_run import (
         PlayedRange,
         open_recordings,
         study_progress,
         study_range,
-        warn_of_losses,
         whole_range,
     )
     from fabmon.session.session import Session
@@ -67,17 +66,11 @@ def report(
             study = study_range(session, timeline, begin, end)
             with study_progress(timeline.files[0].path.name) as studied:
                 fluctuation = study.result(on_progress=studied)
-            with progress("reporting", (end - begin) / 1e9, "s") as played_to:
-
-                def reached(at_ns: int) -> None:
-                    played_to(max(0, at_ns - begin) / 1e9)
-
-                scenes = PlayedRange(session, timeline, begin, end, reached, _LEAD_S).scenes()
-                made = digest(scenes, Bins(begin, end, timeline.interval_s))
+            played = PlayedRange(session, timeline, begin, end, "reporting", _LEAD_S)
+            made = digest(played.scenes(), Bins(begin, end, timeline.interval_s))
             if session.redactor is not None:
                 fluctuation = fluctuation.renamed(session.redactor.text)
             stream.write(page(made, _sources(timeline, redact), fluctuation).encode())
-        warn_of_losses(timeline)
 
 
 def _sources(timeline: Timeline, redact: bool) -> list[Source]:

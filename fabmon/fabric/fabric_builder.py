@@ -1,4 +1,4 @@
-"""From the hosts file and what the nodes say to the fabric: ports, roles, cables, ECMP groups."""
+"""Builds the fabric from the hosts file and the hellos: ports, roles, cables, ECMP groups."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Hello
 
 MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
-"""Ports that carry no training traffic, by name, unless the configuration says otherwise."""
+"""Default patterns of ports that carry no training traffic."""
 
 _FRONT_PANEL = ("swp[0-9]*", "Ethernet[0-9]*")
-"""Ports of Linux switches; what is called eth0 beside these leads to the management network."""
+"""Front-panel ports of Linux switches; beside them, eth0 is a management port."""
 
 _ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
 
 
 class PortRows:
-    """Gives every (node, port) a row, once and for good; histories in several threads may share it,
-    so that a row is the same port now and in the past."""
+    """Assigns a permanent row to every (node, port). Histories in several threads may share it, so
+    that a row is the same port live and in the past."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], int] = {}
@@ -39,7 +39,7 @@ class PortRows:
         return len(self._rows)
 
     def of(self, node: str, port: str) -> int:
-        """The row of a port, a new one at first sight."""
+        """The row of a port; a new one for a new port."""
         with self._lock:
             return self._rows.setdefault((node, port), len(self._rows))
 
@@ -51,23 +51,23 @@ def build(
     version: int,
     management: Sequence[str] = MANAGEMENT_PORTS,
     topology: Topology | None = None,
-    heard: ReportedFacts | None = None,
+    reported: ReportedFacts | None = None,
 ) -> Fabric:
-    """The fabric as far as the nodes have described it, and as far as `topology` was given.
+    """The fabric that the hellos and the planned `topology` describe.
 
     Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
-    no node. Nodes that others tell of come after those of the hosts file. `heard` is what an
-    earlier fabric of theirs was built of.
+    no node. Nodes that others report come after those of the hosts file. `reported` has the
+    evaluated hellos of an earlier call.
     """
     with _uncollected():
-        topology, heard = topology or Topology(), heard or ReportedFacts()
-        return _build(hosts, hellos, rows, version, management, topology, heard)
+        topology, reported = topology or Topology(), reported or ReportedFacts()
+        return _build(hosts, hellos, rows, version, management, topology, reported)
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without Python's search for cycles: there are none here, and with the thousands of tuples
-    that are made it would take as long as all the rest."""
+    """Disable the garbage collector: there are no cycles here, and with thousands of new tuples it
+    would take as long as everything else."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -84,11 +84,11 @@ def _build(
     version: int,
     management: Sequence[str],
     topology: Topology,
-    heard: ReportedFacts,
+    reported: ReportedFacts,
 ) -> Fabric:
     given = {host.name: host for host in hosts}
     hosts = [*hosts, *reported_hosts(given, hellos).values()]
-    facts = heard.gather(given, hellos)
+    facts = reported.gather(given, hellos)
     cabled = cabling(hosts, facts, topology)
     rails = Rails(topology)
     nodes = []
@@ -120,7 +120,7 @@ def _ports(
     rails: Rails,
     management: tuple[str, ...],
 ) -> tuple[Port, ...]:
-    """A node's ports in physical order: by PCI address, then by name."""
+    """The ports of a node in physical order: by PCI address, then by name."""
     if host.role == model.SWITCH and any(matches(name, _FRONT_PANEL) for name in fact.ports):
         management = (*management, "eth[0-9]")
     order = sorted(
@@ -177,7 +177,8 @@ def _role(
 
 
 def _label(role: str, index: int) -> str:
-    """Rails and GPUs count from 0 as their makers do, switch ports from 1 as faceplates do."""
+    """The short name of a port. Rails and GPUs count from 0, as drivers do; switch ports from 1, as
+    front panels do."""
     from_zero = {model.RAIL: "r", model.GPU: "g", model.NVLINK: "nv"}
     if role in from_zero:
         return f"{from_zero[role]}{index}"
@@ -191,11 +192,11 @@ def _grouped(
     peers: Mapping[PortName, PortName],
     topology: Topology,
 ) -> list[Node]:
-    """Nodes with the group they are shown under, in the order to show.
+    """The nodes with their groups, in display order.
 
-    The hosts file decides, then the topology that was given; else a host goes under the switch that
-    its first rail is cabled to, a switch with uplinks leads a group of its own, and switches
-    without come last.
+    The hosts file decides, then the planned topology; else a host is in the group of the switch
+    that its first rail is cabled to, a switch with uplinks has its own group, and other switches
+    are last.
     """
     given = {host.name: host.group for host in hosts}
     roles = {host.name: host.role for host in hosts}
@@ -234,7 +235,8 @@ def _derived_group(node: Node, roles: Mapping[str, str], peers: Mapping[PortName
 
 
 def _by_row(nodes: Sequence[Node], count: int) -> tuple[Port, ...]:
-    """All ports at their rows; a row whose port is gone holds a placeholder of no node."""
+    """All ports at their rows; the row of a port that no longer exists has a placeholder without
+    node."""
     gone = Port(-1, "", "", "", model.MANAGEMENT, 0, "", None, {})
     ports = [gone] * count
     for node in nodes:

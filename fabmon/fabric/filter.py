@@ -1,24 +1,26 @@
-"""The filter that `/` and `--links` ask for: words, fields and comparisons, all of which must hold.
+"""The filter of `/` and `--links`: words, fields and comparisons, all of which must match.
 
 gpu0        the node's, port's or group's name contains it
 state:down  also up, stale, lost, failed, queued, connecting, starting
 role:switch group:leaf1 node:gpu001 port:mlx5_0 rail:3
 util>80     also tx rx pause (percent), ecn cnp errors drops (per second); > >= < <=
-!word       not: in front of any of them
+!word       negates any of them
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.measures import NAMES, measure
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Fabric
+from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState
 
@@ -36,7 +38,7 @@ _OPERATORS: dict[str, Callable[[NDArray[np.float32], float], Mask]] = {
 
 
 class FilterError(ValueError):
-    """A filter that means nothing; the message says what would."""
+    """An invalid filter; the message says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +54,22 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """What a filter leaves: [ports], and the names of the nodes with any of them."""
+    """The result of a filter: [ports], and the names of the nodes with any of them."""
 
     ports: Mask
     nodes: frozenset[str]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left."""
+        """Whether nothing matches."""
         return not self.nodes and not self.ports.any()
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The texts of a fabric, lower case, ready to be searched.
+    """The searchable texts of a fabric, lower case.
 
-    `owner` is the place of each port's node, -1 for a row whose port is gone.
+    `owner` [ports] is the index of each port's node, -1 for a port that no longer exists.
     """
 
     fabric: Fabric
@@ -77,7 +79,7 @@ class Index:
 
 
 def parse(text: str) -> tuple[Term, ...]:
-    """The terms of a filter. Raises FilterError with the word that is wrong and what is right."""
+    """The terms of a filter. Raises FilterError with the invalid word and what is valid."""
     return tuple(_term(word) for word in text.lower().split())
 
 
@@ -95,7 +97,7 @@ def _term(word: str) -> Term:
         try:
             return Term(name, operator, value, negated, float(value.rstrip("%")))
         except ValueError:
-            raise FilterError(f"{body}: a number is wanted after {operator}") from None
+            raise FilterError(f"{body}: {operator} needs a number") from None
     field, colon, value = body.partition(":")
     if not colon:
         return Term("", "", body, negated)
@@ -120,7 +122,7 @@ def index(fabric: Fabric) -> Index:
 
 
 def match(terms: tuple[Term, ...], snapshot: Snapshot, known: Index) -> Matched:
-    """What is left of a moment."""
+    """The ports and nodes of a snapshot that match."""
     fabric = snapshot.fabric
     ports = known.owner >= 0
     nodes = np.ones(len(fabric.nodes), dtype=np.bool_)
@@ -137,7 +139,7 @@ def match(terms: tuple[Term, ...], snapshot: Snapshot, known: Index) -> Matched:
 
 
 def _masks(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
-    """Where a term holds: [ports] and, for nodes that have no port yet, [nodes]."""
+    """Where a term matches: [ports] and, for nodes that have no port yet, [nodes]."""
     fabric, value = snapshot.fabric, term.value
     nothing = np.zeros(len(fabric.nodes), dtype=np.bool_)
     if term.operator not in ("", ":"):
@@ -178,10 +180,66 @@ def _state(value: str, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
 
 
 def _of_ports(nodes: Mask, known: Index) -> Mask:
-    """[ports]: what holds of each port's node."""
+    """[ports]: the value of each port's node."""
     masks: Mask = np.append(nodes, False)[known.owner]
     return masks
 
 
 def _mask(values: Iterable[bool]) -> Mask:
     return np.fromiter(values, dtype=np.bool_)
+
+
+_CONSTANT = ("role", "group", "node", "port", "rail")
+"""Fields of a filter that do not change from tick to tick."""
+
+
+class LinkSelection:
+    """The ports of an export: those that match any of some filters, or all without filters.
+
+    `has_matched` says whether any port matched so far. Nodes that a `redactor` renamed are matched
+    by their original names.
+    """
+
+    def __init__(self, filters: Sequence[str], redactor: Redactor | None = None) -> None:
+        """Raises FilterError."""
+        self._redactor = redactor
+        self._original: tuple[Fabric, Fabric] | None = None
+        self._filters = [parse(text) for text in filters]
+        self._index: Index | None = None
+        self.has_matched = not self._filters
+
+    def __bool__(self) -> bool:
+        return bool(self._filters)
+
+    def of(self, snapshot: Snapshot) -> Mask | None:
+        """[ports] whether a port matches in a snapshot; None for all ports."""
+        if not self._filters:
+            return None
+        if self._redactor is not None:
+            snapshot = self._with_original_names(snapshot, self._redactor)
+        if self._index is None or self._index.fabric is not snapshot.fabric:
+            self._index = index(snapshot.fabric)
+        masks = [match(terms, snapshot, self._index).ports for terms in self._filters]
+        mask: Mask = np.logical_or.reduce(masks)
+        self.has_matched = self.has_matched or bool(mask.any())
+        return mask
+
+    def _with_original_names(self, snapshot: Snapshot, redactor: Redactor) -> Snapshot:
+        """A snapshot with the names that nodes and groups had before redaction."""
+        fabric, name, change = snapshot.fabric, redactor.original, msgspec.structs.replace
+        if self._original is None or self._original[0] is not fabric:
+            nodes = (change(n, name=name(n.name), group=name(n.group)) for n in fabric.nodes)
+            ports = (change(port, node=name(port.node)) for port in fabric.ports)
+            self._original = (fabric, change(fabric, nodes=tuple(nodes), ports=tuple(ports)))
+        statuses = {name(node): status for node, status in snapshot.statuses.items()}
+        return replace(snapshot, fabric=self._original[1], statuses=statuses)
+
+    def check_constant(self) -> None:
+        """Raise FilterError where the selected ports could change from tick to tick."""
+        for terms in self._filters:
+            for term in terms:
+                if term.operator and term.field not in _CONSTANT:
+                    raise FilterError(
+                        f"{term.field}{term.operator}{term.value}: openmetrics exports whole "
+                        f"series: choose links by {', '.join(f'{field}:' for field in _CONSTANT)}"
+                    )

@@ -1,4 +1,4 @@
-"""What a port is judged and compared by: traffic, pause, congestion and errors as one number each.
+"""Measures of a port: traffic, pause, congestion and errors as one number each.
 
 Shares are of line rate or of time, 0 to 1; all others are events per second.
 """
@@ -45,7 +45,7 @@ class Measure:
 
 
 def greatest(parts: list[Floats]) -> Floats:
-    """Of one column, or of two, port by port."""
+    """The column itself, or the greater of two, port by port."""
     values: Floats = parts[0] if len(parts) == 1 else np.fmax(parts[0], parts[1])
     return values
 
@@ -67,7 +67,7 @@ _NAMED = (
 )
 
 NAMES = tuple(each.name for each in _NAMED)
-"""Of all but those of a single priority."""
+"""The names of all measures except those of a single priority."""
 
 _BY_NAME = {each.name: each for each in _NAMED} | {
     name: Measure(name, (f"pfc_{way}_pause_us_prio{priority}",), True, 1e6)
@@ -78,5 +78,5 @@ _BY_NAME = {each.name: each for each in _NAMED} | {
 
 
 def measure(name: str) -> Measure:
-    """The one called `name`, also one of a single priority. Raises KeyError."""
+    """The measure with this name, including those of a single priority. Raises KeyError."""
     return _BY_NAME[name]

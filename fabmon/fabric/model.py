@@ -1,4 +1,4 @@
-"""The fabric: nodes, their ports, how they are cabled, and which ports are equal-cost."""
+"""The fabric: nodes, their ports, their cabling, and their ECMP groups."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ GPU = "gpu"
 NVLINK = "nvlink"
 
 FABRIC = (RAIL, UPLINK, DOWNLINK)
-"""Roles of the ports that training traffic crosses between nodes; NVLinks are inside one."""
+"""Roles of ports that carry training traffic between nodes. NVLinks are inside a node."""
 
 VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "ufm")
-"""How a node is reached: a probe over ssh, over a command, here, or from an agent; or, without a
-probe, from what the node or its fabric offers by itself."""
+"""How a node is reached: by a probe over SSH, over a command, on this machine, or in an agent; or
+without a probe, from exporters, a switch or a fabric manager."""
 
-_TELL_OF_OTHERS = ("exporters", "ufm")
+_REPORT_OTHER_NODES = ("exporters", "ufm")
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as the hosts file names it.
+    """One node of the hosts file.
 
-    `address` is where to connect (the name itself unless told otherwise). `via` is one of VIAS;
-    `command` is the template or preset of `exec`. `speeds` are (port pattern, bits/s) overrides of
-    line rates that the kernel does not know, the most specific last. `sources` changes what the
-    probe reads: `+name` and `-name` beside the usual, or names alone for just those. `scrape` says
-    what to fetch over HTTP, `secret` is a file with the token, password or community, `tls` is
-    `yes`, `no`, `insecure` or a file with the certificates to trust; None for what suits `via`.
+    `address` is where to connect (default: the name). `via` is one of VIAS; `command` is the
+    template or preset of `exec`. `speeds` are (port pattern, bits/s) overrides of line rates, the
+    most specific last. `sources` changes what the probe reads: `+name` and `-name` change the
+    default set, names alone replace it. `scrape` lists what to fetch over HTTP, `secret` is a file
+    with the token, password or community, `tls` is `yes`, `no`, `insecure` or a file with CA
+    certificates; None is the default of `via`.
     """
 
     name: str
@@ -54,19 +54,19 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     tls: str | None = None
 
     @property
-    def tells_of_others(self) -> bool:
-        """Whether it was asked to speak for other nodes (switches seen in band, a fabric manager).
+    def reports_other_nodes(self) -> bool:
+        """Whether the hosts file lets it report other nodes (switches in band, a fabric manager).
 
-        Without being asked, a node speaks for itself alone.
+        By default a node may report only itself.
         """
-        return self.via in _TELL_OF_OTHERS or bool(self.sources)
+        return self.via in _REPORT_OTHER_NODES or bool(self.sources)
 
 
 class Cable(msgspec.Struct, frozen=True):
-    """What is at the other end of a port, watched or not, as the most trusted source calls it.
+    """The far end of a port, watched or not, as the most trusted source names it.
 
-    `port` is empty when only the node is known. `known_from` are the sources that say so, the most
-    trusted first: `config`, `LLDP`, `InfiniBand discovery`, `UFM`, `neighbour MAC`.
+    `port` is empty when only the node is known. `known_from` are the sources that report it, the
+    most trusted first: `config`, `LLDP`, `InfiniBand discovery`, `UFM`, `neighbour MAC`.
     """
 
     node: str
@@ -77,13 +77,13 @@ class Cable(msgspec.Struct, frozen=True):
 class Port(msgspec.Struct, frozen=True):
     """One end of a cable.
 
-    `row` is its row in every array of a `Moment`: given once, never reused, not an order to show.
-    `name` is unique on the node (`eth0`, `mlx5_0`). `role` is `rail` (a host's NIC), `uplink` (a
-    switch port in an ECMP group), `downlink`, `gpu` (all NVLinks of a GPU), `nvlink` (one of them)
-    or `management`. `index` counts within the role from
-    0; `label` is what a column is called (`r0`, `up3`). `peer` is the row at the other end, None
-    when it is not watched. `info` holds facts: driver, pci, numa_node, netdev, rdma, mac ...
-    `cable` is what is known of the other end; None when nobody says.
+    `row` is its row in every array of a `Snapshot`: assigned once, never reused, not a display
+    order. `name` is unique on the node (`eth0`, `mlx5_0`). `role` is `rail` (a host's NIC),
+    `uplink` (a switch port in an ECMP group), `downlink`, `gpu` (all NVLinks of a GPU), `nvlink`
+    (one of them) or `management`. `index` counts within the role from 0; `label` is its short name
+    (`r0`, `up3`). `peer` is the row at the other end, None when it is not watched. `info` has
+    facts: driver, pci, numa_node, netdev, rdma, mac ... `cable` is the far end; None when it is
+    unknown.
     """
 
     row: int
@@ -99,7 +99,7 @@ class Port(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """`node/port`: how a port is called in filters, exports and by programs."""
+        """`node/port`: the port in filters, exports and output for programs."""
         return f"{self.node}/{self.name}"
 
     @property
@@ -123,7 +123,7 @@ class EcmpGroup(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A machine watched. `ports` are in physical order; empty until its first hello.
+    """A watched machine. `ports` are in physical order; empty until its first hello.
 
     `group` is the leaf or rack that it is shown under.
     """
@@ -136,7 +136,8 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class CableReport(msgspec.Struct, frozen=True):
-    """One source's word on a port: `source` and `by` whom (a node, or `file:line`), the far end."""
+    """What one source reports as the far end of a port. `by` is the node or `file:line` it is
+    from."""
 
     source: str
     by: str
@@ -145,7 +146,7 @@ class CableReport(msgspec.Struct, frozen=True):
 
 
 class Contradiction(msgspec.Struct, frozen=True):
-    """Two sources that name different far ends for one port; `believed` is the more trusted."""
+    """Two sources that report different far ends of a port; `believed` is the more trusted one."""
 
     row: int
     believed: CableReport
@@ -153,11 +154,11 @@ class Contradiction(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Where nodes stand in the fabric, by name; those that are only named by others are in it too.
+    """The place of nodes in the fabric, by name, including nodes that are not watched.
 
     `tiers` are 0 for hosts, 1 for leaves, 2 for spines, 3 for cores. `planes` and `pods` name parts
     of the fabric: planes share their hosts and no switch, pods share only the highest tier. A node
-    whose place is not known is in none of them.
+    whose place is unknown is in none of them.
     """
 
     tiers: dict[str, int] = {}
@@ -166,9 +167,9 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Fabric(msgspec.Struct, frozen=True):
-    """What is watched and how it is cabled, at one time.
+    """The watched nodes and their cabling at one time.
 
-    `nodes` are in the order to show: by group, a group's switches before its hosts. `ports` are by
+    `nodes` are in display order: by group, a group's switches before its hosts. `ports` are by
     row. `version` grows whenever anything in it changes.
     """
 
@@ -180,7 +181,7 @@ class Fabric(msgspec.Struct, frozen=True):
     contradictions: tuple[Contradiction, ...] = ()
 
     def node(self, name: str) -> Node:
-        """The node called `name`. Raises KeyError."""
+        """The node with this name. Raises KeyError."""
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -194,7 +195,7 @@ class Fabric(msgspec.Struct, frozen=True):
         return [known.get(each, each) for each in wanted]
 
     def group_of(self, row: int) -> EcmpGroup | None:
-        """The ECMP group a port is in; None when it is in none."""
+        """The ECMP group of a port, or None."""
         for group in self.groups:
             if row in group.rows:
                 return group

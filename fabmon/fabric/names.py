@@ -1,4 +1,4 @@
-"""Names of machines and ports in the order a person expects, and against patterns."""
+"""Names of nodes and ports: natural order, patterns, MAC addresses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 _DIGITS = re.compile(r"(\d{1,18})")
-"""Longer runs of digits are cut: Python turns no text of thousands of them into a number."""
+"""Longer runs of digits are split: Python refuses to convert thousands of digits."""
 
 
 @lru_cache(maxsize=65536)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A sort key by which `gpu9` comes before `gpu10`."""
+    """A sort key that orders `gpu9` before `gpu10`."""
     return tuple(
         (1, int(part), "") if part.isdecimal() else (0, 0, part)
         for part in _DIGITS.split(name)
@@ -23,7 +23,7 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name fits one of the shell patterns."""
+    """Whether a name matches one of the shell patterns."""
     return _matches(name, tuple(patterns))
 
 
@@ -36,7 +36,8 @@ _MAC = re.compile(r"[0-9a-f]{12}")
 
 
 def mac_of(text: str) -> str | None:
-    """A MAC address of any spelling (`444c.a8cd.337e`) with colons, None for what is none."""
+    """A MAC address in any notation (`444c.a8cd.337e`) as lower case with colons; None if it is not
+    one."""
     digits = re.sub(r"[.:-]", "", text.lower())
     if not _MAC.fullmatch(digits):
         return None
@@ -44,7 +45,7 @@ def mac_of(text: str) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address cannot be reached from other machines; a name other than localhost can."""
+    """Whether an address is a loopback address, or the name localhost."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the nodes say of themselves and of others, sorted by the node that it is about."""
+"""Facts that nodes report about themselves and others, sorted by the node that they describe."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _PORT_KINDS = frozenset(("ethernet", "infiniband", "gpu", "nvlink", "xgmi"))
 
 
 class ReportedEcmpGroup(NamedTuple):
-    """An ECMP group as a node tells it: its interfaces, and to how many destinations it leads."""
+    """An ECMP group as a node reports it: its interfaces and its number of destinations."""
 
     devices: frozenset[str]
     destinations: int
 
 
 class ReportedPeer(NamedTuple):
-    """Whom a port has at its other end, by the words of `source`: `port` or its interface, and
-    what it calls the peer (`node`, `port`, `port_name`, `guid`, `mac`, `role`)."""
+    """The far end of a port as `source` reports it: `port` or its interface, and the names of the
+    peer (`node`, `port`, `port_name`, `guid`, `mac`, `role`)."""
 
     source: str
     port: str
@@ -33,35 +33,35 @@ class ReportedPeer(NamedTuple):
 
 
 class NodeFacts:
-    """What is said of one node. `names` are what it is called besides its name here."""
+    """The reported facts of one node."""
 
     def __init__(self) -> None:
         self.ports: dict[str, dict[str, Any]] = {}
         self.ecmp: list[ReportedEcmpGroup] = []
         self.neighbours: list[dict[str, Any]] = []
-        self.told: list[ReportedPeer] = []
+        self.peers: list[ReportedPeer] = []
         self.hostname = ""
 
     def add(self, item: ObjectInfo, source: str) -> None:
-        """Take in one object of a source."""
+        """Add one object of a source."""
         if item.port is not None and item.kind in _PORT_KINDS:
             info = {k: v for k, v in item.info.items() if v is not None}
             info["kind"] = item.kind
             known = self.ports.get(item.port)
             self.ports[item.port] = info if known is None else {**known, **info}
             if isinstance(info.get("peer"), Mapping):
-                self.told.append(ReportedPeer(source, item.port, info["peer"]))
+                self.peers.append(ReportedPeer(source, item.port, info["peer"]))
         elif item.kind == "ecmp":
-            self.ecmp.append(_ways(item.info))
+            self.ecmp.append(_ecmp_group(item.info))
         elif item.kind == "neighbour":
             self.neighbours.append(item.info)
             if item.info.get("peer_node") or item.info.get("peer_port"):
-                self.told.append(
+                self.peers.append(
                     ReportedPeer(source, str(item.info.get("dev", "")), _peer(item.info))
                 )
 
     def merge(self, other: NodeFacts) -> None:
-        """Take in all of another's."""
+        """Add all facts of another report."""
         if not self.ports:
             self.ports.update(other.ports)
         else:
@@ -69,15 +69,15 @@ class NodeFacts:
                 self.ports[name] = {**self.ports.get(name, {}), **info}
         self.ecmp += other.ecmp
         self.neighbours += other.neighbours
-        self.told += other.told
+        self.peers += other.peers
         self.hostname = self.hostname or other.hostname
 
     def by_device(self) -> dict[str, str]:
-        """The node's interfaces -> the names of their ports."""
+        """Interface -> port name, of all ports of the node."""
         return {str(info.get("netdev", name)): name for name, info in self.ports.items()}
 
     def members(self) -> list[tuple[list[str], int]]:
-        """Each ECMP group's ports that the node has, in natural order, and its destinations."""
+        """The ports of each ECMP group, in natural order, with its number of destinations."""
         if not self.ecmp:
             return []
         by_netdev = self.by_device()
@@ -91,59 +91,59 @@ class NodeFacts:
 
 
 class ReportedFacts:
-    """What every node says, worked out once for each of its hellos."""
+    """The facts of all nodes; each hello is evaluated once."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[Hello, dict[str, NodeFacts]]] = {}
+        self._reported: dict[str, tuple[Hello, dict[str, NodeFacts]]] = {}
         self._given: dict[str, Host] = {}
 
     def gather(
         self, given: Mapping[str, Host], hellos: Mapping[str, Hello]
     ) -> dict[str, NodeFacts]:
-        """By node, what is said of it; `given` are the nodes that are watched by themselves."""
+        """Facts by node; `given` are the nodes of the hosts file."""
         if dict(given) != self._given:
-            self._given, self._said = dict(given), {}
+            self._given, self._reported = dict(given), {}
         facts: dict[str, NodeFacts] = {name: NodeFacts() for name in hellos}
-        said = {}
+        reported = {}
         for name, hello in hellos.items():
-            known = self._said.get(name)
+            known = self._reported.get(name)
             try:
                 if known is None or known[0] is not hello:
-                    known = hello, _said(given[name], given, hello)
+                    known = hello, _facts_of(given[name], given, hello)
             except Exception:
-                # Hellos are checked on arrival; what slips through costs the node that said it.
-                _LOG.exception("%s: what it tells of its ports cannot be used", name)
+                # Hellos are checked on arrival; an error that remains costs only its own node.
+                _LOG.exception("%s: the facts about its ports cannot be used", name)
                 continue
-            said[name] = known
+            reported[name] = known
             for about, fact in known[1].items():
                 facts.setdefault(about, NodeFacts()).merge(fact)
             facts[name].hostname = hello.hostname
-        self._said = said
+        self._reported = reported
         return facts
 
 
-def _said(speaker: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, NodeFacts]:
-    """What one node says, by the node that it is about."""
-    said: dict[str, NodeFacts] = {}
+def _facts_of(speaker: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, NodeFacts]:
+    """The facts of one hello, by the node that they describe."""
+    found: dict[str, NodeFacts] = {}
     for block in hello.blocks:
         for item in block.objects:
             about = owner_of(item, speaker, given)
             if about is not None:
-                fact = said.get(about)
+                fact = found.get(about)
                 if fact is None:
-                    fact = said[about] = NodeFacts()
+                    fact = found[about] = NodeFacts()
                 fact.add(item, block.source)
-    return said
+    return found
 
 
-def _ways(group: Mapping[str, Any]) -> ReportedEcmpGroup:
+def _ecmp_group(group: Mapping[str, Any]) -> ReportedEcmpGroup:
     devices = frozenset(str(member.get("dev")) for member in group.get("members") or ())
     count = group.get("destinations_count")
     return ReportedEcmpGroup(devices, 1 if count is None else int(count))
 
 
 def _peer(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A neighbour entry's `peer_node`, `peer_port` ... as a port's `peer` has them."""
+    """The keys `peer_node`, `peer_port` ... of a neighbour entry, named as in a port's `peer`."""
     return {
         "node": entry.get("peer_node"),
         "port": entry.get("peer_port"),

@@ -1,4 +1,5 @@
-"""Whom a node may speak for: itself, and where it was asked to, nodes that nobody else watches."""
+"""Which node a reported object belongs to: nodes may report only themselves, unless the hosts file
+lets them report others."""
 
 from __future__ import annotations
 
@@ -10,20 +11,20 @@ from fabmon.fabric.wire.messages import Hello, ObjectInfo
 
 
 def owner_of(item: ObjectInfo, speaker: Host, given: Mapping[str, Host]) -> str | None:
-    """The node that an object is about; None where the speaker has no say in it.
+    """The node that an object belongs to; None if `speaker` may not report it.
 
-    `given` are the nodes that are watched by themselves: nobody else speaks for those, so that a
-    node that lies costs its own row only. A node is the same with its domain and without.
+    `given` are the nodes of the hosts file: only they report themselves, so a node with false
+    reports costs only its own row. Names with and without domain are the same node.
     """
     if item.node is None or item.node == speaker.name:
         return speaker.name
-    if not speaker.tells_of_others or _short(item.node) in _short_names(tuple(given)):
+    if not speaker.reports_other_nodes or _short(item.node) in _short_names(tuple(given)):
         return None
     return item.node
 
 
 def reported_hosts(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, Host]:
-    """The nodes that are known only from what others tell, each with the `via` of its speaker."""
+    """The nodes that only others report, each with the `via` of the reporting node."""
     found: dict[str, Host] = {}
     for speaker, item in _objects(given, hellos):
         name = owner_of(item, speaker, given)
@@ -46,7 +47,7 @@ def _short_names(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def _short(name: str) -> str:
-    """Without the domain; an address is itself."""
+    """A name without its domain; an IP address unchanged."""
     first = name.partition(".")[0]
     return name if first.isdigit() else first
 
@@ -55,7 +56,7 @@ def _objects(
     given: Mapping[str, Host], hellos: Mapping[str, Hello]
 ) -> Iterable[tuple[Host, ObjectInfo]]:
     for name, hello in hellos.items():
-        if given[name].tells_of_others:
+        if given[name].reports_other_nodes:
             for block in hello.blocks:
                 for item in block.objects:
                     yield given[name], item

@@ -1,10 +1,10 @@
-"""How a metric of the catalog is called in Prometheus, and back.
+"""Metric names of the catalog in OpenMetrics form, and the reverse mapping.
 
-A name is `fabmon_` and the catalog's name, with Prometheus' base units in the unit's place and at
-the end: `pfc_rx_pause_us_prio3` is `fabmon_pfc_rx_pause_prio3_seconds_total`. docs/metrics.md has
-the rule for people. Every name stands for one metric, whatever its labels are.
+A name is `fabmon_` and the catalog's name, with Prometheus' base unit at the end:
+`pfc_rx_pause_us_prio3` is `fabmon_pfc_rx_pause_prio3_seconds_total`. docs/metrics.md explains the
+rule. Every name is one metric, whatever its labels are.
 
-    unit      in Prometheus        a value of 1 there is, in the catalog
+    unit      in Prometheus        1 in Prometheus is, in the catalog
     bytes     _bytes               1
     us        _seconds             1,000,000
     seconds   _seconds             1
@@ -12,9 +12,8 @@ the rule for people. Every name stands for one metric, whatever its labels are.
     percent   _ratio               100
     others    no unit              1
 
-Counters end in `_total` behind that, levels do not. Bits and bit/s become bytes, since promtool
-warns of any other unit of data. Bits that FEC mended are events and no amount of data: theirs is
-`_bit_events`.
+Counters end in `_total`, gauges do not. bit/s become bytes per second, since promtool warns about
+other units of data. Bits corrected by FEC are events, not data: their suffix is `_bit_events`.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _UNITS: dict[str, tuple[str, float]] = {
     "bps": ("bytes_per_second", 8),
     "percent": ("ratio", 100),
 }
-"""Unit of the catalog -> unit of Prometheus, and how much of the first makes one of the second."""
+"""Unit of the catalog -> unit of Prometheus, and the factor between them."""
 
 _OWN_WORD = {"seconds": "events", "bits": "bits"}
-"""The last word of a name that says the unit in another way than the unit itself."""
+"""The last word of names whose unit word differs from the unit."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -46,7 +45,7 @@ _PRIORITY = re.compile(r"_prio\d$")
 
 
 class Exposed(NamedTuple):
-    """A metric of the catalog as Prometheus has it.
+    """A metric of the catalog in OpenMetrics form.
 
     `family` is the name in OpenMetrics' TYPE, HELP and UNIT lines, `sample` that of the values:
     the same with `_total` for a counter. `type` is `counter` or `gauge`, `unit` empty where there
@@ -61,15 +60,15 @@ class Exposed(NamedTuple):
 
 
 class MetricMapping(NamedTuple):
-    """What a sample of Prometheus stands for: its value times `factor` is the metric's, in the
-    catalog's unit."""
+    """The catalog metric of a Prometheus sample: sample value times `factor` is in the catalog's
+    unit."""
 
     metric: str
     factor: float
 
 
 def exposed(metric: Metric) -> Exposed:
-    """How a metric of the catalog is called."""
+    """The OpenMetrics form of a metric."""
     unit, factor = _UNITS.get(metric.unit, ("", 1))
     priority = _PRIORITY.search(metric.name)
     stem = metric.name[: priority.start()] if priority else metric.name
@@ -86,18 +85,18 @@ def exposed(metric: Metric) -> Exposed:
 
 
 EXPOSED: dict[str, Exposed] = {name: exposed(metric) for name, metric in CATALOG.items()}
-"""Name in the catalog -> how it is called in Prometheus."""
+"""Name in the catalog -> its OpenMetrics form."""
 
 _MEANT = {shown.sample: MetricMapping(name, shown.factor) for name, shown in EXPOSED.items()}
 
 
 def meant(sample: str) -> MetricMapping | None:
-    """The metric that a sample's name stands for; None when it is none of ours."""
+    """The metric of a sample name; None if it is not a name of fabmon."""
     return _MEANT.get(sample)
 
 
 def head(family: str, type_: str, unit: str, help_: str) -> str:
-    """The lines before a family's samples; no UNIT where `unit` is empty."""
+    """The TYPE, UNIT and HELP lines of a family; no UNIT where `unit` is empty."""
     said = f"# TYPE {family} {type_}\n"
     if unit:
         said += f"# UNIT {family} {unit}\n"
@@ -105,9 +104,9 @@ def head(family: str, type_: str, unit: str, help_: str) -> str:
 
 
 class SamplePosition(NamedTuple):
-    """Where one series of a node's frames is: value `position` of block `block`.
+    """The position of a series in a node's frames: value `position` of block `block`.
 
-    `labels` tell it from all others of its metric, `item` is the object that it belongs to.
+    `labels` distinguish it from the other series of its metric; `item` is its object.
     """
 
     block: int
@@ -116,10 +115,10 @@ class SamplePosition(NamedTuple):
     labels: str
 
 
-def places_of(
+def sample_positions(
     hello: Hello, common: Mapping[str, Any] | None = None
 ) -> dict[str, list[SamplePosition]]:
-    """Metric of the catalog -> where its values are; `common` are labels to have in front."""
+    """Metric of the catalog -> positions of its values; `common` are labels to put first."""
     places: dict[str, list[SamplePosition]] = {}
     seen: set[tuple[str, str]] = set()
     for at, block in enumerate(hello.blocks):
@@ -138,7 +137,7 @@ def places_of(
 
 
 def _naming(item: ObjectInfo, source: str) -> dict[str, Any]:
-    """The labels that tell an object from all others of its node."""
+    """The labels that distinguish an object from the others of its node."""
     names: dict[str, Any] = {} if item.node is None else {"node": item.node}
     if item.port is not None:
         names["port"] = item.port
@@ -148,12 +147,12 @@ def _naming(item: ObjectInfo, source: str) -> dict[str, Any]:
 
 
 def labels(pairs: Mapping[str, Any]) -> str:
-    """Labels as they stand behind a name, in braces, escaped."""
+    """The labels after a name: in braces, escaped."""
     inside = ",".join(f'{key}="{str(value).translate(_ESCAPES)}"' for key, value in pairs.items())
     return f"{{{inside}}}"
 
 
 def maximum(kind: str) -> int | None:
-    """Where a counter of a kind of the catalog sticks: its true value is not known there."""
+    """The value at which a counter of this kind saturates; None if it does not."""
     bits = kind.removeprefix("sat")
     return 2 ** int(bits) - 1 if bits != kind else None

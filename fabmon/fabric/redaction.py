@@ -1,9 +1,8 @@
-"""Names taken out of ticks: gpu017 becomes host-17, and everywhere the same.
+"""Replaces names in ticks by pseudonyms: gpu017 becomes host-17, the same everywhere.
 
-What comes after the feed sees pseudonyms only, so that whatever is made of such ticks (a recording,
-rates, findings, a report, a picture) holds no original. Kept are numbers, states, the names of
-counters and of ports, drivers, models and firmware. Free text is not searched for names but left
-out, where a word that fabmon itself chose says the same.
+Everything after the feed sees pseudonyms only, so recordings, rates, findings, reports and pictures
+made from these ticks contain no original name. Numbers, states, names of counters and ports,
+drivers, models and firmware are kept. Free text is left out where a term of fabmon says the same.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from fabmon.fabric.wire.messages import BlockInfo, Burst, Hello, Notice, ObjectI
 
 _NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
 _NAME_KEYS = {"node": "device", "peer_node": "device", "hostname": "host", "node_group": "group"}
-"""Facts that name a machine or a group, and what their pseudonyms begin with."""
+"""Facts with the name of a machine or group, and the prefix of its pseudonym."""
 
 _PORT_KEYS = frozenset({"port", "peer_port", "peer_port_name", "port_name", "alias"})
-"""Facts that name a port, or describe it in somebody's own words."""
+"""Facts with the name or description of a port."""
 
 _PEOPLE_KEYS = frozenset({"comm", "job"})
-"""Facts that say what somebody runs; of these a number is left."""
+"""Facts about what a user runs; only a number is kept."""
 
 _PLAIN_KEYS = frozenset(
     [
@@ -65,7 +64,7 @@ _PLAIN_KEYS = frozenset(
         "type",
     ]
 )
-"""Facts in words that say nothing of a site; of others the words are replaced."""
+"""Facts whose text is independent of the site; other texts are replaced."""
 
 _PORT = re.compile(
     r"(?:eth|ens|enp|eno|ib|ibp|swp|ethernet|management|et-|xe-|ge-|te|hu|fo|mlx[45]_|bond|hsn|cxi|"
@@ -95,10 +94,10 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
 class Redactor:
-    """Gives every name a pseudonym, once and for good, in whatever thread it is asked for."""
+    """Assigns every name a permanent pseudonym; thread-safe."""
 
     def __init__(self, hosts: Iterable[Host] = ()) -> None:
-        """Known from the start are `hosts`, numbered in the order in which people count."""
+        """`hosts` are numbered first, in natural order."""
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._originals: dict[str, str] = {}
@@ -108,14 +107,14 @@ class Redactor:
             self._host(host)
 
     def learn(self, tick: Tick) -> None:
-        """Know the names of all nodes that a tick tells of."""
+        """Learn the names of all nodes of a tick."""
         for host in tick.hosts:
             self._host(host)
         for node, hello in tick.hellos:
             self._learn(node, hello)
 
     def tick(self, tick: Tick) -> Tick:
-        """The same without names; frames are numbers, and stay."""
+        """The tick with pseudonyms; frames are numbers and unchanged."""
         self.learn(tick)
         return Tick(
             tick.seq,
@@ -134,7 +133,7 @@ class Redactor:
         )
 
     def host(self, host: Host) -> Host:
-        """A line of the hosts file with nothing of how the node is reached."""
+        """A host with pseudonyms, without the keys of how it is reached."""
         group = host.group and self._name(host.group, "group")
         return Host(
             name=self._host(host),
@@ -150,19 +149,16 @@ class Redactor:
         return self._name(name, "device")
 
     def original(self, pseudonym: str) -> str:
-        """The name of a node or a group that a pseudonym stands for: to find it, not to tell it."""
+        """The original name of a pseudonym, to look up a node; it must not be shown."""
         return self._originals.get(pseudonym, pseudonym)
 
     def port(self, name: str) -> str:
-        """A port as findings name it, `node/port`; a node that nobody told of has a pseudonym too.
-
-        So has one that is named alone.
-        """
+        """A port id, `node/port`, with pseudonyms, also for unknown nodes and for a node alone."""
         node, slash, port = name.partition("/")
         return f"{self.node(node)}{slash}{self.text(port)}"
 
     def subject(self, text: str) -> str:
-        """What a finding is about: a node, a port, or some words with them."""
+        """The subject of a finding: a node, a port, or words that contain them."""
         if " " not in text:
             return self.port(text)
         return " ".join(
@@ -170,7 +166,7 @@ class Redactor:
         )
 
     def topology(self, given: Topology) -> Topology:
-        """What somebody gave of the cabling, without names and files."""
+        """A plan with pseudonyms, without file names."""
         for names, prefix in ((given.hosts, "host"), (given.switches, SWITCH)):
             for name in sorted(names, key=natural):
                 self._name(name, prefix)
@@ -183,13 +179,15 @@ class Redactor:
             given,
             cables=tuple(
                 PlannedCable(
-                    end(each.one), end(each.other), each.source, self._alike("file", each.by)
+                    end(each.one), end(each.other), each.source, self._pseudonym("file", each.by)
                 )
                 for each in given.cables
             ),
             tiers={self.node(name): tier for name, tier in given.tiers.items()},
-            planes={self.node(n): self._alike("plane", each) for n, each in given.planes.items()},
-            pods={self.node(n): self._alike("pod", each) for n, each in given.pods.items()},
+            planes={
+                self.node(n): self._pseudonym("plane", each) for n, each in given.planes.items()
+            },
+            pods={self.node(n): self._pseudonym("pod", each) for n, each in given.pods.items()},
             groups={self.node(n): self._name(each, "group") for n, each in given.groups.items()},
             hosts=frozenset(map(self.node, given.hosts)),
             switches=frozenset(map(self.node, given.switches)),
@@ -197,26 +195,26 @@ class Redactor:
         )
 
     def hello(self, hello: Hello) -> Hello:
-        """What a node says of itself, and of its neighbours."""
+        """A hello with pseudonyms."""
         version = _VERSION.match(hello.kernel)
         return msgspec.structs.replace(
             hello,
-            layout=self._alike("layout", hello.layout),
+            layout=self._pseudonym("layout", hello.layout),
             blocks=tuple(self._block(block) for block in hello.blocks),
             hostname=self.text(hello.hostname),
-            boot_id=self._alike("boot", hello.boot_id),
+            boot_id=self._pseudonym("boot", hello.boot_id),
             kernel=version[0] if version else "",
             probe=self.text(hello.probe),
             reached_at="",
         )
 
     def text(self, text: str) -> str:
-        """A text in which every name that is known, and all that looks like an address or a path,
-        is replaced. Names that nobody told of stay: for texts that fabmon wrote itself.
+        """A text with all known names, addresses and paths replaced. Unknown names stay, so it is
+        only for texts that fabmon wrote itself.
         """
         text = _URL.sub(self._url, text)
         text = _ADDRESS.sub(self._address, text)
-        text = _PATH.sub(lambda match: self._alike("path", match[0]), text)
+        text = _PATH.sub(lambda match: self._pseudonym("path", match[0]), text)
         return _TOKEN.sub(self._token, text)
 
     def _host(self, host: Host) -> str:
@@ -229,7 +227,7 @@ class Redactor:
         return name
 
     def _learn(self, node: str, hello: Hello) -> None:
-        """Know all names that a hello tells of, before any of its texts is looked at."""
+        """Learn all names of a hello, before any of its texts is replaced."""
         own = self._node(node)
         for name in (hello.hostname.lower(), _key(hello.hostname)):
             if name not in _NO_NAMES:
@@ -276,12 +274,12 @@ class Redactor:
         if key in _NAME_KEYS:
             return self._name(value, _NAME_KEYS[key])
         if key in _PEOPLE_KEYS:
-            return self._alike(key, value).rpartition("-")[2]
+            return self._pseudonym(key, value).rpartition("-")[2]
         if _ADDRESS.fullmatch(value.partition("/")[0]) or key in _PLAIN_KEYS:
             return self.text(value)
         if key in _PORT_KEYS and _PORT.fullmatch(value):
             return value
-        return self._alike(key if key in ("mac", "guid") else "text", value)
+        return self._pseudonym(key if key in ("mac", "guid") else "text", value)
 
     def _status(self, status: NodeStatus) -> NodeStatus:
         cause = self.text(status.cause)
@@ -305,7 +303,7 @@ class Redactor:
         )
 
     def _node(self, name: str, prefix: str = "device") -> str:
-        """The pseudonym of a node of its own: no other has it, whatever is alike in their names."""
+        """The pseudonym of a node; unique even if names share a prefix."""
         full, short = name.lower(), _key(name)
         if short in _NO_NAMES:
             return name
@@ -318,7 +316,7 @@ class Redactor:
                 if short not in self._known:
                     self._known[short] = found
                 elif self._nodes.get(self._known[short]) != short:
-                    # Alone it tells of none of those that begin with it.
+                    # The short name alone is ambiguous: it gets a pseudonym of its own.
                     self._known[short] = self._next("name")
                     self._nodes[self._known[short]] = short
                     self._originals[self._known[short]] = short
@@ -326,7 +324,7 @@ class Redactor:
             return found
 
     def _name(self, name: str, prefix: str) -> str:
-        """The pseudonym of a name; with its domain it is the same as without."""
+        """The pseudonym of a name, the same with and without its domain."""
         key = _key(name)
         if key in _NO_NAMES:
             return name
@@ -339,14 +337,14 @@ class Redactor:
             return found
 
     def _found(self, name: str) -> str | None:
-        """What is known of a name, or else of the most of it that is before one of its dots."""
+        """The pseudonym of a name, or of its longest known prefix that ends at a dot."""
         rest, key = name.lower(), _key(name)
         while rest not in self._known and rest != key:
             rest = rest.rpartition(".")[0]
         return self._known.get(rest)
 
-    def _alike(self, prefix: str, value: str) -> str:
-        """One pseudonym for equal values of a kind, none for nothing."""
+    def _pseudonym(self, prefix: str, value: str) -> str:
+        """One pseudonym for equal values of a kind; empty for an empty value."""
         if not value:
             return value
         key = f"{prefix} {value}"
@@ -360,7 +358,7 @@ class Redactor:
         return f"{prefix}-{self._counts[prefix]}"
 
     def _token(self, match: re.Match[str]) -> str:
-        """A word, in which names may be parts: `gpu001-ib0`, `ops@login1`."""
+        """The replacement of a word, which may contain names: `gpu001-ib0`, `ops@login1`."""
         word = match[0]
         if word.lower() in self._known:
             return self._known[word.lower()]
@@ -371,7 +369,7 @@ class Redactor:
                 if found is not None:
                     before = "".join(pieces[:start])
                     after = "".join(pieces[start + size :])
-                    # A domain says as much as the name before it.
+                    # A domain identifies the site as the name does.
                     after = "" if after.startswith(".") else after
                     return (
                         f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
@@ -379,13 +377,13 @@ class Redactor:
         return word
 
     def _url(self, match: re.Match[str]) -> str:
-        """Where it leads to, without who goes there and what for."""
+        """A URL with a pseudonym, without user and path."""
         host = match["host"]
         named = host if _ADDRESS.fullmatch(host.strip("[]")) else self.node(host)
         return f"{match['scheme']}{named}{match['port'] or ''}"
 
     def _ip(self, text: str) -> str:
-        """An address of those that are set aside for tests and for documents; others use none."""
+        """An address of the ranges reserved for tests and documentation."""
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
@@ -394,7 +392,7 @@ class Redactor:
             return text
         if address.version == 6 and address.ipv4_mapped is not None:
             return f"::ffff:{self._ip(str(address.ipv4_mapped))}"
-        number = int(self._alike("address", str(address)).rpartition("-")[2])
+        number = int(self._pseudonym("address", str(address)).rpartition("-")[2])
         if address.version == 4:
             return str(ipaddress.IPv4Address("198.18.0.0") + number)
         return str(
@@ -402,17 +400,17 @@ class Redactor:
         )
 
     def _address(self, match: re.Match[str]) -> str:
-        """Another address of the same kind, written in the same way."""
+        """A pseudonymous address of the same kind and notation."""
         text = match[0]
         if match["ip"] is not None:
             bare, zone = match["ip"], match["zone"] or ""
             if zone and not _PORT.fullmatch(zone[1:]):
-                zone = f"%{self._alike('zone', zone[1:])}"
+                zone = f"%{self._pseudonym('zone', zone[1:])}"
             return f"{self._known.get(bare.lower()) or self._ip(bare)}{zone}"
         if match["uuid"] is not None:
-            return self._alike("id", text.lower())
+            return self._pseudonym("id", text.lower())
         digits = re.sub(r"^0x|[^0-9a-f]", "", text.lower())
-        number = self._alike("hex", digits).rpartition("-")[2]
+        number = self._pseudonym("hex", digits).rpartition("-")[2]
         fresh = iter(f"{int(number):0{len(digits)}x}")
         body = text[2:] if text.lower().startswith("0x") else text
         written = "".join(
@@ -422,12 +420,12 @@ class Redactor:
 
 
 async def redacted(ticks: AsyncIterator[Tick], redactor: Redactor | None) -> AsyncIterator[Tick]:
-    """Ticks without names; as they are without a redactor."""
+    """The ticks with pseudonyms; unchanged if `redactor` is None."""
     async for tick in ticks:
         yield tick if redactor is None else redactor.tick(tick)
 
 
 def _key(name: str) -> str:
-    """A machine's name without its domain; an address is itself."""
+    """The lower-case name of a machine without its domain; an IP address unchanged."""
     first = name.lower().partition(".")[0]
     return name.lower() if first.isdigit() or ":" in name else first

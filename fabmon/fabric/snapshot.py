@@ -1,4 +1,4 @@
-"""What the fabric looked like at one tick: arrays by port row, ready to draw or to judge."""
+"""The fabric at one tick: rates and states as arrays by port row."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import NodeStatus
 from fabmon.fabric.wire.messages import Notice
 
-# A burst of one port: bytes counted many times a second for some seconds.
-
-
 WAYS = ("tx", "rx")
 
 
 @dataclass(frozen=True, slots=True)
 class BurstSamples:
-    """What came of a burst so far. `time_ns` is the console's wall clock when it began to arrive.
+    """The samples of a burst so far: bytes of one port, sampled many times a second. `time_ns` is
+    the console's wall clock when it began to arrive.
 
     `source` counts the bytes (`ib`: on RoCE those of RDMA alone; `netdev`: the kernel's stack).
     `at_s` [samples] is the node's monotonic clock, 0 at the first; `counts` [2, samples] are tx and
-    rx bytes, each 0 at its first sample, NaN where it could not be read. `error` says why there is
-    less than was asked for.
+    rx bytes, each 0 at its first sample, NaN where it could not be read. `error` is why samples are
+    missing.
     """
 
     time_ns: int
@@ -60,13 +58,13 @@ HEAT = (
 )
 """Columns kept for every port over the last minutes; all but bits/s are per second.
 
-`pause_rx` is the share of time (0 to 1) that this port was told to hold, `pause_tx` the share that
-it told its neighbour to; the worst priority counts. `xoff` is pauses begun or ended, both ways, all
-priorities. `stall` is the share of time in which data waited and nothing could be sent
-(InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (a sender was told to slow
+`pause_rx` is the share of time (0 to 1) in which this port was paused by its peer, `pause_tx` the
+share in which it paused its peer; the worst priority counts. `xoff` is pause transitions, both
+directions, all priorities. `stall` is the share of time in which data waited and nothing could be
+sent (InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (to slow a sender
 down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
 catalog's topics; `damage` are the errors of the link itself, without what congestion causes.
-`flaps` are changes of carrier. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled.
+`flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled.
 """
 
 
@@ -75,13 +73,12 @@ STALE_TICKS = 3
 
 
 class RateHistory(Protocol):
-    """The last minutes, as the history keeps them."""
+    """Rates of the last minutes, from the history."""
 
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
         """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none.
 
-        Traffic is kept for the whole of what can be looked back at; the others, and all of single
-        NVLinks, for two minutes.
+        Traffic is kept for the whole ring; the other columns, and single NVLinks, for two minutes.
         """
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
@@ -97,10 +94,9 @@ class Snapshot:
     `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction.
     `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
-    since the port's last sample. `saturated` is True where some counter of the port sticks at its
-    maximum; `stuck` are the places of those counters in `values`, counted through its rows.
-    `bursts` are the last fast samples of a port, by node and port. `connections` is who talks to
-    whom, as far as hosts tell.
+    since the port's last sample. `saturated` is True where some counter of the port is saturated;
+    `stuck` are the flat indices of those counters in `values`. `bursts` are the last fast samples
+    of a port, by node and port. `connections` are the flows that hosts report.
     """
 
     seq: int
@@ -127,7 +123,7 @@ class Snapshot:
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
-        """[ports]: whether a catalog metric sticks at its maximum: nobody knows its rate."""
+        """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""
         found = np.zeros(len(self.up), np.bool_)
         position = self.columns.get(name)
         if position is not None and len(self.stuck):
@@ -136,7 +132,7 @@ class Snapshot:
         return found
 
     def column(self, name: str) -> Floats:
-        """[ports] of a HEAT column or of a catalog metric; all NaN when nobody has it."""
+        """[ports] of a HEAT column or of a catalog metric; all NaN when no port has it."""
         if name in HEAT:
             heat: Floats = self.heat[HEAT.index(name)]
             return heat
@@ -147,7 +143,7 @@ class Snapshot:
         return column
 
     def window(self, column: str, rows: Sequence[int], ticks: int) -> Floats:
-        """[len(rows), ticks] of a HEAT column up to and including this moment, oldest first."""
+        """[len(rows), ticks] of a HEAT column up to and including this tick, oldest first."""
         return self.past.window(column, rows, ticks, self.seq)
 
     def worst(self, ticks: int) -> Floats:
@@ -156,6 +152,6 @@ class Snapshot:
 
 
 def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
-    """[ports]: whether the last sample is too old to be called now."""
+    """[ports]: whether the last sample is older than STALE_TICKS ticks."""
     late: NDArray[np.bool_] = snapshot.age_s > STALE_TICKS * snapshot.interval_s
     return late & np.isfinite(snapshot.age_s)

@@ -1,4 +1,4 @@
-"""What comes out of a feed: ticks. Live, replay and demo all speak this, and nothing else."""
+"""Ticks: the output of every feed (live, replay, Prometheus, demo)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 
-# What a node sent last before a time: what its rates, and their ages, are made of.
+STALE_READS = 2.5
+"""A sample is valid for this many periods of its source; then it is stale and its rate absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastReads:
-    """The last two reads of every source of a node, for who begins in the middle.
+    """The last two reads of every source of a node, to begin in the middle of a recording.
 
     `now` and `before` are [width] values in the order of its frames, the blocks' clocks included;
-    elsewhere than `known` and `known_before` they stand for nothing. `arrived_ns` is [blocks]: the
+    where `known` and `known_before` are False they have no meaning. `arrived_ns` is [blocks]: the
     console's wall clock when the last read of each block came, 0 where none is known.
     """
 
@@ -33,7 +34,7 @@ class LastReads:
 
 
 class NodeState(StrEnum):
-    """Where a node stands between the hosts file and its first counter."""
+    """The state of a node."""
 
     QUEUED = "queued"
     CONNECTING = "connecting"
@@ -45,10 +46,10 @@ class NodeState(StrEnum):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """A node's state since `since_ns` (console's wall clock); `reason` is for a person.
+    """A node's state since `since_ns` (console's wall clock); `reason` is a text.
 
-    LOST was up and is being tried again; FAILED never was. `cause` is a short word equal for
-    equal failures, by which they are grouped (`timeout`, `host key`, `no python`).
+    A LOST node was up and is being retried; a FAILED node never was up. `cause` is a short word,
+    equal for equal failures, which are grouped by it (`timeout`, `host key`, `no python`).
     """
 
     node: str
@@ -63,9 +64,9 @@ class Tick(msgspec.Struct, frozen=True):
 
     `time_ns` is the console's wall clock at the end of the tick. A hello comes before the frames
     that follow its layout: `hellos` apply before `frames`. Frames carry raw counters. `hosts` are
-    nodes that the feed came to know of by itself, before anything is told of them. `answers` are
-    parts of what was asked for beside the frames. `reads` are what nodes sent before the first tick
-    of a feed that begins in the middle; they apply as frames do.
+    nodes that the feed has discovered; they come before any data of them. `answers` are parts of
+    requested bursts and traces. `reads` are the reads before the first tick of a feed that begins
+    in the middle; they apply as frames do.
     """
 
     seq: int
@@ -79,31 +80,32 @@ class Tick(msgspec.Struct, frozen=True):
     reads: tuple[tuple[str, LastReads], ...] = ()
 
 
-# A run of ticks at once: raw counters of nodes as arrays, for what looks at hours of them.
-
-
 ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]
-"""Places in a frame (the blocks one after the other, each with its clock) -> values and which of
-them are known, [rows, places] each. Where a block was not read, a value means nothing."""
+"""Reads values at some positions of a node's frames (the blocks one after the other, each with its
+clock first): the values and which of them are known, [rows, positions] each. Where a block was not
+read, its values have no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFrames:
-    """One node's frames of one layout, as `hello` tells it: `time_ns` [rows] are those of the
-    ticks; `there` [rows, blocks] says which blocks were read. Several rows may be of one tick.
+    """Frames of one node and one layout, in order of time: those of `hello`.
+
+    `time_ns` [rows] are the times of the ticks; several rows may be of one tick. `was_read` [rows,
+    blocks] is true where a block was read.
     """
 
     node: str
     hello: Hello
     time_ns: NDArray[np.int64]
-    there: NDArray[np.bool_]
+    was_read: NDArray[np.bool_]
     read: ReadColumns
 
 
 @dataclass(frozen=True, slots=True)
 class RawChunk:
-    """Ticks from one time up to and with another: who was watched, what each had said at its end,
-    and its counters, by time for each node.
+    """The raw counters of many ticks, those from one time up to and including another.
+
+    `hosts` are the nodes watched, `hellos` their last hellos at its end.
     """
 
     start_ns: int
@@ -111,4 +113,4 @@ class RawChunk:
     interval_s: float
     hosts: tuple[Host, ...]
     hellos: Mapping[str, Hello]
-    runs: tuple[NodeFrames, ...]
+    frames: tuple[NodeFrames, ...]

@@ -21,7 +21,7 @@ class ReplayFeed:
 
     `speed` is recorded seconds per second and may be changed during replay; None is as fast as
     possible. A gap in the recording is shortened to `longest_wait_s`. A replay that starts within
-    the timeline begins with `known` ticks that bring the history to its state at that time, so
+    the timeline begins with `primed` ticks that bring the history to its state at that time, so
     that rates and states are known from the start. With `follow` the feed waits for more at the end
     of a growing file, and ends only when the file has reached `until_ns`.
     """
@@ -47,7 +47,7 @@ class ReplayFeed:
         self._last_ns = (from_ns or 0) - 1
         self._due_s: float | None = None
         first = timeline.prime(from_ns) if from_ns is not None else []
-        self._unpaced = self.known = len(first)
+        self._unpaced = self.primed = len(first)
         self._ticks: Iterator[Tick] = itertools.chain(
             first, timeline.ticks(from_ns or 0, self._until_ns)
         )

@@ -85,7 +85,7 @@ class RateChunkBuilder:
         for raw_chunk in raw_chunks:
             yield from self._complete(raw_chunk.start_ns)
             self._update_fabric(raw_chunk)
-            for frames in raw_chunk.runs:
+            for frames in raw_chunk.frames:
                 times_ns, rates = self._node(frames).accept(frames)
                 inside = (times_ns >= from_ns) & (times_ns <= until_ns)
                 self._put(raw_chunk.interval_s, times_ns[inside], inside, rates)
@@ -113,7 +113,7 @@ class RateChunkBuilder:
         """The rates of a node: the same object as before, unless its layout has changed."""
         node = self._nodes.get(frames.node)
         if node is None or (
-            node.hello is not frames.hello and not frames.hello.counts_like(node.hello)
+            node.hello is not frames.hello and not frames.hello.has_same_layout(node.hello)
         ):
             speaker = self._hosts[frames.node]
             node = self._nodes[frames.node] = _NodeRates(
@@ -219,7 +219,7 @@ class _Block:
         """[ticks, values] at `times_ns`, of frames at these ticks; None without a read."""
         values, known = frames.read(self._positions)
         # Of several reads at one tick the last one counts; the rate is the mean over all of them.
-        reads = np.flatnonzero(frames.there[:, self._number] & known[:, 0])
+        reads = np.flatnonzero(frames.was_read[:, self._number] & known[:, 0])
         if not len(reads):
             return None
         reads = reads[np.append(tick[reads][1:] != tick[reads][:-1], True)]

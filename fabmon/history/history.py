@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS, PortRows, build
 from fabmon.fabric.flows.flow_table import Connections
-from fabmon.fabric.flows.queue_pairs import QueuePairs, only_queue_pairs_moved, queue_pairs_of
+from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
 from fabmon.fabric.node_facts import ReportedFacts
 from fabmon.fabric.object_owner import owner_of
@@ -99,20 +99,14 @@ class History:
         self._topology = topology
         self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
-        self._bursts = BurstAssembler()
         self.rows = PortRows() if rows is None else rows
-        self._nodes: dict[str, _NodeSlots] = {}
         self._before_restart: dict[str, _NodeSlots] = {}
         self._is_new = False
         self._built_of: list[str] = []
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
-        self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
-        self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
-        self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._metrics: dict[str, int] = {}
         self._deriver = MetricDeriver(self._metrics, np.empty((0, 0), np.bool_))
-        self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
-        self._queue_pairs: dict[str, QueuePairs] = {}
+        self._forget_nodes()
         self._heard = ReportedFacts()
         self._fabric = self._built({}, 0)
         self._connections = Connections(self._fabric, {})
@@ -126,16 +120,20 @@ class History:
         """
         self._is_new = True
         self._before_restart = {**self._before_restart, **self._nodes}
-        self._nodes = {}
+        self._forget_nodes()
         self._rates.restart()
         self._ring.restart()
+        self._deriver = MetricDeriver(self._metrics, self._has)
+
+    def _forget_nodes(self) -> None:
+        """Set the state of all nodes and ports to that before the first tick."""
+        self._nodes: dict[str, _NodeSlots] = {}
         self._bursts = BurstAssembler()
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
-        self._last_heat = np.empty((len(HEAT), 0), np.float32)
-        self._was_up = np.empty(0, np.bool_)
-        self._notices = {}
-        self._queue_pairs = {}
-        self._deriver = MetricDeriver(self._metrics, self._has)
+        self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
+        self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
+        self._queue_pairs: dict[str, QueuePairs] = {}
 
     def accept(self, tick: Tick) -> Snapshot:
         """Take a tick. Returns the fabric at its end."""
@@ -158,8 +156,8 @@ class History:
                 self._notices.pop(node, None)
                 continue
             # Queue pairs change with every job; that does not change the cabling.
-            is_other_fabric |= old is None or not only_queue_pairs_moved(old.hello, hello)
-            if old is not None and hello.counts_like(old.hello):
+            is_other_fabric |= old is None or not differ_only_in_queue_pairs(old.hello, hello)
+            if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:
                 slots = self._rates.add(hello, old.slots if old else None)
@@ -213,7 +211,7 @@ class History:
         """Keep the queue pairs that a node reports (None: it does not report any, which is not the
         same as having none). Returns whether they changed."""
         before = self._queue_pairs.get(node)
-        if reported is before or (reported and before and reported.is_like(before)):
+        if reported is before or (reported and before and reported.is_equal(before)):
             return False
         if reported is None:
             self._queue_pairs.pop(node, None)

@@ -1,4 +1,4 @@
-"""Two runs compared, for a person: first the answer, then how it was found, then every link."""
+"""A comparison of runs as text: first the answer, then the method, then every link."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from fabmon.analysis.fluctuation.comparison import (
     Comparison,
     Difference,
 )
-from fabmon.fabric.wording import bit_rate
+from fabmon.fabric.wording import ABSENT, bit_rate, name_list
 from fabmon.report.output import aligned
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
+_MAX_UNMATCHED = 8
+_COLUMNS = ("WHAT", "A", "B", "CHANGE", "95 %", "p", "REAL", "P5 A", "P5 B", "CoV A", "CoV B")
 
 
 def comparison_table(found: Comparison) -> str:
@@ -37,110 +39,94 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield f"{side}: {', '.join(names)} ({seconds / 60:.3g} min)"
     yield from found.notes
     if found.unmatched:
-        yield f"Only on one side: {', '.join(found.unmatched[:8])}" + (
-            f" and {len(found.unmatched) - 8} more" if len(found.unmatched) > 8 else ""
-        )
+        yield f"Only on one side: {name_list(found.unmatched, _MAX_UNMATCHED)}"
     yield ""
     order = sorted(found.links, key=lambda each: (not each.real, -abs(each.change or 0.0)))
-    shown = [*found.headlines, *order[:_MOST_LINKS]]
-    head = (
-        "WHAT",
-        "A",
-        "B",
-        "CHANGE",
-        "95 %",
-        "p",
-        "REAL",
-        "P5 A",
-        "P5 B",
-        "CoV A",
-        "CoV B",
-    )
-    yield from aligned([head, *map(_row, shown)], left=1)
-    if len(order) > _MOST_LINKS:
-        yield f"and {len(order) - _MOST_LINKS} more that changed less; --format json has all"
+    shown = [*found.headlines, *order[:_MAX_LINKS]]
+    yield from aligned([_COLUMNS, *map(_row, shown)], left=1)
+    if len(order) > _MAX_LINKS:
+        yield f"and {len(order) - _MAX_LINKS} more that changed less; --format json has all"
 
 
 def _answer(headlines: Sequence[Difference]) -> str:
     """Whether the difference is real, in one sentence."""
-    real = [each for each in headlines if each.real]
+    real = [f"{_subject(each)} is {_size(each)}" for each in headlines if each.real]
     tested = [each for each in headlines if each.p is not None]
     if real:
-        return f"Yes, it is real: {', '.join(f'{_what(each)} is {_size(each)}' for each in real)}."
+        return f"Yes, the difference is real: {', '.join(real)}."
     if not headlines:
-        return "Cannot tell: A and B have no rail and no job in common that communicates."
+        return "Not known: A and B have no communicating rail or job in common."
     if not tested:
-        return "Cannot tell: the recordings are too short."
-    small = any((each.p or 0.0) < LEVEL and abs(each.change or 0.0) < MIN_CHANGE for each in tested)
-    least = f", or less than {MIN_CHANGE * 100:.1f} %" if small else ""
-    reach = max(map(_reach, tested))
-    if reach >= 1:
-        return f"No: what differs is within the noise{least}; so much noise hides any difference."
-    ruled_out = f"a difference of more than {reach * 100:.1f} % is ruled out"
-    return f"No: what differs is within the noise{least}; {ruled_out}."
+        return "Not known: the recordings are too short."
+    least = f", or less than {MIN_CHANGE * 100:.1f} %" if any(map(_is_small, tested)) else ""
+    return f"No: the difference is within the noise{least}; {_ruled_out(max(map(_reach, tested)))}."
 
 
 def _sentence(each: Difference) -> str:
     values = f"{_value(each, each.before)} in A, {_value(each, each.after)} in B"
-    if each.change is None or each.low is None or each.high is None or each.p is None:
-        return f"  Not tested: {_what(each)}: {values}; {each.untested}."
-    ranged = f"95 % sure: {each.low * 100:+.1f} to {each.high * 100:+.1f} %, {_chance(each.p)}"
-    said = f"{_what(each)} is {_size(each)}: {values} ({ranged})"
+    if each.p is None:
+        return f"  Not tested: {_subject(each)}: {values}; {each.untested}."
+    chance = "p < 0.001" if each.p < 0.001 else f"p = {each.p:.2g}"
+    text = (
+        f"{_subject(each)} is {_size(each)}: {values} (95 % confidence: {_range(each)} %, {chance})"
+    )
     if each.real:
-        return f"  Real: {said}."
-    if each.p < LEVEL and abs(each.change) < MIN_CHANGE:
-        return f"  Too small: {said}; less than {MIN_CHANGE * 100:.1f} % is not called real."
+        return f"  Real: {text}."
+    if _is_small(each):
+        return f"  Too small: {text}; less than {MIN_CHANGE * 100:.1f} % is not called real."
     if each.p < LEVEL:
-        return f"  Perhaps: {said}; among several answers one may be such by chance."
-    if _reach(each) >= 1:
-        return f"  Noise: {said}."
-    return f"  Noise: {said}; more than {_reach(each) * 100:.1f} % is ruled out."
+        return f"  Perhaps: {text}; one of several tests may have such a result by chance."
+    return f"  Noise: {text}; {_ruled_out(_reach(each))}."
 
 
-def _what(each: Difference) -> str:
-    return f"{'the bandwidth' if each.what == BANDWIDTH else 'an iteration'} of {each.name}"
+def _subject(each: Difference) -> str:
+    return f"{'the bandwidth' if each.what == BANDWIDTH else 'the step time'} of {each.name}"
 
 
 def _size(each: Difference) -> str:
     change = each.change or 0.0
-    ways = ("higher", "lower") if each.what == BANDWIDTH else ("longer", "shorter")
-    said = f"{abs(change) * 100:.1f} %"
-    return "the same in B to 0.1 %" if said == "0.0 %" else f"{said} {ways[change < 0]} in B"
+    words = ("higher", "lower") if each.what == BANDWIDTH else ("longer", "shorter")
+    size = f"{abs(change) * 100:.1f} %"
+    return "equal to within 0.1 %" if size == "0.0 %" else f"{size} {words[change < 0]} in B"
+
+
+def _is_small(each: Difference) -> bool:
+    """Whether a difference is certain, but too small to be called real."""
+    return (each.p or 0.0) < LEVEL and abs(each.change or 0.0) < MIN_CHANGE
+
+
+def _range(each: Difference) -> str:
+    return f"{(each.low or 0.0) * 100:+.1f} to {(each.high or 0.0) * 100:+.1f}"
 
 
 def _reach(each: Difference) -> float:
-    """The largest change that the interval leaves possible."""
+    """The largest change that the interval leaves possible, as a share."""
     return max(abs(each.low or 0.0), abs(each.high or 0.0))
 
 
-def _chance(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+def _ruled_out(reach: float) -> str:
+    if reach >= 1:
+        return "with so much noise no difference can be ruled out"
+    return f"a difference of more than {reach * 100:.1f} % is ruled out"
 
 
-def _value(each: Difference, value: float) -> str:
-    if value != value:
-        return "nothing"
+def _value(each: Difference, value: float | None) -> str:
+    if value is None or value != value:
+        return ABSENT
     return bit_rate(value) if each.what == BANDWIDTH else f"{value:.3f} s"
 
 
 def _row(each: Difference) -> tuple[str, ...]:
-    known = each.change is not None and each.low is not None and each.high is not None
-    tested = (
-        (
-            f"{(each.change or 0.0) * 100:+.1f} %",
-            f"{(each.low or 0.0) * 100:+.1f} to {(each.high or 0.0) * 100:+.1f}",
-            f"{each.p:.2g}",
-            "yes" if each.real else "no",
-        )
-        if known
-        else ("·", "·", "·", "too short")
-    )
-    name = each.name if each.what == BANDWIDTH else f"iterations of {each.name}"
+    tested: tuple[str, ...] = (ABSENT, ABSENT, ABSENT, "too short")
+    if each.p is not None:
+        change = f"{(each.change or 0.0) * 100:+.1f} %"
+        tested = (change, _range(each), f"{each.p:.2g}", "yes" if each.real else "no")
+    covs = (each.cov_before, each.cov_after)
     return (
-        name,
+        each.name if each.what == BANDWIDTH else f"step time of {each.name}",
         _value(each, each.before),
         _value(each, each.after),
         *tested,
-        *("·" if p5 is None else _value(each, p5) for p5 in (each.p5_before, each.p5_after)),
-        *("·" if c is None else f"{c * 100:.1f} %" for c in (each.cov_before, each.cov_after)),
+        *(_value(each, p5) for p5 in (each.p5_before, each.p5_after)),
+        *(ABSENT if cov is None else f"{cov * 100:.1f} %" for cov in covs),
     )

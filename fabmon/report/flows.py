@@ -78,13 +78,13 @@ def flows_record(snapshot: Snapshot) -> FlowsRecord:
     order = sorted(range(len(table)), key=lambda n: (table.src[n], table.lqpn[n]))
     return FlowsRecord(
         time=utc(snapshot.time_ns),
-        told=len(table.told),
+        told=len(table.reporting),
         hosts=len(hosts),
         left_out=table.left_out,
         silent=[
             SilentRecord(node=name, reason=_why_silent(snapshot, name))
             for name in hosts
-            if name not in table.told
+            if name not in table.reporting
         ],
         leaves=[
             LeavesRecord(leaf=each.src, peer_leaf=each.dst, flows=each.flows, sports=each.sports)

@@ -1,4 +1,4 @@
-"""Fluctuation as a table: by rail, link, pair, job, or by hour and day."""
+"""Bandwidth variability as a table: by rail, link, pair, job, or by hour and day."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from fabmon.analysis.fluctuation.results import (
     Step,
     Subject,
 )
-from fabmon.fabric.wording import bit_rate
+from fabmon.fabric.time_wording import date_time
+from fabmon.fabric.wording import ABSENT, bit_rate, byte_count, percent_range
 from fabmon.report.output import aligned
-from fabmon.report.records import utc
 
 HOUR, WEEKDAY = "hour", "weekday"
 
 NUMBERS = ("MEDIAN", "P5", "P95", "CoV", "SAMPLES", "COMM", "DRIFT/h")
-"""What is told of a subject, as columns: samples are those that count, COMM the share of time that
-is communication.
-"""
+"""Columns of a subject: SAMPLES that count, and COMM, the share of time in communication."""
 
 NO_STEP = "No step of the level was found."
-FOREIGN = "Of what leaves send up, not from our hosts"
+FOREIGN = "Share of what leaves send up that is not from our hosts"
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MOST_STEPS = 12
+_MAX_STEPS = 12
 
 
 def fluctuation_table(found: Fluctuation, by: str) -> str:
-    """The whole report: time, table, steps, drifts, other people's share, what was not seen."""
+    """The whole report: time, table, steps, foreign traffic, and what was not observable."""
     return "\n".join(_lines(found, by))
 
 
-def over(found: Fluctuation) -> str:
-    """What all of it is of: the time, the samples, which bandwidth."""
-    begin, end = (utc(ns).strftime("%Y-%m-%d %H:%M:%SZ") for ns in (found.from_ns, found.until_ns))
+def scope(found: Fluctuation) -> str:
+    """The time, the number of samples, and the kind of bandwidth of a study."""
     hours = found.watched_s / 3600
     return (
-        f"{begin} to {end}, {hours:.3g} h watched, sampled every {found.interval_s:g} s. "
-        "Bandwidth in communication phases, one direction."
+        f"{date_time(found.from_ns)} to {date_time(found.until_ns)}, {hours:.3g} h watched, "
+        f"sampled every {found.interval_s:g} s. Bandwidth in communication phases, one direction."
     )
 
 
 def _lines(found: Fluctuation, by: str) -> Iterator[str]:
-    yield over(found)
+    yield scope(found)
     yield ""
     if by in (HOUR, WEEKDAY):
         yield from _slots(found, by)
     else:
         yield from _subjects(found, by)
     yield from _steps(found, by)
-    yield from _foreign(found.foreign)
-    yield from (f"Not seen: {note}." for note in found.notes)
+    if found.foreign:
+        yield ""
+        yield f"{FOREIGN}:"
+        yield from (f"  {each.switch}: {foreign_share(each)}" for each in found.foreign)
+    yield from (f"Not observable: {note}." for note in found.notes)
 
 
 def _subjects(found: Fluctuation, by: str) -> Iterator[str]:
@@ -67,35 +67,29 @@ def _subjects(found: Fluctuation, by: str) -> Iterator[str]:
     if not subjects:
         yield f"no {by} was found"
         return
-    shown = [*found.of(ALL), *subjects]
-    own = ["ITERATION"] if by == JOB else []
-    head = [by.upper(), *own, *NUMBERS, "OVER THE TIME"]
+    has_iterations = by == JOB
+    head = [by.upper(), *(["STEP TIME"] if has_iterations else []), *NUMBERS, "OVER TIME"]
     rows = [
-        [name_of(each), *([iteration(each)] if own else []), *numbers(each), strip(each)]
-        for each in shown
+        [each.label, *([step_time(each)] if has_iterations else []), *numbers(each), strip(each)]
+        for each in (*found.of(ALL), *subjects)
     ]
     yield from aligned([head, *rows], left=1)
 
 
-def name_of(subject: Subject) -> str:
-    """A link that is told of by who receives says so."""
-    return f"{subject.name} {subject.way}" if subject.way == "rx" else subject.name
-
-
-def iteration(subject: Subject) -> str:
-    """Its length and how that varies; a dot where there is no rhythm."""
+def step_time(subject: Subject) -> str:
+    """`4.10 s (3.89-4.34)`: the median step time of a job, its 5th and 95th percentile."""
     its = subject.iterations
-    return "·" if its is None else f"{its.median_s:.2f} s ({its.p5_s:.2f}-{its.p95_s:.2f})"
+    return ABSENT if its is None else f"{its.median_s:.2f} s ({its.p5_s:.2f}-{its.p95_s:.2f})"
 
 
 def numbers(subject: Subject) -> list[str]:
-    """What the columns of NUMBERS say of it."""
+    """The cells of the columns NUMBERS."""
     spread = subject.spread
     if spread is None:
-        return ["·", "·", "·", "·", "0", "0 %", "·"]
-    least = "" if spread.whole else "≥ "
+        return [ABSENT, ABSENT, ABSENT, ABSENT, "0", "0 %", ABSENT]
+    bound = "" if spread.whole else "≥ "
     return [
-        least + bit_rate(spread.median_bps),
+        bound + bit_rate(spread.median_bps),
         bit_rate(spread.p5_bps),
         bit_rate(spread.p95_bps),
         f"{spread.cov * 100:.1f} %",
@@ -108,33 +102,33 @@ def numbers(subject: Subject) -> list[str]:
 def _drift(subject: Subject) -> str:
     drift = subject.drift
     if drift is None:
-        return "·"
+        return ABSENT
     if not drift.is_sure:
         return "none"
     return f"{drift.per_hour * 100:+.2f} % ({drift.low * 100:+.2f} to {drift.high * 100:+.2f})"
 
 
 def strip(subject: Subject) -> str:
-    """The medians over the time as blocks, from nothing to the highest; a dot where none is."""
+    """The medians over time as blocks, from 0 to the highest; a dot where there is none."""
     top = max((value for value in subject.strip if value is not None), default=0.0)
     return "".join(
-        "·" if value is None else _BLOCKS[min(7, int(value / top * 8))] if top > 0 else _BLOCKS[0]
+        ABSENT if value is None else _BLOCKS[min(7, int(value / top * 8)) if top > 0 else 0]
         for value in subject.strip
     )
 
 
 def _slots(found: Fluctuation, by: str) -> Iterator[str]:
-    label = {HOUR: f"HOUR ({found.zone})", WEEKDAY: f"DAY ({found.zone})"}[by]
+    """Statistics of all rails, by hour or day."""
     subjects = found.of(ALL)
     if not subjects:
         yield "no rail was found"
         return
     slots = subjects[0].hours if by == HOUR else subjects[0].weekdays
+    label = "HOUR" if by == HOUR else "DAY"
     top = max((slot.median_bps for slot in slots), default=0.0)
-    rows = [_slot(slot, by, top) for slot in slots]
-    head = [label, "MEDIAN", "P5", "P95", "CoV", "MINUTES", ""]
+    head = [f"{label} ({found.zone})", "MEDIAN", "P5", "P95", "CoV", "MINUTES", ""]
     yield f"{subjects[0].name}, means of 10 s:"
-    yield from aligned([head, *rows], left=1)
+    yield from aligned([head, *(_slot(slot, by, top) for slot in slots)], left=1)
 
 
 def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
@@ -150,56 +144,46 @@ def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
 
 
 def _steps(found: Fluctuation, by: str) -> Iterator[str]:
-    shown, more = largest_steps(found, stepped_kinds(by), _MOST_STEPS)
+    shown, others = largest_steps(found, stepped_kinds(by), _MAX_STEPS)
     yield ""
     yield "Steps of the level:" if shown else NO_STEP
     for step, subject in shown:
-        yield f"  {'  '.join(step_words(step, subject))}"
-    if more:
-        yield f"  and {more} smaller ones"
+        yield f"  {'  '.join(step_cells(step, subject))}"
+    if others:
+        yield f"  and {others} smaller ones"
 
 
 def stepped_kinds(by: str) -> tuple[str, ...]:
-    """The kinds of subjects whose steps and drift the table tells."""
+    """The kinds of subjects whose steps and drift the table shows."""
     return (ALL, JOB, by) if by in (RAIL, LINK, PAIR) else (ALL, JOB)
 
 
 def largest_steps(
     found: Fluctuation, kinds: Iterable[str], most: int
 ) -> tuple[list[tuple[Step, Subject]], int]:
-    """The largest steps of some kinds of subjects, by time, and how many others there are."""
-    told = [
+    """The largest steps of some kinds of subjects in order of time, and the number of others."""
+    steps = [
         (step, subject)
         for kind in dict.fromkeys(kinds)
         for subject in found.of(kind)
         for step in subject.steps
     ]
-    largest = sorted(told, key=lambda each: -abs(each[0].change))[:most]
-    return sorted(largest, key=lambda each: each[0].at_ns), len(told) - len(largest)
+    largest = sorted(steps, key=lambda each: -abs(each[0].change))[:most]
+    return sorted(largest, key=lambda each: each[0].at_ns), len(steps) - len(largest)
 
 
-def step_words(step: Step, subject: Subject) -> tuple[str, str, str, str]:
-    """When, of what, from which level to which, and by how much."""
+def step_cells(step: Step, subject: Subject) -> tuple[str, str, str, str]:
+    """The time of a step, its subject, the levels before and after, and the change."""
     return (
-        f"{utc(step.at_ns):%Y-%m-%d %H:%M:%SZ} ± {step.within_s:.0f} s",
-        name_of(subject),
+        f"{date_time(step.at_ns)} ± {step.within_s:.0f} s",
+        subject.label,
         f"{bit_rate(step.before_bps)} -> {bit_rate(step.after_bps)}",
         f"{step.change * 100:+.1f} %",
     )
 
 
-def _foreign(shares: Sequence[Foreign]) -> Iterator[str]:
-    if not shares:
-        return
-    yield ""
-    yield f"{FOREIGN}:"
-    yield from (f"  {each.switch}: {foreign_share(each)}" for each in shares)
-
-
 def foreign_share(each: Foreign) -> str:
-    """`8 to 12 % of 76.8 TB`, or why that is not known."""
+    """`8.3 to 12 % of 76.8 TB`, or why it is not known."""
     if each.low is None or each.high is None:
         return f"not known: {each.unseen}"
-    one, other = (f"{share * 100:.0f}" for share in (each.low, each.high))
-    share = f"{one} %" if one == other else f"{one} to {other} %"
-    return f"{share} of {each.sent_bytes / 1e12:.3g} TB"
+    return f"{percent_range(each.low, each.high)} of {byte_count(each.sent_bytes)}"

@@ -19,13 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
+from fabmon.fabric.filter import LinkSelection
 from fabmon.fabric.model import Host
 from fabmon.fabric.object_owner import owner_of
-from fabmon.fabric.openmetrics import EXPOSED, Exposed, SamplePosition, head, maximum, places_of
+from fabmon.fabric.openmetrics import (
+    EXPOSED,
+    Exposed,
+    SamplePosition,
+    head,
+    maximum,
+    sample_positions,
+)
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, fits
 from fabmon.history.history import History
-from fabmon.report.selection import LinkSelection
 
 TimesMs = NDArray[np.int64]
 CounterValues = NDArray[np.uint64]
@@ -145,7 +152,7 @@ class Transposer:
         """Take a tick, or only its layouts. Raises OSError, for example on a full disk."""
         for node, hello in tick.hellos:
             layouts = self.nodes.setdefault(node, [])
-            if not layouts or not hello.counts_like(layouts[-1].hello):
+            if not layouts or not hello.has_same_layout(layouts[-1].hello):
                 layouts.append(NodeSeries(hello, [_BlockReads() for _ in hello.blocks]))
         for node, frame in tick.frames if with_frames else ():
             layouts = self.nodes.get(node, [])
@@ -225,7 +232,7 @@ def families(transposer: Transposer, wanted: SeriesFilter) -> Iterator[tuple[flo
     A counter at its maximum (it saturates there) is absent, and so is what was not read.
     """
     nodes = {
-        node: [(layout, places_of(layout.hello, {"instance": node})) for layout in layouts]
+        node: [(layout, sample_positions(layout.hello, {"instance": node})) for layout in layouts]
         for node, layouts in transposer.nodes.items()
     }
     recorded = {name for layouts in nodes.values() for _, places in layouts for name in places}

@@ -14,10 +14,9 @@ from fabmon.analysis.iteration.results import JobIteration, PreviousValue
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Snapshot
-from fabmon.fabric.tick import NodeState
+from fabmon.fabric.tick import STALE_READS, NodeState
 from fabmon.report.output import json_schema
 
-_STALE_INTERVALS = 2.5
 _DIGITS = 6
 
 
@@ -232,7 +231,7 @@ def link_records(snapshot: Snapshot, wanted: Mask | None = None) -> list[LinkRec
 
 def link_state(snapshot: Snapshot, port: Port) -> str:
     """`up`, `down`, `stale` (no data for two and a half intervals) or `unknown`."""
-    if snapshot.age_s[port.row] > snapshot.interval_s * _STALE_INTERVALS:
+    if snapshot.age_s[port.row] > snapshot.interval_s * STALE_READS:
         return "stale"
     up = snapshot.up[port.row]
     return "unknown" if np.isnan(up) else "up" if up else "down"

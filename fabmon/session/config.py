@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from fabmon.analysis.thresholds import Thresholds
+from fabmon.analysis.causes import Thresholds
 from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS
 from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import load as load_plan

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.model import HOST, Host
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.tick import NodeState
+from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.live import LiveFeed
 from fabmon.report.doctor import DoctorRecord, examine
 from fabmon.session.session import Session
@@ -27,35 +27,46 @@ _GONE = (NodeState.FAILED, NodeState.LOST)
 
 async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: float) -> DoctorRecord:
     """The doctor's record, once every node has sent enough or failed, at latest after a time."""
-    history, surveyor = session.history(hosts), Surveyor(hosts)
-    until_s = time.monotonic() + duration_s
-    async with aclosing(LiveFeed(hosts, ssh_config=session.settings.ssh_config)) as feed:
-        async for tick in feed:
-            snapshot = history.accept(tick)
-            surveyor.accept(tick)
-            settled = all(
-                surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
-                or snapshot.statuses[host.name].state in _GONE
-                for host in hosts
-            )
-            if settled or time.monotonic() >= until_s:
-                break
-        return examine(surveyor.survey(snapshot))
+    surveyor = Surveyor(hosts)
+
+    def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
+        surveyor.accept(tick)
+        return all(
+            surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
+            or snapshot.statuses[host.name].state in _GONE
+            for host in hosts
+        )
+
+    snapshot = await _listen(session, hosts, duration_s, is_settled)
+    return examine(surveyor.survey(snapshot))
 
 
 async def collect_queue_pairs(
     session: Session, hosts: Sequence[Host], duration_s: float
 ) -> Snapshot:
     """A snapshot, once every host has reported its queue pairs or why not, or after a time."""
+    frames: Counter[str] = Counter()
+
+    def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
+        frames.update(node for node, _ in tick.frames)
+        return all(_has_reported(snapshot, host, frames[host.name]) for host in hosts)
+
+    return await _listen(session, hosts, duration_s, is_settled)
+
+
+async def _listen(
+    session: Session,
+    hosts: Sequence[Host],
+    duration_s: float,
+    is_settled: Callable[[Tick, Snapshot], bool],
+) -> Snapshot:
+    """The snapshot at which the nodes have settled, or the last one before the time is over."""
     history = session.history(hosts)
     until_s = time.monotonic() + duration_s
-    frames: Counter[str] = Counter()
     async with aclosing(LiveFeed(hosts, ssh_config=session.settings.ssh_config)) as feed:
         async for tick in feed:
             snapshot = history.accept(tick)
-            frames.update(node for node, _ in tick.frames)
-            settled = all(_has_reported(snapshot, host, frames[host.name]) for host in hosts)
-            if settled or time.monotonic() >= until_s:
+            if is_settled(tick, snapshot) or time.monotonic() >= until_s:
                 break
         return snapshot
 
@@ -64,6 +75,6 @@ def _has_reported(snapshot: Snapshot, host: Host, frames: int) -> bool:
     if snapshot.statuses[host.name].state in _GONE:
         return True
     refused = any(notice.source == SOURCE for notice in snapshot.notices.get(host.name, ()))
-    told = host.name in snapshot.connections.flows.told
+    told = host.name in snapshot.connections.flows.reporting
     # A switch has no queue pairs; it reports its cables with its first frame.
     return bool(frames) and (told or refused or host.role != HOST or frames >= _FLOWS_FRAMES)

@@ -91,7 +91,7 @@ class _Collected:
         self.time_ns = tick.time_ns
         snapshot = self._history.accept(tick)
         self.fabric, self.connections = snapshot.fabric, snapshot.connections
-        self.with_queue_pairs |= self.connections.flows.told
+        self.with_queue_pairs |= self.connections.flows.reporting
         self.with_queue_pairs |= {node for node, each in tick.notices if each.source == SOURCE}
         self.hellos.update(tick.hellos)
         for status in tick.statuses:

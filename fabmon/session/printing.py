@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import msgspec
 import numpy as np
@@ -160,11 +160,8 @@ def _abandon_output(error: OSError) -> bool:
     return False
 
 
-class Progress(Protocol):
-    """Called with the amount of work that is done."""
-
-    def __call__(self, done: float) -> None:
-        """Show that `done` of the total is done."""
+Progress = Callable[[float], None]
+"""Called with the amount of work that is done so far."""
 
 
 @contextmanager
@@ -177,58 +174,36 @@ def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done: None
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-    from rich.text import Text
-
-    class Span(ProgressColumn):
-        """How much of the recorded time is processed."""
-
-        def render(self, task: Task) -> Text:
-            """As `0:04:10 of 0:30:00`."""
-            parts = (datetime.timedelta(seconds=round(each)) for each in (task.completed, total))
-            return Text(" of ".join(str(part) for part in parts))
-
-    class Pace(ProgressColumn):
-        """The speed of processing."""
-
-        def render(self, task: Task) -> Text:
-            """As a multiple of real time."""
-            return Text(f"{task.speed:.0f} x real time" if task.speed else "")
 
     columns = {
-        "bytes": (DownloadColumn(), TransferSpeedColumn()),
-        "s": (Span(), Pace()),
-        "share": (TaskProgressColumn(),),
+        "bytes": (rich.DownloadColumn(), rich.TransferSpeedColumn()),
+        "s": (rich.TextColumn("{task.fields[pace]}"),),
+        "share": (rich.TaskProgressColumn(),),
     }
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
+    bar = rich.Progress(
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
         *columns[unit],
-        TimeRemainingColumn(),
+        rich.TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(what, total=total)
+    task = bar.add_task(what, total=total, pace="")
     began_s = time.monotonic()
     shown = False
 
     def report(done: float) -> None:
         nonlocal shown
-        if not shown and time.monotonic() - began_s > _PROGRESS_AFTER_S:
+        elapsed_s = time.monotonic() - began_s
+        if not shown and elapsed_s > _PROGRESS_AFTER_S:
             bar.start()
             shown = True
-        bar.update(task, completed=done)
+        parts = " of ".join(str(timedelta(seconds=round(each))) for each in (done, total))
+        bar.update(
+            task, completed=done, pace=f"{parts} {done / max(elapsed_s, 1e-9):.0f} x real time"
+        )
 
     try:
         yield report

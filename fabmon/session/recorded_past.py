@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
-from fabmon.analysis.scene_cache import Kept
+from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
@@ -65,7 +65,7 @@ class RecordedPast:
         self._history: History | None = None
         self._pipeline: Pipeline | None = None
         self._feed: ReplayFeed | None = None
-        self._kept = Kept()
+        self._kept = SceneCache()
         self._begun_ns = self._position_ns = self._at_ns = 0
         self._wanted = 0
         self._tick_s: float | None = None
@@ -222,9 +222,9 @@ class RecordedPast:
         timeline, is_first = self._open(), self._history is None
         last_ns = min(at_ns, self._until_ns or at_ns)
         feed, pipeline = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
-        if not feed.known:
+        if not feed.primed:
             return None
-        *before, last = (self._tick(feed) for _ in range(feed.known))
+        *before, last = (self._tick(feed) for _ in range(feed.primed))
         for tick in before:
             if tick is not None:
                 pipeline.history.take(tick)

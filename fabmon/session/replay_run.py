@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +76,6 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
             code = asyncio.run(running)
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED
-        warn_of_losses(timeline)
     return code
 
 
@@ -111,17 +110,26 @@ async def _replay_on_screen(
     return await show_screen(None, setup)
 
 
-def open_recordings(files: Sequence[Path]) -> Timeline:
-    """Recordings as one timeline, with a progress bar. Raises UsageError."""
+@contextmanager
+def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
+    """Recordings as one timeline, opened with a progress bar. Raises UsageError.
+
+    At the end, what could not be read is printed to standard error.
+    """
     if not files:
         raise UsageError("name a recording")
     try:
         with progress("opening", sum(map(_size, files_of(files)))) as report:
-            return Timeline(files, report)
+            timeline = Timeline(files, report)
     except RecordingError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"{error.filename or files[0]}: {file_error(error)}") from None
+    with timeline:
+        yield timeline
+        for path, loss in timeline.losses:
+            where = f"bytes {loss.offset} to {loss.end}"
+            print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
 
 
 def _size(path: Path) -> int:
@@ -172,18 +180,11 @@ def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[
     )
 
 
-def warn_of_losses(timeline: Timeline) -> None:
-    """Print to standard error what could not be read."""
-    for path, loss in timeline.losses:
-        where = f"bytes {loss.offset} to {loss.end}"
-        print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
-
-
 class PlayedRange:
     """The ticks, snapshots or scenes of a part of a timeline, as fast as possible.
 
-    `lead_s` seconds before it are played too, but not returned: findings may begin there. `reached`
-    is called with the time of every tick (ns). `hosts` are the nodes, by the names that are shown.
+    `lead_s` seconds before it are played too, but not returned: findings may begin there. The
+    progress bar shows `what` is done. `hosts` are the nodes, by the names that are shown.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class PlayedRange:
         timeline: Timeline,
         from_ns: int,
         until_ns: int,
-        reached: Callable[[int], None],
+        what: str,
         lead_s: float = 0.0,
     ) -> None:
         self.hosts = redacted_hosts(timeline, session.redactor)
@@ -202,15 +203,16 @@ class PlayedRange:
         self._from_ns = from_ns
         self._until_ns = until_ns
         self._start_ns = max(timeline.start_ns, from_ns - int(lead_s * 1e9))
-        self._reached = reached
+        self._what = what
 
     def ticks(self) -> Iterator[tuple[bool, Tick]]:
         """Ticks, and whether each is in the range: those before it hold the state at its start."""
         for tick in self._timeline.prime(self._start_ns):
             yield False, self._redacted(tick)
-        for tick in self._timeline.ticks(self._start_ns, self._until_ns):
-            yield tick.time_ns >= self._from_ns, self._redacted(tick)
-            self._reached(tick.time_ns)
+        with progress(self._what, (self._until_ns - self._from_ns) / 1e9, "s") as report:
+            for tick in self._timeline.ticks(self._start_ns, self._until_ns):
+                yield tick.time_ns >= self._from_ns, self._redacted(tick)
+                report(max(0, tick.time_ns - self._from_ns) / 1e9)
 
     def snapshots(self) -> Iterator[Snapshot]:
         """The snapshot of every tick; rates are computed again."""

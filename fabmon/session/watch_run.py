@@ -153,7 +153,7 @@ async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> 
         title = _REDACTED_TITLE if redactor else feed.title
 
         def nothing() -> str:
-            return feed.nothing if redactor is None else redactor.text(feed.nothing)
+            return feed.why_empty if redactor is None else redactor.text(feed.why_empty)
 
         setup = ScreenSetup(
             f"every {feed.interval_s:g} s: {title}",
@@ -175,9 +175,10 @@ def _prometheus_feed(
     url: str, config: PrometheusConfig, options: RunOptions, hosts: Sequence[Host]
 ) -> PrometheusFeed:
     """The feed that the options and the configuration describe. Raises UsageError."""
-    from fabmon.feeds.prometheus.client import BadAccess, PrometheusAccess, PrometheusClient
+    from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
     from fabmon.feeds.prometheus.feed import PrometheusFeed
-    from fabmon.feeds.prometheus.queries import label, matchers
+    from fabmon.feeds.prometheus.queries import parse_label, parse_matchers
+    from fabmon.feeds.prometheus.responses import BadAccess
 
     token_file = str(options.token_file) if options.token_file is not None else None
     try:
@@ -192,8 +193,8 @@ def _prometheus_feed(
         return PrometheusFeed(
             PrometheusClient(access),
             hosts=[msgspec.structs.replace(host, via="exporters") for host in hosts],
-            selections=[matchers(each) for each in options.matches or config.match],
-            node=label(config.node_label),
+            selections=[parse_matchers(each) for each in options.matches or config.match],
+            node=parse_label(config.node_label),
             interval_s=options.interval_s,
         )
     except BadAccess as error:

@@ -1,6 +1,6 @@
-"""The screen: takes scenes as they come, shows the last or the one it was stopped at.
+"""The app: receives scenes, draws the view on top, and executes the keys.
 
-It knows neither where scenes come from nor whether they are of now.
+It knows neither the feed that scenes come from, nor whether they are live.
 """
 
 from __future__ import annotations
@@ -49,56 +49,48 @@ from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
-# One line for findings that have just opened; many at once are one line too.
-
-
-_APART_S = 3
-
-
-class Toasts:
-    """Gathers what opened, and lets a line through at most every few seconds of scene time."""
-
-    def __init__(self) -> None:
-        """Nothing has opened."""
-        self._waiting: list[Finding] = []
-        self._last_ns: int | None = None
-
-    def accept(self, scene: Scene, width: int) -> str | None:
-        """The line to show at this scene; None for none."""
-        self._waiting += [finding for change, finding in scene.changes if change is Change.OPEN]
-        if not self._waiting:
-            return None
-        now = scene.snapshot.time_ns
-        if self._last_ns is not None and now - self._last_ns < _APART_S * SECOND_NS:
-            return None
-        self._last_ns = now
-        told, self._waiting = self._waiting, []
-        first = told[0]
-        subject = labels.subject_name(first, scene.snapshot.fabric)
-        text = f"{labels.finding_mark(first)} {labels.cause_title(first)} {subject}"
-        if len(told) > 1:
-            text = f"{text} and {len(told) - 1} more findings"
-        return fit(text, max(1, width)).rstrip()
-
-
+_TOAST_EVERY_S = 3
+"""Between messages of new findings, in the time of the scenes."""
 _SILENT_TICKS = 3
+"""So many missed ticks are reported."""
 _INTERRUPTED = 130
 _SAVE = "save"
 _SCENES = "scenes"
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
-"""Node, ports, seconds, Hz -> why that cannot be, for a person; else nothing."""
+"""Requests fast samples: node, ports, seconds, Hz. Returns why that is refused, or nothing."""
+
+
+class Toasts:
+    """Messages of findings that opened: one line for all of the last seconds."""
+
+    def __init__(self) -> None:
+        """No finding has opened."""
+        self._opened: list[Finding] = []
+        self._last_ns: int | None = None
+
+    def accept(self, scene: Scene) -> str:
+        """The message to show with this scene; empty for none."""
+        self._opened += [finding for change, finding in scene.changes if change is Change.OPEN]
+        now_ns = scene.snapshot.time_ns
+        is_early = self._last_ns is not None and now_ns - self._last_ns < _TOAST_EVERY_S * SECOND_NS
+        if not self._opened or is_early:
+            return ""
+        self._last_ns = now_ns
+        (first, *others), self._opened = self._opened, []
+        subject = labels.subject_name(first, scene.snapshot.fabric)
+        text = f"{labels.finding_mark(first)} {labels.cause_title(first)} {subject}"
+        return f"{text} and {len(others)} more findings" if others else text
 
 
 class FabmonApp(TimeKeys):
-    """The whole screen.
+    """The screen of one run.
 
-    `color` is `auto`, `truecolor`, `256`, `16` or `none`. `mark` is a word that stays in the header
-    whatever else there is no room for. `captions` explain what is shown, from the first scene on.
-    `ask_burst` has ports sampled fast; without it there is nobody to ask.
-    `recording` is what the screen can do with the recording of what it shows; without scenes the
-    recording is all there is to see, and `start` says how to begin playing it. `clock` is only
-    used to notice that no scene comes any more.
+    `scenes` are the live scenes, None for a replay. `color` is `auto`, `truecolor`, `256`, `16` or
+    `none`. `mark` is a word that always stays in the header. `captions` are tips. `ask_burst`
+    requests fast samples, None where that is impossible. `nothing` returns why there are no nodes.
+    `recording` is the access to the recording of what is shown; `start` says how to begin to play
+    it. `clock` returns seconds; it is only used to notice that ticks are missing.
     """
 
     CSS_PATH = "screen.tcss"
@@ -119,7 +111,7 @@ class FabmonApp(TimeKeys):
         start: ReplayStart | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show these scenes under this title; `nothing` says why they have no nodes."""
+        """Nothing is shown before `run_async`."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = console_of(depth)
@@ -129,37 +121,37 @@ class FabmonApp(TimeKeys):
         self._scenes = scenes
         self._ask_burst = ask_burst
         self._clock = clock
-        self._heard = clock()
+        self._received_s = clock()
         self._toasts = Toasts()
-        self._led = False
-        self.go_through_time(recording or NoRecording(), start, self)
+        self._has_left_nodes = False
+        self.set_up_time(recording or NoRecording(), start)
 
     def on_mount(self) -> None:
-        """Set up the views, and listen."""
-        self.register_theme(theme(self.screen_state.depth))
-        self.theme = f"fabmon-{self.screen_state.depth}"
-        views = (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen)
-        for view in views:
-            self.install_screen(view(self.screen_state), view.VIEW)
-        steady = FluctuationScreen(self.screen_state, self.recording.reader)
-        self.install_screen(steady, FluctuationScreen.VIEW)
+        """Set up the views, and start to receive scenes or to play."""
+        state = self.screen_state
+        self.register_theme(theme(state.depth))
+        self.theme = f"fabmon-{state.depth}"
+        for view in (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen):
+            self.install_screen(view(state), view.VIEW)
+        fluctuation = FluctuationScreen(state, self.recording.reader)
+        self.install_screen(fluctuation, FluctuationScreen.VIEW)
         self.push_screen(NodesScreen.VIEW)
         if self._scenes is not None:
-            watching = self._watch(self._scenes)
-            self.run_worker(watching, name=_SCENES, exclusive=True, exit_on_error=False)
+            receiving = self._receive(self._scenes)
+            self.run_worker(receiving, name=_SCENES, exclusive=True, exit_on_error=False)
         self.begin_to_play()
-        self.set_interval(1.0, self._notice_silence)
+        self.set_interval(1.0, self._check_silence)
 
     async def on_unmount(self) -> None:
-        """Let the recording go."""
+        """Close the recording."""
         await self.player.close()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """None of Textual's: our colours are chosen for the depth as they are."""
+        """No filter of Textual's that changes colours: ours fit the depth."""
         return [NoColor()] if self.screen_state.depth is Depth.NONE else []
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Exit when no scene comes any more for an error; contain those of other workers."""
+        """End the app when the scenes fail; contain errors of other workers."""
         error = event.worker.error
         if event.state is not WorkerState.ERROR or error is None:
             return
@@ -168,9 +160,7 @@ class FabmonApp(TimeKeys):
         else:
             self.contain_handler(error, event.worker.group)
 
-    # Scenes.
-
-    async def _watch(self, scenes: AsyncIterator[Scene]) -> None:
+    async def _receive(self, scenes: AsyncIterator[Scene]) -> None:
         async for scene in scenes:
             try:
                 await self.take(scene)
@@ -180,209 +170,190 @@ class FabmonApp(TimeKeys):
         self.repaint()
 
     async def take(self, scene: Scene) -> None:
-        """Show the scene of now, or keep it for later while the screen shows another."""
-        self._heard = self._clock()
+        """Receive a live scene; it is shown unless the screen shows the past."""
+        self._received_s = self._clock()
         self.screen_state.take(scene)
-        self.player.keep(scene)
+        self.player.moves.kept.add(scene)
         self._toast(scene)
         await self.show_scene(scene)
 
     async def show_scene(self, scene: Scene) -> None:
-        """There is another scene to draw."""
+        """Draw another scene; the first one with data opens the overview."""
         if self.screen_state.live is None and self.screen_state.cursor.playing:
             self._toast(scene)
-        if not self._led and _has_data(scene):
-            self._led = True
+        if not self._has_left_nodes and _has_data(scene):
+            self._has_left_nodes = True
             if isinstance(self.screen, NodesScreen):
-                await self._go_to(OverviewScreen.VIEW)
+                await self._open_view(OverviewScreen.VIEW)
         self.repaint()
 
     def repaint(self) -> None:
-        """Draw the topmost of our screens; a palette or a message may lie over it."""
-        self.player.draw_strip(self.size.width)
+        """Draw the topmost view; a menu or a palette may be above it."""
+        self.player.load_timeline(self.size.width)
         for screen in reversed(self.screen_stack):
             if isinstance(screen, ViewScreen):
                 screen.paint()
                 return
 
+    def say(self, text: str, seconds: float = 4) -> None:
+        """Show one line for some seconds."""
+        text = fit(text, max(1, self.size.width - 4)).rstrip()
+        self.notify(text, timeout=seconds, markup=False)
+
     def _toast(self, scene: Scene) -> None:
-        text = self._toasts.accept(scene, self.size.width - 4)
+        text = self._toasts.accept(scene)
         if text:
+            text = fit(text, max(1, self.size.width - 4)).rstrip()
             self.notify(text, timeout=6, markup=False, severity="warning")
 
-    def say(self, text: str) -> None:
-        """Show one line for some seconds."""
-        self.notify(fit(text, max(1, self.size.width - 4)).rstrip(), timeout=4, markup=False)
-
-    def _notice_silence(self) -> None:
-        """Say in the header that nothing comes, once it has been missed."""
-        scene = self.screen_state.live
-        if scene is None or self.screen_state.ended:
+    def _check_silence(self) -> None:
+        """Report in the header that ticks are missing."""
+        scene, state = self.screen_state.live, self.screen_state
+        if scene is None or state.ended:
             return
-        silent = self._clock() - self._heard
-        late = silent > _SILENT_TICKS * scene.snapshot.interval_s + 1
-        if late or self.screen_state.silent_s:
-            self.screen_state.silent_s = silent if late else 0.0
+        silent_s = self._clock() - self._received_s
+        is_late = silent_s > _SILENT_TICKS * scene.snapshot.interval_s + 1
+        if is_late or state.silent_s:
+            state.silent_s = silent_s if is_late else 0.0
             self.repaint()
 
-    # Going places.
-
     async def on_open_requested(self, event: OpenRequested) -> None:
-        """Drill down to what was opened."""
-        scene, target = self.screen_state.scene, event.target
+        """Open the page of a target."""
+        state, target, past = self.screen_state, event.target, self.recording.reader
+        scene = state.scene
         if scene is None:
             return
         if isinstance(target, NodeTarget):
-            await self.push_screen(NodeScreen(self.screen_state, target))
+            await self.push_screen(NodeScreen(state, target))
         elif isinstance(target, PortTarget):
             port = scene.snapshot.fabric.ports[target.row]
-            await self.push_screen(PortScreen(self.screen_state, port, self.recording.reader))
+            await self.push_screen(PortScreen(state, port, past))
         elif isinstance(target, PairTarget):
-            await self.push_screen(PairScreen(self.screen_state, target))
+            await self.push_screen(PairScreen(state, target))
         elif isinstance(target, FindingTarget):
-            found = _finding([*scene.findings, *self.screen_state.closed(scene)], target.key)
+            every = (*scene.findings, *state.closed(scene))
+            found = next((each for each in every if each.key == target.key), None)
             if found is not None:
-                self.screen_state.select(target.key)
-                await self.push_screen(
-                    FindingScreen(self.screen_state, found, self.recording.reader)
-                )
+                state.select(target.key)
+                await self.push_screen(FindingScreen(state, found, past))
         elif isinstance(target, EventTarget):
             self.player.seek(target.time_ns)
 
     def on_highlighted(self, event: Highlighted) -> None:
-        """Mark the links of a finding while it is the one pointed at last."""
-        if not isinstance(event.target, FindingTarget):
-            return
-        self.screen_state.select(event.target.key)
-        self.repaint()
-        if isinstance(self.screen, OverviewScreen):
-            self.screen.reveal_selected()
+        """Select the finding under the cursor of a list."""
+        if isinstance(event.target, FindingTarget):
+            self.screen_state.select(event.target.key)
+            self.repaint()
+            if isinstance(self.screen, OverviewScreen):
+                self.screen.reveal_selected()
 
     def on_burst_requested(self, event: BurstRequested) -> None:
-        """Ask the node for fast samples, and say that, or why not."""
-        port = event.port
-        if self._ask_burst is None:
-            said = "no burst: live only, these nodes are simulated or recorded"
-        else:
-            refused = self._ask_burst(port.node, (port.name,), port_charts.SECONDS, port_charts.HZ)
-            asked = (
-                f"burst of {port.display_name}: {port_charts.HZ:g} Hz for {port_charts.SECONDS:g} s"
-            )
-            said = f"no burst: {refused}" if refused else asked
-        self.say(said)
+        """Request fast samples from the node, and say so, or why not."""
+        port, seconds, hz = event.port, port_charts.SECONDS, port_charts.HZ
+        refused = "live only, these nodes are simulated or recorded"
+        if self._ask_burst is not None:
+            refused = self._ask_burst(port.node, (port.name,), seconds, hz)
+        accepted = f"burst of {port.display_name}: {hz:g} Hz for {seconds:g} s"
+        self.say(f"no burst: {refused}" if refused else accepted)
 
-    # No key waits for a page to be gone: a click in its own footer would wait for itself.
+    # Actions do not wait for a page to close: a click in its footer would wait for itself.
 
     def action_view(self, name: str) -> None:
-        """One of the views, from the top."""
-        self._go_to(name)
+        """Open one of the views, from any page."""
+        self._open_view(name)
 
-    def _go_to(self, name: str) -> AwaitComplete:
-        """The same, for who can wait until it is there."""
-        self._led = self._led or name != NodesScreen.VIEW
+    def _open_view(self, name: str) -> AwaitComplete:
+        """Open a view; what is returned can be awaited."""
+        self._has_left_nodes = self._has_left_nodes or name != NodesScreen.VIEW
         while len(self.screen_stack) > 2:
             self.pop_screen()
         return self.switch_screen(name)
 
     def action_next_view(self) -> None:
-        """The view after the one that is shown, or that lies below its pages."""
+        """Open the view after the current one."""
         views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, ViewScreen)]
         shown = keys.ROOT_VIEWS.index(views[0])
         self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
 
     async def action_back(self) -> None:
-        """Up one level; at the top, let go of the finding, then of the filter and the captions."""
+        """Close the page; in a view, clear the selected finding, then the filter, then the tips."""
+        state = self.screen_state
         if len(self.screen_stack) > 2:
             self.pop_screen()
-        elif self.screen_state.selected_key:
-            self.screen_state.select("")
-            self.repaint()
-        elif self.screen_state.choices.filter:
-            self.screen_state.filter("")
-            self.repaint()
+            return
+        if state.selected_key:
+            state.select("")
+        elif state.choices.filter:
+            state.filter("")
         else:
-            self.screen_state.captions.skip()
-            self.repaint()
+            state.captions.skip()
+        self.repaint()
 
     def action_close(self) -> None:
-        """Away from a page; from a view there is nothing left but to quit."""
+        """Close the page; in a view, quit."""
         if len(self.screen_stack) > 2:
             self.pop_screen()
         else:
             self.exit()
 
     async def action_help(self) -> None:
-        """Help for the screen that is shown."""
+        """Open the help of the current view."""
         screen = self.screen
         if isinstance(screen, ViewScreen) and not isinstance(screen, HelpScreen):
             await self.push_screen(HelpScreen(self.screen_state, screen.VIEW))
 
-    # Choices.
-
     def action_interrupt(self) -> None:
-        """Leave as ctrl+c leaves any program."""
+        """Quit with the exit status of ctrl+c."""
         self.exit(return_code=_INTERRUPTED)
 
-    def action_units(self) -> None:
-        """Gb/s, GB/s, %."""
-        self.screen_state.next_unit()
-        self.repaint()
-
-    def action_metric(self) -> None:
-        """The next metric."""
-        self.screen_state.next_metric()
-        self.repaint()
-
-    def action_digits(self) -> None:
-        """Digits in the cells, or colours."""
-        self.screen_state.toggle_digits()
-        self.repaint()
-
-    def action_ramp(self) -> None:
-        """The next colours."""
-        self.screen_state.next_ramp()
+    def action_display(self, what: str) -> None:
+        """Change the `unit`, the `metric`, the `digits` or the `ramp` of colours."""
+        state = self.screen_state
+        changes = {
+            "unit": state.next_unit,
+            "metric": state.next_metric,
+            "digits": state.toggle_digits,
+            "ramp": state.next_ramp,
+        }
+        changes[what]()
         self.repaint()
 
     def action_filter(self) -> None:
-        """Type a filter."""
+        """Open the filter line."""
         if isinstance(self.screen, ViewScreen):
             self.screen.ask_filter()
 
     def action_maximise(self) -> None:
-        """Give the focused panel the whole screen, or give it back."""
+        """Maximise or restore the focused panel."""
         if isinstance(self.screen, ViewScreen):
             self.screen.maximise()
 
     def action_save(self) -> None:
-        """Ask what to save, and save it."""
+        """Open the menu of what to save."""
         if isinstance(self.screen, ViewScreen):
             self.push_screen(SaveMenu(self.screen_state.palette), self._save)
 
     def _save(self, what: str | None) -> None:
-        """Once the menu is gone: it is no part of the picture."""
+        """Save once the menu is closed: it is not part of the picture."""
         if what is not None:
             self.call_after_refresh(self._begin_saving, what)
 
     def _begin_saving(self, what: str) -> None:
         if any(each.group == _SAVE and not each.is_finished for each in self.workers):
-            self.notify(
-                "not saved: what was asked for before is still being saved", timeout=6, markup=False
-            )
+            self.say("not saved: the file before is still being saved", 6)
         else:
-            self.run_worker(self._kept(what), group=_SAVE, exit_on_error=False)
+            self.run_worker(self._save_file(what), group=_SAVE, exit_on_error=False)
 
-    async def _kept(self, what: str) -> None:
-        """Save it, and say where it is, or why not."""
+    async def _save_file(self, what: str) -> None:
         view = str(getattr(self.screen, "VIEW", "screen"))
-        said = await save_file(what, self.screen_state, view, self.picture, self.recording)
-        self.notify(fit(said, max(1, self.size.width - 4)).rstrip(), timeout=6, markup=False)
+        self.say(await save_file(what, self.screen_state, view, self.picture, self.recording), 6)
 
     def picture(self) -> str:
-        """What the screen shows, as SVG."""
+        """The screen as SVG."""
         return without_web_fonts(self.export_screenshot(title="fabmon"))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The command palette offers what the keys do."""
+        """The commands of the palette: the keys with a title."""
         for key in keys.KEYS:
             if key.title:
                 text = f"{key.help} ({key.shown})"
@@ -390,12 +361,7 @@ class FabmonApp(TimeKeys):
 
 
 def _has_data(scene: Scene) -> bool:
-    """Whether some node sends, and something is known of a port."""
-    up = any(status.state is NodeState.UP for status in scene.snapshot.statuses.values())
-    return up and bool(
-        np.isfinite(scene.snapshot.heat).any() or np.isfinite(scene.snapshot.up).any()
-    )
-
-
-def _finding(findings: Iterable[Finding], key: str) -> Finding | None:
-    return next((finding for finding in findings if finding.key == key), None)
+    """Whether a node is up and a port has a rate or a state."""
+    snapshot = scene.snapshot
+    is_up = any(status.state is NodeState.UP for status in snapshot.statuses.values())
+    return is_up and bool(np.isfinite(snapshot.heat).any() or np.isfinite(snapshot.up).any())

@@ -83,7 +83,7 @@ KEYS = (
         title="Filter",
     ),
     Key(
-        "metric",
+        "display('metric')",
         "m",
         "m",
         "next metric of the cells",
@@ -100,7 +100,7 @@ KEYS = (
         title="Freeze or resume",
         past_label="resume",
     ),
-    Key("units", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
+    Key("display('unit')", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
     Key(
         "step(-1)",
         "left_square_bracket",
@@ -182,7 +182,7 @@ KEYS = (
         title="Start of the finding",
     ),
     Key(
-        "digits",
+        "display('digits')",
         "C",
         "C",
         "digits in the cells on or off",
@@ -190,7 +190,7 @@ KEYS = (
         only_views=("overview", "matrix", "waterfall"),
         title="Digits in the cells",
     ),
-    Key("ramp", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
+    Key("display('ramp')", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
     Key("maximise", "z", "z", "maximise or restore the focused panel", title="Maximise the panel"),
     Key(
         "save",

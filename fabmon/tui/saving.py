@@ -1,7 +1,4 @@
-"""What `x` keeps in files: the screen as a picture, its links as a table, a part of the recording.
-
-What makes tables and recordings is given from outside: the screen knows neither.
-"""
+"""The files that `x` saves: a picture of the screen, a table of links, a part of the recording."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _MOST_TRIES = 100
 
 
 def without_web_fonts(svg: str) -> str:
-    """A picture must not make its reader fetch anything: any monospaced font will do."""
+    """An SVG without references to fonts on the web: any monospaced font is good enough."""
     return _FONTS.sub("", svg)
 
 
@@ -35,10 +32,13 @@ async def save_file(
     picture: Callable[[], str],
     recording: RecordingAccess,
 ) -> str:
-    """Write one of them into the current directory; what to tell. `picture` makes the SVG."""
+    """Save `picture`, `table` or `cut` in the current directory; returns what to show of it.
+
+    `picture` returns the SVG of the screen, `view` is the name of the view.
+    """
     scene = screen_state.scene
     if scene is None:
-        return "not saved: there is nothing to see yet"
+        return "not saved: nothing has been received yet"
     snapshot = scene.snapshot
     try:
         if what == PICTURE:
@@ -55,7 +55,7 @@ async def save_file(
             begin_ns, end_ns = range_of(screen_state, snapshot)
             span = f"{_time(begin_ns)}-{_time(end_ns)[9:]}"
             path = _unused(screen_state.title, "cut", span, "fabrec")
-            await _unless_left(recording.cut, path, begin_ns, end_ns)
+            await _cancellable(recording.cut, path, begin_ns, end_ns)
     except OSError as error:
         return f"not saved: {error.filename or Path.cwd()}: {error.strerror or error}"
     except SaveError as error:
@@ -64,7 +64,7 @@ async def save_file(
 
 
 def range_of(screen_state: ScreenState, snapshot: Snapshot) -> tuple[int, int]:
-    """What is to be cut out, in ns: what is marked, else what the strip shows up to now."""
+    """(from, until) in ns of a cut: the marked range, else the range of the timeline."""
     if screen_state.cursor.range_ns is not None:
         return screen_state.cursor.range_ns
     live = None if screen_state.live is None else screen_state.live.snapshot.time_ns
@@ -72,7 +72,10 @@ def range_of(screen_state: ScreenState, snapshot: Snapshot) -> tuple[int, int]:
 
 
 def _unused(title: str, what: str, when: str, suffix: str) -> Path:
-    """`fabmon-pod7-overview-20261121T140640Z.svg`, with a number where there is such a file."""
+    """`fabmon-pod7-overview-20261121T140640Z.svg`, with a number if such a file exists.
+
+    Raises SaveError if there are too many.
+    """
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", title).strip("-.")[:40]
     stem = "-".join(part for part in ("fabmon", words, what, when) if part)
     for number in range(1, _MOST_TRIES):
@@ -82,18 +85,18 @@ def _unused(title: str, what: str, when: str, suffix: str) -> Path:
     raise SaveError(f"{stem}.{suffix}: there are {_MOST_TRIES - 1} of them already")
 
 
-async def _unless_left(
+async def _cancellable(
     cut: Callable[[Path, int, int, Callable[[], bool]], None],
     path: Path,
     begin_ns: int,
     end_ns: int,
 ) -> None:
-    """In a thread that ends soon once nobody waits for it: who quits need not wait either."""
-    left = threading.Event()
+    """Cut in a thread, which stops soon after this is cancelled: quitting does not wait for it."""
+    is_cancelled = threading.Event()
     try:
-        await asyncio.to_thread(cut, path, begin_ns, end_ns, lambda: not left.is_set())
+        await asyncio.to_thread(cut, path, begin_ns, end_ns, lambda: not is_cancelled.is_set())
     finally:
-        left.set()
+        is_cancelled.set()
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -102,7 +105,7 @@ def _write(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
         except OSError:
-            # Half of it would look like all of it.
+            # Part of a file would look like all of it.
             path.unlink(missing_ok=True)
             raise
 

@@ -22,8 +22,14 @@ from fabmon.fabric.wording import Unit
 from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
-from fabmon.tui.selection import Selection, selection_of
-from fabmon.tui.text.draw_context import DrawContext, HeaderContext, TimeContext, TimelineContext
+from fabmon.tui.text.draw_context import (
+    DrawContext,
+    HeaderContext,
+    Selection,
+    TimeContext,
+    TimelineContext,
+    selection_of,
+)
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
 from fabmon.tui.time.past_reader import Curve, NoRecording, RecordingAccess

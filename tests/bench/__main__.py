@@ -6,12 +6,12 @@ from tests.bench import (
     analysis,
     console,
     demo,
-    engine,
     exporters,
     first_counters,
     heatmap,
     iteration,
     probe,
+    prometheus,
     recording,
     ssh,
     wire,
@@ -21,7 +21,7 @@ from tests.bench import (
 def main() -> None:
     """Run them all, one after the other: they would disturb each other."""
     console.main()
-    engine.main()
+    prometheus.main()
     demo.main()
     iteration.main()
     analysis.main()

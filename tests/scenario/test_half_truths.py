@@ -1,4 +1,4 @@
-"""Nodes that leave counters out, fall silent and come back: no detector stumbles over them."""
+"""Nodes that leave counters out, fall silent and return: no detector fails on them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from fabmon.analysis.analyst import Analyst, detectors
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.causes import CAUSES, detectors
 from fabmon.analysis.detectors.link_down import links_down
-from fabmon.analysis.detectors.slow_receiver import holding_hosts
+from fabmon.analysis.detectors.pause_deadlock import pause_deadlocks
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change, Condition
@@ -28,8 +29,8 @@ THRESHOLDS = load(Path("/dev/null")).thresholds
 SECONDS = 30
 
 
-class Liar:
-    """Spoils a feed: counters that are never there, values that are missing, silent nodes."""
+class IncompleteFeed:
+    """Removes data from ticks: counters that a node never has, single values, whole nodes."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -38,7 +39,7 @@ class Liar:
         self._seed = seed
 
     def __call__(self, tick: Tick) -> Tick:
-        frames = [(n, self._spoilt(n, f)) for n, f in tick.frames if not self._is_silent(n)]
+        frames = [(n, self._without_some(n, f)) for n, f in tick.frames if not self._is_silent(n)]
         return msgspec.structs.replace(tick, frames=tuple(frames))
 
     def _is_silent(self, node: str) -> bool:
@@ -48,7 +49,7 @@ class Liar:
         self._silent[node] = max(0, left - 1)
         return left > 0
 
-    def _spoilt(self, node: str, frame: Frame) -> Frame:
+    def _without_some(self, node: str, frame: Frame) -> Frame:
         blocks = [
             None
             if block is None
@@ -63,19 +64,19 @@ class Liar:
 
 
 @pytest.mark.parametrize("path", SCENARIOS[::5], ids=lambda path: path.stem)
-def test_no_detector_raises_or_tells_what_is_not_a_number(path: Path) -> None:
+def test_no_detector_raises_or_reports_what_is_not_a_number(path: Path) -> None:
     scenario, _ = read(path)
     feed = DemoFeed(scenario)
-    history, lie = History(feed.hosts), Liar(SCENARIOS.index(path))
+    history, incomplete = History(feed.hosts), IncompleteFeed(SCENARIOS.index(path))
     judges = detectors(THRESHOLDS)
-    standing: dict[str, Condition] = {}
+    open_findings: dict[str, Condition] = {}
     for _ in range(SECONDS):
-        snapshot = history.accept(lie(feed.step()))
-        inputs = DetectorInput(snapshot, build_structure(snapshot.fabric), standing)
-        told = [condition for detect in judges for condition in detect(inputs)]
-        kept, _ = keep_root_causes(told, standing.values(), inputs.structure)
-        standing = {each.key: each for each in kept}
-        for each in told:
+        snapshot = history.accept(incomplete(feed.step()))
+        inputs = DetectorInput(snapshot, build_structure(snapshot.fabric), open_findings, CAUSES)
+        conditions = [condition for detect in judges for condition in detect(inputs)]
+        kept, _ = keep_root_causes(conditions, open_findings.values(), inputs.structure)
+        open_findings = {each.key: each for each in kept}
+        for each in conditions:
             assert 0 <= each.lost <= 1, each
             assert 0 <= each.confidence <= 1, each
             assert " nan" not in each.text, each.text
@@ -84,11 +85,11 @@ def test_no_detector_raises_or_tells_what_is_not_a_number(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["slow_receiver", "pause_storm", "pcie_limit"])
-def test_a_host_that_falls_silent_while_a_finding_is_about_it_is_told_of(name: str) -> None:
+def test_a_finding_about_a_host_that_falls_silent_is_still_reported(name: str) -> None:
     scenario, _ = read(HERE / f"{name}.toml")
     feed = DemoFeed(scenario)
     history = History(feed.hosts)
-    told = []
+    found = []
     for second in range(SECONDS):
         tick = feed.step()
         if second > 20:
@@ -96,26 +97,26 @@ def test_a_host_that_falls_silent_while_a_finding_is_about_it_is_told_of(name: s
             tick = msgspec.structs.replace(tick, frames=heard)
         snapshot = history.accept(tick)
         inputs = DetectorInput(snapshot, build_structure(snapshot.fabric))
-        told += [each for detect in detectors(THRESHOLDS) for each in detect(inputs)]
-    assert told
+        found += [each for detect in detectors(THRESHOLDS) for each in detect(inputs)]
+    assert found
 
 
-def test_a_detector_that_fails_is_logged_once_and_the_others_go_on(
+def test_a_detector_that_fails_is_logged_once_and_the_others_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(inputs: DetectorInput) -> Iterator[Condition]:
         raise ZeroDivisionError(inputs.snapshot.seq)
 
-    scenario, expected = read(HERE / "slow_receiver.toml")
+    scenario, expected = read(HERE / "pause_deadlock.toml")
     feed = DemoFeed(scenario)
     history = History(feed.hosts)
-    analyst = Analyst(THRESHOLDS, judged_by=[links_down, broken, holding_hosts])
+    analyst = Analyst(THRESHOLDS, judged_by=[links_down, broken, pause_deadlocks])
     opened = []
     for _ in range(expected.seconds):
         for change, finding in analyst.accept(history.accept(feed.step())).changes:
             if change is Change.OPEN:
                 opened.append(finding.cause)
-    assert opened == ["slow_receiver"]
+    assert opened == ["pause_deadlock"]
     (record,) = caplog.records
-    assert record.getMessage() == "broken failed and is left out of this second"
+    assert record.getMessage() == "detector broken failed: its findings are missing from this tick"
     assert record.exc_info is not None

@@ -15,14 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.evidence.detector_input import TICKS
 from fabmon.analysis.finding import Change, Finding
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
-from fabmon.history.history import History
 from fabmon.session.config import load
+from tests.builders import new_pipeline
 from tests.goldens import check_golden, readable_json
 
 HERE = Path(__file__).parent
@@ -53,11 +52,10 @@ Told = tuple[int, Finding, tuple[str, ...]]
 def played(scenario: Scenario, seconds: int) -> tuple[list[Told], dict[str, int]]:
     """What opened, and when each key was closed."""
     feed = DemoFeed(scenario)
-    history = History(feed.hosts)
-    analyst = Analyst(THRESHOLDS)
+    pipeline = new_pipeline(feed.hosts)
     told, closed = [], {}
     for second in range(seconds):
-        scene = analyst.accept(history.accept(feed.step()))
+        scene = pipeline.accept(feed.step())
         ports = scene.snapshot.fabric.ports
         for change, finding in scene.changes:
             if change is Change.OPEN:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.feeds.demo.fault_planner import Truth
@@ -15,8 +13,7 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.feeds.demo.training import Phase
 from fabmon.feeds.demo.world import Moved
-from fabmon.history.history import History
-from fabmon.session.config import load
+from tests.builders import new_pipeline
 from tests.score.congestion import Episode, Queues
 
 _SENDS = 0.02
@@ -69,8 +66,7 @@ def play(scenario: Scenario, seconds: int) -> Played:
     world = feed.world
     hardware = world.hardware
     queues = Queues(world)
-    history = History(feed.hosts)
-    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    pipeline = new_pipeline(feed.hosts)
     played = Played(scenario, seconds=seconds)
     advance = world.advance
     now = 0
@@ -95,7 +91,7 @@ def play(scenario: Scenario, seconds: int) -> Played:
     plain = PlainRule()
     open_now: dict[str, Said] = {}
     for now in range(seconds):
-        scene = analyst.accept(history.accept(feed.step()))
+        scene = pipeline.accept(feed.step())
         fabric = scene.snapshot.fabric
         for change, finding in scene.changes:
             if change is Change.OPEN:

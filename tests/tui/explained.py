@@ -15,7 +15,7 @@ from fabmon.fabric.topology.plan_files import parse
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.history.history import History
 from fabmon.session.config import load
-from tests.builders import tick
+from tests.builders import new_pipeline, tick
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
 from tests.scenario.test_scenarios import HERE, read
@@ -58,11 +58,11 @@ def told(scene: Scene, cause: str) -> Finding | None:
 def played(cause: str) -> Scene:
     """The scene some seconds after a finding of this cause opened."""
     scenario, expected = read(HERE / f"{SCENARIOS[cause]}.toml")
-    feed, judge = DemoFeed(scenario), analyst()
-    history = History(feed.hosts)
+    feed = DemoFeed(scenario)
+    pipeline = new_pipeline(feed.hosts)
     since = 0
     for _ in range(expected.seconds):
-        scene = judge.accept(history.accept(feed.step()))
+        scene = pipeline.accept(feed.step())
         since = since + 1 if told(scene, cause) else 0
         if since > LATER:
             return scene

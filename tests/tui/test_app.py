@@ -343,7 +343,7 @@ async def test_silence_is_said() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         now = 12.0
-        app._notice_silence()
+        app._check_silence()
         await pilot.pause()
         assert app.screen_state.silent_s == 12.0
         strip = app.screen._compositor.render_strips()[0]

@@ -12,9 +12,11 @@ import pytest
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.tui.cells import SELECTED, scale
+from fabmon.tui.line import FindingTarget, PortTarget
 from fabmon.tui.metrics import heat
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.widgets.lines import LineView
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, HEALTHY, big, troubled
@@ -179,3 +181,16 @@ def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() 
     screen_state.follow()
     (told,) = screen_state.closed(now)
     assert told.until_ns == now.snapshot.time_ns
+
+
+async def test_the_first_finding_is_selected_until_the_user_moves() -> None:
+    async with running(HEALTHY) as run:
+        findings = run.app.screen.query_one("#findings", LineView)
+        before = findings.selected
+        assert isinstance(before, PortTarget), "the busiest link"
+        await run.send(COLLISION.scene(71))
+        first = findings.selected
+        assert isinstance(first, FindingTarget)
+        await run.press("tab")
+        await run.send(troubled().scene(72))
+        assert findings.selected == first, "a finding that was highlighted stays selected"

@@ -7,15 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
-from fabmon.history.history import History
-from fabmon.session.config import load
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.tui.screen_state import Caption, Captions
+from tests.builders import new_pipeline
 from tests.tui.running import Running, running
 
 
@@ -24,11 +22,10 @@ class Play:
 
     def __init__(self, scenario: Scenario) -> None:
         self._feed = DemoFeed(scenario)
-        self._history = History(self._feed.hosts)
-        self._analyst = Analyst(load(None).thresholds)
+        self._pipeline = new_pipeline(self._feed.hosts)
 
     def scenes(self, count: int) -> list[Scene]:
-        return [self._analyst.accept(self._history.accept(self._feed.step())) for _ in range(count)]
+        return [self._pipeline.accept(self._feed.step()) for _ in range(count)]
 
 
 @asynccontextmanager
@@ -70,9 +67,9 @@ async def test_captions_come_and_go_with_the_time_of_the_scenes() -> None:
 
 async def test_escape_ends_the_captions_for_good() -> None:
     async with playing(2) as (run, play):
-        await run.shows("Nothing here is real")
+        await run.shows("This fabric is simulated")
         await run.press("escape")
-        await run.until(lambda: "Nothing here is real" not in run.text)
+        await run.until(lambda: "This fabric is simulated" not in run.text)
         await run.send(*play.scenes(12))
         await run.until(lambda: "elephant" not in run.text)
         await run.heads(f" {DEMO_MARK} ")

@@ -127,9 +127,9 @@ page.page = broken
 """
 _BROKEN_KEY = """
 from fabmon.tui.app import FabmonApp
-def broken(self):
+def broken(self, what):
     raise KeyError("broken key")
-FabmonApp.action_units = broken
+FabmonApp.action_display = broken
 """
 _BROKEN_START = """
 from fabmon.tui.app import FabmonApp
@@ -218,3 +218,22 @@ def test_bytes_that_are_not_utf8_are_ignored(terminal: OpenPty, data: bytes) -> 
     opened.until("switches")
     opened.send(b"q")
     assert opened.wait() == 0
+
+
+def test_after_a_demo_replay_without_a_file_plays_what_the_demo_showed(
+    terminal: OpenPty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    nothing = terminal("replay")
+    nothing.until("no screen was recorded on this machine")
+    assert nothing.wait() == 2
+    demo = terminal("demo", "--hosts", "4", "--seed", "3")
+    demo.until("REC")
+    demo.until("s ")
+    demo.send(b"q")
+    assert demo.wait() == 0
+    replay = terminal("replay", "--speed", "max")
+    replay.until("SIMULATED")
+    replay.until("leaf1")
+    replay.send(b"q")
+    assert replay.wait() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fabmon.analysis.scene import Scene
 from fabmon.recording.format.records import Note
 from fabmon.recording.writing.writer import Writer
+from fabmon.session.recorded_past import RecordedPast
 from tests.tui.recordings import BEGAN_S, Watching, at, replaying
 from tests.tui.running import Running
 
@@ -91,7 +93,7 @@ async def test_before_it_is_worked_through_findings_are_those_of_then(
     path, scenes = recording
     async with replaying(path) as run:
         await at_end(run)
-        past = run.app.player._past
+        past = run.app.player.past
         assert past is not None
         rough = await past.seek(at(40))
         assert rough is not None
@@ -239,18 +241,26 @@ async def test_a_mark_is_taken_away_where_it_was_made(recording: tuple[Path, lis
     async with replaying(recording[0], from_s=30) as run:
         await run.heads("▶")
         await run.press("space", "i")
-        await run.says("i again lets go")
+        await run.says("i again clears it")
         assert run.app.screen_state.cursor.mark_in_ns is not None
         await run.press("i")
-        await run.says("the mark of the start is gone")
+        await run.says("start of the range cleared")
         assert run.app.screen_state.cursor.mark_in_ns is None
 
 
 async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
-    recording: tuple[Path, list[Scene]],
+    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    may_read, seek = asyncio.Event(), RecordedPast.seek
+
+    async def seek_later(self: RecordedPast, at_ns: int) -> Scene | None:
+        await may_read.wait()
+        return await seek(self, at_ns)
+
+    monkeypatch.setattr(RecordedPast, "seek", seek_later)
     async with replaying(recording[0]) as run:
         await run.press("space")
+        may_read.set()
         await at_end(run)
 
 
@@ -357,5 +367,5 @@ async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) 
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     async with replaying(path) as run:
-        await run.says("none of its ticks can be read")
+        await run.says("no tick of the recording can be read")
         await run.heads("■ NO DATA")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabmon.tui.metrics import HEATS
+from fabmon.tui.metrics import HEATS, heat
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.scenes import World, fabric, row_of
@@ -65,14 +65,22 @@ async def test_a_healthy_fabric_is_calm() -> None:
 
 
 METRICS = [*(item.name for item in HEATS[1:]), "util"]
+EACH_SCALE = ("util", "pause", "xoff")
+"""A metric of each kind of scale, whose whole screen is a golden."""
 
 
-@pytest.mark.parametrize("metric", METRICS)
-async def test_every_metric_says_its_scale(metric: str) -> None:
-    order = METRICS
+async def test_every_metric_has_its_scale_and_title() -> None:
+    async with running(COLLISION, size=(200, 24)) as run:
+        for metric in METRICS:
+            await run.press("m")
+            assert f"m {metric} " in run.lines[0]
+            assert f"{heat(metric).ends[1]} ── {heat(metric).title}" in run.lines[1]
+
+
+@pytest.mark.parametrize("metric", EACH_SCALE)
+async def test_a_metric_of_each_scale(metric: str) -> None:
     async with running(COLLISION, size=(120, 24)) as run:
-        await run.press(*["m"] * (order.index(metric) + 1))
-        assert f"m {metric}" in run.lines[0]
+        await run.press(*["m"] * (METRICS.index(metric) + 1))
         # The metric's scale, the rows of a leaf and its first host, and the cell as text.
         golden.check(f"metric-{metric}", "\n".join([*run.lines[1:4], run.lines[-4]]))
 

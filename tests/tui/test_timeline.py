@@ -136,12 +136,12 @@ async def test_it_plays_from_there_and_catches_up_with_now(tmp_path: Path) -> No
 async def test_what_is_written_anew_and_rotated_meanwhile_is_read(tmp_path: Path) -> None:
     async with watching(tmp_path, rotation=SMALL) as (run, live):
         await live.pass_s(run, 20)
-        run.app.player._moves.kept.clear()
+        run.app.player.moves.kept.clear()
         await run.press("t", *"14:06:45", "enter")
         await shows_second(run, 5)
         await live.pass_s(run, 30)
         assert live.recorder.status.path.name != live.first
-        run.app.player._moves.kept.clear()
+        run.app.player.moves.kept.clear()
         await run.press("t", *"14:07:15", "enter")
         await shows_second(run, 35)
         await run.heads("▲ 1 flagged")
@@ -216,7 +216,7 @@ async def test_a_time_that_is_not_yet_is_now(tmp_path: Path) -> None:
     async with watching(tmp_path) as (run, live):
         await live.pass_s(run, 3)
         await run.press("t", *"+1h", "enter")
-        await run.says("that is not yet: this is now")
+        await run.says("that time is in the future")
         await run.heads("● LIVE")
 
 

@@ -16,7 +16,7 @@ from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Hello, WireError, decode
 from tests.builders import ecmp, hello, neighbour, port
 from tests.fixtures.hosts import HOSTS
-from tests.unit.feeds.wirelines import hello_line
+from tests.unit.feeds.wire_lines import hello_line
 
 
 def admission(*sources: str) -> HelloLimits:
@@ -107,7 +107,7 @@ def test_ports_that_come_and_go_do_not_add_up_without_end() -> None:
     for _ in range(5):
         node.admit(ports(2000))
         node.admit(ports(2000, first=2000))
-    with pytest.raises(WireError, match="5000 ports, those gone by now included, of one node"):
+    with pytest.raises(WireError, match="5000 ports, including those that are gone, of one node"):
         node.admit(ports(1000, first=4000))
     node.admit(ports(2000))
 

@@ -19,7 +19,7 @@ from fabmon.history.bursts import BurstAssembler
 from fabmon.history.history import History
 from tests.fixtures.hosts import ib_host
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
-from tests.unit.feeds.wirelines import are, watch
+from tests.unit.feeds.wire_lines import are, watch
 
 LINE = 400e9
 PORTS = (BurstPort("p", "ib", ("ib_tx_bytes", "ib_rx_bytes")),)

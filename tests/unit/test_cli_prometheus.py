@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.feeds.engines import PASSWORD, VictoriaMetrics, free_port
+from tests.unit.feeds.prometheus_servers import PASSWORD, VictoriaMetrics, free_port
 
 
 def fabmon(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -22,12 +22,12 @@ def fabmon(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[VictoriaMetrics]:
-    with VictoriaMetrics(tmp_path / "engine") as engine:
-        yield engine
+def server(tmp_path: Path) -> Iterator[VictoriaMetrics]:
+    with VictoriaMetrics(tmp_path / "server") as server:
+        yield server
 
 
-def tell(engine: VictoriaMetrics, nodes: int) -> None:
+def tell(server: VictoriaMetrics, nodes: int) -> None:
     """Three scrapes of some agents, each of one port at 80 Gb/s of 400."""
     now_s = time.time() - 1
     for step in range(3):
@@ -35,7 +35,7 @@ def tell(engine: VictoriaMetrics, nodes: int) -> None:
         for node in range(nodes):
             target = f'instance="gpu{node + 1:03}:9838",job="fabmon",source="ib"'
             port = f'{{{target},port="mlx5_0",kind="infiniband"}}'
-            engine.tell(
+            server.store(
                 [
                     f"fabmon_source_age_seconds{{{target}}} 0 {stamp}",
                     f"fabmon_ib_tx_bytes_total{port} {step * 100_000_000_000} {stamp}",
@@ -45,9 +45,9 @@ def tell(engine: VictoriaMetrics, nodes: int) -> None:
             )
 
 
-def test_one_report_has_rates_at_once(engine: VictoriaMetrics) -> None:
-    tell(engine, 3)
-    done = fabmon("--prometheus", engine.url, "--once", "--match", '{instance!~"gpu003.*"}')
+def test_one_report_has_rates_at_once(server: VictoriaMetrics) -> None:
+    tell(server, 3)
+    done = fabmon("--prometheus", server.url, "--once", "--match", '{instance!~"gpu003.*"}')
     assert done.returncode == 0, done.stderr
     assert "2/2 nodes up" in done.stdout
     assert "rates over 10 s" in done.stdout
@@ -55,10 +55,10 @@ def test_one_report_has_rates_at_once(engine: VictoriaMetrics) -> None:
     assert done.stderr == ""
 
 
-def test_lines_are_of_now_not_of_the_past(engine: VictoriaMetrics) -> None:
-    tell(engine, 1)
+def test_lines_are_of_now_not_of_the_past(server: VictoriaMetrics) -> None:
+    tell(server, 1)
     start_s = time.time()
-    done = fabmon("--prometheus", engine.url, "--format", "jsonl", "--duration", "1")
+    done = fabmon("--prometheus", server.url, "--format", "jsonl", "--duration", "1")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     ticks = [line for line in lines if line["type"] == "tick"]
@@ -69,12 +69,12 @@ def test_lines_are_of_now_not_of_the_past(engine: VictoriaMetrics) -> None:
 
 
 def test_a_hosts_file_says_which_nodes_and_what_they_are(
-    engine: VictoriaMetrics, tmp_path: Path
+    server: VictoriaMetrics, tmp_path: Path
 ) -> None:
-    tell(engine, 3)
+    tell(server, 3)
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("gpu002 speed=100G\ngpu007\n")
-    done = fabmon("--prometheus", engine.url, "--once", "--hosts", str(hosts))
+    done = fabmon("--prometheus", server.url, "--once", "--hosts", str(hosts))
     assert done.returncode == 4, done.stderr
     assert "1/2 nodes up" in done.stdout
     assert "80\N{NO-BREAK SPACE}%" in done.stdout
@@ -83,20 +83,20 @@ def test_a_hosts_file_says_which_nodes_and_what_they_are(
 
 
 def test_a_password_is_read_from_the_file_that_the_configuration_names(tmp_path: Path) -> None:
-    with VictoriaMetrics(tmp_path / "engine", secret=True) as engine:
-        done = fabmon("--prometheus", engine.url, "--once")
+    with VictoriaMetrics(tmp_path / "server", secret=True) as server:
+        done = fabmon("--prometheus", server.url, "--once")
         assert done.returncode == 3
-        assert "does not let us in (401" in done.stderr
+        assert "access denied (401" in done.stderr
         secret = tmp_path / "password"
         secret.write_text(f"fabmon:{PASSWORD}\n")
         secret.chmod(0o600)
         config = tmp_path / "fabmon.toml"
         config.write_text(f"[prometheus]\npassword_file = '{secret}'\n")
-        done = fabmon("--prometheus", engine.url, "--once", "--config", str(config))
-        assert "does not let us in" not in done.stderr
+        done = fabmon("--prometheus", server.url, "--once", "--config", str(config))
+        assert "access denied" not in done.stderr
 
 
-def test_an_engine_that_is_not_there_is_status_3() -> None:
+def test_a_server_that_does_not_answer_gives_status_3() -> None:
     done = fabmon("--prometheus", f"http://127.0.0.1:{free_port()}", "--once")
     assert done.returncode == 3
     assert "connection refused" in done.stderr
@@ -121,18 +121,18 @@ def test_a_mistake_is_named_on_stderr_with_status_2(arguments: list[str], compla
     assert done.stdout == ""
 
 
-def test_an_engine_without_anything_that_fabmon_knows_says_so(engine: VictoriaMetrics) -> None:
-    engine.tell([f'up{{instance="gpu001:9100"}} 1 {round(time.time() * 1000)}'])
-    done = fabmon("--prometheus", engine.url, "--once", "--match", '{cluster="a"}')
+def test_a_server_without_anything_that_fabmon_knows_says_so(server: VictoriaMetrics) -> None:
+    server.store([f'up{{instance="gpu001:9100"}} 1 {round(time.time() * 1000)}'])
+    done = fabmon("--prometheus", server.url, "--once", "--match", '{cluster="a"}')
     assert done.returncode == 3
     assert 'has no metrics that fabmon knows, matching {cluster="a"}; ' in done.stderr
     assert "nodes are found by the label 'instance'" in done.stderr
 
 
-def test_https_to_an_engine_without_tls_says_to_write_http(engine: VictoriaMetrics) -> None:
-    done = fabmon("--prometheus", engine.url.replace("http:", "https:"), "--once")
+def test_https_to_a_server_without_tls_says_to_write_http(server: VictoriaMetrics) -> None:
+    done = fabmon("--prometheus", server.url.replace("http:", "https:"), "--once")
     assert done.returncode == 3
-    assert "it speaks no TLS: write http://" in done.stderr
+    assert "the server has no TLS: write http://" in done.stderr
 
 
 def test_a_file_that_is_not_there_is_called_by_its_key(tmp_path: Path) -> None:

@@ -163,4 +163,4 @@ def test_facts_that_cannot_be_used_cost_the_node_that_tells_them(
     fabric = build([Host(name="bad"), Host(name="good")], hellos, PortRows(), 1)
     assert [len(node.ports) for node in fabric.nodes] == [0, 1]
     (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert record.getMessage() == "bad: what it tells of its ports cannot be used"
+    assert record.getMessage() == "bad: the facts about its ports cannot be used"

@@ -64,7 +64,7 @@ def test_all_terms_must_hold() -> None:
         ("role:switchfoo:bar", "role:switchfoo:bar is not one of host switch"),
         ("state:asleep", "down queued connecting"),
         ("power>3", "util tx rx"),
-        ("util>lots", "a number is wanted"),
+        ("util>lots", "needs a number"),
         ("!", "nothing after"),
     ],
 )

@@ -39,7 +39,7 @@ def connections(wires: Wires, *names: str, silent: tuple[str, ...] = ()) -> Conn
 
 def ways(connections: Connections) -> list[str]:
     """`a/mlx5_0 10 > b/mlx5_1`; `?n` where n could be the other end."""
-    table, ports = connections.flows, connections._fabric.ports
+    table, ports = connections.flows, connections.fabric.ports
     return sorted(
         f"{ports[src].id} {lqpn} > {ports[dst].id if dst != NONE else f'?{open_}'}"
         for src, lqpn, dst, open_ in zip(
@@ -65,7 +65,7 @@ def test_a_peer_that_is_not_watched_or_silent_is_nobody() -> None:
     wires = Wires().connect("a/mlx5_0", "b/mlx5_0", 10, 20).end("a/mlx5_1", 11, 21)
     found = connections(wires, "a", "b", silent=("b",))
     assert ways(found) == ["a/mlx5_0 10 > ?0", "a/mlx5_1 11 > ?0"]
-    assert found.flows.told == {"a"}
+    assert found.flows.reporting == {"a"}
 
 
 def test_hosts_that_number_alike_are_not_guessed_at() -> None:
@@ -128,7 +128,7 @@ def test_nobody_told_is_no_flow() -> None:
     assert len(connections(Wires(), "a", "b", silent=("a", "b")).flows) == 0
     found = connections(Wires(), "a", "b")
     assert len(found.flows) == 0
-    assert found.flows.told == {"a", "b"}
+    assert found.flows.reporting == {"a", "b"}
 
 
 def test_half_a_million_queue_pairs_join_in_less_than_a_second() -> None:

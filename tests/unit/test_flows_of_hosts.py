@@ -113,8 +113,8 @@ def test_queue_pairs_that_come_and_go_do_not_make_another_fabric() -> None:
     more = Wires().end("gpu001/eth0", 1, 2).end("gpu001/eth0", 3, 4)
     before, after, without = moments(first, more, None)
     assert [len(each.connections.flows) for each in (before, after, without)] == [1, 2, 0]
-    assert before.connections.flows.told == {"gpu001"}
-    assert without.connections.flows.told == frozenset(), "not known is not none"
+    assert before.connections.flows.reporting == {"gpu001"}
+    assert without.connections.flows.reporting == frozenset(), "not known is not none"
     assert after.connections is not before.connections
 
 
@@ -150,11 +150,11 @@ def test_many_queue_pairs_are_not_joined_by_who_has_just_a_tick() -> None:
         return history.accept(tick(second, hellos={"gpu001": said})).connections
 
     many = heard(0, 3000)
-    assert many.at_hand is None
+    assert many.flows_if_quick is None
     assert len(many.flows) == 18_000
-    assert many.at_hand is None, "what is found must not depend on who has looked"
+    assert many.flows_if_quick is None, "what is found must not depend on who has looked"
     few = heard(1, 2)
-    assert few.at_hand is few.flows
+    assert few.flows_if_quick is few.flows
 
 
 def test_only_another_cable_is_another_fabric() -> None:

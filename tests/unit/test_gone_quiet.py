@@ -8,12 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
-from fabmon.history.history import History
-from fabmon.session.config import load
+from tests.builders import new_pipeline
 
 SCENARIOS = Path(__file__).parent.parent / "scenario"
 
@@ -23,15 +21,14 @@ def test_ports_that_carry_the_same_job_are_not_blamed_while_the_leaf_is_silent(n
     table = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
     del table["expect"]
     feed = DemoFeed(msgspec.convert(table, Scenario))
-    history = History(feed.hosts)
-    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    pipeline = new_pipeline(feed.hosts)
     opened = []
     for second in range(36):
         tick = feed.step()
         if 20 <= second < 26:
             heard = tuple((node, frame) for node, frame in tick.frames if node != "leaf1")
             tick = msgspec.structs.replace(tick, frames=heard)
-        scene = analyst.accept(history.accept(tick))
+        scene = pipeline.accept(tick)
         opened += [each.subject for change, each in scene.changes if change is Change.OPEN]
     assert len(opened) == 1
     assert opened[0].startswith("leaf1/")

@@ -13,7 +13,7 @@ from collectors.loop.probe import Probe
 from collectors.loop.source_loader import load_source
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
-from fabmon.analysis.detectors.gpu_nic_numa import GpuNicNuma
+from fabmon.analysis.detectors.gpu_nic_numa import distant_gpus
 from fabmon.analysis.detectors.link_down import links_down
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
@@ -120,7 +120,7 @@ def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
 
 def test_gpus_near_their_nics_are_no_finding(tree: Tree) -> None:
     node = Node(tree)
-    assert not GpuNicNuma()(seen(node.frames(2)))
+    assert not distant_gpus(seen(node.frames(2)))
     assert "gpu_nic_numa" not in {f.check for f in audit(node.surveyor.survey(node.frames(1)))}
 
 
@@ -134,10 +134,10 @@ def test_gpus_far_from_every_nic_are_told_once_for_the_node(
         tree.remove(f"sys/class/net/ib{number}")
     node = Node(tree)
     snapshot = node.frames(2)
-    detect = GpuNicNuma()
-    (condition,) = detect(seen(snapshot))
+    inputs = seen(snapshot)
+    (condition,) = distant_gpus(inputs)
     text = msgspec.json.format(msgspec.json.encode(condition), indent=2).decode() + "\n"
     check_golden(GOLDENS / "condition_gpu_nic_numa.json", text)
-    assert detect(seen(snapshot)) == (condition,)
+    assert distant_gpus(inputs) == (condition,)
     (fault,) = (f for f in audit(node.surveyor.survey(snapshot)) if f.check == "gpu_nic_numa")
     assert fault.ports == tuple(f"gpu001/gpu{n}" for n in range(4, 8))

@@ -126,7 +126,7 @@ def test_files_that_are_not_utf_8(tmp_path: Path, data: bytes, expected: str) ->
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(HostsFileError, match="cannot be read: No such file or directory"):
+    with pytest.raises(HostsFileError, match="no such file"):
         hosts_file.read(tmp_path / "none.txt")
 
 
@@ -145,7 +145,7 @@ def test_host_options() -> None:
     "name", ["-oProxyCommand=x", "$(touch x)", "a;b", "a`b`", "a|b", "../x", "é", "a\x1b[31m", "."]
 )
 def test_names_that_could_be_anything_but_names_are_refused(name: str) -> None:
-    assert re.search(r"cannot be (in a node set|the name of a node)", complaint(name))
+    assert re.search(r"(cannot be in a node set|is not a node name)", complaint(name))
 
 
 def test_a_huge_range_is_refused_before_it_is_folded_out() -> None:
@@ -197,7 +197,7 @@ def test_what_is_written_is_read(
 
 def test_a_token_that_would_go_out_as_clear_text_is_refused_unless_that_was_said() -> None:
     line = "gpu[1-2] via=exporters secret=~/token"
-    assert "the secret would go to other machines as clear text" in complaint(line)
+    assert "the secret would be sent over the network in clear text" in complaint(line)
     for said in (f"{line} tls=no", f"{line} tls=yes", "localhost via=exporters secret=t"):
         assert parse(said)
     assert parse("gpu1 via=exporters secret=t address=127.0.0.1")

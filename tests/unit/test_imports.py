@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Set
+from pathlib import Path
 
 import pytest
 
@@ -69,10 +72,73 @@ def test_help_imports_nothing_heavy() -> None:
         ("fabmon.tui.app", {"asyncssh", "ClusterShell"}),
     ],
 )
-def test_a_room_does_not_reach_beyond_its_doors(module: str, forbidden: set[str]) -> None:
+def test_a_package_loads_nothing_that_it_must_not_import(module: str, forbidden: set[str]) -> None:
     before = tops(modules_after("import numpy, msgspec"))
     reached = tops(modules_after(f"import {module}")) & forbidden
     assert not reached - (before if forbidden & {"asyncio", "socket"} else set())
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def import_graph() -> dict[str, set[str]]:
+    """The modules of both halves, and which of them each imports anywhere in its text.
+
+    Imports inside functions and under TYPE_CHECKING count too.
+    """
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for half in ("fabmon", "collectors")
+        for path in (ROOT / half).rglob("*.py")
+    }
+    graph: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        found: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= (full & paths.keys()) or {node.module}
+        graph[name] = (found & paths.keys()) - {name}
+    return graph
+
+
+def cycles(graph: Mapping[str, Set[str]]) -> set[frozenset[str]]:
+    """The sets of nodes that can all reach each other (Tarjan's algorithm)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: set[frozenset[str]] = set()
+
+    def visit(name: str) -> None:
+        order[name] = lowest[name] = len(order)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in order:
+                visit(other)
+            if other in stack:
+                lowest[name] = min(lowest[name], lowest[other])
+        if lowest[name] == order[name]:
+            place = stack.index(name)
+            members = frozenset(stack[place:])
+            del stack[place:]
+            if len(members) > 1:
+                found.add(members)
+
+    for name in graph:
+        if name not in order:
+            visit(name)
+    return found
+
+
+def test_a_cycle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert cycles(graph) == {frozenset("bc"), frozenset("de")}
+
+
+def test_no_modules_import_each_other_in_a_cycle() -> None:
+    assert cycles(import_graph()) == set()
 
 
 def test_the_layers_hold() -> None:

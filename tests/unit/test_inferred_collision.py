@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.history.history import History
-from fabmon.session.config import load
+from tests.builders import new_pipeline
 from tests.scenario.test_scenarios import HERE, read
 
 SECONDS = 25
@@ -26,8 +22,7 @@ def told(watched: set[str], silent_from: int = SECONDS) -> list[str]:
         is_switch = node.startswith(("leaf", "spine"))
         return not is_switch or (node in watched and second < silent_from)
 
-    history = History([host for host in feed.hosts if hears(host.name, 0)])
-    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    pipeline = new_pipeline([host for host in feed.hosts if hears(host.name, 0)])
     subjects = []
     for second in range(SECONDS):
         tick = feed.step()
@@ -37,7 +32,7 @@ def told(watched: set[str], silent_from: int = SECONDS) -> list[str]:
             frames=tuple(each for each in tick.frames if hears(each[0], second)),
             statuses=tuple(each for each in tick.statuses if hears(each.node, second)),
         )
-        for change, finding in analyst.accept(history.accept(tick)).changes:
+        for change, finding in pipeline.accept(tick).changes:
             if change is Change.OPEN and finding.cause == "ecmp_collision":
                 subjects.append(finding.subject)
     return subjects

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello, MetricInfo
-from fabmon.history.history import History
-from fabmon.session.config import load
-from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
+from tests.builders import SECOND_NS, START_NS, frame, hello, new_pipeline, port, tick, up
 
 FULL = 0xFFFF
 
 
 def told_of(ticks: list[Tick], interval_s: float = 1.0) -> list[Finding]:
     """Every finding that opens on the nodes a and b."""
-    history = History([Host(name="a"), Host(name="b")], interval_s)
-    analyst = Analyst(load(Path("/dev/null")).thresholds)
-    changes = [analyst.accept(history.accept(each)).changes for each in ticks]
+    pipeline = new_pipeline([Host(name="a"), Host(name="b")], interval_s)
+    changes = [pipeline.accept(each).changes for each in ticks]
     return [finding for each in changes for change, finding in each if change == "open"]
 
 

@@ -77,7 +77,7 @@ def test_a_notice_arrives_clean() -> None:
     ],
 )
 def test_what_is_not_the_wire_is_refused_in_words(line: bytes) -> None:
-    with pytest.raises(WireError, match="not a line of the wire"):
+    with pytest.raises(WireError, match="not a wire message"):
         decode(line)
 
 
@@ -90,7 +90,7 @@ def test_no_bytes_do_worse_than_be_refused(line: bytes) -> None:
 def test_another_major_version_is_refused_with_what_to_do() -> None:
     line = wire.hello([], {"interval_s": 1.0})
     other = line.replace(b'"wire":1', b'"wire":2')
-    with pytest.raises(WireError, match="wire 2, this console 1: install the same fabmon"):
+    with pytest.raises(WireError, match="wire version 2, this console 1: install the same fabmon"):
         decode(other)
 
 
@@ -106,7 +106,7 @@ def test_another_major_version_is_refused_with_what_to_do() -> None:
 def test_an_answer_with_a_number_that_nothing_counts_to_is_refused(
     kind: str, body: str, number: int
 ) -> None:
-    with pytest.raises(WireError, match="not a line of the wire: "):
+    with pytest.raises(WireError, match="not a wire message: "):
         decode(f'["{kind}", {body.replace("NUMBER", str(number))}]'.encode())
     whole = decode(f'["{kind}", {body.replace("NUMBER", str(2**53))}]'.encode())
     assert isinstance(whole, Burst | Trace)

@@ -8,14 +8,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.history.history import History
 from fabmon.report.records import schema
 from fabmon.report.scene_report import JsonLines, report_json, table
-from fabmon.session.config import load
-from tests.builders import START_NS, LeafSpine, tick
+from tests.builders import START_NS, LeafSpine, new_pipeline, tick
 from tests.goldens import check_golden
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -27,14 +24,13 @@ def scenes() -> list[Scene]:
     """A collision on a small fabric; one node fails, one is lost."""
     fabric = LeafSpine(uplinks=2, hosts=2)
     fabric.sent |= {"leaf1/up1": 99e6, "leaf1/up2": 20e6, "gpu001/eth0": 61.5e6}
-    history = History(fabric.hosts)
-    analyst = Analyst(load(Path("/dev/null")).thresholds)
-    made = [analyst.accept(history.accept(fabric.step())) for _ in range(6)]
+    pipeline = new_pipeline(fabric.hosts)
+    made = [pipeline.accept(fabric.step()) for _ in range(6)]
     trouble = [
         NodeStatus("spine2", NodeState.LOST, START_NS, "connection reset", "ended"),
         NodeStatus("gpu002", NodeState.FAILED, START_NS, "permission denied", "login refused"),
     ]
-    made.append(analyst.accept(history.accept(tick(6, statuses=trouble))))
+    made.append(pipeline.accept(tick(6, statuses=trouble)))
     return made
 
 

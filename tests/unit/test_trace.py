@@ -20,7 +20,7 @@ from fabmon.report.trace import TraceRecord, trace_table
 from tests.builders import START_NS
 from tests.goldens import check_golden
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
-from tests.unit.feeds.wirelines import are, watch
+from tests.unit.feeds.wire_lines import are, watch
 from tests.unit.test_cli import fabmon
 from tests.unit.test_traced_paths import SPORT, Net
 

@@ -34,7 +34,7 @@ def test_the_ports_with_the_most_queue_pairs_and_their_source_ports() -> None:
     for lqpn, rqpn in PAIRS:
         wires.connect("a/mlx5_1", "b/mlx5_1", lqpn, rqpn)
     found = connections(wires, "a", "b", "c")
-    fabric, table = found._fabric, found.flows
+    fabric, table = found.fabric, found.flows
     sports = tuple(sorted(sport_of(*pair) for pair in PAIRS))
     assert pairs_between(fabric, table, "a", "b") == PairsOfPorts("mlx5_1", "mlx5_1", sports)
     assert pairs_between(fabric, table, "b", "a") == PairsOfPorts("mlx5_1", "mlx5_1", sports)

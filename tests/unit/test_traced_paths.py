@@ -11,7 +11,7 @@ import pytest
 from collectors.wire import Object
 from fabmon.analysis.evidence.null_model import flows_to_see_all
 from fabmon.analysis.traced_paths import NamedPath, name_path, parallel, spreads
-from fabmon.fabric.flows.addresses import Addresses, parsed
+from fabmon.fabric.flows.addresses import Addresses, parse_address
 from fabmon.fabric.flows.endpoints import Endpoint, NoEndpoint, endpoints
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.wire.messages import Hello, TracedPath
@@ -172,7 +172,7 @@ def test_a_destination_that_is_silent_is_told_with_the_port_that_it_is_behind() 
     silent = net.path("10.1.1.0", "10.2.3.1", "10.3.2.0", "", "", "", end="silent")
     assert len(silent.hops) == 3
     assert silent.text == "gpu2/mlx5_0 is behind leaf2/down1 and does not answer"
-    assert net.path("10.1.1.0", "", "", "", end="silent").text == "nobody answers behind hop 1"
+    assert net.path("10.1.1.0", "", "", "", end="silent").text == "no answer after hop 1"
     assert net.path("", "", "", end="silent").text == "no hop answers"
 
 
@@ -186,7 +186,7 @@ def test_an_address_that_several_nodes_have_is_nobodys() -> None:
     net = Net()
     hellos = {**net.hellos, "gpu2": hello(port("eth0"), addresses_of("eth0", "10.0.0.1/32"))}
     twice = Addresses(net.fabric, hellos)
-    address = parsed("10.0.0.1")
+    address = parse_address("10.0.0.1")
     assert address is not None
     assert twice.owner(address) is None
     assert net.addresses.owner(address) == "leaf1"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import Change
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import parse
-from fabmon.history.history import History
-from fabmon.session.config import load
+from tests.builders import new_pipeline
 
 JOB = """
 [topology]
@@ -46,11 +43,10 @@ shares = [1.0, 1.0, 0.2, 0.2]
 def lives(text: str, seconds: int, heard: Callable[[int, Tick], Tick]) -> list[str]:
     """What opens and closes; `heard` is what of a tick comes through."""
     feed = DemoFeed(parse(text))
-    history = History(feed.hosts)
-    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    pipeline = new_pipeline(feed.hosts)
     told = []
     for second in range(seconds):
-        scene = analyst.accept(history.accept(heard(second, feed.step())))
+        scene = pipeline.accept(heard(second, feed.step()))
         told += [
             f"{change} {finding.subject}"
             for change, finding in scene.changes

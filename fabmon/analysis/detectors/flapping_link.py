@@ -1,14 +1,30 @@
-"""The cause flapping_link: see docs/findings.md."""
+"""A link goes down and up again and again."""
 
 from __future__ import annotations
 
-from fabmon.analysis.finding import CRITICAL, Cause, Trait
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.link_health import (
+    CHECK_CABLE,
+    LinkHealthThresholds,
+    link_condition,
+    one_per_cable,
+)
+from fabmon.analysis.fabric_structure import Rows
+from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
+from fabmon.fabric.snapshot import Floats
 
 CAUSE = Cause(
     name="flapping_link",
     title="Flapping link",
+    meaning="a link goes down and up again and again",
     severity=CRITICAL,
     picture="link_ends",
+    advice=f"{CHECK_CABLE} Take the port down until it is fixed: every flap costs a reroute.",
     tables=("link_health",),
     traits=(
         Trait.OF_LINK,
@@ -18,3 +34,52 @@ CAUSE = Cause(
         Trait.HAS_SENDERS,
     ),
 )
+
+_WINDOW_S = 120
+"""Seconds over which carrier changes are counted."""
+
+
+class FlappingLinks:
+    """Counts the carrier changes of every port over two minutes."""
+
+    def __init__(self, thresholds: LinkHealthThresholds) -> None:
+        self._t = thresholds
+        self._up: Floats = np.empty(0, np.float32)
+        self._changes: deque[tuple[int, Rows, Floats]] = deque()
+
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
+        """One condition for each cable."""
+        counts = self._carrier_changes(inputs)
+        for row in one_per_cable(inputs, np.flatnonzero(counts >= self._t.flaps)):
+            count = round(float(counts[row]))
+            yield link_condition(
+                inputs,
+                row,
+                CAUSE,
+                f"changed carrier {count} times in the last {_WINDOW_S // 60} min",
+                (Evidence("carrier changes", count, "times"),),
+                confidence=0.95,
+            )
+
+    def _carrier_changes(self, inputs: DetectorInput) -> Floats:
+        """[ports]: how often a port went down or up, as it counts or as was seen, the larger:
+        InfiniBand counts links going down only, and not all of them.
+        """
+        snapshot = inputs.snapshot
+        before = np.full(len(snapshot.up), np.nan, np.float32)
+        before[: len(self._up)] = self._up
+        changed = np.isfinite(before) & np.isfinite(snapshot.up) & (before != snapshot.up)
+        counted = np.nan_to_num(snapshot.column("flaps")) * snapshot.interval_s
+        both = np.stack((counted, changed))
+        rows = np.flatnonzero(both.any(axis=0))
+        if len(rows):
+            self._changes.append((snapshot.seq, rows, both[:, rows]))
+        oldest = snapshot.seq - _WINDOW_S / snapshot.interval_s
+        while self._changes and self._changes[0][0] <= oldest:
+            self._changes.popleft()
+        self._up = np.where(np.isnan(snapshot.up), before, snapshot.up)
+        counts = np.zeros((2, len(snapshot.up)), np.float32)
+        for _, rows, changes in self._changes:
+            counts[:, rows] += changes
+        larger: Floats = counts.max(axis=0)
+        return larger

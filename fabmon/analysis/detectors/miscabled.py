@@ -1,7 +1,7 @@
-"""Two sources name different far ends for one port: the cable is in the wrong place, or the plan.
+"""Two sources name different far ends for one port: a cable is in the wrong place, or the plan is.
 
-What belongs together is one finding: cables that are swapped, and a switch that stands where
-another one was planned.
+Contradictions that belong together are one finding: cables that are swapped, and a switch in the
+place of another.
 """
 
 from __future__ import annotations
@@ -16,40 +16,32 @@ from fabmon.fabric.topology.claims import AND, MAC
 CAUSE = Cause(
     name="miscabled",
     title="Miscabled link",
+    meaning="two sources name different far ends of a port: the cable or the plan is wrong",
     severity=WARNING,
     picture="cabling",
+    advice="Look at the two ends of the cable; move it, or correct the plan.",
     traits=(Trait.OF_LINK,),
 )
 
+_MAX_EVIDENCE = 16
+"""Ports of one finding whose far ends are listed."""
 
-_MOST_NAMED = 16
-_BOTH_ENDS = 0.95
-_ONE_END = 0.8
-_BY_MAC = 0.7
-
-
-class Miscabled:
-    """The conditions of a fabric are worked out once, when it changes: they do not tick."""
-
-    def __init__(self) -> None:
-        self._fabric: Fabric | None = None
-        self._conditions: tuple[Condition, ...] = ()
-
-    def __call__(self, inputs: DetectorInput) -> tuple[Condition, ...]:
-        """One condition for each set of contradictions that hang together."""
-        fabric = inputs.snapshot.fabric
-        if fabric is not self._fabric:
-            self._fabric = fabric
-            self._conditions = miscabled(fabric)
-        return self._conditions
+_BOTH_ENDS, _ONE_END, _BY_MAC = 0.95, 0.8, 0.7
+"""Confidence, 0 to 1: two ends agree with each other against the plan; one end reports it; it is
+known from learned MAC addresses only."""
 
 
-def miscabled(fabric: Fabric) -> tuple[Condition, ...]:
-    """The contradictions of a fabric, those that hang together as one."""
-    return tuple(_condition(fabric, part) for part in _together(fabric))
+def miscabled_links(inputs: DetectorInput) -> tuple[Condition, ...]:
+    """One condition for each set of related contradictions, computed once for a fabric."""
+    return inputs.structure.once(miscabled_conditions)
 
 
-def _together(fabric: Fabric) -> Iterator[list[Contradiction]]:
+def miscabled_conditions(fabric: Fabric) -> tuple[Condition, ...]:
+    """One condition for each set of related contradictions of a fabric."""
+    return tuple(_condition(fabric, part) for part in _related(fabric))
+
+
+def _related(fabric: Fabric) -> Iterator[list[Contradiction]]:
     """Contradictions that share a port, or that confuse the same two nodes."""
     roots: dict[object, object] = {}
 
@@ -71,76 +63,58 @@ def _keys(fabric: Fabric, each: Contradiction) -> Iterator[object]:
     """What a contradiction is about: ports as (node, port), and the two nodes that differ."""
     port = fabric.ports[each.row]
     yield port.node, port.name
-    for said in (each.believed, each.doubted):
-        if said.port:
-            yield said.node, said.port
+    for report in (each.believed, each.doubted):
+        if report.port:
+            yield report.node, report.port
     nodes = {each.believed.node, each.doubted.node}
     if len(nodes) == 2:
         yield frozenset(nodes)
 
 
 def _condition(fabric: Fabric, part: list[Contradiction]) -> Condition:
-    part = sorted(part, key=lambda each: _order(fabric, each))
+    # Uplinks first: a cable between switches is what a person looks for.
+    part = sorted(part, key=lambda each: (fabric.ports[each.row].role != UPLINK, each.row))
     first = part[0]
     here = fabric.ports[first.row]
-    rows = tuple(dict.fromkeys(each.row for each in part))
-    believed, doubted = _ends(first)
+    believed, doubted = first.believed, first.doubted
     text = (
-        f"{here.id} is cabled to {doubted} ({_who(first.doubted)}),"
-        f" not to {believed} ({_who(first.believed)})"
+        f"{here.id} is cabled to {_far_end(doubted)} ({_origin(doubted)}),"
+        f" not to {_far_end(believed)} ({_origin(believed)})"
     )
-    cables = len({frozenset((fabric.ports[each.row].id, _end(each.doubted))) for each in part})
-    if cables > 1:
-        text = (
-            f"{cables} cables are not where {first.believed.source} has them: {text};"
-            f" and {cables - 1} more"
-        )
+    ends = {frozenset((fabric.ports[each.row].id, _far_end(each.doubted))) for each in part}
+    if len(ends) > 1:
+        text = f"{len(ends)} cables differ from {believed.source}: {text}; and {len(ends) - 1} more"
     return Condition(
-        cause="miscabled",
-        severity=WARNING,
+        cause=CAUSE.name,
+        severity=CAUSE.severity,
         subject=here.id,
-        rows=rows,
+        rows=tuple(dict.fromkeys(each.row for each in part)),
         text=text,
-        evidence=tuple(_evidence(fabric, part)),
-        advice="Look at the cable's two ends; move it, or mend the plan. Until then fabmon goes by"
-        f" {_who(first.believed)}.",
+        evidence=tuple(
+            Evidence(
+                fabric.ports[each.row].id,
+                f"{_origin(each.believed)}: {_far_end(each.believed)};"
+                f" {_origin(each.doubted)}: {_far_end(each.doubted)}",
+            )
+            for each in part[:_MAX_EVIDENCE]
+        ),
+        advice=f"{CAUSE.advice} Until then fabmon uses {_origin(believed)}.",
         confidence=_confidence(part),
-        unseen="" if here.peer is not None else "the other end is not watched",
+        unseen="" if here.peer is not None else "the other end: it is not watched",
     )
 
 
-def _order(fabric: Fabric, each: Contradiction) -> tuple[bool, int]:
-    """Uplinks before what is below: a cable between switches is what a person looks for."""
-    return fabric.ports[each.row].role != UPLINK, each.row
+def _far_end(report: CableReport) -> str:
+    return f"{report.node}/{report.port}" if report.port else report.node
 
 
-def _evidence(fabric: Fabric, part: Iterable[Contradiction]) -> Iterator[Evidence]:
-    """What is said of each port, and by whom."""
-    for place, each in enumerate(part):
-        if place == _MOST_NAMED:
-            return
-        believed, doubted = _ends(each)
-        yield Evidence(
-            fabric.ports[each.row].id,
-            f"{_who(each.believed)}: {believed}; {_who(each.doubted)}: {doubted}",
-        )
-
-
-def _ends(each: Contradiction) -> tuple[str, str]:
-    return _end(each.believed), _end(each.doubted)
-
-
-def _end(said: CableReport) -> str:
-    return f"{said.node}/{said.port}" if said.port else said.node
-
-
-def _who(said: CableReport) -> str:
+def _origin(report: CableReport) -> str:
     """`config pod7.toml:12`, `LLDP of leaf1 and spine1`."""
-    return f"{said.source} {said.by}" if ":" in said.by else f"{said.source} of {said.by}"
+    between = " " if ":" in report.by else " of "
+    return f"{report.source}{between}{report.by}"
 
 
 def _confidence(part: Iterable[Contradiction]) -> float:
-    """Two ends that agree with each other against the plan say it more surely than one."""
     doubted = [each.doubted for each in part]
     if all(each.source == MAC for each in doubted):
         return _BY_MAC

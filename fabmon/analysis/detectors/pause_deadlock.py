@@ -1,16 +1,67 @@
-"""The cause pause_deadlock: see docs/findings.md."""
+"""Ports of switches pause each other in a cycle, and nothing moves."""
 
 from __future__ import annotations
 
-from fabmon.analysis.finding import CRITICAL, Cause, Trait
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.pause_graph import pause_graph
+from fabmon.analysis.fabric_structure import NONE
+from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 
 CAUSE = Cause(
     name="pause_deadlock",
     title="Pause deadlock",
+    meaning="ports of switches pause each other in a cycle, and nothing moves",
     severity=CRITICAL,
     picture="pause_cycle",
-    traits=(
-        Trait.MAKES_QUEUES,
-        Trait.MAKES_PAUSE,
+    advice=(
+        "Turn the PFC watchdog on, and find the route that goes down to a leaf and up to a spine"
+        " again."
     ),
+    traits=(Trait.MAKES_QUEUES, Trait.MAKES_PAUSE),
 )
+
+_PAUSED = 0.9
+"""Share of time, 0 to 1, above which a port of the cycle is paused in each of ..."""
+
+_TICKS = 3
+"""... so many ticks running, in which it sends ..."""
+
+_SENDS = 0.001
+"""... less than this share of line rate, 0 to 1."""
+
+
+def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
+    """One condition for each cycle of switches that all wait while nothing moves."""
+    graph, structure = pause_graph(inputs), inputs.structure
+    if not graph.paused.any():
+        return
+    sent = inputs.sent[:, -_TICKS:].max(axis=1)
+    paused = np.fmax(inputs.window("pause_rx"), inputs.window("stall"))[:, -_TICKS:]
+    with np.errstate(invalid="ignore"):
+        stuck = graph.paused & (paused > _PAUSED).all(axis=1) & (sent < _SENDS)
+    reported: set[int] = set()
+    for node in sorted(set(structure.node[stuck].tolist()) - {NONE}):
+        cycle = graph.cycle(node)
+        if not cycle or node in reported or not all(stuck[row] for row in cycle):
+            continue
+        reported.update(int(structure.node[row]) for row in cycle)
+        names = structure.labels(np.array(cycle))
+        share = float(graph.share[cycle].min())
+        yield Condition(
+            cause=CAUSE.name,
+            severity=CAUSE.severity,
+            subject=structure.fabric.ports[cycle[0]].id,
+            rows=tuple(cycle),
+            text=f"{len(cycle)} ports pause each other in a cycle, and nothing moves: {names}",
+            evidence=(
+                Evidence("ports in the cycle", len(cycle), "ports"),
+                Evidence("time paused", round(share * 100, 1), "%"),
+            ),
+            advice=CAUSE.advice,
+            confidence=0.95,
+            lost=1.0,
+        )

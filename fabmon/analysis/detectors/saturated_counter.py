@@ -1,4 +1,4 @@
-"""Counters that stick at their maximum: what they count cannot be seen any more."""
+"""Counters that other findings need are stuck at their maximum."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from fabmon.fabric.wording import plural
 CAUSE = Cause(
     name="saturated_counter",
     title="Saturated counter",
+    meaning="a counter that other findings need is stuck at its maximum",
     severity=NOTE,
     picture="affected_ports",
+    advice="Reset it on these ports when nothing else needs its value: perfquery -R.",
 )
 
-
-_WATCHED = {
+_COUNTERS = {
     "ib_tx_wait": "stalls",
     "ib_symbol_errors": "symbol errors",
     "ib_link_downed": "links going down",
     "ib_tx_discards": "discards",
 }
-"""Counters whose loss blinds other findings, and what is not seen without them."""
+"""The counters that findings are made of, and what is not observable without them."""
 
 
 def saturated_counters(inputs: DetectorInput) -> Iterator[Condition]:
-    """One condition a counter, for all ports together."""
+    """One condition for each counter, for all ports together."""
     snapshot, structure = inputs.snapshot, inputs.structure
     if not len(snapshot.stuck):
         return
-    for name, what in _WATCHED.items():
+    for name, what in _COUNTERS.items():
         rows = np.flatnonzero(snapshot.is_stuck(name))
         if len(rows):
             nodes = len(set(structure.node[rows].tolist()))
             yield Condition(
-                cause="saturated_counter",
-                severity=NOTE,
+                cause=CAUSE.name,
+                severity=CAUSE.severity,
                 subject=name,
                 rows=tuple(rows.tolist()),
-                text=f"{name} sticks at its maximum on {plural(len(rows), 'port')} of"
-                f" {plural(nodes, 'node')}: {what} cannot be seen there",
+                text=f"{name} is at its maximum on {plural(len(rows), 'port')} of"
+                f" {plural(nodes, 'node')}: {what} are not observable there",
                 evidence=(
                     Evidence("ports", len(rows), "ports"),
                     Evidence("nodes", nodes, "nodes"),
                 ),
-                advice="Reset it on these ports when nobody else needs its value: perfquery -R.",
+                advice=CAUSE.advice,
                 confidence=1.0,
                 unseen=what,
             )

@@ -1,57 +1,90 @@
-"""What detectors look at: a moment, the structure of its fabric, and the last ticks as arrays."""
+"""The input of every detector: a snapshot, its fabric's structure, the last ticks as arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.fabric_structure import FabricStructure
-from fabmon.analysis.finding import Condition
+from fabmon.analysis.finding import Cause, Condition, Trait
 from fabmon.fabric.snapshot import Floats, Snapshot
 
-if TYPE_CHECKING:
-    from fabmon.analysis.evidence.attribution import FullReceivers
-    from fabmon.analysis.evidence.group_load import Loads
-    from fabmon.analysis.evidence.pause_graph import PauseGraph
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 TICKS = 10
-"""Ticks that a detector may look back at."""
+"""Ticks of history in every window, the current one included."""
 
-_RHYTHM_TICKS = 40
+_TRAFFIC_TICKS = 40
+"""Ticks of `traffic_bps`: more than one iteration of a job that computes for long."""
 
+_MAX_IDLE_ROWS = 8
+"""Ports of a finding that decide whether it is idle: the ones at fault come first."""
 
-_LOOKED_AT = 8
-_IDLE = 0.01
-_CNPS_PER_S = 1.0
-_HELD = 0.004
-"""Share of time above which being told to wait is no accident."""
+_IDLE_UTIL = 0.01
+"""Share of line rate, 0 to 1, below which a port is idle: management traffic stays under it."""
+
+_SIGNALS_PER_S = 1.0
+"""ECN marks or CNPs per second above which a queue was seen: single packets are no queue."""
+
+_PAUSED_SHARE = 0.004
+"""Share of time, 0 to 1, above which a port counts as paused: single pause frames stay under it."""
 
 
 class DetectorInput:
-    """One tick, seen with what came before. Windows are made when they are first asked for."""
+    """One tick, with what came before it. Arrays are computed when they are first asked for.
+
+    `open_findings` are the open findings by key: a rule may demand less to keep a finding open than
+    to open it. `causes` are the declarations of their causes, by name.
+    """
 
     def __init__(
         self,
         snapshot: Snapshot,
         structure: FabricStructure,
-        standing: Mapping[str, Condition] | None = None,
+        open_findings: Mapping[str, Condition] | None = None,
+        causes: Mapping[str, Cause] | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.structure = structure
-        self.standing = standing or {}
-        """The findings that are open, by key: what stays open may be weaker than what opens."""
-        self.group_loads: Loads | None = None
-        self.pauses: PauseGraph | None = None
-        self.receivers: FullReceivers | None = None
+        self.open_findings = open_findings or {}
+        self._causes = causes or {}
+        self._memo: dict[tuple[Any, ...], Any] = {}
         self._windows: dict[str, Floats] = {}
-        self._filled: dict[str, Floats] = {}
+        self._known: dict[str, Floats] = {}
+
+    def once(self, compute: Callable[[DetectorInput, *Args], T], *args: *Args) -> T:
+        """`compute(self, *args)`, computed once in a tick for all detectors. Args are hashable."""
+        key = (compute, *args)
+        if key not in self._memo:
+            self._memo[key] = compute(self, *args)
+        found: T = self._memo[key]
+        return found
+
+    def open_of(self, cause: Cause) -> list[Condition]:
+        """The open findings of a cause."""
+        return [each for each in self.open_findings.values() if each.cause == cause.name]
+
+    def open_with(self, *traits: Trait) -> Iterator[Condition]:
+        """The open findings whose cause has one of some traits."""
+        for each in self.open_findings.values():
+            if not set(traits).isdisjoint(self.traits(each)):
+                yield each
+
+    def traits(self, finding: Condition) -> tuple[Trait, ...]:
+        """The traits of a finding's cause."""
+        return self._causes[finding.cause].traits
+
+    def is_open(self, cause: Cause, subject: str) -> bool:
+        """Whether a finding of a cause is open for a subject."""
+        return f"{cause.name}:{subject}" in self.open_findings
 
     def window(self, column: str, ticks: int = TICKS) -> Floats:
-        """[ports, ticks] of a HEAT column, oldest first; NaN for what is not known."""
+        """[ports, ticks] of a HEAT column, oldest first; NaN for absent values."""
         known = self._windows.get(column)
         if known is None or known.shape[1] < ticks:
             rows = range(len(self.snapshot.fabric.ports))
@@ -59,108 +92,119 @@ class DetectorInput:
         return known[:, -ticks:]
 
     def filled(self, column: str) -> Floats:
-        """[ports, TICKS] of a HEAT column, 0 for what is not known; not to be changed."""
-        filled = self._filled.get(column)
+        """[ports, TICKS] of a HEAT column, 0 for absent values. Shared: do not modify."""
+        filled = self._known.get(column)
         if filled is None:
-            # Made of whole numbers that were counted, so that nothing is below 0.
-            filled = self._filled[column] = np.fmax(self.window(column), np.float32(0))
+            # Rates of counters are never negative, so the maximum with 0 replaces NaN only.
+            filled = self._known[column] = np.fmax(self.window(column), np.float32(0))
         return filled
 
-    def util(self, way: str) -> Floats:
-        """[ports, TICKS]: share of line rate sent (`tx`) or received (`rx`); NaN of a dead port."""
-        return self._tx_util if way == "tx" else self._rx_util
+    def util(self, direction: str) -> Floats:
+        """[ports, TICKS]: share of line rate sent (`tx`) or received (`rx`); NaN of a port that is
+        down."""
+        return self._tx_util if direction == "tx" else self._rx_util
 
     @cached_property
     def sent(self) -> Floats:
-        """[ports, TICKS]: share of line rate sent, 0 for what is not known; not to be changed."""
+        """[ports, TICKS]: share of line rate sent, 0 for absent values. Shared: do not modify."""
         return np.fmax(self._tx_util, np.float32(0))
 
     @cached_property
-    def got(self) -> Floats:
-        """The same of what is `received`."""
+    def received(self) -> Floats:
+        """[ports, TICKS]: share of line rate that enters a port, the larger of what it counts as
+        received and what its peer counts as sent; NaN where neither is known."""
+        sent = np.vstack([self.util("tx"), np.full((1, TICKS), np.nan, np.float32)])
+        received: Floats = np.fmax(self.util("rx"), sent[self.structure.peer])
+        return received
+
+    @cached_property
+    def received_filled(self) -> Floats:
+        """`received` with 0 for absent values. Shared: do not modify."""
         return np.fmax(self.received, np.float32(0))
 
     @cached_property
     def _tx_util(self) -> Floats:
-        return self._share("tx_bps")
+        return self._line_rate_share("tx_bps")
 
     @cached_property
     def _rx_util(self) -> Floats:
-        return self._share("rx_bps")
+        return self._line_rate_share("rx_bps")
 
-    def _share(self, column: str) -> Floats:
+    def _line_rate_share(self, column: str) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             util: Floats = self.window(column) / self.snapshot.line_rate_bps[:, None]
         util[self.snapshot.up == 0] = np.nan
         return util
 
-    def often(self, column: str, above: float, of: int, least: int) -> NDArray[np.bool_]:
-        """[ports]: whether a HEAT column was above a level in `least` of the last `of` ticks."""
+    def often(self, column: str, above: float, of_ticks: int, ticks: int) -> NDArray[np.bool_]:
+        """[ports]: whether a HEAT column was above a level in `ticks` of the last `of_ticks`."""
         with np.errstate(invalid="ignore"):
-            times: NDArray[np.intp] = (self.window(column)[:, -of:] > above).sum(axis=1)
-        return times >= least
+            times: NDArray[np.intp] = (self.window(column)[:, -of_ticks:] > above).sum(axis=1)
+        return times >= ticks
 
     def is_idle(self, rows: Sequence[int]) -> bool:
-        """Whether ports carry nothing now: what is wrong with their traffic cannot be seen."""
+        """Whether all of some ports are idle now, so that nothing can be said of their traffic;
+        False for no ports. Of many, the first ones decide."""
         if not rows:
             return False
-        return all(self._is_idle[row] for row in rows[:_LOOKED_AT])
+        return all(self._is_idle[row] for row in rows[:_MAX_IDLE_ROWS])
 
     @cached_property
     def _is_idle(self) -> bytes:
-        """[ports]: 1 for what carries next to nothing now. Bytes are the fastest to look up."""
+        """[ports]: 1 for an idle port. Bytes are the fastest to look up one by one."""
         with np.errstate(invalid="ignore"):
-            idle: NDArray[np.bool_] = np.fmax(self._tx_util[:, -1], self.received[:, -1]) < _IDLE
+            used = np.fmax(self._tx_util[:, -1], self.received[:, -1])
+            idle: NDArray[np.bool_] = used < _IDLE_UTIL
         return idle.tobytes()
 
-    def held_by(self, row: int) -> Floats:
-        """[TICKS]: share of time that a port holds its peer, as either end saw it."""
+    def pauses_peer(self, row: int) -> Floats:
+        """[TICKS]: share of time that a port pauses its peer, the larger of what both ends count
+        (`xmit_wait` of the peer on InfiniBand); 0 for absent values."""
         peer = int(self.structure.peer[row])
         own = self.window("pause_tx")[row]
         if peer >= 0:
             own = np.fmax(own, np.fmax(self.window("pause_rx")[peer], self.window("stall")[peer]))
-        held: Floats = np.nan_to_num(own)
-        return held
+        paused: Floats = np.nan_to_num(own)
+        return paused
 
     @cached_property
-    def told_to_slow(self) -> NDArray[np.bool_]:
-        """[ports, TICKS]: whether a sender was slowed by a queue: CNPs, pause, or no credits."""
+    def slow_signals(self) -> NDArray[np.bool_]:
+        """[ports, TICKS]: whether a sender was slowed by a queue: CNPs, pause or no credits."""
         with np.errstate(invalid="ignore"):
-            told: NDArray[np.bool_] = self.window("cnp") > _CNPS_PER_S
-            told |= self.window("pause_rx") > _HELD
-            told |= self.window("stall") > _HELD
-        return told
+            slowed: NDArray[np.bool_] = self.window("cnp") > _SIGNALS_PER_S
+            slowed |= self.window("pause_rx") > _PAUSED_SHARE
+            slowed |= self.window("stall") > _PAUSED_SHARE
+        return slowed
 
     @cached_property
     def slowed(self) -> NDArray[np.bool_]:
-        """[ports]: whether a sender was told to slow in two of the last three ticks."""
-        slowed: NDArray[np.bool_] = self.told_to_slow[:, -3:].sum(axis=1) >= 2
+        """[ports]: whether a sender was slowed in two of the last three ticks."""
+        slowed: NDArray[np.bool_] = self.slow_signals[:, -3:].sum(axis=1) >= 2
         return slowed
 
     @cached_property
     def marked(self) -> NDArray[np.bool_]:
-        """[ports, TICKS]: whether what a receiver got had passed a queue."""
+        """[ports, TICKS]: whether a receiver got packets that had passed a queue (ECN marks, or
+        CNPs that it sent)."""
         with np.errstate(invalid="ignore"):
-            told: NDArray[np.bool_] = self.window("ecn") > _CNPS_PER_S
-            told |= self.window("cnp_sent") > _CNPS_PER_S
-        return told
+            marked: NDArray[np.bool_] = self.window("ecn") > _SIGNALS_PER_S
+            marked |= self.window("cnp_sent") > _SIGNALS_PER_S
+        return marked
 
     @cached_property
-    def rhythm(self) -> Floats:
+    def traffic_bps(self) -> Floats:
         """[ports, 40]: bits/s sent or received, the larger, over the last 40 ticks."""
         ports = range(len(self.snapshot.up))
-        sent, got = (self.snapshot.window(w, ports, _RHYTHM_TICKS) for w in ("tx_bps", "rx_bps"))
-        larger: Floats = np.fmax(sent, got)
+        sent, received = (
+            self.snapshot.window(column, ports, _TRAFFIC_TICKS) for column in ("tx_bps", "rx_bps")
+        )
+        larger: Floats = np.fmax(sent, received)
         return larger
-
-    @cached_property
-    def received(self) -> Floats:
-        """[ports, TICKS]: share of line rate that enters a port, as either end counts it."""
-        sent = np.vstack([self.util("tx"), np.full((1, TICKS), np.nan, np.float32)])
-        received: Floats = np.fmax(self.util("rx"), sent[self.structure.peer])
-        return received
 
 
 Detector = Callable[[DetectorInput], Iterable[Condition]]
-"""The rule of one cause: the conditions that hold at a tick, persistence included. It is called
-once for every tick, in order."""
+"""The rule of a cause: the conditions that hold at a tick, persistence included.
+
+It is called once for every tick, in order. History comes from its input; it keeps only what no
+input has (when the carrier of a port was seen to change, which counters were saturated before).
+"""

@@ -1,8 +1,8 @@
-"""A queue inside the fabric as hosts feel it: whom it slows, where it may be, what speaks against.
+"""A queue between switches that are not watched, as hosts see it: whom it slows and where it is.
 
-Where the hosts' cables are known (LLDP, a plan), marked packets tell of a place: if all who are
-slowed are behind one leaf, it is a link out of that leaf; if all who see the marks are, it is one
-into it (reference: detection.md section 3b).
+Where the hosts' cables are known (LLDP, a plan), marked packets give the place: if all slowed
+senders are behind one leaf, it is a link out of that leaf; if all receivers that see the marks are,
+it is a link into it (reference: detection.md section 3b).
 """
 
 from __future__ import annotations
@@ -19,37 +19,57 @@ from fabmon.fabric.snapshot import Floats
 MARKS = "marks"
 PAUSE = "pause"
 
-_NEARLY_ALL = 0.9
-_MOST = 0.5
-_SOME = 0.05
-_AGREE = 0.2
-_LOSES_TICKS = 5
+_ONE_LEAF = 0.9
+"""Share of the CNPs or marks, 0 to 1, behind one leaf that locates the queue there."""
+
+_MOST_SENDERS = 0.5
+"""Share of the slowed senders, 0 to 1, with errors above which a damaged link is suspected."""
+
+_ERROR_TICKS = 5
+"""Ticks in which those errors are looked for."""
+
+_SOME_MARKS = 0.05
+"""Share of the marks, 0 to 1, at receivers that are full, slow or stalled that casts doubt."""
+
+_CNP_TOLERANCE = 0.2
+"""CNPs handled and CNPs sent agree within this share, 0 to 1, when both ends are watched."""
+
 _CERTAIN = 0.95
-"""How often a queue inside the fabric is a collision where nothing speaks against it (score.md)."""
+"""Confidence without doubts: how often such a queue is a collision (docs/score.md)."""
+
+_LEAST_CONFIDENCE = 0.1
+"""Confidence that remains whatever speaks against it."""
+
+_PACKETS_LOST, _ALL_SLOWED, _SOME_EXPLAINED, _PAUSE_ONLY = 0.4, 0.2, 0.1, 0.05
+"""What each doubt takes from the confidence, 0 to 1, calibrated in docs/score.md."""
+
+_MAX_LEAVES = 4
+"""Leaves named in a doubt."""
 
 
 @dataclass(frozen=True, slots=True)
 class FabricQueue:
-    """`senders` are the rails that are slowed, `receivers` those that see its marks.
+    """`senders` are the rails that are slowed, `receivers` those that see the queue's marks.
 
-    `by` is MARKS or PAUSE. `slowed` and `marked` are [ports]: how much each is. `inside` is the
-    share of the marks that the last hop does not explain. `agree` is CNPs handled by senders over
-    those sent by receivers; NaN where not counted.
+    `seen_by` is MARKS or PAUSE. `slowed` and `marked` are [ports]: how many CNPs (or how much
+    pause) and how many marks each port has. `inside` is the share of the marks, 0 to 1, that the
+    last hop does not explain. `cnp_ratio` is CNPs handled by senders over those sent by receivers;
+    NaN where either is not counted.
     """
 
     senders: Rows
     receivers: Rows
-    by: str
+    seen_by: str
     slowed: Floats
     marked: Floats
     inside: float
-    agree: float
+    cnp_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What speaks against a collision, by how much it lowers the confidence, and for what instead;
-    `instead` is empty where that is nothing that has a name."""
+    """A reason against a collision, by how much it lowers the confidence, and the alternative;
+    `instead` is empty where there is no particular one."""
 
     text: str
     weight: float
@@ -57,13 +77,13 @@ class Doubt:
 
 
 def locate_queue(inputs: DetectorInput, queue: FabricQueue) -> tuple[str, str]:
-    """Where it is, as a subject and in a sentence; both empty when it cannot be told."""
+    """Where a queue is, as a subject and in a sentence; both empty when it cannot be located."""
     source = _one_leaf(inputs, queue.slowed)
     target = _one_leaf(inputs, queue.marked)
-    if source and queue.by == PAUSE:
-        return f"paths out of {source}", f"on the way out of {source}"
+    if source and queue.seen_by == PAUSE:
+        return f"paths out of {source}", f"on a path out of {source}"
     if source and source == target:
-        return "", ""  # what stays behind one leaf crosses no link between switches
+        return "", ""  # traffic below one leaf crosses no link between switches
     if source and target:
         return f"{source} to {target}", f"at an uplink of {source} or a link into {target}"
     if source:
@@ -73,35 +93,36 @@ def locate_queue(inputs: DetectorInput, queue: FabricQueue) -> tuple[str, str]:
     return "", ""
 
 
-def confidence(doubts: list[Doubt]) -> float:
-    """What is left of certainty, 0 to 1."""
-    return round(max(0.1, _CERTAIN - sum(doubt.weight for doubt in doubts)), 2)
+def confidence(found: list[Doubt]) -> float:
+    """The confidence that remains after all doubts, 0.1 to 0.95."""
+    return round(max(_LEAST_CONFIDENCE, _CERTAIN - sum(doubt.weight for doubt in found)), 2)
 
 
 def doubts(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> Iterator[Doubt]:
     """What speaks against a collision; `active` are the [ports] that send.
 
-    A hash slows some of those who share the way, a link that is slow or sick all of them.
+    A hash slows some of the senders that share a path; a slow or damaged link slows all of them.
     """
-    errors = inputs.filled("errors")[queue.senders, -_LOSES_TICKS:]
-    if (errors > 0).any(axis=1).mean() > _MOST:
-        yield Doubt("their packets are lost on the way", 0.4, "a damaged link")
-    everyone = _everyone(inputs, queue, active)
-    if everyone:
-        yield Doubt(everyone, 0.2, "a slow link")
-    if queue.by == PAUSE:
-        yield Doubt("pause goes where marks do not", 0.05)
+    errors = inputs.filled("errors")[queue.senders, -_ERROR_TICKS:]
+    if (errors > 0).any(axis=1).mean() > _MOST_SENDERS:
+        yield Doubt("packets of these senders are lost", _PACKETS_LOST, "a damaged link")
+    all_slowed = _all_slowed(inputs, queue, active)
+    if all_slowed:
+        yield Doubt(all_slowed, _ALL_SLOWED, "a slow link")
+    if queue.seen_by == PAUSE:
+        yield Doubt("pause alone also reaches senders whose path has no queue", _PAUSE_ONLY)
         return
-    if queue.inside < 1 - _SOME:
-        yield Doubt("some receivers are full, slow or stalled", 0.1)
-    if queue.agree < 1 - _AGREE:
-        yield Doubt("senders that are not watched are slowed too", 0.1)
-    elif queue.agree > 1 + _AGREE:
-        yield Doubt("receivers that are not watched see marks too", 0.1)
+    if queue.inside < 1 - _SOME_MARKS:
+        yield Doubt("some receivers are full, slow or stalled", _SOME_EXPLAINED)
+    if queue.cnp_ratio < 1 - _CNP_TOLERANCE:
+        yield Doubt("senders that are not watched are slowed too", _SOME_EXPLAINED)
+    elif queue.cnp_ratio > 1 + _CNP_TOLERANCE:
+        yield Doubt("receivers that are not watched see marks too", _SOME_EXPLAINED)
 
 
-def _everyone(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> str:
-    """Who are all slowed, of those that send: whole leaves; else, whole rails or hosts."""
+def _all_slowed(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> str:
+    """Whether all active senders of some leaves (else of some rails, or hosts) are slowed; empty
+    when not."""
     structure = inputs.structure
     leaves, rails, nodes = (
         own[queue.senders] for own in (structure.leaf, structure.rail, structure.node)
@@ -110,7 +131,7 @@ def _everyone(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> str:
         beside = active & _is_any_of(structure.leaf, leaves)
         names = [structure.leaves[leaf] for leaf in sorted(set(leaves.tolist()))]
         whole = beside.sum() > 1 and not _others(beside, queue.senders).any()
-        return f"all senders of {', '.join(names[:4])} are slowed" if whole else ""
+        return f"all senders of {', '.join(names[:_MAX_LEAVES])} are slowed" if whole else ""
     for own, members, name in ((structure.rail, rails, "rails"), (structure.node, nodes, "hosts")):
         beside = active & structure.is_rail & _is_any_of(own, members)
         more = beside.sum() > len(set(members.tolist()))
@@ -120,7 +141,7 @@ def _everyone(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> str:
 
 
 def _is_any_of(numbers: Rows, wanted: Rows) -> Mask:
-    """[ports]: whether a port's number, NONE or more, is one of those wanted, which all exist."""
+    """[ports]: whether a port's number (NONE or more) is one of those wanted (0 or more)."""
     known = np.zeros(int(numbers.max(initial=NONE)) + 2, np.bool_)
     known[wanted] = True
     return known[numbers]
@@ -133,11 +154,11 @@ def _others(of: Mask, senders: Rows) -> Mask:
 
 
 def _one_leaf(inputs: DetectorInput, share: Floats) -> str:
-    """The leaf behind which nearly all of it is; empty if there is none, or nobody tells."""
+    """The leaf behind which nearly all of it is; empty if there is none, or no cable is known."""
     structure = inputs.structure
     known = structure.leaf != NONE
     if not known.any() or share.sum() <= 0:
         return ""
     by_leaf = np.bincount(structure.leaf[known], share[known], len(structure.leaves))
     top = int(by_leaf.argmax())
-    return structure.leaves[top] if by_leaf[top] >= _NEARLY_ALL * share.sum() else ""
+    return structure.leaves[top] if by_leaf[top] >= _ONE_LEAF * share.sum() else ""

@@ -1,8 +1,9 @@
-"""How parallel links are loaded while a job communicates: what three findings judge by.
+"""How the parallel links of a group are loaded while a job communicates.
 
-At one sample a second a job's pauses dilute every number alike, so links are compared over some
-seconds, and what says that one of them is too small is not its utilisation alone but the queue in
-front of it: ECN marks, CNPs, pause, or a link that is full from one second to the next.
+Three causes are judged by this: ECMP collision, polarization and oversubscription. At one sample a
+second a job's pauses dilute every number similarly, so links are compared over some seconds. That a
+link is too small is decided not by its utilisation alone but by the queue in front of it: ECN
+marks, CNPs, pause, or a link that is full from one second to the next.
 """
 
 from __future__ import annotations
@@ -11,44 +12,80 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.evidence.attribution import Suspect, full_receivers, is_to_blame
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
-from fabmon.analysis.evidence.null_model import effective_flows
+from fabmon.analysis.evidence.null_model import effective_flows, occupied_at_most
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
-from fabmon.analysis.finding import Condition
-from fabmon.analysis.thresholds import EcmpGroups
+from fabmon.analysis.finding import Condition, Trait
+from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
 
-LEVEL = "link util"
-"""What the evidence of a finding calls bits per second over line rate of its link, in %."""
-_CROWDED = ("ecmp_collision:", "polarization:", "oversubscription:")
-_DEGRADED = "degraded_link:"
-"""Such a link is as full as it can be, whatever share of its line rate it carries."""
-_MOST_HOT = 4
-"""So many of the hottest links of a finding about a group are looked at."""
-_CARRIES = 0.1
-"""Share of the hottest link's load above which a link counts as used."""
-_ALIKE = 0.97
-"""Links at this share of the hottest are as hot as it is."""
+LINK_UTIL = "link util"
+"""Name of the evidence that has the utilisation of a finding's link, in %."""
+
+_MAX_HOT_LINKS = 4
+"""Links of an open finding about a whole group that count as its fullest: its first ones."""
+
+_USED = 0.1
+"""Share of the hottest link's load, 0 to 1, above which a link counts as used."""
+
+_AS_HOT = 0.97
+"""Links at this share of the hottest link's load, 0 to 1, are as hot as it is: packets of a few
+kilobytes and clocks of the nodes make equal links differ by less than 3 %."""
+
 _LEADS = 0.95
-"""Share of the hottest link's load, tick by tick, that a hot link must have."""
+"""Share of the hottest link's load, 0 to 1, that a hot link must have in a single tick."""
+
+_PAUSED_FURTHER_ON = 0.5
+"""A link paused for this share of what its feeders are paused only passes the pause on."""
+
+_ALL_TRAFFIC = 0.98
+"""Share of a group's traffic, 0 to 1, that its senders must account for: the rest is what counters
+of two switches, read at different instants, disagree by."""
+
+_ONE_FLOW_FILLS = 0.9
+"""One sender with this share of the hottest link's traffic, 0 to 1, fills it alone."""
+
+_CHANCE = 0.0001
+"""Probability, 0 to 1, below which random hashing does not explain how few links are used: one
+false finding in 10,000 phases of a healthy job."""
+
+_MIN_FLOWS, _MIN_LINKS = 6, 4
+"""Flows and links below which random hashing often uses half of the links only."""
+
+_MOST_TRAFFIC = 0.97
+"""Share of the traffic, 0 to 1, that the used links must carry: smaller flows blur the count."""
+
+
+class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [ecmp_groups]; shares are of line rate, of time and of bandwidth."""
+
+    hot_util: Share
+    hot_ticks: Ticks
+    of_ticks: Ticks
+    full_util: Share
+    full_ticks: Ticks
+    used_util: Share
+    held: Share
+    lost_min: Share
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One group. `level` is [members]: mean utilisation over the ticks that count, NaN of the dead.
+    """The load of one group that has a hot link.
 
-    `hot` are the members that are too small for what they are given, `hot_ticks` how often. `queue`
-    says what tells of it: `marks`, `pause`, or empty for nothing but the utilisation, where neither
-    can be seen. `streams` is the least number of flows that the group can carry now, from what its
-    senders send; None when no sender is seen. `is_lone` says that one flow alone fills the
-    hottest link, `is_full` that the whole group was full in some second, `was_full` that a hot link
-    was, often enough. `tops` is [TICKS]: utilisation of the hottest link where it counts, else 0.
-    `slowed` are the NICs whose packets were marked, of those behind the group, by which the queue
-    was seen; None where it was not seen by marks.
+    `level` is [members]: mean utilisation over the ticks that count, NaN of links that are down.
+    `hot` [members] are too small for what they are given, in `hot_ticks` of the ticks. `queue` says
+    how the queue was seen: `marks`, `pause`, or empty where it is not observable and utilisation
+    decides. `streams` is the least number of flows that the group can carry now, computed from what
+    its senders send; None when no sender is watched. `is_lone`: one flow alone fills the hottest
+    link. `is_full`: the whole group was full in some tick. `was_full`: a hot link was, often
+    enough. `tops` is [TICKS]: utilisation of the hottest link in the ticks that count, else 0.
+    `slowed` are the NICs behind the group by whose marks the queue was seen; None without marks.
     """
 
     group: LinkGroup
@@ -65,7 +102,7 @@ class Load:
 
     @property
     def links(self) -> int:
-        """Members that are alive."""
+        """Members that are up."""
         return int(np.isfinite(self.level).sum())
 
     @property
@@ -80,86 +117,74 @@ class Load:
 
     @property
     def lost(self) -> float:
-        """1 - mean/max: what a synchronous collective loses to the hottest link."""
+        """1 - mean/max: the share that a synchronous collective loses to the hottest link."""
         return 1.0 - self.mean / self.top
 
     @property
     def used(self) -> int:
-        """Members that carry anything to speak of."""
-        return int((self.level > _CARRIES * self.top).sum())
-
-    @property
-    def share_of_used(self) -> float:
-        """Share of the traffic that they carry."""
-        level = np.nan_to_num(self.level)
-        return float(level[level > _CARRIES * self.top].sum() / level.sum())
+        """Members that carry a notable part of the traffic."""
+        return int((self.level > _USED * self.top).sum())
 
     @property
     def effective_flows(self) -> float:
-        """How many equal flows would be as uneven as this."""
+        """The number of equal flows, hashed at random, that would be as uneven."""
         return effective_flows(self.level[np.isfinite(self.level)])
 
+    @property
+    def suspect(self) -> Suspect:
+        """What attribution needs of it."""
+        return Suspect(self.tops, self.group.is_inward, self.group.hosts, self.slowed)
 
-class Loads:
-    """The groups that have a queue, or a hot link where queues cannot be seen."""
+    def is_polarized(self, inputs: DetectorInput) -> bool:
+        """Whether random hashing does not explain how few links are used.
 
-    def __init__(self, inputs: DetectorInput, t: EcmpGroups) -> None:
+        InfiniBand does not hash: its forwarding tables may send many flows over few links.
+        """
+        flows = self.streams
+        if self.group.is_inward or flows is None or flows < _MIN_FLOWS or self.links < _MIN_LINKS:
+            return False
+        level = np.nan_to_num(self.level)
+        share = float(level[level > _USED * self.top].sum() / level.sum())
+        port = inputs.structure.fabric.ports[int(self.group.rows[0])]
+        if 2 * self.used > self.links or share < _MOST_TRAFFIC or port.kind == "infiniband":
+            return False
+        return occupied_at_most(self.used, flows, self.links) < _CHANCE
+
+
+def group_loads(inputs: DetectorInput, thresholds: EcmpGroupThresholds) -> tuple[Load, ...]:
+    """The groups that have a queue, or a hot link where queues are not observable.
+
+    Computed once a tick. A group whose link is only less full than another's is left out: a link
+    that is not full is blamed for slowed hosts only where no fuller suspect explains them.
+    """
+    return inputs.once(_group_loads, thresholds)
+
+
+def _group_loads(inputs: DetectorInput, thresholds: EcmpGroupThresholds) -> tuple[Load, ...]:
+    meter = _GroupMeter(inputs, thresholds)
+    found = list(meter.loads())
+    weak = [each for each in found if each.queue and not each.was_full and not meter.is_root(each)]
+    if not weak:
+        return tuple(found)
+    suspects = [*(each.suspect for each in found if each.queue), *meter.open_suspects()]
+    cleared = {
+        id(each)
+        for each in weak
+        if not is_to_blame(inputs, each.suspect, suspects, thresholds.hot_util)
+    }
+    return tuple(each for each in found if id(each) not in cleared)
+
+
+class _GroupMeter:
+    """Measures the groups of one tick."""
+
+    def __init__(self, inputs: DetectorInput, t: EcmpGroupThresholds) -> None:
         self._inputs = inputs
         self._t = t
-        self.util = inputs.util("tx")
+        self._util = inputs.util("tx")
 
-    @cached_property
-    def all(self) -> tuple[Load, ...]:
-        """Those with a hot member; none that is only less full than another's.
-
-        A link that is not full itself is blamed for what slows hosts only if no suspect that was
-        fuller while it did explains it.
-        """
-        found = list(self._candidates())
-        weak = [
-            load for load in found if load.queue and not load.was_full and not self._is_root(load)
-        ]
-        if not weak:
-            return tuple(found)
-        suspects = [*(_suspect(load) for load in found if load.queue), *self._standing()]
-        full = self._t.hot_util
-        spared = {
-            id(load)
-            for load in weak
-            if not is_to_blame(self._inputs, _suspect(load), suspects, full)
-        }
-        return tuple(load for load in found if id(load) not in spared)
-
-    def _is_root(self, load: Load) -> bool:
-        """Whether a leaf holds its hosts and is not held by any spine: the queue is its own."""
-        if load.queue != "pause" or load.group.is_inward:
-            return False
-        _, passes_on = self._held(load.group)
-        return not passes_on[:, load.tops > 0].any()
-
-    def _standing(self) -> Iterator[Suspect]:
-        """The fullest links of those that are told of already."""
-        standing = self._inputs.standing.items()
-        told = {
-            row: each
-            for key, each in standing
-            if key.startswith(_CROWDED)
-            for row in each.rows[: _MOST_HOT if _is_group(each) else 1]
-        }
-        slow = {row for key, each in standing if key.startswith(_DEGRADED) for row in each.rows[:2]}
-        for group in self._inputs.structure.groups if told or slow else ():
-            rows = group.rows.tolist()
-            own = [row for row in rows if row in told]
-            if not slow.isdisjoint(rows):
-                yield Suspect(np.ones(TICKS, np.float32), group.is_inward, group.hosts, None)
-            elif own:
-                # A link that is not seen for a while is as full as it was: nobody else is to blame.
-                seen = self.util[own]
-                last = max(_last_level(told[row]) for row in own)
-                tops = np.where(np.isnan(seen).all(axis=0), last, np.nan_to_num(seen).max(axis=0))
-                yield Suspect(tops, group.is_inward, group.hosts, None)
-
-    def _candidates(self) -> Iterator[Load]:
+    def loads(self) -> Iterator[Load]:
+        """The load of each group with a hot link."""
         recent = self._inputs.sent[:, -self._t.of_ticks :]
         peak = recent.max(axis=1)
         for group in self._inputs.structure.groups:
@@ -169,28 +194,55 @@ class Loads:
             if load is not None:
                 yield load
 
+    def is_root(self, load: Load) -> bool:
+        """Whether a leaf pauses its hosts and no spine pauses the leaf: the queue is the leaf's."""
+        if load.queue != "pause" or load.group.is_inward:
+            return False
+        _, passes_on = self._pause(load.group)
+        return not passes_on[:, load.tops > 0].any()
+
+    def open_suspects(self) -> Iterator[Suspect]:
+        """The fullest links of findings that are open already, and degraded links."""
+        inputs = self._inputs
+        fullest: dict[int, Condition] = {}
+        for each in inputs.open_with(Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP):
+            is_group = Trait.FULL_GROUP in inputs.traits(each)
+            fullest |= dict.fromkeys(each.rows[: _MAX_HOT_LINKS if is_group else 1], each)
+        slow = {row for each in inputs.open_with(Trait.FULL_LINK) for row in each.rows[:2]}
+        for group in inputs.structure.groups if fullest or slow else ():
+            rows = group.rows.tolist()
+            own = [row for row in rows if row in fullest]
+            if not slow.isdisjoint(rows):
+                yield Suspect(np.ones(TICKS, np.float32), group.is_inward, group.hosts, None)
+            elif own:
+                # While its counters are missing a link counts as full as it was reported last.
+                util = self._util[own]
+                last = max(_last_util(fullest[row]) for row in own)
+                tops = np.where(np.isnan(util).all(axis=0), last, np.nan_to_num(util).max(axis=0))
+                yield Suspect(tops, group.is_inward, group.hosts, None)
+
     def _is_calm(self, group: LinkGroup) -> bool:
-        """Whether queues can be seen, and nobody was slowed by one of late."""
-        touched, counted = self._touched
+        """Whether queues are observable, and slowed nobody in the last ticks."""
+        slowed, counted = self._slowed_ports
         if not len(group.hosts) or not counted[group.hosts].any():
             return False
-        return not (touched.any() if group.is_inward else touched[group.hosts].any())
+        return not (slowed.any() if group.is_inward else slowed[group.hosts].any())
 
     @cached_property
-    def _touched(self) -> tuple[Mask, Mask]:
-        """[ports]: who saw marks or was slowed of late, and who counts any of that."""
-        inputs = self._inputs
-        told = inputs.told_to_slow[:, -self._t.of_ticks :] | inputs.marked[:, -self._t.of_ticks :]
-        counted = np.zeros(len(told), np.bool_)
+    def _slowed_ports(self) -> tuple[Mask, Mask]:
+        """[ports]: which saw marks or were slowed in the last ticks, and which count such."""
+        inputs, late = self._inputs, self._t.of_ticks
+        slowed = inputs.slow_signals[:, -late:] | inputs.marked[:, -late:]
+        counted = np.zeros(len(slowed), np.bool_)
         for column in ("cnp", "ecn", "pause_rx", "stall"):
             counted |= np.isfinite(inputs.window(column)[:, -1])
-        return np.any(told, axis=1), counted
+        return np.any(slowed, axis=1), counted
 
     def _load(self, group: LinkGroup) -> Load | None:
         t, rows = self._t, group.rows
-        own = self.util[rows]
-        alive: Mask = np.any(np.isfinite(own), axis=1)
-        if alive.sum() < 2:
+        own = self._util[rows]
+        up: Mask = np.any(np.isfinite(own), axis=1)
+        if up.sum() < 2:
             return None
         known = np.nan_to_num(own)
         top: Floats = known.max(axis=0)
@@ -199,30 +251,30 @@ class Loads:
             counts = _last(queued & (top >= t.used_util), t.of_ticks)
             if not counts[-t.of_ticks :].any():
                 return None
-            # Pause goes where marks do not: its root gets a second more to show itself.
+            # Pause spreads where marks do not: its root gets one more second to show itself.
             more = 1 if kind == "pause" else 0
             leads = counts & (known >= _LEADS * top) & ~passes_on
             hot_ticks = leads.sum(axis=1)
             full_ticks = (counts & (known >= t.full_util) & ~passes_on).sum(axis=1)
-            level = _level(own, alive, counts)
+            level = _level(own, up, counts)
             with np.errstate(invalid="ignore", divide="ignore"):
-                alike = level >= _ALIKE * np.nanmax(level)
+                as_hot = level >= _AS_HOT * np.nanmax(level)
                 leaves_room = 1.0 - np.nanmean(level) / level >= t.lost_min
             full = full_ticks >= t.full_ticks + more
-            was_full = bool((alike & full).any())
+            was_full = bool((as_hot & full).any())
             always = (hot_ticks == counts.sum()) & (hot_ticks >= t.hot_ticks + more)
-            # Beside a link that was full, one that was not is only the next.
-            hot = full & (alike | leaves_room) if was_full else alike & always
+            # Beside a link that was full, one that was not is only the second fullest.
+            hot = full & (as_hot | leaves_room) if was_full else as_hot & always
         else:
             late = np.arange(TICKS) >= TICKS - t.of_ticks
             hot_ticks = (late & (known >= t.hot_util)).sum(axis=1)
             hot = hot_ticks >= t.hot_ticks
             was_full = True
             counts = late & (top >= t.hot_util)
-            level = _level(own, alive, counts)
+            level = _level(own, up, counts)
         if not hot.any():
             return None
-        streams, is_lone = self._streams(group, level, counts)
+        streams, is_lone = self._streams(group, counts)
         return Load(
             group=group,
             level=level,
@@ -231,33 +283,33 @@ class Loads:
             queue=kind,
             streams=streams,
             is_lone=is_lone,
-            is_full=bool((_mean(own[alive][:, counts]) >= t.hot_util).any()),
+            is_full=bool((np.nan_to_num(own[up][:, counts]).mean(axis=0) >= t.hot_util).any()),
             was_full=was_full,
             tops=np.where(counts, known[hot].max(axis=0), 0),
-            slowed=self._slowed(group, counts) if kind == "marks" else None,
+            slowed=self._slowed_nics(group, counts) if kind == "marks" else None,
         )
 
-    def _slowed(self, group: LinkGroup, counts: Mask) -> Rows:
+    def _slowed_nics(self, group: LinkGroup, counts: Mask) -> Rows:
         """The NICs behind a group by whose marks its queue was seen, often enough."""
         hosts = group.hosts
         if group.is_inward:
             hosts = hosts[~full_receivers(self._inputs).full[hosts]]
-            told = self._inputs.marked[hosts]
+            marked = self._inputs.marked[hosts]
         else:
-            told = self._inputs.filled("cnp")[hosts] > 1
-        often: Mask = (told & counts).sum(axis=1) >= self._t.hot_ticks
+            marked = self._inputs.filled("cnp")[hosts] > 1
+        often: Mask = (marked & counts).sum(axis=1) >= self._t.hot_ticks
         return hosts[often]
 
     def _queue(self, group: LinkGroup) -> tuple[str, Mask, Mask]:
-        """What can tell of a queue in front of the group; in which [ticks] it did; and which
-        [members, ticks] are held themselves, so that the queue is further on.
+        """How a queue in front of the group was seen (`marks`, `pause` or empty); in which [ticks];
+        and which [members, ticks] are paused themselves, so that the queue is further on.
         """
         inputs, late = self._inputs, self._t.of_ticks
         hosts = group.hosts
-        no_tick = np.zeros(TICKS, np.bool_)
-        nobody = np.zeros((len(group.rows), 1), np.bool_)
+        never = np.zeros(TICKS, np.bool_)
+        no_member = np.zeros((len(group.rows), 1), np.bool_)
         if not len(hosts):
-            return "", no_tick, nobody
+            return "", never, no_member
         column = "ecn" if group.is_inward else "cnp"
         counted = np.isfinite(inputs.window(column)[hosts, -1]).any()
         receivers = full_receivers(inputs)
@@ -265,18 +317,19 @@ class Loads:
             # ECN may be off, or the queue too short for it.
             paused = inputs.window("pause_rx")[hosts, -1], inputs.window("stall")[hosts, -1]
             if not counted and not np.isfinite(paused).any():
-                return "", no_tick, nobody
-            return "pause", *self._held(group)
+                return "", never, no_member
+            return "pause", *self._pause(group)
         if group.is_inward:
-            open_ones = hosts[~receivers.full[hosts]]
-            marked: Mask = np.any(inputs.marked[open_ones], axis=0)
+            others = hosts[~receivers.full[hosts]]
+            marked: Mask = np.any(inputs.marked[others], axis=0)
         else:
             slowed = inputs.filled("cnp")[hosts] > 1
             marked = slowed.any(axis=0) & ~receivers.explain
-        return "marks", marked, nobody
+        return "marks", marked, no_member
 
-    def _held(self, group: LinkGroup) -> tuple[Mask, Mask]:
-        """[ticks]: whether those who fill the group are held; [members, ticks]: whether it is."""
+    def _pause(self, group: LinkGroup) -> tuple[Mask, Mask]:
+        """[ticks]: whether the ports that feed the group are paused; [members, ticks]: whether the
+        members are, so that they only pass the pause on."""
         inputs = self._inputs
         peer = inputs.structure.peer
         if group.is_inward:
@@ -289,55 +342,42 @@ class Loads:
             feeders = group.hosts
         share = np.nan_to_num(np.fmax(inputs.window("pause_rx"), inputs.window("stall")))
         before = share[feeders].max(axis=0, initial=0.0)
-        held: Mask = before > self._t.held
-        return held, share[group.rows] > 0.5 * before
+        paused: Mask = before > self._t.held
+        return paused, share[group.rows] > _PAUSED_FURTHER_ON * before
 
-    def _streams(self, group: LinkGroup, level: Floats, counts: Mask) -> tuple[int | None, bool]:
+    def _streams(self, group: LinkGroup, counts: Mask) -> tuple[int | None, bool]:
         """The least number of flows in the group, and whether one alone fills its hottest link."""
         if not len(group.edges):
             return None, False
         inputs = self._inputs
-        way = "tx_bps" if group.is_inward else "rx_bps"
-        sent = np.nan_to_num(inputs.window(way)[group.edges][:, counts])
-        total = np.nan_to_num(inputs.window("tx_bps")[group.rows][:, counts])
-        biggest = float(sent.sum(axis=1).max())
+        column = "tx_bps" if group.is_inward else "rx_bps"
+        sent = np.nan_to_num(inputs.window(column)[group.edges][:, counts]).sum(axis=1)
+        carried = np.nan_to_num(inputs.window("tx_bps")[group.rows][:, counts]).sum(axis=1)
+        biggest = float(sent.max())
         if biggest <= 0:
             return None, False
-        bits = total.sum(axis=1)
-        streams = _fewest(sent.sum(axis=1), 0.98 * float(bits.sum()))
-        return max(1, streams), bool(biggest >= 0.9 * bits.max() and streams <= 1)
-
-
-def loads(inputs: DetectorInput, t: EcmpGroups) -> tuple[Load, ...]:
-    """The groups with a hot member, worked out once a tick."""
-    if inputs.group_loads is None:
-        inputs.group_loads = Loads(inputs, t)
-    return inputs.group_loads.all
+        streams = _fewest(sent, _ALL_TRAFFIC * float(carried.sum()))
+        is_lone = streams <= 1 and biggest >= _ONE_FLOW_FILLS * carried.max()
+        return max(1, streams), bool(is_lone)
 
 
 def _fewest(senders: Floats, carried: float) -> int:
-    """How few of the senders, the biggest first, could have sent so much."""
+    """The least number of senders, the biggest first, that could have sent so much."""
     return int(np.searchsorted(np.cumsum(np.sort(senders)[::-1]), carried)) + 1
 
 
-def _level(own: Floats, alive: Mask, counts: Mask) -> Floats:
-    """[members] means over the ticks that count; NaN of the dead and of the silent."""
-    known = np.isfinite(own) & counts & alive[:, None]
+def _level(own: Floats, up: Mask, counts: Mask) -> Floats:
+    """[members]: means over the ticks that count; NaN of links that are down or have no data."""
+    known = np.isfinite(own) & counts & up[:, None]
     with np.errstate(invalid="ignore"):
         level: Floats = np.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
     return level
 
 
-def _mean(own: Floats) -> Floats:
-    """[ticks] mean over the members, the silent as idle."""
-    mean: Floats = np.nan_to_num(own).mean(axis=0)
-    return mean
-
-
-def _last_level(condition: Condition) -> float:
-    """Utilisation of its fullest link when it was last told of; 1 where that was not told."""
-    told = (each.value for each in condition.evidence if each.name == LEVEL)
-    return next((value / 100 for value in told if not isinstance(value, str)), 1.0)
+def _last_util(condition: Condition) -> float:
+    """Utilisation of a finding's link when it was last updated; 1 where the finding has none."""
+    util = (each.value for each in condition.evidence if each.name == LINK_UTIL)
+    return next((value / 100 for value in util if not isinstance(value, str)), 1.0)
 
 
 def _last(counts: Mask, most: int) -> Mask:
@@ -345,12 +385,3 @@ def _last(counts: Mask, most: int) -> Mask:
     after = np.cumsum(counts[::-1])[::-1]
     last: Mask = counts & (after <= most)
     return last
-
-
-def _suspect(load: Load) -> Suspect:
-    return Suspect(load.tops, load.group.is_inward, load.group.hosts, load.slowed)
-
-
-def _is_group(condition: Condition) -> bool:
-    """Whether it is about a group, its hottest links first, and not about one link of it."""
-    return condition.cause != "ecmp_collision"

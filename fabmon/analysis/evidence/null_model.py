@@ -1,7 +1,8 @@
-"""What random hashing does by itself: n equal flows thrown at m links.
+"""The null model of ECMP: what random hashing does by itself, n equal flows hashed to m links.
 
-Reference: detection.md section 2. CoV of the loads is sqrt((m-1)/n); its inverse gives the number
-of flows that would look like this.
+Reference: detection.md section 2. The coefficient of variation (CoV) of the links' loads is
+sqrt((m-1)/n); its inverse is the number of flows that would look like a measured load. The second
+half of this module puts the model into the evidence of a finding and reads it from there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,26 @@ from numpy.typing import NDArray
 from fabmon.analysis.finding import Condition, Evidence
 from fabmon.fabric.snapshot import Floats
 
-_USUAL = 0.95
+_PERCENTILE = 0.95
+"""The quantile of max/mean that random hashing is given: it exceeds it in one of twenty cases."""
+
 _NEVER = 1e-300
+"""Probability below which the sum has lost all precision and is 0."""
+
+_MAX_FLOWS = 4096
+"""Flows beyond which max/mean is no longer computed exactly: it is then close to 1 anyway."""
+
+_MEASURED = "max/mean"
+_EXPECTED = "max/mean of random hashing, p95"
+_FLOWS = ("flows, at least", "effective flows")
+_LINKS = "group links"
+"""Names of evidence. `_FLOWS`: the number of flows where it is known, else how many equal flows
+would be as uneven."""
 
 
 def effective_flows(loads: Floats) -> float:
-    """(m-1)/CoV^2: so many equal flows, hashed at random, would be as uneven. inf when even."""
+    """(m-1)/CoV^2: the number of equal flows, hashed at random, that would be as uneven as these
+    loads; infinity when they are even."""
     mean = float(np.mean(loads))
     variance = float(np.var(loads))
     if variance <= 0 or mean <= 0:
@@ -31,7 +46,7 @@ def effective_flows(loads: Floats) -> float:
 
 @lru_cache(maxsize=4096)
 def occupied_at_most(links_used: int, flows: int, links: int) -> float:
-    """Probability that `flows` flows use so few of `links` links, or fewer."""
+    """Probability that `flows` flows hashed to `links` links use at most `links_used` of them."""
     used = np.arange(links_used + 1)
     stays, grows = used / links, (links - used[:-1]) / links
     shares = np.zeros(links_used + 1)
@@ -47,19 +62,19 @@ def occupied_at_most(links_used: int, flows: int, links: int) -> float:
 
 @lru_cache(maxsize=4096)
 def peak_to_average_p95(flows: int, links: int) -> float:
-    """The 95th percentile of max/mean for so many flows, exactly; a fraction of a millisecond."""
+    """The 95th percentile of max/mean for so many flows, exactly. Takes a fraction of a ms."""
     flows = max(1, flows)
     if links < 2:
         return 1.0
-    # A link that does not know of the others is a shade worse than one that does: a close start.
+    # As if links were independent of each other: a start that is close to the exact answer.
     log = _log_factorials(flows)
     ways = log[-1] - log - log[::-1]
     lost = np.arange(flows, -1, -1) * math.log1p(-1 / links)
     alone = np.cumsum(np.exp(ways + lost - np.arange(flows + 1) * math.log(links)))
-    peak = int(np.searchsorted(alone, _USUAL ** (1 / links)))
-    while peak < flows and _peak_at_most(peak, flows, links) < _USUAL:
+    peak = int(np.searchsorted(alone, _PERCENTILE ** (1 / links)))
+    while peak < flows and _peak_at_most(peak, flows, links) < _PERCENTILE:
         peak += 1
-    while (peak - 1) * links >= flows and _peak_at_most(peak - 1, flows, links) >= _USUAL:
+    while (peak - 1) * links >= flows and _peak_at_most(peak - 1, flows, links) >= _PERCENTILE:
         peak -= 1
     return peak * links / flows
 
@@ -67,8 +82,8 @@ def peak_to_average_p95(flows: int, links: int) -> float:
 def _peak_at_most(peak: int, flows: int, links: int) -> float:
     """Probability that no link gets more than `peak` flows.
 
-    A multinomial is independent Poisson variables of a given sum; the sum of those that are cut off
-    at `peak` is a convolution (Levin 1981, "A representation for multinomial cumulative
+    A multinomial is independent Poisson variables with a given sum; the sum of those that are
+    truncated at `peak` is a convolution (Levin 1981, "A representation for multinomial cumulative
     distribution functions").
     """
     mean = flows / links
@@ -82,16 +97,16 @@ def _peak_at_most(peak: int, flows: int, links: int) -> float:
 
 
 def _log_factorials(most: int) -> NDArray[np.float64]:
-    """[0..most]"""
+    """Logarithms of 0! to `most`!."""
     factorials: NDArray[np.float64] = np.cumsum(np.log(np.maximum(np.arange(most + 1), 1)))
     return factorials
 
 
 def flows_to_see_all(links: int, chance: float) -> int:
-    """How many flows, hashed at random, use every one of `links` links with that probability.
+    """The number of flows, hashed at random, that use all of `links` links with a probability.
 
-    The coupon collector, as if links were missed independently (to within 1): detection.md
-    section 2, `Coverage`.
+    The coupon collector's problem, computed as if links were missed independently (exact to within
+    1): detection.md section 2, `Coverage`.
     """
     if links < 2:
         return 1
@@ -99,22 +114,10 @@ def flows_to_see_all(links: int, chance: float) -> int:
     return math.ceil(math.log(missed) / math.log1p(-1 / links))
 
 
-# What random hashing alone would do to a group, as evidence of a finding, and read from it.
-
-
-_SEEN = "max/mean"
-_USUAL_chance = "max/mean of random hashing, p95"
-_FLOWS = ("flows, at least", "effective flows")
-"""How many flows there are, where that is known; else how many would be as uneven."""
-_LINKS = "group links"
-_MOST_FLOWS = 4096
-
-
 @dataclass(frozen=True, slots=True)
 class HashingComparison:
-    """`usual` is the p95 of max/mean for `flows` flows hashed at random on `links` links; `seen`
-    the max/mean that was seen.
-    """
+    """A group's measured max/mean (`seen`) beside the p95 of random hashing (`usual`), for `flows`
+    flows on `links` links."""
 
     flows: int
     links: int
@@ -123,20 +126,22 @@ class HashingComparison:
 
     @property
     def explains(self) -> bool:
-        """Whether chance does as much in one of twenty cases."""
+        """Whether random hashing is as uneven in one of twenty cases."""
         return self.seen <= self.usual
 
 
 def hashing_evidence(seen: float, flows: int, links: int) -> tuple[Evidence, Evidence]:
-    """The max/mean that was seen, and the one that so many flows have by chance."""
-    usual = peak_to_average_p95(max(1, min(flows, _MOST_FLOWS)), links)
-    return Evidence(_SEEN, round(seen, 2)), Evidence(_USUAL_chance, round(usual, 2))
+    """Evidence: the measured max/mean, and the p95 of random hashing for so many flows."""
+    usual = peak_to_average_p95(max(1, min(flows, _MAX_FLOWS)), links)
+    return Evidence(_MEASURED, round(seen, 2)), Evidence(_EXPECTED, round(usual, 2))
 
 
 def compare_with_hashing(finding: Condition) -> HashingComparison | None:
-    """What chance has to do with a finding; None where that is not the question."""
-    told = {each.name: each.value for each in finding.evidence if not isinstance(each.value, str)}
-    flows = next((told[name] for name in _FLOWS if name in told), None)
-    if flows is None or not {_SEEN, _USUAL_chance, _LINKS} <= set(told):
+    """The comparison in a finding's evidence; None for findings without one."""
+    values = {each.name: each.value for each in finding.evidence if not isinstance(each.value, str)}
+    flows = next((values[name] for name in _FLOWS if name in values), None)
+    if flows is None or not {_MEASURED, _EXPECTED, _LINKS} <= set(values):
         return None
-    return HashingComparison(round(flows), round(told[_LINKS]), told[_USUAL_chance], told[_SEEN])
+    return HashingComparison(
+        round(flows), round(values[_LINKS]), values[_EXPECTED], values[_MEASURED]
+    )

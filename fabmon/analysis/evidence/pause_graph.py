@@ -1,43 +1,61 @@
-"""Who makes whom wait: pause of PFC and 802.3x, and InfiniBand's credits, as one graph.
+"""Which port pauses which: PFC and 802.3x pause, and InfiniBand's credits, as one graph.
 
-A port whose egress is held waits for the device at the other end. A device that holds others and
-is not held itself is a root; a host is always one, since it forwards nothing. Everything that waits
-for a root, directly or through devices that wait, is its victim (detection.md section 4).
+A port whose egress is paused waits for the device at the other end. A device that pauses others and
+is not paused itself is a root; a host is always one, since it forwards nothing. Every port that
+waits for a root, directly or through devices that wait, is its victim (detection.md section 4).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
+from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import bit_rate, rounded_percent
 
 PAUSED = 0.05
-"""Share of time held above which a port counts as paused ..."""
-_TICKS, _LEAST = 5, 3
-"""... in so many ticks, at least so often."""
+"""Share of time, 0 to 1, above which a port counts as paused: below it pause is ordinary flow
+control at the end of a burst."""
+
+_OF_TICKS, _TICKS = 5, 3
+"""A port is paused when it was above `PAUSED` in so many of the last so many ticks."""
+
+_STORM = 0.8
+"""Share of time, 0 to 1, above which a host that pauses its switch is a storm: at 80 % less than a
+fifth of the line rate is left ..."""
+
+_STORM_TICKS = 2
+"""... in so many ticks running."""
+
+_SHARE_TICKS = 3
+"""Ticks of which a finding shows the largest pause share."""
+
+_DROPS = ("rdma_out_of_buffer", "phy_rx_out_of_buffer", "phy_rx_discards", "rdma_rx_drops")
+"""Counters that grow when a receiver has no room for what arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseGraph:
-    """`held` [ports]: the egress is held. `holds` [ports]: it tells its peer to hold.
+    """`paused` [ports]: the egress is paused. `pauses` [ports]: it pauses its peer.
 
-    `share` is [ports]: the share of time held, the mean of the last ticks. `roots` maps the place
-    of a root's node to the ports that it holds others through. `orphans` are held by a neighbour
-    that is not watched.
+    `share` is [ports]: the share of time that the egress is paused, the mean of the last ticks.
+    `roots` maps the place of a root's node to the ports by which it pauses others. `orphans` are
+    paused by a neighbour that is not watched.
     """
 
-    held: Mask
-    holds: Mask
+    paused: Mask
+    pauses: Mask
     share: Floats
     roots: dict[int, Rows] = field(default_factory=dict)
     orphans: Rows = field(default_factory=lambda: np.empty(0, np.intp))
-    _by_holder: dict[int, list[int]] = field(default_factory=dict)
+    _by_pauser: dict[int, list[int]] = field(default_factory=dict)
     _node: Rows = field(default_factory=lambda: np.empty(0, np.intp))
 
     def victims(self, node: int) -> list[int]:
@@ -45,7 +63,7 @@ class PauseGraph:
         seen, found = {node}, []
         queue = deque([node])
         while queue:
-            for row in self._by_holder.get(queue.popleft(), ()):
+            for row in self._by_pauser.get(queue.popleft(), ()):
                 found.append(row)
                 further = int(self._node[row])
                 if further not in seen:
@@ -53,13 +71,13 @@ class PauseGraph:
                     queue.append(further)
         return found
 
-    def loop(self, node: int) -> list[int]:
-        """The rows of the shortest cycle of waiting that a node is in; empty when there is none."""
+    def cycle(self, node: int) -> list[int]:
+        """The rows of the shortest cycle of pauses that a node is in; empty when there is none."""
         came: dict[int, tuple[int, int]] = {}
         queue = deque([node])
         while queue:
             at = queue.popleft()
-            for row in self._by_holder.get(at, ()):
+            for row in self._by_pauser.get(at, ()):
                 further = int(self._node[row])
                 if further == node:
                     path = [row]
@@ -74,51 +92,145 @@ class PauseGraph:
 
 
 def pause_graph(inputs: DetectorInput) -> PauseGraph:
-    """The graph of a tick, worked out once."""
-    if inputs.pauses is None:
-        inputs.pauses = _pauses(inputs)
-    return inputs.pauses
+    """The graph of a tick, computed once."""
+    return inputs.once(_pause_graph)
 
 
-def _pauses(inputs: DetectorInput) -> PauseGraph:
+def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     structure = inputs.structure
     peer, node = structure.peer, structure.node
-    told = inputs.often("pause_rx", PAUSED, _TICKS, _LEAST)
-    told |= inputs.often("stall", PAUSED, _TICKS, _LEAST)
-    tells = inputs.often("pause_tx", PAUSED, _TICKS, _LEAST)
+    waits = inputs.often("pause_rx", PAUSED, _OF_TICKS, _TICKS)
+    waits |= inputs.often("stall", PAUSED, _OF_TICKS, _TICKS)
+    sends_pause = inputs.often("pause_tx", PAUSED, _OF_TICKS, _TICKS)
     has_peer = peer != NONE
-    held = told | (np.append(tells, False)[peer] & has_peer)
-    holds = tells | (np.append(told, False)[peer] & has_peer)
-    if not held.any() and not holds.any():
-        return PauseGraph(held, holds, np.zeros(len(peer), np.float32))
-    by_holder: dict[int, list[int]] = {}
+    paused = waits | (np.append(sends_pause, False)[peer] & has_peer)
+    pauses = sends_pause | (np.append(waits, False)[peer] & has_peer)
+    if not paused.any() and not pauses.any():
+        return PauseGraph(paused, pauses, np.zeros(len(peer), np.float32))
+    by_pauser: dict[int, list[int]] = {}
     orphans = []
-    for row in np.flatnonzero(held & (node != NONE)).tolist():
-        holder = int(node[peer[row]]) if peer[row] != NONE else NONE
-        if holder == NONE:
+    for row in np.flatnonzero(paused & (node != NONE)).tolist():
+        pauser = int(node[peer[row]]) if peer[row] != NONE else NONE
+        if pauser == NONE:
             orphans.append(row)
         else:
-            by_holder.setdefault(holder, []).append(row)
-    roots = {}
+            by_pauser.setdefault(pauser, []).append(row)
     is_host = [each.role == HOST for each in structure.fabric.nodes]
-    waiting = set(node[held].tolist())
-    for holder in sorted(set(node[holds].tolist()) - {NONE}):
-        if is_host[holder] or holder not in waiting:
-            roots[holder] = np.flatnonzero(holds & (node == holder))
+    waiting = set(node[paused].tolist())
+    roots = {
+        pauser: np.flatnonzero(pauses & (node == pauser))
+        for pauser in sorted(set(node[pauses].tolist()) - {NONE})
+        if is_host[pauser] or pauser not in waiting
+    }
     return PauseGraph(
-        held=held,
-        holds=holds,
+        paused=paused,
+        pauses=pauses,
         share=_share(inputs, peer),
         roots=roots,
         orphans=np.array(orphans, np.intp),
-        _by_holder=by_holder,
+        _by_pauser=by_pauser,
         _node=node,
     )
 
 
 def _share(inputs: DetectorInput, peer: Rows) -> Floats:
-    """[ports]: the mean share of time held over the last ticks, as either end saw it."""
-    own = np.fmax(inputs.window("pause_rx")[:, -_TICKS:], inputs.window("stall")[:, -_TICKS:])
-    other = np.vstack([inputs.window("pause_tx")[:, -_TICKS:], np.full((1, _TICKS), np.nan)])[peer]
-    share: Floats = np.nan_to_num(np.fmax(own, other)).mean(axis=1)
+    """[ports]: the mean share of time paused over the last ticks, as either end counts it."""
+    own = np.fmax(inputs.window("pause_rx")[:, -_OF_TICKS:], inputs.window("stall")[:, -_OF_TICKS:])
+    sent = np.vstack([inputs.window("pause_tx")[:, -_OF_TICKS:], np.full((1, _OF_TICKS), np.nan)])[
+        peer
+    ]
+    share: Floats = np.nan_to_num(np.fmax(own, sent)).mean(axis=1)
     return share
+
+
+@dataclass(frozen=True, slots=True)
+class _HostPause:
+    """A port of a host that pauses its switch for `share` of the time, the largest of the last
+    ticks; `victims` are the rows that wait for the host, directly or not."""
+
+    row: int
+    share: float
+    is_storm: bool
+    victims: list[int]
+
+
+class HostPauses:
+    """Finds the ports of hosts that pause their switch, for the two detectors that report them.
+
+    A `slow` receiver pauses its switch for as long as it takes to drain what has arrived; a `storm`
+    all but stops the switch port, whatever arrives. A port keeps the cause that its finding was
+    opened with.
+    """
+
+    def __init__(self, slow: Cause, storm: Cause) -> None:
+        self._slow = slow
+        self._storm = storm
+
+    def conditions(self, inputs: DetectorInput, cause: Cause) -> Iterator[Condition]:
+        """One condition for each port with one of the two causes."""
+        for pause in inputs.once(self._pauses):
+            if pause.is_storm == (cause is self._storm):
+                yield self._condition(inputs, pause, cause)
+
+    def _pauses(self, inputs: DetectorInput) -> tuple[_HostPause, ...]:
+        graph, nodes = pause_graph(inputs), inputs.structure.fabric.nodes
+        found = []
+        for node, rows in graph.roots.items():
+            if nodes[node].role != HOST:
+                continue
+            for row in rows.tolist():
+                share = inputs.pauses_peer(row)
+                found.append(
+                    _HostPause(
+                        row,
+                        float(share[-_SHARE_TICKS:].max()),
+                        self._is_storm(inputs, row, share),
+                        [each for each in graph.victims(node) if each != row],
+                    )
+                )
+        return tuple(found)
+
+    def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
+        port = inputs.structure.fabric.ports[row].id
+        if inputs.is_open(self._slow, port):
+            return False
+        if inputs.is_open(self._storm, port) or (share[-_STORM_TICKS:] > _STORM).all():
+            return True
+        return float(inputs.snapshot.column("pause_storm_errors")[row]) > 0
+
+    def _condition(self, inputs: DetectorInput, pause: _HostPause, cause: Cause) -> Condition:
+        structure, snapshot, row = inputs.structure, inputs.snapshot, pause.row
+        ports = structure.fabric.ports
+        received = float(snapshot.column("rx_bps")[row])
+        drops = [
+            Evidence(name, round(value), "packets/s")
+            for name in _DROPS
+            if (value := float(snapshot.column(name)[row])) > 0
+        ]
+        # A host that fell silent a second ago still pauses its switch, with no known rate.
+        known = np.isfinite(received)
+        at = f" while it receives at {bit_rate(received)}" if known else ""
+        pauses = f"pauses its switch {rounded_percent(pause.share)} of the time{at}"
+        if pause.is_storm:
+            what = f"{pauses}: it all but stops the traffic to it"
+        else:
+            what = f"cannot keep up: it {pauses}"
+        return Condition(
+            cause=cause.name,
+            severity=cause.severity,
+            subject=ports[row].id,
+            rows=(row, *pause.victims),
+            text=f"{structure.label(row)} {what}",
+            evidence=(
+                Evidence("time paused", round(pause.share * 100, 1), "%"),
+                *([Evidence("received", round(received), "bps")] if known else []),
+                *drops,
+            ),
+            advice=cause.advice,
+            confidence=0.9 if drops or pause.is_storm else 0.8,
+            lost=round(pause.share, 3),
+            victims=tuple(dict.fromkeys(ports[each].id for each in pause.victims)),
+            unseen=""
+            if structure.peer[row] != NONE
+            else "what waits for it: its switch is not watched",
+        )

@@ -1,4 +1,4 @@
-"""Whose IP address is whose, as far as the nodes tell of themselves."""
+"""The IP addresses that the nodes report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ IP = IPv4Address | IPv6Address
 
 
 class OwnedAddress(NamedTuple):
-    """An address of a node: on which interface, and which port that is; None for one that is made
-    of several or of none."""
+    """An address of a node, its interface, and the port of that interface (None for an interface
+    without a single port)."""
 
     address: IP
     dev: str
@@ -23,7 +23,7 @@ class OwnedAddress(NamedTuple):
 
 
 class Addresses:
-    """The addresses of the nodes that have said hello, and the next hops that they know."""
+    """The addresses and next hops of all nodes that have sent a hello."""
 
     def __init__(self, fabric: Fabric, hellos: Mapping[str, Hello]) -> None:
         self._of: dict[str, list[OwnedAddress]] = {}
@@ -39,32 +39,32 @@ class Addresses:
                 if key in port.info
             }
             own = self._of[node.name] = []
-            for item in _said_of_itself(hellos[node.name]):
+            for item in _own_objects(hellos[node.name]):
                 if item.kind == "addresses":
                     dev = str(item.info.get("dev"))
                     over = item.info.get("over") or ()
                     port = next((by_dev[d] for d in (dev, *over) if d in by_dev), None)
                     for text in item.info.get("addresses") or ():
-                        address = parsed(str(text).partition("/")[0])
+                        address = parse_address(str(text).partition("/")[0])
                         if address is not None and is_routed(address):
                             own.append(OwnedAddress(address, dev, port))
                             self._owners.setdefault(address, set()).add(node.name)
                 for dev, via in _next_hops(item):
-                    address = parsed(via)
+                    address = parse_address(via)
                     if address is not None and dev in by_dev:
                         self._next.setdefault((node.name, address), by_dev[dev])
 
     def of(self, node: str) -> list[OwnedAddress]:
-        """A node's addresses that can be reached from elsewhere."""
+        """The routable addresses of a node."""
         return self._of.get(node, [])
 
     def owner(self, address: IP) -> str | None:
-        """The node that has an address; None when nobody is known to, or several are."""
+        """The node with this address; None if there is none, or more than one."""
         owners = self._owners.get(address, set())
         return next(iter(owners)) if len(owners) == 1 else None
 
     def port_towards(self, node: str, address: IP) -> Port | None:
-        """The port of a node that leads to a next hop with this address; None when not known."""
+        """The port of a node towards the next hop with this address; None if unknown."""
         return self._next.get((node, address))
 
     def has(self, port: Port, address: IP) -> bool:
@@ -73,8 +73,8 @@ class Addresses:
         return any(each.address == address and each.port == port for each in own)
 
 
-def parsed(text: str) -> IP | None:
-    """An address; None for what is none."""
+def parse_address(text: str) -> IP | None:
+    """The IP address of a text; None if it is not one."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -82,16 +82,16 @@ def parsed(text: str) -> IP | None:
 
 
 def is_routed(address: IP) -> bool:
-    """Whether it is one that routers carry."""
+    """Whether routers forward to it."""
     return not (address.is_link_local or address.is_loopback or address.is_multicast)
 
 
-def _said_of_itself(hello: Hello) -> Iterable[ObjectInfo]:
+def _own_objects(hello: Hello) -> Iterable[ObjectInfo]:
     return (item for block in hello.blocks for item in block.objects if item.node is None)
 
 
 def _next_hops(item: ObjectInfo) -> Iterable[tuple[str, str]]:
-    """(interface, address) of the next hops that an object tells of."""
+    """(interface, address) of the next hops of an object."""
     if item.kind == "neighbour":
         yield str(item.info.get("dev")), str(item.info.get("ip"))
     elif item.kind == "ecmp":

@@ -1,4 +1,4 @@
-"""Between which addresses two hosts talk over the fabric."""
+"""The addresses and queue pairs of the flows between two hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fabmon.fabric.topology.leaves import NONE
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A host's end of a flow: its `port`, the interface `dev` that has the address."""
+    """One end of a flow: `port`, and the interface `dev` that has the address."""
 
     node: str
     port: str
@@ -30,7 +30,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class NoEndpoint(Exception):
-    """There is no such port, or no address to talk from or to; the message says what there is."""
+    """A port or an address does not exist; the message lists those that do."""
 
 
 def endpoints(
@@ -42,7 +42,7 @@ def endpoints(
 ) -> tuple[Endpoint, Endpoint]:
     """The ends of a flow from `src` to `dst`, of one address family, IPv4 where both have it.
 
-    A port is named as on the screen, by its interface, its RDMA device or its column (`r0`).
+    A port is named by its name on the screen, interface, RDMA device or label (`r0`).
     Without names it is the first rail of both that have addresses, else any rail of either. Raises
     NoEndpoint.
     """
@@ -82,20 +82,19 @@ def _candidates(
     what = f"its port {name}" if name is not None else "none of its rails"
     if ports and all(port.kind == "infiniband" for port in ports):
         raise NoEndpoint(
-            f"{node.name}: {what} is RoCE: InfiniBand has no ECMP by ports that could be traced"
+            f"{node.name}: {what} is RoCE, and InfiniBand has no ECMP by UDP port to trace"
         )
     has = "has no" if name is not None else "has an"
     names = f" ({', '.join(port.name for port in ports)})" if name is None and ports else ""
     elsewhere = [f"{own.dev} {own.address}" for own in addresses.of(node.name)]
     but = f"; there are: {', '.join(elsewhere)}" if elsewhere else ""
     raise NoEndpoint(
-        f"{node.name}: {what}{names} {has} IP address that can be routed{but}; "
-        f"{option} names another port"
+        f"{node.name}: {what}{names} {has} routable IP address{but}; {option} names another port"
     )
 
 
 def names_of(port: Port) -> set[str]:
-    """What a person may call a port: its name, its column, its interface, its RDMA device."""
+    """The accepted names of a port: name, label, id, interface, RDMA device."""
     facts = {str(port.info[key]) for key in ("netdev", "rdma", "bond") if key in port.info}
     return {port.name, port.label, port.id, *facts}
 
@@ -115,9 +114,6 @@ def _listed(ends: list[tuple[Port, OwnedAddress]]) -> str:
     return ", ".join(f"{own.address} on {port.name}" for port, own in ends)
 
 
-# The queue pairs between two hosts: which ports they are on, and their UDP source ports.
-
-
 class PairsOfPorts(NamedTuple):
     """The queue pairs from `src` to `dst`, ports of two hosts; `sports` are distinct, ascending."""
 
@@ -134,10 +130,10 @@ def pairs_between(
     from_port: str | None = None,
     to_port: str | None = None,
 ) -> PairsOfPorts | None:
-    """Those from one host to another, of the two ports that have the most of them.
+    """The queue pairs from one host to another, of the two ports that have the most of them.
 
-    `from_port` and `to_port` limit the ports. None where no queue pair with a source port that can
-    be worked out is known.
+    `from_port` and `to_port` limit the ports. None if no queue pair with a
+    computable source port is known.
     """
     known = np.flatnonzero((flows.dst != NONE) & (flows.sport > 0))
     ends = [

@@ -1,11 +1,11 @@
-"""Flows: the queue pairs of all hosts, each joined with the one at its other end.
+"""Flows: the queue pairs of all hosts, each joined with its other end.
 
-A queue pair knows its own number and that of its peer, not who the peer is. A's (l, r) and B's
-(r, l) are the two ends of a connection, if nobody else has such a pair: hosts that start alike
-number alike. Where several could be the other end, the Slurm job decides, then packet sequence
-numbers that agree both ways, then what the others leave over; what is still open stays open. A
-connection to a host that is not watched has no other end here, unless a watched one has its numbers
-by chance and both are in the same job or in none that is known.
+A queue pair has its own number and that of its peer, but not the peer's host. (l, r) on A and (r,
+l) on B are the two ends of a connection if no other host has these numbers; hosts that start in the
+same way assign the same numbers. Among several candidates the Slurm job decides, then packet
+sequence numbers that agree in both directions, then the exclusion of candidates that are taken; the
+rest remains ambiguous. A connection to a host that is not watched has no other end here, unless a
+watched host has its numbers by chance and both are in the same job or in no known job.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Numbers = NDArray[np.int64]
 
 _ROUNDS = 4
 _AT_ONCE = 16_384
-"""So many queue pairs are joined in about 10 ms."""
+"""The number of queue pairs that are joined in about 10 ms."""
 
 
 class LeafPair(NamedTuple):
-    """Flows from NICs at one leaf to NICs at another, and over how many UDP source ports."""
+    """The number of flows from one leaf to another, and of their UDP source ports."""
 
     src: str
     dst: str
@@ -41,13 +41,13 @@ class LeafPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowTable:
-    """One element a queue pair: what its port may send. Ports are rows of the fabric.
+    """Arrays [queue pairs]: the flow that each port may send. Ports are rows of the fabric.
 
-    `dst` is the port at the other end, NONE when it is not known; `candidates` how many queue pairs
-    of watched hosts could be it: 0 where it is not watched, 1 where it is known, more where it
-    cannot be told. `sport` is the UDP source port, 0 when it cannot be worked out. `process` is a
-    place in `processes`. `told` are the nodes that tell their queue pairs, if only that there are
-    none; `left_out` how many they did not tell one by one.
+    `dst` is the port at the other end, NONE if unknown; `candidates` is how many queue pairs of
+    watched hosts could be the other end: 0 if it is not watched, 1 if it is known, more if it is
+    ambiguous. `sport` is the UDP source port, 0 if it cannot be computed. `process` is an index
+    into `processes`. `reporting` are the nodes that report queue pairs, even if they have none;
+    `left_out` is the number of queue pairs that they did not list.
     """
 
     src: Rows
@@ -58,59 +58,59 @@ class FlowTable:
     sport: Numbers
     process: Rows
     processes: tuple[Process, ...]
-    told: frozenset[str]
+    reporting: frozenset[str]
     left_out: int
 
     def __len__(self) -> int:
         return len(self.src)
 
     def owner(self, flow: int) -> Process:
-        """Whose queue pair it is."""
+        """The process that owns a queue pair."""
         return self.processes[int(self.process[flow])]
 
     def distinct_sports(self, which: Rows) -> int:
-        """How many UDP source ports some flows have; 0 when none can be worked out."""
+        """The number of distinct UDP source ports of some flows; 0 if none can be computed."""
         known = self.sport[which]
         return len(np.unique(known[known > 0]))
 
 
 class Connections:
-    """The queue pairs that the nodes told last. They are joined when that is first asked for.
+    """The last reported queue pairs, joined when first needed.
 
-    `before` are those that they told until now.
+    `before` are the connections of the previous report.
     """
 
     def __init__(
         self,
         fabric: Fabric,
-        told: Mapping[str, QueuePairs],
+        reports: Mapping[str, QueuePairs],
         before: Connections | None = None,
     ) -> None:
-        self._fabric = fabric
-        self._told = dict(told)
-        if before is not None and before._fabric is fabric and "leaves" in before.__dict__:
+        self.fabric = fabric
+        self._reports = dict(reports)
+        if before is not None and before.fabric is fabric and "leaves" in before.__dict__:
             self.leaves = before.leaves
 
     @property
-    def at_hand(self) -> FlowTable | None:
-        """Who talks to whom, where that can be worked out within a tick; None where that takes too
-        long. It is the same for whoever sees the same ticks, live or replayed.
+    def flows_if_quick(self) -> FlowTable | None:
+        """The flows if they can be joined within a tick, else None. The result depends only on the
+        ticks, live or replayed.
         """
-        few = sum(len(each.lqpn) for each in self._told.values()) <= _AT_ONCE
+        few = sum(len(each.lqpn) for each in self._reports.values()) <= _AT_ONCE
         return self.flows if few else None
 
     @cached_property
     def flows(self) -> FlowTable:
-        """Who talks to whom."""
-        return join(self._fabric, self._told)
+        """All flows."""
+        return join(self.fabric, self._reports)
 
     @cached_property
     def leaves(self) -> Leaves:
-        """Where the NICs are."""
-        return leaves(self._fabric)
+        """The leaf of every NIC."""
+        return leaves(self.fabric)
 
     def between_leaves(self) -> list[LeafPair]:
-        """The flows between every two leaves that have any, the most first."""
+        """The flows between every pair of leaves that has any, the most first."""
         flows, found = self.flows, self.leaves
         known = np.flatnonzero(flows.dst != NONE)
         src, dst = found.of[flows.src[known]], found.of[flows.dst[known]]
@@ -126,13 +126,13 @@ class Connections:
         return sorted(pairs, key=lambda pair: -pair.flows)
 
 
-def join(fabric: Fabric, told: Mapping[str, QueuePairs]) -> FlowTable:
-    """All queue pairs of all nodes, joined. Those of ports that are not there are left out."""
+def join(fabric: Fabric, reports: Mapping[str, QueuePairs]) -> FlowTable:
+    """The joined queue pairs of all nodes; those of unknown ports are left out."""
     rows = {(port.node, port.name): port.row for port in fabric.ports if port.node}
     parts: list[tuple[Rows, ...]] = []
     processes: list[Process] = []
     left_out = 0
-    for node, own in told.items():
+    for node, own in reports.items():
         row_of = np.array([rows.get((node, name), NONE) for name in own.ports], np.intp)
         src = row_of[own.port] if len(own.ports) else np.empty(0, np.intp)
         there = src != NONE
@@ -157,7 +157,7 @@ def join(fabric: Fabric, told: Mapping[str, QueuePairs]) -> FlowTable:
         sport=np.where(has_sport, roce_source_port(lqpn, rqpn), 0),
         process=process,
         processes=tuple(processes),
-        told=frozenset(told),
+        reporting=frozenset(reports),
         left_out=left_out,
     )
 
@@ -169,29 +169,29 @@ def _columns(parts: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
 
 
 class _Ends:
-    """Ends of connections, an element each; `jobs` are numbers, 0 when not known."""
+    """Ends of connections, one per element; `jobs` are numbers, 0 if unknown."""
 
     def __init__(
         self, lqpn: Numbers, rqpn: Numbers, sq_psn: Numbers, rq_psn: Numbers, jobs: Numbers
     ) -> None:
         low, high = np.minimum(lqpn, rqpn), np.maximum(lqpn, rqpn)
         numbers = _dense(low << 24 | high)
-        # A job decides where it is known of all: one that is not known could be any of them.
+        # The job decides only where it is known for all: an unknown job could be any of them.
         unknown = np.bincount(numbers, jobs == 0, minlength=1) > 0
         kept = np.where(unknown[numbers], 0, jobs) if len(jobs) else jobs
         self._key = _dense(numbers * (int(jobs.max(initial=0)) + 1) + kept)
         self._side = (lqpn > rqpn).astype(np.int64)
-        self._alike = lqpn == rqpn
-        # What one end sends next is what the other expects, while nothing is on its way.
+        self._symmetric = lqpn == rqpn
+        # Without packets in flight, what one end sends next is what the other expects.
         ours = np.where(self._side == 0, sq_psn << 24 | rq_psn, rq_psn << 24 | sq_psn)
         self._psn = _dense(ours)
-        self._has_psn = (ours != 0) & ~self._alike
+        self._has_psn = (ours != 0) & ~self._symmetric
         self._other = np.full(len(lqpn), NONE, np.intp)
 
     def match(self) -> tuple[Rows, Rows]:
-        """(the other end of each, NONE where it is not known; how many could be it)."""
-        everybody = np.arange(len(self._key))
-        candidates = self._pair(everybody, self._key[everybody])
+        """(the other end of each, NONE if unknown; the number of candidates of each)."""
+        every = np.arange(len(self._key))
+        candidates = self._pair(every, self._key[every])
         for _ in range(_ROUNDS):
             left = np.flatnonzero((self._other == NONE) & (candidates > 0))
             if not len(left):
@@ -201,7 +201,7 @@ class _Ends:
             self._pair(with_psn, self._key[with_psn] * most + self._psn[with_psn])
             open_ = left[self._other[left] == NONE]
             found = self._pair(open_, self._key[open_])
-            # Those whose last candidate is taken had another end that is not watched.
+            # An end whose last candidate is taken has an other end that is not watched.
             candidates[open_] = found
             if len(np.flatnonzero(self._other[left] == NONE)) == len(left):
                 break
@@ -209,7 +209,7 @@ class _Ends:
         return self._other, candidates
 
     def _pair(self, which: Rows, key: Numbers) -> Rows:
-        """Join those who are each other's only candidate; how many candidates each has."""
+        """Join ends that are each other's only candidate; the number of candidates of each."""
         if not len(which):
             return np.empty(0, np.intp)
         order = np.argsort(key * 2 + self._side[which], kind="stable")
@@ -217,18 +217,18 @@ class _Ends:
         first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
         size = np.diff(first, append=len(order))
         ones = np.add.reduceat(self._side[which][order], first)
-        alike = self._alike[which][order][first]
-        sole = (size == 2) & ((ones == 1) | alike)
+        symmetric = self._symmetric[which][order][first]
+        sole = (size == 2) & ((ones == 1) | symmetric)
         a, b = which[order[first[sole]]], which[order[first[sole] + 1]]
         self._other[a], self._other[b] = b, a
         group = np.empty(len(order), np.intp)
         group[order] = np.repeat(np.arange(len(first)), size)
         opposite = np.where(self._side[which] == 1, (size - ones)[group], ones[group])
-        found: Rows = np.where(alike[group], size[group] - 1, opposite).astype(np.intp)
+        found: Rows = np.where(symmetric[group], size[group] - 1, opposite).astype(np.intp)
         return found
 
 
 def _dense(values: Numbers) -> Numbers:
-    """Each value's place among the distinct ones: small numbers that can be combined."""
+    """The rank of each value among the distinct ones: small numbers that can be combined."""
     dense: Numbers = np.unique(values, return_inverse=True)[1].astype(np.int64)
     return dense

@@ -1,4 +1,4 @@
-"""The connected queue pairs that a node tells of, as arrays (docs/wire.md, `queue_pairs`)."""
+"""The connected queue pairs of a node, as arrays (docs/wire.md, `queue_pairs`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fabmon.fabric.wire.messages import BlockInfo, Hello
 SOURCE = "qps"
 KIND = "queue_pairs"
 MOST_PAIRS = 4096
-"""Of one node; a node that has more says how many there are."""
+"""Listed queue pairs of one node; a node with more reports their number."""
 
 Numbers = NDArray[np.int64]
 
@@ -27,7 +27,8 @@ _Places = Annotated[list[_Count], Meta(max_length=MOST_PAIRS)]
 
 
 class Process(msgspec.Struct, frozen=True):
-    """Who owns a queue pair. `pid` is 0 for the kernel; `job` is Slurm's, empty when unknown."""
+    """The owner of a queue pair. `pid` is 0 for the kernel; `job` is Slurm's, empty when
+    unknown."""
 
     comm: str = ""
     pid: _Count = 0
@@ -61,9 +62,10 @@ class PortPairs(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QueuePairs:
-    """Those of one node, an element each; `port` and `process` are places in the lists.
+    """The queue pairs of one node, one per element; `port` and `process` are indices into the
+    lists.
 
-    `count` is how many there are, those that the node did not tell one by one included.
+    `count` is their number, including those that the node did not list.
     """
 
     ports: tuple[str, ...]
@@ -76,8 +78,8 @@ class QueuePairs:
     processes: tuple[Process, ...]
     count: int
 
-    def is_like(self, other: QueuePairs) -> bool:
-        """Whether both tell the same."""
+    def is_equal(self, other: QueuePairs) -> bool:
+        """Whether both are equal."""
         columns = ("port", "lqpn", "rqpn", "sq_psn", "rq_psn", "process")
         return (
             (self.ports, self.processes, self.count) == (other.ports, other.processes, other.count)
@@ -85,28 +87,28 @@ class QueuePairs:
 
 
 def queue_pairs_of(hello: Hello) -> QueuePairs | None:
-    """What a node tells of itself; None when it does not, which is not the same as none.
+    """The queue pairs of a hello; None if the node does not report them, which differs from none.
 
-    What is not as the wire has it is left out: hellos are checked when they arrive.
+    Invalid objects are left out: hellos are checked on arrival.
     """
-    told = []
+    reports = []
     for block in hello.blocks:
         for item in block.objects:
             if item.kind == KIND and item.node is None:
                 try:
-                    told.append(msgspec.convert(item.info, PortPairs))
+                    reports.append(msgspec.convert(item.info, PortPairs))
                 except msgspec.ValidationError:
                     continue
-    return _joined(told) if told else None
+    return _joined(reports) if reports else None
 
 
-def only_queue_pairs_moved(before: Hello, now: Hello) -> bool:
-    """Whether two hellos of a node that count alike tell the same of all but queue pairs."""
+def differ_only_in_queue_pairs(before: Hello, now: Hello) -> bool:
+    """Whether two hellos of a node differ in nothing but queue pairs."""
     return (
         _others(before.blocks) == _others(now.blocks)
         and (before.hostname, before.kernel, before.python, before.probe, before.reached_at)
         == (now.hostname, now.kernel, now.python, now.probe, now.reached_at)
-        and before.counts_like(now)
+        and before.has_same_layout(now)
     )
 
 
@@ -114,21 +116,21 @@ def _others(blocks: Sequence[BlockInfo]) -> list[BlockInfo]:
     return [block for block in blocks if block.source != SOURCE]
 
 
-def _joined(told: Sequence[PortPairs]) -> QueuePairs:
+def _joined(reports: Sequence[PortPairs]) -> QueuePairs:
     def column(key: str) -> Numbers:
-        return np.concatenate([np.array(getattr(each, key), np.int64) for each in told])
+        return np.concatenate([np.array(getattr(each, key), np.int64) for each in reports])
 
-    sizes = [len(each.lqpn) for each in told]
-    owners = [len(each.processes) for each in told]
+    sizes = [len(each.lqpn) for each in reports]
+    owners = [len(each.processes) for each in reports]
     before = np.cumsum([0, *owners[:-1]])
     return QueuePairs(
-        ports=tuple(each.port for each in told),
-        port=np.repeat(np.arange(len(told)), sizes),
+        ports=tuple(each.port for each in reports),
+        port=np.repeat(np.arange(len(reports)), sizes),
         lqpn=column("lqpn"),
         rqpn=column("rqpn"),
         sq_psn=column("sq_psn"),
         rq_psn=column("rq_psn"),
         process=column("process") + np.repeat(before, sizes),
-        processes=tuple(process for each in told for process in each.processes),
-        count=sum(each.count for each in told),
+        processes=tuple(process for each in reports for process in each.processes),
+        count=sum(each.count for each in reports),
     )

@@ -1,6 +1,6 @@
-"""The UDP source port of a RoCE connection, which Linux works out from its queue pair numbers.
+"""The UDP source port of a RoCE connection, which Linux computes from its queue pair numbers.
 
-Switches hash addresses and this port: it is all that tells the flows of two NICs apart.
+Switches hash addresses and this port; it is the only difference between flows of the same two NICs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.int64]
 
 _DERIVING = ("mlx5", "irdma", "ice", "i40e", "idpf", "erdma", "hns", "mana", "ionic")
-"""Drivers that call the kernel's helper; bnxt_re does not (Linux 6.12). What a port's `driver` is
-called may be that of its Ethernet half."""
+"""Drivers that call the kernel's helper; bnxt_re does not (Linux 6.12). A port's `driver` may be
+its Ethernet driver."""
 
 
 def roce_source_port(local_qpn: Numbers, remote_qpn: Numbers) -> Numbers:
@@ -43,9 +43,10 @@ def roce_source_port(local_qpn: Numbers, remote_qpn: Numbers) -> Numbers:
 
 
 def is_derived(port_info: Mapping[str, Any], kind: str) -> bool:
-    """Whether a port's driver is one that takes its source ports from this formula.
+    """Whether a port's driver uses this formula.
 
-    A vendor's own driver, or a stack that sets a flow label, may do otherwise. InfiniBand has none.
+    A vendor's out-of-tree driver, or software that sets a flow label, may differ. InfiniBand has no
+    UDP ports.
     """
     driver = str(port_info.get("driver") or "")
     return kind == "ethernet" and driver.startswith(_DERIVING)

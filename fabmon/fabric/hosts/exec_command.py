@@ -1,7 +1,7 @@
-"""The command templates of `via=exec`: what stands between the console and a node.
+"""Command templates of `via=exec`: how the console reaches a node through a command.
 
 A template is split into arguments as a shell would split it, then the placeholders are filled
-inside single arguments. No shell ever sees the result, so nothing in a name can become one.
+inside single arguments. No shell sees the result, so a name cannot become shell text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ PRESETS = {
     "kubectl": "kubectl exec -i {node} -- sh -c {probe}",
     "srun": "srun --nodelist={node} --ntasks=1 --overlap --quiet sh -c {probe}",
 }
-"""Templates by name. `{port}` and `{user}` alone in an argument vanish when they are not set."""
+"""Templates by name. An argument that is only `{port}` or `{user}` is left out when it is not
+set."""
 
 _OPTIONAL = {"{port}": "-p{port}", "{user}": "-l{user}"}
 _KNOWN = ("node", "python", "probe", "user", "port")
@@ -26,7 +27,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]*)\}")
 
 
 class CommandError(ValueError):
-    """A template that cannot work; `fix` says what to write instead."""
+    """An invalid template; `fix` says what to write instead."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}: {fix}")
@@ -79,7 +80,7 @@ def fill(
             if not values[argument[1:-1]]:
                 continue
             argument = _OPTIONAL[argument]
-        # One pass over the template: what a value holds is never looked at again.
+        # One pass over the template: placeholders inside a value are not replaced.
         filled.append(_PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), argument))
     if not any("{probe}" in argument for argument in arguments):
         filled += ["-c", loader]
@@ -91,7 +92,7 @@ def _check_program(arguments: list[str]) -> None:
     if len(arguments) == 1 and "{" not in program and not program.startswith("python"):
         close = difflib.get_close_matches(program, PRESETS, 1, 0.5)
         hint = f"did you mean {close[0]}?" if close else f"presets are {', '.join(PRESETS)}"
-        raise CommandError(f"{program!r} alone reaches no node", hint)
+        raise CommandError(f"{program!r} alone does not reach a node", hint)
     if program == "ssh" and not any("{probe}" in argument for argument in arguments):
-        # ssh joins its arguments with spaces for the shell at the other end.
-        raise CommandError("ssh hands its arguments to a shell", "end the command with {probe}")
+        # ssh joins its arguments with spaces for the shell on the node.
+        raise CommandError("ssh passes its arguments to a shell", "end the command with {probe}")

@@ -28,7 +28,7 @@ KEYS = (
     "tls",
 )
 IGNORED = ("slots", "max_slots", "max-slots")
-"""Keys of MPI and DeepSpeed hostfiles that say nothing to us."""
+"""Keys of MPI and DeepSpeed hostfiles that are ignored."""
 
 _ROLES = (HOST, SWITCH)
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)(?:bit/s|b/s|bps|bit)?")
@@ -39,27 +39,28 @@ _PATTERN = re.compile(r"[A-Za-z0-9_.:@*?\[\]/-]+")
 _SOURCE = re.compile(r"[+-]?[a-z][a-z0-9_]*")
 _SCRAPE = re.compile(r"(?:(?P<kind>[a-z_][a-z0-9_]*):)?(?P<port>[0-9]{1,5})(?:/[!-~]*)?")
 _UFM_TLS = "https"
-"""Stands for a KIND where `scrape` names the telemetry of a UFM."""
+"""In place of KIND where `scrape` is the telemetry of a UFM."""
 _SLOWEST_BPS = 1e6
-"""Below it a line rate is rather a number whose unit was left out."""
+"""A lower line rate is taken for a number without its unit."""
 
 
 EXPORTERS = (
     "amd_gpu_exporter", "amd_nic_exporter", "dcgm_exporter", "fabmon", "gaudi_exporter",
     "guilbaults_exporter", "infiniband_exporter", "moneo", "node_exporter", "omnistat",
 )  # fmt: skip
-"""Kinds that `scrape` knows; a test compares them with the tables there are."""
+"""Kinds of exporters in `scrape`; a test compares them with the tables."""
 
 
 class Word(NamedTuple):
-    """A word and the column it begins at, from 1."""
+    """A word and its column, from 1."""
 
     text: str
     column: int
 
 
 class Problem(NamedTuple):
-    """What is wrong at a place, and what to write instead. Lines and columns count from 1."""
+    """An error with its place and what to write instead. Lines and columns count from 1; line 0 is
+    the whole file."""
 
     line: int
     column: int
@@ -68,7 +69,7 @@ class Problem(NamedTuple):
 
 
 class Bad(Exception):
-    """A word that cannot be used."""
+    """An invalid word."""
 
     def __init__(self, column: int, text: str, fix: str) -> None:
         super().__init__(text)
@@ -78,16 +79,16 @@ class Bad(Exception):
 
 
 class Speed(NamedTuple):
-    """A line rate in bits/s for the ports that a pattern names."""
+    """A line rate in bits/s for the ports that match a pattern."""
 
     pattern: str
     bps: float
 
 
 def words(line: str) -> list[Word]:
-    """The words of a line up to its comment; quotes keep spaces and vanish.
+    """The words of a line up to its comment; quotes protect spaces and are removed.
 
-    A quote opens at the start of a word or after its `=`. Raises Bad for one that never closes.
+    A quote begins at the start of a word or after its `=`. Raises Bad for one that is not closed.
     """
     found: list[Word] = []
     at = 0
@@ -102,7 +103,7 @@ def words(line: str) -> list[Word]:
             if line[at] in "'\"" and (at == start or line[at - 1] == "="):
                 end = line.find(line[at], at + 1)
                 if end < 0:
-                    raise Bad(at + 1, "a quote that is never closed", f"add a {line[at]}")
+                    raise Bad(at + 1, "a quote is not closed", f"add a {line[at]}")
                 text += line[at + 1 : end]
                 at = end + 1
             else:
@@ -132,7 +133,8 @@ def pair(word: Word) -> tuple[str, Word]:
 
 
 def value_of(key: str, word: Word) -> object:
-    """A key's value as `Host` has it. Raises Bad. Not for `address`, which needs its nodes."""
+    """The value of a key as in `Host`; not for `address`, which depends on the nodes. Raises
+    Bad."""
     if key.startswith("speed"):
         return _speed(key, word)
     return _READERS[key](word)
@@ -151,8 +153,8 @@ def _speed(key: str, word: Word) -> Speed:
         raise Bad(word.column, f"{_show(key)} names no ports", "write speed.up*=400G")
     bps = float(match[1]) * _FACTORS[match[2]]
     if bps < _SLOWEST_BPS:
-        said = f"{_show(word.text)} is {bps:g} bits/s, which is no line rate"
-        raise Bad(word.column, said, f"did you mean {match[1]}G?")
+        what = f"{_show(word.text)} is {bps:.0f} bits/s, which is not a line rate"
+        raise Bad(word.column, what, f"did you mean {match[1]}G?")
     return Speed(pattern, bps)
 
 
@@ -193,7 +195,7 @@ def _command(word: Word) -> str:
 def _group(word: Word) -> str:
     if word.text.isprintable() and len(word.text) <= 64:
         return word.text
-    raise Bad(word.column, "that is not the name of a group", "at most 64 printable characters")
+    raise Bad(word.column, "this is not a group name", "use at most 64 printable characters")
 
 
 def _list(what: str, pattern: re.Pattern[str], fix: str) -> Callable[[Word], tuple[str, ...]]:
@@ -213,7 +215,7 @@ def _sources(word: Word) -> tuple[str, ...]:
         name = part.lstrip("+-")
         if name not in SOURCES:
             close = difflib.get_close_matches(name, SOURCES, 1, 0.5)
-            fix = f"did you mean {close[0]}?" if close else f"they are {', '.join(SOURCES)}"
+            fix = f"did you mean {close[0]}?" if close else f"sources are {', '.join(SOURCES)}"
             raise Bad(_column(word, found, place), f"there is no source {_show(name)}", fix)
     return found
 
@@ -225,23 +227,23 @@ def _scrape(word: Word) -> tuple[str, ...]:
         column = _column(word, found, place)
         if match is None or not 0 < int(match["port"]) < 65536:
             fix = "write [KIND:]PORT[/PATH], with commas between, as in 9100 or 9400/metrics"
-            raise Bad(column, f"{_show(part)} is not something to scrape", fix)
+            raise Bad(column, f"{_show(part)} is not a scrape target", fix)
         if match["kind"] not in (None, _UFM_TLS, *EXPORTERS):
             close = difflib.get_close_matches(match["kind"], EXPORTERS, 1, 0.5)
-            fix = f"did you mean {close[0]}?" if close else f"they are {', '.join(EXPORTERS)}"
-            raise Bad(column, f"no exporter {_show(match['kind'])} is known", fix)
+            fix = f"did you mean {close[0]}?" if close else f"exporters are {', '.join(EXPORTERS)}"
+            raise Bad(column, f"unknown exporter {_show(match['kind'])}", fix)
     return found
 
 
 def _column(word: Word, parts: tuple[str, ...], place: int) -> int:
-    """Where a part of a list begins."""
+    """The column of a part of a list."""
     return word.column + sum(len(part) + 1 for part in parts[:place])
 
 
 def _file(word: Word) -> str:
     if word.text.isprintable() and len(word.text) <= 4096:
         return word.text
-    raise Bad(word.column, "that is not the name of a file", "write its whole path")
+    raise Bad(word.column, "this is not a file name", "write the whole path")
 
 
 def _show(text: str) -> str:

@@ -31,7 +31,7 @@ _SWITCHES = {
     "eapi": "a file that holds user:password",
     "snmp": "a file that holds the community, or a v3 user",
 }
-"""Ways to ask switches, and what their secrets hold."""
+"""`via` of switches, and the content of their secret files."""
 
 
 class HostsFileError(Exception):
@@ -78,15 +78,15 @@ def read(path: Path) -> list[Host]:
 
 def parse(text: str, filename: str) -> list[Host]:
     """The hosts of a file's text, in its order. Raises HostsFileError with all its problems."""
-    # Not splitlines(): a form feed or a NEL is no line end to the editor that shows the number.
+    # Not splitlines(): editors do not count a form feed or a NEL as a line end.
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return _parse(lines, filename)
 
 
 def from_nodesets(entries: Iterable[str]) -> list[Host]:
-    """The hosts of `--host ENTRY` options, each an entry as a hosts file has it.
+    """The hosts of `--host ENTRY` options; each is an entry of a hosts file.
 
-    Raises HostsFileError, whose line numbers count the entries.
+    Raises HostsFileError; its line numbers count the entries.
     """
     return _parse(list(entries), "--host")
 
@@ -150,8 +150,8 @@ def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, 
         note(
             Bad(
                 column,
-                "the secret would go to other machines as clear text",
-                "add tls=yes, a file with certificates, or tls=no where nobody listens in",
+                "the secret would be sent over the network in clear text",
+                "add tls=yes, a file with certificates, or tls=no on a trusted network",
             )
         )
         return []
@@ -159,13 +159,13 @@ def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, 
 
 
 def sends_secret_in_clear_text(host: Host) -> bool:
-    """Whether a token would go over the network without TLS, and nobody said that it may."""
+    """Whether a secret would be sent over the network without TLS and without `tls=no`."""
     is_open = host.via == "exporters" and host.secret is not None and host.tls is None
     return is_open and not is_loopback(host.address or host.name)
 
 
 def _values(found: Iterable[Word], note: Any) -> tuple[dict[str, Any], Word | None]:
-    """A line's keys as `Host` has them, and the word that holds its addresses."""
+    """The values of a line as in `Host`, and the word with its addresses."""
     values: dict[str, Any] = {}
     columns: dict[str, int] = {}
     speeds: list[Speed] = []
@@ -191,20 +191,20 @@ def _values(found: Iterable[Word], note: Any) -> tuple[dict[str, Any], Word | No
     _check_together(values, columns, note)
     if address is not None:
         _check_address(address, values, note)
-    # The most specific last: it is the one with the most letters that are not wildcards.
+    # The most specific pattern last: the one with the most characters that are not wildcards.
     speeds.sort(key=lambda speed: len(speed.pattern) - sum(map(speed.pattern.count, "*?[]")))
     values["speeds"] = tuple((speed.pattern, speed.bps) for speed in speeds)
     return values, address
 
 
 def _check_address(address: Word, values: dict[str, Any], note: Any) -> None:
-    """A port behind an address is a common slip; the other mistakes are found with the nodes."""
+    """Report a port in the address, a common mistake. Other errors are found with the nodes."""
     match = _WITH_PORT.fullmatch(address.text)
     if match is None:
         return
     key = "scrape" if values.get("via") == "exporters" else "port"
     place = match["v6"] or match["place"]
-    what = f"address={address.text} holds a port"
+    what = f"address={address.text} contains a port"
     note(Bad(address.column, what, f"write address={place} {key}={match['port']}"))
 
 
@@ -214,7 +214,7 @@ def _check_together(values: dict[str, Any], columns: dict[str, int], note: Any) 
     via = values.get("via", "ssh")
     if "command" in columns and via != "exec":
         fix = "write via=exec, or leave command= out"
-        note(Bad(columns["command"], f"command= means nothing to via={via}", fix))
+        note(Bad(columns["command"], f"command= has no meaning with via={via}", fix))
     if "via" in columns and via == "exec" and "command" not in columns:
         fix = "add command=openssh, kubectl, srun or a command of your own with {node}"
         note(Bad(columns["via"], "via=exec needs a command", fix))

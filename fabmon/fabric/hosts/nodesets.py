@@ -1,7 +1,7 @@
-"""Node sets to names: `gpu[001-128]`, `rack[1-2]node[1-3]`, and the addresses that go with them.
+"""Expands node sets (`gpu[001-128]`, `rack[1-2]node[1-3]`) into names, and their addresses.
 
-A name is checked before anything is done with it: it can be neither an option nor shell text nor a
-terminal's escape sequence, whatever it is put into later.
+Every name is checked: it cannot be an option, shell text or a terminal escape sequence, wherever it
+is used later.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def expand(word: Word) -> list[str]:
     text = word.text
     slots = _SLOTS.fullmatch(text)
     if slots is not None:
-        # `node01:8` of an MPI machine file: the number of slots says nothing to us.
+        # `node01:8` of an MPI machine file: the number of slots is ignored.
         text = slots[1]
     if text.startswith("@"):
-        raise Bad(word.column, "groups such as @compute are not looked up", f"write {_EXAMPLE}")
-    names = _fold_out(Word(text, word.column))
+        raise Bad(word.column, "groups such as @compute are not supported", f"write {_EXAMPLE}")
+    names = _expand(Word(text, word.column))
     for name in names:
         if not _NAME.fullmatch(name):
             raise Bad(
                 word.column,
-                f"{name[:60]!r} cannot be the name of a node",
+                f"{name[:60]!r} is not a node name",
                 "letters, digits and _ . : - only, not beginning with - or .",
             )
     return names
 
 
 def addresses(word: Word, names: list[str]) -> list[str]:
-    """Where each of `names` is reached, in their order. Raises Bad.
+    """The address of each name, in their order. Raises Bad.
 
     One address, with `{node}` in it when there are several names; or a node set of as many
     addresses as there are names.
@@ -53,7 +53,7 @@ def addresses(word: Word, names: list[str]) -> list[str]:
         text = bare
     elif "[" in text or "," in text:
         folded = Word(text.replace("{node}", "0node0"), word.column)
-        found = _fold_out(folded)
+        found = _expand(folded)
         if len(found) != len(names):
             raise Bad(
                 word.column,
@@ -72,8 +72,8 @@ def addresses(word: Word, names: list[str]) -> list[str]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Names as one node set, the way they are written: `gpu[001-128]`. Behind it stand those that
-    can be in none (`sw[1`): what others tell of nodes may name them in any way.
+    """Names as one node set: `gpu[001-128]`, followed by the names that cannot be in a node set
+    (`sw[1`): nodes that others report may have any name.
     """
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
@@ -91,9 +91,9 @@ def _address(text: str, word: Word) -> str:
     )
 
 
-def _fold_out(word: Word) -> list[str]:
-    """Names of a node set in ClusterShell's order. Raises Bad."""
-    # Imported here: 40 ms that `fabmon --help` does not have.
+def _expand(word: Word) -> list[str]:
+    """The names of a node set, in ClusterShell's order. Raises Bad."""
+    # Imported here since it takes 40 ms, which `fabmon --help` should not pay.
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     text = word.text
@@ -115,7 +115,7 @@ def _fold_out(word: Word) -> list[str]:
 
 
 def _size(text: str) -> int:
-    """At most how many names a set folds out to, counted before any of them is made."""
+    """An upper bound of the number of names of a set, computed before any is created."""
     total = 0
     for part in re.split(r"[,!&^](?![^\[]*\])", text):
         product = 1

@@ -1,1 +1,1 @@
-"""How the fabric is cabled: what the person gave, what the nodes tell, and what follows from it."""
+"""The cabling of the fabric: plans, reports of nodes, and what follows from them."""

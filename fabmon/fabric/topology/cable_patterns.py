@@ -1,4 +1,4 @@
-"""`gpu[001-016]/mlx5_0  leaf1/swp[1-16]`: cables as a person writes them, folded out."""
+"""`gpu[001-016]/mlx5_0  leaf1/swp[1-16]`: expands cables with ranges."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EXAMPLE = "as in `leaf1/swp49 spine1/swp1` or `gpu[001-016]/mlx5_0 leaf1/swp[1-1
 
 
 def cables(text: str) -> list[tuple[End, End]]:
-    """The cables of one line: as many ends at the left as at the right, in order. Raises Bad."""
+    """The cables of one line: the ends on the left paired with those on the right. Raises Bad."""
     words = [word for word in text.split() if word != "--"]
     if len(words) != 2:
         raise Bad(1, f"{len(words)} ends, where a cable has two", f"write {EXAMPLE}")
     left, right = (ends(word) for word in words)
     if len(left) != len(right):
         raise Bad(
-            1, f"{len(left)} ends at the left, {len(right)} at the right", "write as many of each"
+            1, f"{len(left)} ends on the left, {len(right)} on the right", "write the same number"
         )
     return list(zip(left, right, strict=True))
 
@@ -44,14 +44,14 @@ def ends(text: str) -> list[End]:
 
 
 def nodes(text: str) -> list[str]:
-    """The names of a node set, sorted as people count. Raises Bad."""
+    """The names of a node set, in natural order. Raises Bad."""
     return expand(Word(text, 1))
 
 
 def port_names(text: str) -> list[str]:
-    """`swp[1-4,7]` or `Ethernet1/[1-2]/1`, folded out in the order written. Raises Bad."""
+    """`swp[1-4,7]` or `Ethernet1/[1-2]/1`, expanded in the order written. Raises Bad."""
     if not _PORT.fullmatch(text):
-        raise Bad(1, f"{text[:60]!r} cannot be the name of a port", f"write {EXAMPLE}")
+        raise Bad(1, f"{text[:60]!r} is not a port name", f"write {EXAMPLE}")
     pieces = _BRACKETS.split(text)
     choices = [
         _numbers(piece, text) if place % 2 else [piece] for place, piece in enumerate(pieces)
@@ -63,7 +63,7 @@ def port_names(text: str) -> list[str]:
         raise Bad(1, f"more than {MOST_CABLES} ports", "write smaller ranges")
     names = ["".join(parts) for parts in itertools.product(*choices)]
     if any("[" in name or "]" in name for name in names):
-        raise Bad(1, f"a bracket without its other one in {text[:60]!r}", f"write {EXAMPLE}")
+        raise Bad(1, f"an unmatched bracket in {text[:60]!r}", f"write {EXAMPLE}")
     return names
 
 
@@ -73,10 +73,12 @@ def _numbers(text: str, whole: str) -> list[str]:
     for item in text.split(","):
         match = _RANGE.fullmatch(item.strip())
         if match is None:
-            raise Bad(1, f"{item!r} in {whole[:60]!r} is no range", "write numbers, as in [1-4,7]")
+            raise Bad(
+                1, f"{item!r} in {whole[:60]!r} is not a range", "write numbers, as in [1-4,7]"
+            )
         low, high = match[1], match[2] or match[1]
         if int(high) < int(low):
-            raise Bad(1, f"{item!r} goes down", "write the smaller number first")
+            raise Bad(1, f"{item!r} is descending", "write the smaller number first")
         width = len(low) if low.startswith("0") else 0
         found += [str(number).zfill(width) for number in range(int(low), int(high) + 1)]
     return found

@@ -1,4 +1,5 @@
-"""How everything is cabled, from all that is given and told, and where each node stands by it."""
+"""The cabling of the fabric from plans and reports, and the rails, uplinks and ECMP groups of each
+node."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from typing import Any, NamedTuple
 from fabmon.fabric import model
 from fabmon.fabric.model import EcmpGroup, Host, Port, Shape
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.claims import Wiring, given_claims, merge, told_claims, told_roles
+from fabmon.fabric.topology.claims import (
+    Wiring,
+    merge,
+    planned_claims,
+    reported_claims,
+    reported_roles,
+)
 from fabmon.fabric.topology.mac_cables import cables
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.port_lookup import PortLookup
@@ -16,24 +23,24 @@ from fabmon.fabric.topology.tiers import shape
 
 
 class Cabling(NamedTuple):
-    """How everything is cabled, and where each node stands."""
+    """The cables, and the place of each node."""
 
     wiring: Wiring
     shape: Shape
 
 
 def cabling(hosts: Sequence[Host], facts: Mapping[str, NodeFacts], topology: Topology) -> Cabling:
-    """The cables and the places; `facts` is what the nodes tell, by node."""
+    """The cabling; `facts` are the reports by node."""
     places = PortLookup(facts)
     roles = {places.node(name): model.HOST for name in topology.hosts}
     roles |= {places.node(name): model.SWITCH for name in topology.switches}
-    roles |= {places.node(name): role for name, role in told_roles(facts).items()}
+    roles |= {places.node(name): role for name, role in reported_roles(facts).items()}
     roles |= {host.name: host.role for host in hosts}
     switches = {name for name, role in roles.items() if role == model.SWITCH}
-    claims = [*given_claims(topology), *told_claims(facts)]
+    claims = [*planned_claims(topology), *reported_claims(facts)]
     seen = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
     wiring = merge(claims, seen, places, switches)
-    # Whatever is an equal-cost next hop of a switch routes too.
+    # An equal-cost next hop of a switch is a router, hence a switch.
     for name in switches:
         for members, _ in facts[name].members() if name in facts else ():
             for port in members:
@@ -49,14 +56,12 @@ def cabling(hosts: Sequence[Host], facts: Mapping[str, NodeFacts], topology: Top
     return Cabling(wiring, shape(roles, links, named))
 
 
-# Which rail a host's port is, where the topology says so, and which NIC is a GPU's own.
-
-
 Ports = Mapping[str, Mapping[str, Any]]
 
 
 class Rails:
-    """The order that was given. A rail whose port is missing keeps its place."""
+    """The planned order of rails, and the NICs nearest to each GPU. A missing rail keeps its
+    index."""
 
     def __init__(self, topology: Topology) -> None:
         self.count = len(topology.rails)
@@ -64,14 +69,14 @@ class Rails:
         self._near = topology.nearness
 
     def of(self, ports: Ports) -> dict[str, int]:
-        """Port -> its rail, of those that are named; a rail has one port."""
+        """Port -> rail, for the ports in the plan; a rail has one port."""
         found: dict[str, int] = {}
         taken: set[int] = set()
         for name, info in ports.items():
             if not self._place or info.get("kind") not in ("ethernet", "infiniband"):
                 continue
-            for called in (name, info.get("netdev"), info.get("rdma"), info.get("pci")):
-                place = self._place.get(str(called).lower())
+            for alias in (name, info.get("netdev"), info.get("rdma"), info.get("pci")):
+                place = self._place.get(str(alias).lower())
                 if place is not None and place not in taken:
                     found[name] = place
                     taken.add(place)
@@ -79,7 +84,7 @@ class Rails:
         return found
 
     def nearest(self, info: dict[str, Any], ports: Ports) -> dict[str, Any]:
-        """A GPU's facts, with what NCCL's topology says is between it and each NIC."""
+        """The facts of a GPU, with its distance to each NIC from NCCL's topology."""
         if not self._near.between or info.get("kind") != "gpu":
             return info
         gpu = str(info.get("pci", "")).lower()
@@ -91,11 +96,8 @@ class Rails:
         return {**info, "affinity": near} if near else info
 
 
-# Which ports of a switch lead up, and which of its ports are equal-cost.
-
-
 def uplinks_of(host: Host, fact: NodeFacts, cabled: Cabling) -> set[str]:
-    """A switch's ports to a higher tier; where tiers are not known, those in ECMP groups."""
+    """The ports of a switch to a higher tier; where tiers are unknown, its ports in ECMP groups."""
     if host.role != model.SWITCH:
         return set()
     tiers = cabled.shape.tiers
@@ -114,9 +116,9 @@ def uplinks_of(host: Host, fact: NodeFacts, cabled: Cabling) -> set[str]:
 
 
 def groups_of(host: Host, fact: NodeFacts, ports: Sequence[Port], shape: Shape) -> list[EcmpGroup]:
-    """The node's ECMP groups of two ports or more, one for each set of members.
+    """The ECMP groups of a node with two or more ports, one for each set of members.
 
-    A switch that tells no routes balances over its uplinks, those of each plane for themselves.
+    A switch that reports no routes is taken to balance over its uplinks, separately per plane.
     """
     own = {port.name: port for port in ports}
     destinations: dict[tuple[str, ...], int] = {}
@@ -143,7 +145,7 @@ def groups_of(host: Host, fact: NodeFacts, ports: Sequence[Port], shape: Shape) 
 
 
 def _group_name(node: str, members: Sequence[Port]) -> str:
-    """`leaf1 uplinks`, or where parallel links lead down, `spine1 to leaf1`."""
+    """`leaf1 uplinks`, or for parallel downlinks, `spine1 to leaf1`."""
     if all(port.role == model.DOWNLINK for port in members):
         far = {port.cable.node for port in members if port.cable is not None}
         if len(far) == 1:

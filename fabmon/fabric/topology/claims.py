@@ -1,4 +1,9 @@
-"""Who says that which port is cabled to which: the given topology, and what the nodes tell."""
+"""From claims (plans and reports) to cables.
+
+At each port the most trusted source decides, and contradictions are kept. A port gets a peer only
+if both ends claim the same cable. A source that claims several far ends for one port is ignored
+there. MAC addresses are used only where nothing else is known: behind a switch that is not watched
+they name the wrong port, so they contradict a claim only where two switches see only each other."""
 
 from __future__ import annotations
 
@@ -16,14 +21,14 @@ UFM = "UFM"
 MAC = "neighbour MAC"
 
 TRUST = (CONFIG, LLDP, INFINIBAND, UFM, MAC)
-"""The most trusted first."""
+"""Sources by trust, the most trusted first."""
 
 _SOURCES = {"ib_fabric": INFINIBAND, "ufm": UFM}
-"""Sources of the wire that tell of peers otherwise than by LLDP (lldp, sonic, eapi, snmp)."""
+"""Sources that report peers in another way than LLDP (lldp, sonic, eapi, snmp)."""
 
 
 class Claim(NamedTuple):
-    """Somebody's word on a cable."""
+    """One report of a cable: `source`, and the node or `file:line` it is from."""
 
     one: End
     other: End
@@ -31,31 +36,31 @@ class Claim(NamedTuple):
     by: str
 
 
-def given_claims(topology: Topology) -> Iterator[Claim]:
-    """What the person gave."""
+def planned_claims(topology: Topology) -> Iterator[Claim]:
+    """The cables of the plan."""
     for cable in topology.cables:
         yield Claim(cable.one, cable.other, cable.source, cable.by)
 
 
-def told_claims(facts: Mapping[str, NodeFacts]) -> Iterator[Claim]:
-    """What the nodes were told by their neighbours or by the fabric."""
+def reported_claims(facts: Mapping[str, NodeFacts]) -> Iterator[Claim]:
+    """The cables that nodes report, from LLDP or fabric discovery."""
     for node, fact in facts.items():
-        if not fact.told:
+        if not fact.peers:
             continue
         by_netdev = fact.by_device()
-        for told in fact.told:
+        for told in fact.peers:
             port = told.port if told.port in fact.ports else by_netdev.get(told.port)
             if port is not None:
                 source = _SOURCES.get(told.source, LLDP)
                 yield Claim(End(node, port), _end(told), source, node)
 
 
-def told_roles(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
-    """The roles that neighbours say they have, by what they call themselves."""
+def reported_roles(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
+    """The roles that neighbours report, by their own names."""
     return {
         str(told.peer.get("node")): str(told.peer["role"])
         for fact in facts.values()
-        for told in fact.told
+        for told in fact.peers
         if told.peer.get("role") in (HOST, SWITCH)
     }
 
@@ -66,40 +71,32 @@ def _end(told: ReportedPeer) -> End:
     ids = tuple([str(peer[key]) for key in ("guid", "mac") if peer.get(key)])
     if port.count(":") != 5:
         return End(node, port, (name,) if name else (), ids)
-    # An LLDP port may be called by its MAC address; what is shown is then its description.
+    # An LLDP port id may be a MAC address; the description is the name to show then.
     return End(node, name or port, (), (port, *ids))
 
 
-# From claims to cables: at each port the most trusted word holds, and what differs is kept.
-#
-# A port gets a peer only when both ends believe in the same cable, and a source that names several
-# far ends for one port is not heard on it. MAC addresses only fill in where nothing else is known:
-# behind a switch that is not watched they name the wrong port, so they contradict nobody but where
-# two switches see each other and nothing else.
-
-
 AND = " and "
-"""Between the speakers, where both ends of a cable say the same of it."""
+"""Joins the reporters of a cable where both ends report it."""
 
 _RANK = {source: rank for rank, source in enumerate(TRUST)}
 
 
 class Far(NamedTuple):
-    """A far end as one claim has it: `place` where it is a watched port."""
+    """The far end of a claim; `place` is the watched port, None if it is not watched."""
 
     node: str
     port: str
     place: PortName | None
 
     def agrees(self, other: Far) -> bool:
-        """Whether both may be the same end; a port that cannot be found may be any of its node."""
+        """Whether both may be the same end; an unknown port may be any port of its node."""
         if self.place is not None and other.place is not None:
             return self.place == other.place
         return self.node == other.node
 
 
 class Opinion(NamedTuple):
-    """What a source says of one port."""
+    """The claim of one source about one port."""
 
     far: Far
     source: str
@@ -107,7 +104,7 @@ class Opinion(NamedTuple):
 
 
 class Dispute(NamedTuple):
-    """A port, and the two words on it: the more trusted first."""
+    """A port with two contradicting reports, the more trusted first."""
 
     end: PortName
     believed: CableReport
@@ -115,7 +112,8 @@ class Dispute(NamedTuple):
 
 
 class Wiring(NamedTuple):
-    """What is known of the cables: at each port its far end, its peer where that is watched."""
+    """The known cables: the far end of each port, its peer where that is watched,
+    contradictions."""
 
     cables: dict[PortName, Cable]
     peers: dict[PortName, PortName]
@@ -128,16 +126,16 @@ def merge(
     places: PortLookup,
     switches: Set[str],
 ) -> Wiring:
-    """The cables. `seen` are those that MAC addresses give away, in both directions."""
-    heard, vocabulary = _opinions(claims, places)
+    """The cables. `seen` are those known from MAC addresses, in both directions."""
+    by_port, named = _opinions(claims, places)
     best: dict[PortName, Far] = {}
     first: dict[PortName, Opinion] = {}
     agreeing: dict[PortName, tuple[str, ...]] = {}
     disputes: list[Dispute] = []
-    for end, opinions in heard.items():
+    for end, opinions in by_port.items():
         place = opinions[0].far.place
         if place is not None and all(each.far.place == place for each in opinions):
-            # All agree, as nearly always.
+            # All sources agree, the usual case.
             first[end] = opinions[0]
             best[end] = opinions[0].far
             agreeing[end] = _by_trust({each.source for each in opinions})
@@ -146,12 +144,12 @@ def merge(
         if not clear:
             continue
         believed = first[end] = clear[0]
-        alike = [each for each in clear if each.far.agrees(believed.far)]
-        best[end] = next((each.far for each in alike if each.far.place), believed.far)
-        agreeing[end] = _by_trust({each.source for each in alike})
+        agreed = [each for each in clear if each.far.agrees(believed.far)]
+        best[end] = next((each.far for each in agreed if each.far.place), believed.far)
+        agreeing[end] = _by_trust({each.source for each in agreed})
         for doubted in clear:
-            if doubted not in alike and _comparable(believed, doubted, places, vocabulary):
-                disputes.append(Dispute(end, _said(believed), _said(doubted)))
+            if doubted not in agreed and _comparable(believed, doubted, places, named):
+                disputes.append(Dispute(end, _report(believed), _report(doubted)))
     peers = {
         end: far.place
         for end, far in best.items()
@@ -170,7 +168,7 @@ def merge(
             and not known.agrees(Far(*other, other))
             and switches >= {end[0], other[0], known.node}
         ):
-            disputes.append(Dispute(end, _said(first[end]), CableReport(MAC, end[0], *other)))
+            disputes.append(Dispute(end, _report(first[end]), CableReport(MAC, end[0], *other)))
     return Wiring(cables, peers, disputes)
 
 
@@ -183,21 +181,21 @@ def _by_trust(sources: Set[str]) -> tuple[str, ...]:
 def _opinions(
     claims: Iterable[Claim], places: PortLookup
 ) -> tuple[dict[PortName, list[Opinion]], dict[str, set[str]]]:
-    """By watched port what is said of it; by source the nodes that it speaks of."""
-    heard: dict[PortName, list[Opinion]] = {}
-    vocabulary: dict[str, set[str]] = {}
+    """The claims by watched port, and the nodes named by each source."""
+    by_port: dict[PortName, list[Opinion]] = {}
+    named: dict[str, set[str]] = {}
     for claim in claims:
         one, other = _far(claim.one, places), _far(claim.other, places)
         if not one.node or not other.node or (one.place is not None and one.place == other.place):
             continue
-        spoken = vocabulary.setdefault(claim.source, set())
-        spoken.add(one.node)
-        spoken.add(other.node)
+        names = named.setdefault(claim.source, set())
+        names.add(one.node)
+        names.add(other.node)
         if one.place is not None:
-            heard.setdefault(one.place, []).append(Opinion(other, claim.source, claim.by))
+            by_port.setdefault(one.place, []).append(Opinion(other, claim.source, claim.by))
         if other.place is not None:
-            heard.setdefault(other.place, []).append(Opinion(one, claim.source, claim.by))
-    return heard, vocabulary
+            by_port.setdefault(other.place, []).append(Opinion(one, claim.source, claim.by))
+    return by_port, named
 
 
 def _far(end: End, places: PortLookup) -> Far:
@@ -206,9 +204,9 @@ def _far(end: End, places: PortLookup) -> Far:
 
 
 def _clear(opinions: list[Opinion]) -> list[Opinion]:
-    """What each source says that names one far end only, the most trusted first.
+    """One claim per source that names a single far end, the most trusted first.
 
-    Beside a far end that is watched, others do not count: a NIC's firmware speaks LLDP for itself.
+    A watched far end excludes others of the same source: NIC firmware sends LLDP of its own.
     """
     if len(opinions) == 1:
         return opinions
@@ -227,24 +225,24 @@ def _clear(opinions: list[Opinion]) -> list[Opinion]:
 
 
 def _comparable(
-    one: Opinion, other: Opinion, places: PortLookup, vocabulary: Mapping[str, set[str]]
+    one: Opinion, other: Opinion, places: PortLookup, named: Mapping[str, set[str]]
 ) -> bool:
-    """Whether two names are surely not two names of one thing.
+    """Whether two different names certainly mean different nodes.
 
-    A switch that is not watched may be spine3 in the configuration and sw-b7-03 in LLDP. Not so if
-    both speak of both, or if a node that calls itself something else is meant.
+    A switch that is not watched may be spine3 in the plan and sw-b7-03 in LLDP. The names differ
+    for certain if one source uses both, or if one is a node that reports its own hostname.
     """
     nodes = one.far.node, other.far.node
     if nodes[0] == nodes[1] or all(map(places.is_watched, nodes)):
         return True
     return (
-        nodes[1] in vocabulary[one.source]
-        or nodes[0] in vocabulary[other.source]
+        nodes[1] in named[one.source]
+        or nodes[0] in named[other.source]
         or any(map(places.has_hostname, nodes))
     )
 
 
-def _said(opinion: Opinion) -> CableReport:
+def _report(opinion: Opinion) -> CableReport:
     far = opinion.far
     return CableReport(
         opinion.source, opinion.by, far.node, far.place[1] if far.place else far.port
@@ -258,7 +256,7 @@ def _fill_in(
     peers: dict[PortName, PortName],
     best: Mapping[PortName, Far],
 ) -> None:
-    """Take in a cable that MAC addresses give away."""
+    """Add a cable that is known from MAC addresses."""
     known = best.get(end)
     if known is None:
         if other not in best:

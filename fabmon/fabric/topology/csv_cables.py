@@ -1,6 +1,6 @@
-"""A plain CSV of cables, `node,port,node,port` a line; `#` begins a comment, a heading may lead.
+"""CSV files of cables: `node,port,node,port` per line, `#` comments, an optional heading.
 
-Ports may be left empty; ranges as in TOML are folded out.
+Ports may be empty; ranges are expanded as in TOML.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
 from fabmon.fabric.topology.plan import CONFIG, End, PlannedCable, Problem, Topology, TopologyError
-from fabmon.fabric.topology.toml_plan import twice
+from fabmon.fabric.topology.toml_plan import cabled_twice
 
 _HEADINGS = ("node", "device", "host", "switch", "name")
 
 
 def parse(text: str, filename: str) -> Topology:
-    """The cables of a CSV. Raises TopologyError with every line that cannot be used."""
+    """The cables of a CSV. Raises TopologyError with every invalid line."""
     cables: list[PlannedCable] = []
     problems: list[Problem] = []
     first = True
@@ -33,7 +33,7 @@ def parse(text: str, filename: str) -> Topology:
                 cables.append(PlannedCable(one, other, CONFIG, f"{filename}:{number}"))
         except Bad as bad:
             problems.append(Problem(number, bad.text, bad.fix))
-    problems += twice(cables)
+    problems += cabled_twice(cables)
     if not cables and not problems:
         problems = [Problem(1, "no cables", "write node,port,node,port on each line")]
     if problems:
@@ -42,18 +42,18 @@ def parse(text: str, filename: str) -> Topology:
 
 
 def _rows(text: str, problems: list[Problem]) -> Iterator[tuple[int, list[str]]]:
-    """Lines' numbers and cells, up to the first that is no CSV, which is a problem."""
+    """Line numbers and cells, up to the first line that is not CSV, which is an error."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
         for row in rows:
             yield rows.line_num, row
     except csv.Error as error:
-        fix = "write node,port,node,port; a quote that is not closed runs on"
+        fix = "write node,port,node,port; check for a quote that is not closed"
         problems.append(Problem(rows.line_num, f"not CSV: {error}", fix))
 
 
 def _is_heading(cells: list[str]) -> bool:
-    """Whether both nodes' columns are called something, and no node is called like that."""
+    """Whether a line is a heading: both node columns have a heading word and no number."""
     return (
         len(cells) >= 3
         and all(
@@ -78,6 +78,6 @@ def _cables(cells: list[str]) -> list[tuple[End, End]]:
     )
     if len(left) != len(right):
         raise Bad(
-            1, f"{len(left)} ends at the left, {len(right)} at the right", "write as many of each"
+            1, f"{len(left)} ends on the left, {len(right)} on the right", "write the same number"
         )
     return list(zip(left, right, strict=True))

@@ -1,7 +1,7 @@
-"""What `ibnetdiscover` prints of an InfiniBand fabric, whole or with `--ports`.
+"""The output of `ibnetdiscover`, with or without `--ports`.
 
-Nodes are called by their descriptions as people know them: `MF0;leaf1:MQM9700/U1` is leaf1, and
-`gpu7 mlx5_3` is the port mlx5_3 of gpu7. A switch's port is `p` and its number.
+Names come from node descriptions: `MF0;leaf1:MQM9700/U1` is leaf1, and `gpu7 mlx5_3` is the port
+mlx5_3 of gpu7. A port of a switch is `p` and its number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPEN_LINE = re.compile(rf"{_END}\s+\S+\s+\S+\s+'(.*)'")
 _KEYS = ("vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=")
 _MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
 _NO_NODE = "Aggregation Node"
-"""The engine inside a switch that adds up for SHARP looks like an HCA."""
+"""Description of the SHARP unit inside a switch, which appears as an HCA."""
 
 
 class _Far(NamedTuple):
@@ -39,7 +39,7 @@ class _Far(NamedTuple):
 
 
 def parse(text: str, filename: str) -> Topology:
-    """The cables of the fabric, and who is a switch. Raises TopologyError."""
+    """The cables and the roles of nodes. Raises TopologyError."""
     cables: dict[frozenset[tuple[str, int]], PlannedCable] = {}
     switches: set[str] = set()
     hosts: set[str] = set()
@@ -53,7 +53,7 @@ def parse(text: str, filename: str) -> Topology:
         key = frozenset([(one.guid, one.number), (other.guid, other.number)])
         cables.setdefault(key, PlannedCable(*ends, INFINIBAND, f"{filename}:{number}"))
     if not cables and not problems:
-        problems = [Problem(1, "no links", "this should be what ibnetdiscover prints")]
+        problems = [Problem(1, "no links", "this should be the output of ibnetdiscover")]
     if problems:
         raise TopologyError(filename, problems)
     return Topology(
@@ -62,7 +62,7 @@ def parse(text: str, filename: str) -> Topology:
 
 
 def _links(text: str, problems: list[Problem]) -> Iterator[tuple[int, _Far, _Far]]:
-    """Every line that is a link, with its number; a link has two lines."""
+    """Every link line, with its number; a link has two lines."""
     owner: _Far | None = None
     descriptions = _descriptions(text)
     for number, raw in enumerate(text.splitlines(), 1):
@@ -88,8 +88,8 @@ def _links(text: str, problems: list[Problem]) -> Iterator[tuple[int, _Far, _Far
                 _Far(kind == "S", guid, int(match[4]), name),
             )
         elif _OPEN_LINE.match(line) is None:
-            fix = "this should be what ibnetdiscover prints"
-            problems.append(Problem(number, f"{line[:60]!r} is no line of it", fix))
+            fix = "this should be the output of ibnetdiscover"
+            problems.append(Problem(number, f"{line[:60]!r} is not a line of ibnetdiscover", fix))
 
 
 def _descriptions(text: str) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _end(far: _Far) -> End:
 
 
 def _switch_name(description: str) -> str:
-    """`MF0;leaf1:MQM9700/U1` -> leaf1; a module of a chassis keeps its place: core1-L03-U1."""
+    """`MF0;leaf1:MQM9700/U1` -> leaf1; a module of a chassis keeps its position: core1-L03-U1."""
     match = _MANAGED.match(description)
     if match is None:
         return _one_word(description)

@@ -1,4 +1,4 @@
-"""Which leaf every NIC is at, and which leaves are below a switch."""
+"""The leaf of every NIC, and the leaves below every switch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """`names` of the leaves, watched or not; `of` is [ports], the place of the leaf that a NIC is
-    cabled to, NONE for other ports and where nobody says. `is_rail` is [ports]. `below` are the
-    leaves under every switch above them, by its name.
+    """`names` of the leaves, watched or not; `of` [ports] is the index of the leaf that a NIC is
+    cabled to, NONE for other ports and where it is unknown. `is_rail` is [ports]. `below` are the
+    leaves below every switch, by its name.
     """
 
     names: tuple[str, ...]
@@ -30,14 +30,14 @@ class Leaves:
     below: dict[str, frozenset[int]]
 
     def under(self, switch: str) -> Mask:
-        """[ports]: the NICs below a switch, be it a leaf or higher up."""
+        """[ports]: whether the port is a NIC below a switch of any tier."""
         wanted = self.below.get(switch, frozenset())
         found: Mask = np.isin(self.of, list(wanted))
         return found
 
 
 def leaves(fabric: Fabric) -> Leaves:
-    """Worked out from the cables."""
+    """The leaves of a fabric, from its cables."""
     switches = {node.name for node in fabric.nodes if node.role == SWITCH}
     places: dict[str, int] = {}
     of = np.full(len(fabric.ports), NONE, np.intp)
@@ -52,7 +52,7 @@ def leaves(fabric: Fabric) -> Leaves:
             is_rail[port.row] = True
             if far and (far in switches or tiers.get(far, 1) > 0):
                 of[port.row] = places.setdefault(far, len(places))
-        elif far and port.node in switches and leads_up(port, far, fabric):
+        elif far and port.node in switches and is_uplink_to(port, far, fabric):
             above.setdefault(port.node, set()).add(far)
     below: dict[str, set[int]] = {}
     for name, place in places.items():
@@ -63,14 +63,14 @@ def leaves(fabric: Fabric) -> Leaves:
 
 
 def far_node(port: Port, fabric: Fabric) -> str:
-    """The node at the other end of a port's cable; empty when nobody knows."""
+    """The node at the other end of a port's cable; empty if unknown."""
     if port.cable is not None:
         return port.cable.node
     return fabric.ports[port.peer].node if port.peer is not None else ""
 
 
-def leads_up(port: Port, far: str, fabric: Fabric) -> bool:
-    """Whether a switch's port leads to a higher tier."""
+def is_uplink_to(port: Port, far: str, fabric: Fabric) -> bool:
+    """Whether a port of a switch leads up to the node `far`."""
     here, there = fabric.shape.tiers.get(port.node), fabric.shape.tiers.get(far)
     if here is None or there is None:
         return port.role == UPLINK
@@ -78,7 +78,7 @@ def leads_up(port: Port, far: str, fabric: Fabric) -> bool:
 
 
 def _reached(start: str, above: dict[str, set[str]]) -> Iterable[str]:
-    """A switch and all that are above it."""
+    """A switch and all switches above it."""
     seen = {start}
     todo = [start]
     while todo:

@@ -1,4 +1,4 @@
-"""Who is cabled to whom, as far as neighbours' MAC addresses tell when both ends are watched."""
+"""Cables between watched ports, from the MAC addresses of their neighbours."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ PortName = tuple[str, str]
 """(node, port)."""
 
 
-def _settle(
+def _resolve_duplicates(
     contested: Sequence[tuple[PortName, set[PortName]]], seen: dict[PortName, set[PortName]]
 ) -> None:
-    """Where several nodes claim the address that a port sees, the one node that sees that port too
-    has it: a copied address costs nobody but its copier."""
+    """Where several nodes have the address that a port sees, keep the one node that sees that port
+    too: a copied address costs only the node that copied it."""
     rejected: list[tuple[PortName, set[PortName]]] = []
     for end, owners in contested:
-        agreeing = {owner for owner in owners if end in seen.get(owner, _NOBODY)}
+        agreeing = {owner for owner in owners if end in seen.get(owner, _NO_PORTS)}
         nodes = {node for node, _ in agreeing}
         if len(nodes) == 1:
             rejected.append((end, {owner for owner in owners if owner[0] not in nodes}))
@@ -25,19 +25,19 @@ def _settle(
         seen[end] -= others
 
 
-_NOBODY: frozenset[PortName] = frozenset()
+_NO_PORTS: frozenset[PortName] = frozenset()
 
 
 def cables(
     facts: Mapping[str, tuple[Mapping[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]],
 ) -> dict[PortName, PortName]:
-    """Both directions of every cable that is sure.
+    """Both directions of every certain cable.
 
     `facts` maps a node to its ports' infos and its neighbour entries ({"dev", "mac"}). A MAC may
-    belong to several ports of a switch, or be claimed by several nodes; then the entries of the
-    other side decide. A cable is sure
-    when its two ends name each other, or when just one end names a port that sees nobody. On a
-    shared segment, where a port sees several nodes or is seen by them, there is none.
+    belong to several ports of a switch, or be used by several nodes; then the entries of the other
+    side decide. A cable is certain if its two ends see each other, or if one end sees a port that
+    sees no neighbour. On a shared segment, where a port sees several nodes or is seen by several,
+    there is no cable.
     """
     owners: dict[str, set[PortName]] = {}
     for node, (ports, _) in facts.items():
@@ -50,7 +50,7 @@ def cables(
         by_netdev = {str(info.get("netdev", name)): name for name, info in ports.items()}
         for entry in neighbours:
             local = by_netdev.get(str(entry.get("dev")))
-            others = owners.get(str(entry.get("mac", "")).lower(), _NOBODY)
+            others = owners.get(str(entry.get("mac", "")).lower(), _NO_PORTS)
             if local is not None:
                 mine = seen.setdefault((node, local), set())
                 for other in others:
@@ -58,11 +58,11 @@ def cables(
                         mine.add(other)
                 if len(others) > 1:
                     contested.append(((node, local), set(others)))
-    _settle(contested, seen)
+    _resolve_duplicates(contested, seen)
     claims: dict[PortName, PortName] = {}
     for end, others in seen.items():
         if len(others) == 1:
-            # The usual case, and worth being quick about: one of thousands of ports.
+            # The usual case, for thousands of ports: keep it fast.
             (other,) = others
             theirs = seen.get(other)
             if not theirs or end in theirs:

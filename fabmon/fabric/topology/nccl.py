@@ -1,7 +1,8 @@
-"""NCCL's topology of a machine (NCCL_TOPO_DUMP_FILE, or what a cloud ships for NCCL_TOPO_FILE).
+"""NCCL's topology XML of a machine (NCCL_TOPO_DUMP_FILE, or a cloud's NCCL_TOPO_FILE).
 
-It says where GPUs and NICs sit on PCIe: which NIC is a GPU's own, also where a virtual machine
-hides that, and with `<net>` the NICs' names in NCCL's order. Nothing about cables.
+It has the places of GPUs and NICs on PCIe, which give the NIC nearest to each GPU, also where a
+virtual machine hides that, and with `<net>` the names of the NICs in NCCL's order. It has no
+cables.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _DEEPEST = 64
 
 
 class _Device(NamedTuple):
-    """A leaf of the PCIe tree: its address, and the elements above it, the outermost first."""
+    """A device: its PCI address, and the elements above it, the outermost first."""
 
     pci: str
     above: tuple[int, ...]
@@ -28,11 +29,11 @@ class _Device(NamedTuple):
 
 
 def parse(text: str, filename: str) -> Topology:
-    """Rails and nearness of a kind of machine. Raises TopologyError."""
+    """The rails and GPU-to-NIC distances of a machine type. Raises TopologyError."""
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        problem = Problem(error.position[0], f"not XML: {error}", "mend it, or dump it anew")
+        problem = Problem(error.position[0], f"not XML: {error}", "fix it, or dump it again")
         raise TopologyError(filename, [problem]) from None
     if root.tag != "system":
         what = f"<{root.tag}>, where NCCL's topology has <system>"
@@ -44,7 +45,7 @@ def parse(text: str, filename: str) -> Topology:
     except Bad as bad:
         raise TopologyError(filename, [Problem(0, bad.text, bad.fix)]) from None
     if not nics:
-        what = "no NIC in it"
+        what = "it has no NIC"
         raise TopologyError(filename, [Problem(0, what, "set NCCL_TOPO_DUMP_FILE to make one")])
     named = [sorted(nic.nets)[0] if nic.nets else (place, "") for place, nic in enumerate(nics)]
     order = sorted(range(len(nics)), key=lambda place: (named[place][0], place))
@@ -64,7 +65,7 @@ def _walk(
     nics: list[_Device],
 ) -> None:
     if len(above) > _DEEPEST:
-        raise Bad(1, f"elements more than {_DEEPEST} deep", "dump it anew")
+        raise Bad(1, f"elements more than {_DEEPEST} deep", "dump it again")
     for child in element:
         kind = child.get("class", "")[:6]
         device = _Device(_pci(child.get("busid", "")), above, ())
@@ -78,7 +79,7 @@ def _walk(
 
 
 def _number(net: ElementTree.Element) -> int:
-    """The place of a NIC in NCCL's order."""
+    """The index of a NIC in NCCL's order."""
     dev, name = net.get("dev", "0"), net.get("name", "")
     if not (dev.isascii() and dev.isdigit() and len(dev) <= _MOST_DIGITS):
         what = f'<net name="{name}"> has dev="{dev[:40]}"'
@@ -87,7 +88,8 @@ def _number(net: ElementTree.Element) -> int:
 
 
 def _between(gpu: _Device, nic: _Device) -> str:
-    """PIX under one bridge, PXB under one root port, NODE at one CPU, SYS across CPUs."""
+    """The distance: PIX below one bridge, PXB below one root port, NODE at one CPU, SYS across
+    CPUs."""
     shared = 0
     for one, other in zip(gpu.above, nic.above, strict=False):
         if one != other:

@@ -1,6 +1,6 @@
-"""A topology that a person gave, in the configuration or as files: what all formats come down to.
+"""The planned topology, from the configuration or from files of any format.
 
-TopologyError    a file cannot be read, or lines of it cannot be used; the message has the places
+TopologyError    a file cannot be read, or has invalid lines; the message has their numbers
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INFINIBAND = "InfiniBand discovery"
 
 
 class Problem(NamedTuple):
-    """What is wrong on a line (from 1; 0 for the whole file), and what to write instead."""
+    """An error on a line (from 1; 0 for the whole file), and what to write instead."""
 
     line: int
     text: str
@@ -25,7 +25,7 @@ class Problem(NamedTuple):
 
 
 class TopologyError(Exception):
-    """All that is wrong with a topology, in order; as text, `file:line: what: fix`."""
+    """All errors of a topology, in order. As text: `file:line: what: fix`."""
 
     def __init__(self, filename: str, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems))
@@ -39,10 +39,10 @@ class TopologyError(Exception):
 
 
 class End(NamedTuple):
-    """One end of a cable as somebody calls it.
+    """One end of a cable, by the names of one source.
 
-    `port` is empty where only the node is known. `also` are other names that the port may have,
-    `ids` its addresses (MAC, GUID), which are the same whoever tells of it.
+    `port` is empty where only the node is known. `also` are further possible names of the port,
+    `ids` its addresses (MAC, GUID), which are the same in all sources.
     """
 
     node: str
@@ -61,8 +61,8 @@ class PlannedCable(NamedTuple):
 
 
 class Nearness(msgspec.Struct, frozen=True):
-    """What NCCL's topology says of a machine: `nics` by PCI address in its order, their device
-    names where it has them, and `between` (GPU, NIC) as nvidia-smi words it (PIX, PXB, NODE, SYS).
+    """The PCIe topology of a machine from NCCL: `nics` by PCI address in NCCL's order, their device
+    names if present, and `between` (GPU, NIC) in the terms of nvidia-smi (PIX, PXB, NODE, SYS).
     """
 
     nics: tuple[str, ...] = ()
@@ -71,10 +71,10 @@ class Nearness(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """Everything that was given; empty where nothing was.
+    """Everything that is planned; empty where nothing is.
 
-    `tiers`, `planes`, `pods` and `groups` are by node; `groups` is the leaf that a host is under.
-    `hosts` and `switches` are nodes whose role is known from it. `rails` are the hosts' ports in
+    `tiers`, `planes`, `pods` and `groups` are by node; `groups` is the leaf of a host.
+    `hosts` and `switches` are the nodes whose role the plan gives. `rails` are the hosts' ports in
     the order of the rails, by name, interface, RDMA device or PCI address.
     """
 
@@ -90,7 +90,7 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def joined(parts: Iterable[Topology]) -> Topology:
-    """Several as one; where two say different things, the first is kept."""
+    """Several plans as one; where two differ, the first is used."""
     whole = Topology()
     for part in parts:
         near = part.nearness

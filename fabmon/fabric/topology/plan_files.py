@@ -1,4 +1,4 @@
-"""Topology files of any kind: what a file is, is seen from its name and its first lines."""
+"""Reads topology files of any format; the format is recognised from name and first lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = "TOML, CSV, Slurm's topology.conf, ibnetdiscover's output, NCCL's topolo
 
 
 def read(path: Path) -> Topology:
-    """The topology of a file. Raises TopologyError, also for a file that cannot be read."""
+    """The topology of a file. Raises TopologyError, also if the file cannot be read."""
     name = str(path)
     try:
         with path.open("rb") as file:
@@ -32,7 +32,7 @@ def read(path: Path) -> Topology:
         problem = Problem(0, file_error(error), "")
         raise TopologyError(name, [problem]) from None
     if len(data) > _MAX_BYTES:
-        raise TopologyError(name, [Problem(0, "more than 64 MiB", "this is no topology")])
+        raise TopologyError(name, [Problem(0, "more than 64 MiB", "this is not a topology")])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -48,9 +48,9 @@ def parse(text: str, filename: str) -> Topology:
 
 
 def load(table: toml_plan.Table, config: Path, paths: Iterable[Path]) -> Topology:
-    """All that was given, the most trusted first: the files `paths`, the table, the table's files.
+    """The whole plan, the most trusted part first: the files `paths`, the table, the table's files.
 
-    The table is that of the configuration `config`, and its files are beside that. Raises
+    `table` is from the configuration file `config`; its files are relative to that. Raises
     TopologyError.
     """
     beside = [config.parent / Path(each).expanduser() for each in table.files]
@@ -77,4 +77,4 @@ def _parser(text: str, filename: str) -> Callable[[str, str], Topology]:
     ):
         if pattern.search(text):
             return parser
-    raise TopologyError(filename, [Problem(0, "no topology that fabmon knows", f"give {KINDS}")])
+    raise TopologyError(filename, [Problem(0, "not a known topology format", f"use {KINDS}")])

@@ -1,4 +1,4 @@
-"""Finds the port that somebody speaks of, by whatever they call it."""
+"""Finds a watched port by any of its names."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import End
 
 _NAMES = ("netdev", "rdma", "alias")
-"""What else a port may be called by a neighbour."""
+"""Facts with further names of a port."""
 _IDS = ("mac", "guid")
 
 
 class PortLookup:
     """The watched nodes and their ports.
 
-    A node is known by its name, its hostname, and either without the domain; a port by its name,
-    interface, RDMA device or alias, in any case, and by an address that no other port has, of
-    that node where one is named.
+    A node is found by its name or hostname, each also without the domain; a port by its name,
+    interface, RDMA device or alias, case-insensitively, and by an address that no other port has
+    (no other port of the node, if one is named).
     """
 
     def __init__(self, facts: Mapping[str, NodeFacts]) -> None:
@@ -27,26 +27,26 @@ class PortLookup:
         self._ports: dict[str, dict[str, str]] = {}
         self._ids: dict[str, list[PortName]] | None = None
 
-    def node(self, said: str) -> str:
-        """The name of a node here; its name in small letters without domain if it is not watched.
-        Empty for an empty one."""
-        if said in self._facts:
-            return said
-        low = said.strip().lower()
+    def node(self, name: str) -> str:
+        """The name of a watched node; for others the lower-case name without domain. Empty for an
+        empty name."""
+        if name in self._facts:
+            return name
+        low = name.strip().lower()
         known = self._nodes.get(low) or self._nodes.get(short(low))
         return known or short(low)
 
     def is_watched(self, node: str) -> bool:
-        """Whether it has told of its ports."""
+        """Whether the node has reported its ports."""
         return node in self._facts
 
     def has_hostname(self, node: str) -> bool:
-        """Whether it has said how it calls itself, so that nobody can mean it by another name."""
+        """Whether the node has reported its hostname, so that no other name can mean it."""
         fact = self._facts.get(node)
         return fact is not None and bool(fact.hostname)
 
     def port(self, end: End) -> PortName | None:
-        """The port, when it is watched and there is one that it must be."""
+        """The port of an end, if it is watched and unambiguous."""
         node = self.node(end.node) if end.node else ""
         if node in self._facts:
             names = self._ports.get(node)
@@ -55,17 +55,19 @@ class PortLookup:
             name = names.get(end.port.lower())
             if name is not None:
                 return node, name
-            for called in end.also:
-                name = names.get(called.lower()) if called else None
+            for alias in end.also:
+                name = names.get(alias.lower()) if alias else None
                 if name is not None:
                     return node, name
         for each in end.ids:
-            # Who is named decides between those that claim an address; without a name it says
-            # nothing when several do.
+            # Of several ports with this address the named node decides; without a node it is
+            # ambiguous.
             owners = self._by_id().get(_id(each), [])
-            meant = [own for own in owners if own[0] == node] if node in self._facts else owners
-            if len(meant) == 1:
-                return meant[0]
+            candidates = (
+                [own for own in owners if own[0] == node] if node in self._facts else owners
+            )
+            if len(candidates) == 1:
+                return candidates[0]
         return None
 
     def _by_id(self) -> dict[str, list[PortName]]:
@@ -79,25 +81,25 @@ class PortLookup:
 
 
 def short(name: str) -> str:
-    """A name without its domain; an address is itself."""
+    """A name without its domain; an IP address unchanged."""
     first = name.partition(".")[0]
     return name if first.isdigit() else first
 
 
 def _nodes(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
-    """All that a node may be called, in small letters -> its name; what two are called, is not."""
+    """Every lower-case name of a node -> the node; names of two nodes are left out."""
     found: dict[str, str] = {}
     shared: set[str] = set()
     for node, fact in facts.items():
-        own = {called for name in (node, fact.hostname) if name for called in _ways_to_say(name)}
-        for called in own:
-            if found.setdefault(called, node) != node:
-                shared.add(called)
+        own = {alias for name in (node, fact.hostname) if name for alias in _aliases(name)}
+        for alias in own:
+            if found.setdefault(alias, node) != node:
+                shared.add(alias)
     exact = {node.lower(): node for node in facts}
-    return {**{called: node for called, node in found.items() if called not in shared}, **exact}
+    return {**{alias: node for alias, node in found.items() if alias not in shared}, **exact}
 
 
-def _ways_to_say(name: str) -> tuple[str, str]:
+def _aliases(name: str) -> tuple[str, str]:
     low = name.lower()
     return low, short(low)
 
@@ -114,5 +116,5 @@ def _names(fact: NodeFacts) -> dict[str, str]:
 
 
 def _id(text: str) -> str:
-    """`fc6a:1c03:0012:3456` and `0xfc6a1c0300123456` are the same, and so with zeros in front."""
+    """`fc6a:1c03:0012:3456` and `0xfc6a1c0300123456` are the same, as are leading zeros."""
     return text.lower().replace(":", "").replace(".", "").removeprefix("0x").lstrip("0")

@@ -1,11 +1,11 @@
-"""Slurm's topology.conf: which switch is above which nodes and switches. It names no ports.
+"""Slurm's topology.conf: the switches above nodes and switches, without ports.
 
     SwitchName=leaf1 Nodes=gpu[001-016]
     SwitchName=spine1 Switches=leaf[1-4]
     BlockName=block1 Nodes=gpu[001-018]
 
-Tiers follow from it, and the group that a host is shown under. Cables do not: Slurm knows one tree
-where a fabric has rails and parallel links.
+It gives tiers and the groups of hosts, but no cables: Slurm describes one tree, while a fabric has
+rails and parallel links.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEEPEST = 16
 
 
 def parse(text: str, filename: str) -> Topology:
-    """Tiers and groups. Raises TopologyError with every line that cannot be used."""
+    """Tiers and groups. Raises TopologyError with every invalid line."""
     problems: list[Problem] = []
     above: dict[str, tuple[list[str], int]] = {}
     groups: dict[str, str] = {}
@@ -44,20 +44,22 @@ def parse(text: str, filename: str) -> Topology:
             continue
         if not nodes and not switches:
             problems.append(
-                Problem(number, f"{name} has nothing below it", "add Nodes=, Switches=")
+                Problem(number, f"{name} has no nodes or switches", "add Nodes=, Switches=")
             )
         hosts.update(nodes)
         for node in nodes:
             groups.setdefault(node, name)
         if "switchname" in pairs:
             if name in above:
-                what = f"{name} is described on line {above[name][1]} already"
+                what = f"{name} is already described on line {above[name][1]}"
                 problems.append(Problem(number, what, "remove one of them"))
             above[name] = (switches, number)
     tiers = _tiers({name: below for name, (below, _) in above.items()})
     for name, (_, number) in above.items():
         if name not in tiers:
-            problems.append(Problem(number, f"{name} is below itself", "see topology.conf(5)"))
+            problems.append(
+                Problem(number, f"{name} is above itself in a cycle", "see topology.conf(5)")
+            )
     if not groups and not tiers and not problems:
         problems = [Problem(1, "no switches", "see topology.conf(5)")]
     if problems:
@@ -66,7 +68,7 @@ def parse(text: str, filename: str) -> Topology:
 
 
 def _lines(text: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Each line's keys in small letters, with its number; a line may go on after a backslash."""
+    """The lower-case keys of each line, with its number; a backslash continues a line."""
     pending, start = "", 0
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
@@ -79,10 +81,10 @@ def _lines(text: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, 
         unknown = [key for key in pairs if key not in _KEYS]
         left = " ".join(_PAIR.sub(" ", pending).split())
         if left == "\\":
-            what = "the last line ends in a backslash, and nothing follows it"
-            problems.append(Problem(start, what, "remove it, or add what is missing"))
+            what = "the last line ends in a backslash"
+            problems.append(Problem(start, what, "remove it, or add the missing line"))
         elif unknown or left:
-            what = f"{(unknown or [left])[0][:40]!r} is no key of topology.conf"
+            what = f"{(unknown or [left])[0][:40]!r} is not a key of topology.conf"
             problems.append(Problem(start, what, "see topology.conf(5)"))
         elif pairs:
             yield start, pairs

@@ -9,7 +9,7 @@ from fabmon.fabric.model import SWITCH, UPLINK, Fabric, Port, Shape
 from fabmon.fabric.names import natural
 
 UNKNOWN = ""
-"""The upper switch of an uplink that nobody knows the end of."""
+"""The upper switch of an uplink with an unknown far end."""
 
 _TIERS = {1: "leaf", 2: "spine", 3: "core"}
 
@@ -22,9 +22,9 @@ class TierLink(NamedTuple):
 
 
 class TierMatrix(NamedTuple):
-    """Switches that are joined, and those above them; the last of `highs` may be UNKNOWN.
+    """The switches of a tier (`lows`) and those above (`highs`, the last may be UNKNOWN).
 
-    `cells` has the cables of every pair that has any.
+    `cells` has the cables of every connected pair.
     """
 
     title: str
@@ -51,19 +51,19 @@ def _crossings(fabric: Fabric) -> Iterator[tuple[str, str, TierLink]]:
         if node.role != SWITCH:
             continue
         for port in node.ports:
-            way = _way(port, fabric.shape)
-            if way is None:
+            direction = _direction(port, fabric.shape)
+            if direction is None:
                 continue
-            low, high = way
+            low, high = direction
             if low == port.node:
                 yield low, high, TierLink(port.row, port.peer)
             elif port.peer is None:
-                # The switch below is not watched; this end tells as much.
+                # The lower switch is not watched; this end has the cable.
                 yield low, high, TierLink(None, port.row)
 
 
-def _way(port: Port, shape: Shape) -> tuple[str, str] | None:
-    """(lower, upper) of a port's cable; None where it does not lead from one tier to another."""
+def _direction(port: Port, shape: Shape) -> tuple[str, str] | None:
+    """(lower, upper) switch of a port's cable; None if it does not connect two tiers."""
     if port.cable is None:
         return (port.node, UNKNOWN) if port.role == UPLINK else None
     here, there = shape.tiers.get(port.node), shape.tiers.get(port.cable.node)
@@ -75,7 +75,7 @@ def _way(port: Port, shape: Shape) -> tuple[str, str] | None:
 
 
 def _part(shape: Shape, low: str, high: str) -> str:
-    """The plane and the pod that a cable is in, for those that have any."""
+    """The plane and pod of a cable; empty if it has none."""
     plane = shape.planes.get(high) or shape.planes.get(low) or ""
     pod = shape.pods.get(low, "")
     return " ".join(part for part in (plane, pod) if part)

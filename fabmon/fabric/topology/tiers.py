@@ -1,7 +1,7 @@
-"""Tiers, planes and pods: where each node stands, worked out from the cables.
+"""Tiers, planes and pods of the fabric, from its cables.
 
-A leaf is a switch with a host at it, a spine one with a leaf at it and no host, and so on. Parts of
-the fabric that no path leads to have no place; what the person gave comes first.
+A leaf is a switch with a host, a spine a switch with a leaf and no host, and so on. Parts without a
+path to a host have no tier. The plan takes precedence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Graph = dict[str, set[str]]
 
 
 def shape(roles: Mapping[str, str], links: Iterable[tuple[str, str]], given: Topology) -> Shape:
-    """The places of nodes; `links` are pairs of nodes that a cable joins, watched or not."""
+    """The tiers, planes and pods; `links` are pairs of nodes that a cable connects, watched or
+    not."""
     graph: Graph = {}
     for one, other in links:
         if one != other:
@@ -31,7 +32,7 @@ def shape(roles: Mapping[str, str], links: Iterable[tuple[str, str]], given: Top
 
 
 def _tiers(roles: Mapping[str, str], graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
-    """Steps from the hosts, through switches only."""
+    """Number of hops from the nearest host, through switches only."""
     tiers = {node: 0 for node, role in roles.items() if role == HOST}
     tiers.update(given)
     heap = [(tier, node) for node, tier in tiers.items()]
@@ -46,7 +47,8 @@ def _tiers(roles: Mapping[str, str], graph: Graph, given: Mapping[str, int]) -> 
 
 
 def _planes(graph: Graph, switches: Collection[str], tiers: Mapping[str, int]) -> dict[str, str]:
-    """Parts that share hosts and no switch. With one part, or parts without a common host, none."""
+    """Parts that share hosts and no switch; empty for one part, or for parts without a common
+    host."""
     parts = _parts(graph, switches)
     if len(parts) < 2 or not any(
         sum(not part.isdisjoint(graph[node]) for part in parts) > 1
@@ -58,7 +60,7 @@ def _planes(graph: Graph, switches: Collection[str], tiers: Mapping[str, int]) -
 
 
 def _pods(graph: Graph, switches: Collection[str], tiers: Mapping[str, int]) -> dict[str, str]:
-    """Parts below the highest of three tiers or more."""
+    """Parts below the highest tier, if there are three tiers or more."""
     top = max((tiers[node] for node in switches), default=0)
     if top < 3:
         return {}
@@ -67,7 +69,7 @@ def _pods(graph: Graph, switches: Collection[str], tiers: Mapping[str, int]) -> 
 
 
 def _parts(graph: Graph, nodes: Collection[str]) -> list[set[str]]:
-    """The connected parts of some nodes."""
+    """The connected components of some nodes."""
     left = set(nodes)
     parts = []
     while left:

@@ -32,13 +32,16 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(text: str, filename: str) -> Topology:
-    """A TOML file: the keys of `[topology]`, with that heading or without. Raises TopologyError."""
+    """The plan of a TOML file: the keys of `[topology]`, with or without that heading. Raises
+    TopologyError."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise TopologyError(filename, [Problem(0, f"not TOML: {error}", "mend it")]) from None
+        raise TopologyError(
+            filename, [Problem(0, f"not TOML: {error}", "fix the syntax")]
+        ) from None
     except RecursionError:
-        problem = Problem(0, "brackets nested too deep", "cables are a list of texts")
+        problem = Problem(0, "brackets are nested too deep", "cables are a list of strings")
         raise TopologyError(filename, [problem]) from None
     try:
         table = msgspec.convert(found.get("topology", found), Table)
@@ -48,14 +51,14 @@ def parse(text: str, filename: str) -> Topology:
     if table.files:
         fix = "name it in fabmon.toml, or with --topology"
         line = _line_of(text, '"' + table.files[0])
-        raise TopologyError(filename, [Problem(line, "a file that names another file", fix)])
+        raise TopologyError(filename, [Problem(line, "this file names another file", fix)])
     return of_table(table, filename, text)
 
 
 def of_table(table: Table, filename: str, text: str = "") -> Topology:
-    """What a table says; `text` is what it was read from, for the numbers of the lines.
+    """The plan of a table; `text` is its source, for line numbers.
 
-    Raises TopologyError with all that is wrong.
+    Raises TopologyError with all errors.
     """
     problems: list[Problem] = []
 
@@ -63,7 +66,7 @@ def of_table(table: Table, filename: str, text: str = "") -> Topology:
         problems.append(Problem(_line_of(text, value), f"{value!r}: {bad.text}", bad.fix))
 
     cables = list(_cables(table, filename, text, note))
-    problems += twice(cables)
+    problems += cabled_twice(cables)
     tiers = _by_node(_levels(table.tiers, note), note)
     topology = Topology(
         cables=tuple(cables),
@@ -78,8 +81,8 @@ def of_table(table: Table, filename: str, text: str = "") -> Topology:
     return topology
 
 
-def twice(cables: Iterable[PlannedCable]) -> list[Problem]:
-    """One problem for every port that two different cables end at."""
+def cabled_twice(cables: Iterable[PlannedCable]) -> list[Problem]:
+    """An error for every port with two different cables."""
     first: dict[tuple[str, str], tuple[PlannedCable, End]] = {}
     problems = []
     for cable in cables:
@@ -90,13 +93,13 @@ def twice(cables: Iterable[PlannedCable]) -> list[Problem]:
             if before is not cable and _key(far) != _key(other):
                 line = int(cable.by.rpartition(":")[2] or 0)
                 place = before.by.rpartition(":")[2]
-                what = f"{end.node}/{end.port} is cabled on line {place} already"
+                what = f"{end.node}/{end.port} is already cabled on line {place}"
                 problems.append(Problem(line, what, "a port has one cable: remove one of them"))
     return problems
 
 
 def _key(end: End) -> tuple[str, str]:
-    """The same for one port, in whatever case it is written."""
+    """The identity of a port, case-insensitive."""
     return end.node.lower(), end.port.lower()
 
 
@@ -114,7 +117,7 @@ def _cables(
 
 def _levels(given: Mapping[str, Names], note: Callable[[str, Bad], None]) -> dict[str, Names]:
     for level in given.keys() - TIERS.keys():
-        note(level, Bad(1, "no tier of this name", f"write one of {', '.join(TIERS)}"))
+        note(level, Bad(1, "unknown tier", f"write one of {', '.join(TIERS)}"))
     return {level: names for level, names in given.items() if level in TIERS}
 
 
@@ -129,12 +132,12 @@ def _by_node(given: Mapping[str, Names], note: Callable[[str, Bad], None]) -> di
                 continue
             for name in names:
                 if found.setdefault(name, value) != value:
-                    what = f"{name} is in {found[name]} already"
-                    note(each, Bad(1, what, "a node is in one of them"))
+                    what = f"{name} is already in {found[name]}"
+                    note(each, Bad(1, what, "remove it from one of them"))
     return found
 
 
 def _line_of(text: str, value: str) -> int:
-    """Where a value stands: TOML's reader keeps no places, and what is wrong is worth a search."""
+    """The line of a value, found by searching: tomllib keeps no line numbers."""
     place = text.find(value)
     return text.count("\n", 0, place) + 1 if place >= 0 else 0

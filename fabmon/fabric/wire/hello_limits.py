@@ -1,6 +1,6 @@
-"""What a hello must be before the fabric is built from it, and how much one node may announce.
+"""Checks a hello before the fabric is built from it, and limits what one node may announce.
 
-Whatever is refused here costs the node that said it, and nobody else.
+A hello that is refused costs only the node that sent it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _MOST_EVERY = 86_400
 _MOST_HOPS = 4096
 
 _MOST_PORTS = 2048
-"""Of one node: a host of 8 HCAs and 144 NVLinks has 170, a director switch 800."""
+"""Ports of one node: a host with 8 HCAs and 144 NVLinks has 170, a director switch 800."""
 
-_MOST_PORTS_TOLD = 16_384
-"""Of all the nodes that one was asked to tell of: a fabric manager."""
+_MOST_PORTS_REPORTED = 16_384
+"""Ports of all nodes that one node may report, such as a fabric manager."""
 
 _MOST_VALUES = 65_536
-"""As many as the longest line can announce."""
+"""Values of a frame: as many as the longest line can announce."""
 
 _MOST_SETS = 1024
-"""ECMP sets of one node: what a switch's hardware has. Each is worked through at every change."""
+"""ECMP groups of one node: the size of a switch's table. All are evaluated at every change."""
 
 _MOST_NEIGHBOURS = 16_384
 """Neighbours of one node: as large as a segment's ARP table gets."""
 
 _MOST_UNKNOWN = 256
-"""Metrics of a newer probe; they are kept by name, and each costs every port of the fabric."""
+"""Metrics of a newer probe. They are kept by name, and each uses a column for every port."""
 
 _OF_KIND = (
     ("ecmp", "ECMP sets", _MOST_SETS),
@@ -62,7 +62,7 @@ class _Peer(msgspec.Struct):
 
 
 class _Facts(msgspec.Struct):
-    """The keys of an object's `info` that something is worked out from; the rest is only shown."""
+    """The keys of an object's `info` that are used in code; the others are only shown."""
 
     netdev: str | None = None
     bond: str | None = None
@@ -96,19 +96,19 @@ class _Facts(msgspec.Struct):
 
 
 class HelloLimits:
-    """What one node may announce, all its sessions taken together.
+    """The limits of what one node may announce, over all its sessions.
 
-    Every port that was ever named keeps its row and some 30 kB of history, and every metric a
-    column over all ports. `speaker` may name more ports when it was asked to tell of other nodes.
+    Every port that was ever announced keeps a row and about 30 kB of history, and every metric a
+    column over all ports. A node that may report other nodes has a higher limit of ports.
     """
 
     def __init__(self, speaker: Host) -> None:
-        self._most_ports = _MOST_PORTS_TOLD if speaker.tells_of_others else _MOST_PORTS
+        self._most_ports = _MOST_PORTS_REPORTED if speaker.reports_other_nodes else _MOST_PORTS
         self._ports: set[tuple[str, str]] = set()
         self._unknown: set[str] = set()
 
     def admit(self, hello: Hello) -> None:
-        """Raise WireError, with what is wrong and where, unless the hello can be used."""
+        """Raise WireError, with what is wrong and where, if the hello cannot be used."""
         if not 0 < hello.interval_s <= _LONGEST_INTERVAL_S:
             raise WireError("hello: interval_s must be more than 0 and at most a day")
         for block in hello.blocks:
@@ -123,7 +123,7 @@ class HelloLimits:
             about = Counter(item.node for item in objects if item.kind == kind)
             _bound(what, max(about.values(), default=0), most)
         ever = self._ports | ports
-        _bound("ports, those gone by now included,", len(ever), 2 * self._most_ports)
+        _bound("ports, including those that are gone,", len(ever), 2 * self._most_ports)
         names = {name for item in objects for name in item.metrics if name not in CATALOG}
         unknown = self._unknown | names
         _bound(
@@ -146,7 +146,7 @@ def _bound(what: str, count: int, most: int) -> None:
 
 
 def _admit_queue_pairs(source: str, item: ObjectInfo) -> int:
-    """How many an object tells one by one."""
+    """The number of queue pairs that an object lists."""
     try:
         return len(msgspec.convert(item.info, PortPairs).lqpn)
     except (msgspec.ValidationError, OverflowError) as error:

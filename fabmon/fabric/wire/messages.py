@@ -1,7 +1,7 @@
-"""What a node says, typed: the console's reading of the wire (docs/wire.md, collectors/wire.py).
+"""Messages of the wire, typed and checked (docs/wire.md, collectors/wire.py).
 
-Everything a node sends is data. Texts are stripped of control characters and bounded when they are
-decoded, so that nothing after this module can paint an escape sequence.
+Texts are stripped of control characters and truncated when they are decoded, so that no later
+module can print an escape sequence.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _Microseconds = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class WireError(Exception):
-    """A line that does not follow the wire; the message says what was wrong with it."""
+    """A line that violates the wire format; the message says how."""
 
 
 class ObjectInfo(msgspec.Struct, frozen=True):
     """One object of a block: a port, an ECMP group, a neighbour or the node itself.
 
-    `node` names another node than the speaker when the object is about one.
+    `node` is the node that the object belongs to, if it is not the sender.
     """
 
     id: str
@@ -38,7 +38,8 @@ class ObjectInfo(msgspec.Struct, frozen=True):
 
 
 class BlockInfo(msgspec.Struct, frozen=True):
-    """One source's part of every frame; `every` is the number of ticks between its reads."""
+    """The part of every frame that one source fills; `every` is the number of ticks between its
+    reads."""
 
     source: str
     every: int
@@ -50,14 +51,14 @@ class BlockInfo(msgspec.Struct, frozen=True):
 
 
 class MetricInfo(msgspec.Struct, frozen=True):
-    """Unit and kind of a metric as the node's own catalog has them."""
+    """Unit and kind of a metric in the node's catalog."""
 
     unit: str
     kind: str
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """What the frames of a node hold from here on."""
+    """The layout of the following frames of a node."""
 
     wire: int
     layout: str
@@ -77,9 +78,9 @@ class Hello(msgspec.Struct, frozen=True):
         return sum(block.width() for block in self.blocks)
 
     def objects(self) -> Iterator[tuple[int, int, ObjectInfo]]:
-        """Every object: its block's number, the position of its first value in a frame, itself.
+        """Every object with the number of its block and the position of its first value in a frame.
 
-        A frame is its blocks one after the other, each with its clock first.
+        A frame is its blocks one after the other, each beginning with its clock.
         """
         position = 0
         for number, block in enumerate(self.blocks):
@@ -88,10 +89,10 @@ class Hello(msgspec.Struct, frozen=True):
                 yield number, position, item
                 position += len(item.metrics)
 
-    def counts_like(self, other: Hello) -> bool:
-        """Whether two hellos of a node differ in facts only, so that its counters go on.
+    def has_same_layout(self, other: Hello) -> bool:
+        """Whether two hellos of a node differ only in facts, so that its counters continue.
 
-        What lies where is compared itself: `layout` is only what the node says of it.
+        The layout itself is compared: `layout` is a hash that the node computes.
         """
         return (
             self.boot_id == other.boot_id
@@ -101,7 +102,7 @@ class Hello(msgspec.Struct, frozen=True):
         )
 
     def _shape(self) -> list[tuple[str, int, list[tuple[str | None, str, tuple[str, ...]]]]]:
-        """What lies where in a frame: every object that has values, by block."""
+        """The layout of a frame: every object that has values, by block."""
         return [
             (
                 block.source,
@@ -128,7 +129,7 @@ class Packed(msgspec.Struct, array_like=True, tag="packed", gc=False):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A source, or one value of it, was lost, came back, or is absent; `text` is for a person."""
+    """A source, or one value of it, failed, recovered or is absent; `text` explains it."""
 
     event: str
     source: str
@@ -139,7 +140,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class BurstPort(msgspec.Struct, frozen=True):
-    """A port of a burst: who counts its bytes, and which two metrics each sample has of it."""
+    """A port of a burst: the source that counts its bytes, and the two metrics of each sample."""
 
     port: str
     source: str
@@ -147,11 +148,11 @@ class BurstPort(msgspec.Struct, frozen=True):
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """A part of a burst that the console asked for under this `id`.
+    """A part of a burst that the console requested with this `id`.
 
-    The first part has the `ports`, and in `missing` why others have none. A sample is the node's
-    monotonic clock in ns, then tx and rx bytes of each port, null where it could not be read. The
-    last part is `done`; `error` says what went wrong.
+    The first part has the `ports`, and in `missing` the reason for each port without samples. A
+    sample is the node's monotonic clock in ns, then tx and rx bytes of each port, null where it
+    could not be read. The last part is `done`; `error` says what went wrong.
     """
 
     id: int
@@ -168,15 +169,15 @@ class Burst(msgspec.Struct, frozen=True):
         for sample in self.samples:
             for value in sample:
                 if value is not None and not 0 <= value < _COUNTERS_END:
-                    raise ValueError("a burst's sample with a number beyond 64 bits, or below 0")
+                    raise ValueError("a burst sample is not an unsigned 64-bit number")
 
 
 class TracedPath(msgspec.Struct, frozen=True):
-    """The way of one flow. `hops` are from TTL 1 on, each with its answers: who, and after how many
-    microseconds; a hop without any did not answer.
+    """The path of one flow. `hops` are from TTL 1 on, each with its answers: address and round-trip
+    time in microseconds; a hop without answers is silent.
 
-    `end` is `reached` (the destination), `silent` (nobody answers any more), `refused` or `failed`
-    (`text` says by whom and why), `far` (not in so many hops) or `late` (not in time).
+    `end` is `reached` (the destination), `silent` (no more answers), `refused` or `failed` (`text`
+    has the address and the reason), `far` (more hops than the limit) or `late` (out of time).
     """
 
     sport: int
@@ -186,7 +187,7 @@ class TracedPath(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A part of a trace that the console asked for under this `id`: a path, or a note for a person.
+    """A part of a trace that the console requested with this `id`: a path, or a note.
 
     The last part is `done`; `error` says what went wrong.
     """
@@ -199,7 +200,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 Answer = Burst | Trace
-"""What a node sends only because it was asked to."""
+"""Messages that a node sends on request only."""
 
 
 class _HelloLine(msgspec.Struct, array_like=True, tag="hello"):
@@ -224,24 +225,24 @@ Message = Hello | Frame | Packed | Notice | Answer
 
 
 def decode(line: bytes | bytearray) -> Message:
-    """One line of the wire. Raises WireError for anything else, with what was expected."""
+    """The message of a line. Raises WireError for anything else."""
     try:
         message = _DECODER.decode(line)
         if isinstance(message, (Frame, Packed)):
             return message
         body = _cleaned(message.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"not a line of the wire: {error}") from None
+        raise WireError(f"not a wire message: {error}") from None
     if isinstance(body, Hello) and body.wire != wire.VERSION:
         raise WireError(
-            f"the node speaks wire {body.wire}, this console {wire.VERSION}: "
+            f"the node uses wire version {body.wire}, this console {wire.VERSION}: "
             "install the same fabmon on both"
         )
     return body
 
 
 def fits(frame: Frame, hello: Hello) -> bool:
-    """Whether a frame holds what the hello announced."""
+    """Whether a frame has the layout of a hello."""
     try:
         check(frame, hello)
     except WireError:
@@ -250,7 +251,7 @@ def fits(frame: Frame, hello: Hello) -> bool:
 
 
 def check(frame: Frame, hello: Hello) -> None:
-    """Raise WireError unless the frame fits the layout that its node announced."""
+    """Raise WireError if the frame does not have the layout of the hello."""
     if len(frame.blocks) != len(hello.blocks):
         raise WireError(f"a frame of {len(frame.blocks)} blocks, announced {len(hello.blocks)}")
     for block, info in zip(frame.blocks, hello.blocks, strict=True):
@@ -261,12 +262,12 @@ def check(frame: Frame, hello: Hello) -> None:
 
 
 def clean(text: str) -> str:
-    """A node's text as it may be shown: printable, one line, at most 400 characters."""
+    """A node's text made safe to print: printable, one line, at most 400 characters."""
     return printable(text[:_MAX_TEXT])
 
 
 def printable(text: str) -> str:
-    """A text with `?` for all that a terminal may take for something else than a letter."""
+    """A text with `?` in place of every character that is not printable."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "?" for c in text)

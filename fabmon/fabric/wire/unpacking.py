@@ -1,4 +1,4 @@
-"""Frames that a probe packed: deltas in a deflate stream (collectors/wire.py, docs/wire.md)."""
+"""Decodes packed frames: deltas in a deflate stream (collectors/wire.py, docs/wire.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collectors.wire import MAX_LINE, WINDOW_BITS
 from fabmon.fabric.wire.messages import Frame, Packed, WireError
 
 ENCODINGS = ("delta-deflate",)
-"""What this console reads beside plain, the best first."""
+"""The encodings that this console accepts besides plain, the best first."""
 
 
 _BYTES_A_VALUE = 64
@@ -31,9 +31,9 @@ _DECODER = msgspec.json.Decoder(_Deltas)
 class Unpacker:
     """Reads the packed frames that follow one hello.
 
-    `width` is the number of values that a frame may hold: a frame inflates to what those can take
-    and no further. After one that cannot be read, those
-    behind it cannot be either: the node has to begin anew.
+    `width` is the number of values of a frame; it limits the size to which a frame may inflate.
+    After a frame that cannot be decoded, the following ones cannot be decoded either: the node must
+    send a new hello.
     """
 
     def __init__(self, width: int) -> None:
@@ -44,13 +44,13 @@ class Unpacker:
         self._before: list[list[int]] = []
 
     def frame(self, packed: Packed) -> Frame:
-        """The frame as it was before packing. Raises WireError."""
+        """The unpacked frame. Raises WireError."""
         try:
             text = self._stream.decompress(packed.data, self._most_bytes)
         except zlib.error as error:
-            raise WireError(f"a packed frame that does not inflate: {error}") from None
+            raise WireError(f"a packed frame cannot be inflated: {error}") from None
         if self._stream.unconsumed_tail:
-            raise WireError(f"a packed frame of more than {self._most_bytes} bytes")
+            raise WireError(f"a packed frame inflates to more than {self._most_bytes} bytes")
         try:
             deltas = _DECODER.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

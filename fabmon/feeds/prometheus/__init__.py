@@ -1,1 +1,1 @@
-"""A Prometheus-compatible engine as a feed: what it scrapes already, read by its query API."""
+"""The feed from a Prometheus-compatible server: its scraped metrics, read by the query API."""

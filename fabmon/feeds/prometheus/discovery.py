@@ -1,4 +1,4 @@
-"""What an engine has of what we know: which metrics, of which targets, read how often."""
+"""Finds out what Prometheus has: which known metrics, of which targets, read how often."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fabmon.feeds.prometheus import queries
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.metric_names import (
     EXPORTED_NODE_LABEL,
+    INSTANCE_LABEL,
     NODE_INFO_METRIC,
     NODE_LABEL,
     PORT_INFO_METRIC,
@@ -17,22 +17,24 @@ from fabmon.feeds.prometheus.metric_names import (
     KnownMetric,
 )
 from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner, SeriesSelection
-from fabmon.feeds.prometheus.responses import Floats, labels
+from fabmon.feeds.prometheus.responses import parse_labels
 from fabmon.feeds.prometheus.series_table import SeriesTable
+from fabmon.feeds.scrape.text_format import Floats
 
 _RECENT_S = 600.0
+"""Metrics that had samples within this time are considered present."""
 
-_ASKED_ABOUT = 8
-"""Targets whose intervals are found out: the others are alike."""
+_SAMPLED_TARGETS = 8
+"""Targets whose intervals are measured: those of the others are assumed to be the same."""
 
-_MOST_STAMPERS = 16
-"""Metrics whose clocks are asked for; a page that has none of them has no clock."""
+_MAX_STAMPERS = 16
+"""Metrics whose scrape times are queried; a page without any of them has no read time."""
 
 _SAME_READ_S = 0.05
-"""Two scrapes may tell of the same read; its time is told to some milliseconds."""
+"""Two scrapes may report the same read, with times that differ by some milliseconds."""
 
-_OTHER = 1.5
-"""An interval has changed when it did by this factor: it is measured, and never twice the same."""
+_INTERVAL_CHANGE = 1.5
+"""Factor by which an interval must differ to be a new one: measured intervals always vary."""
 
 _NUMBERS: Mapping[str, Callable[[str], object]] = {
     "pcie_speed_gtps": float,
@@ -41,119 +43,120 @@ _NUMBERS: Mapping[str, Callable[[str], object]] = {
     "rdma_port": int,
 }
 _NO_FACTS = (
-    "__name__",
-    "job",
-    "instance",
-    "port",
-    "kind",
-    "source",
-    NODE_LABEL,
-    EXPORTED_NODE_LABEL,
+    *("__name__", "job", INSTANCE_LABEL, "port", "kind", "source"),
+    *(NODE_LABEL, EXPORTED_NODE_LABEL),
 )
 _NODE_FACTS = ("hostname", "kernel", "probe")
 
 
 class Discovery:
-    """Finds out what to ask for. `interval_s` are seconds between the reads
-    of each unit: an agent's source, or an exporter's page by its instance."""
+    """Finds out what to query.
+
+    `interval_s` has the seconds between two reads by block: a source of agents, or the page of an
+    exporter by its instance.
+    """
 
     def __init__(
         self,
-        engine: PrometheusClient,
-        scope: SeriesSelection,
-        vocabulary: Mapping[str, KnownMetric],
+        client: PrometheusClient,
+        selection: SeriesSelection,
+        known: Mapping[str, KnownMetric],
         table: SeriesTable,
-        reader: QueryRunner,
+        runner: QueryRunner,
     ) -> None:
         self.interval_s: dict[str, float] = {}
-        self._engine = engine
-        self._scope = scope
-        self._vocabulary = vocabulary
+        self._client = client
+        self._selection = selection
+        self._known = known
         self._table = table
-        self._reader = reader
+        self._runner = runner
 
     async def run(self, at_s: float) -> QueryPlan:
-        """Look around as of `at_s`. Raises EngineError.
+        """The plan for what is present at `at_s`. Raises PrometheusError.
 
-        The table knows the series of exporters' pages then; those of agents it learns by looking.
+        Afterwards the table knows the series of exporters' pages; those of agents are added by the
+        first round of queries.
         """
-        names = set(await self._engine.names(at_s - _RECENT_S))
-        senses = [self._vocabulary[name] for name in sorted(names) if name in self._vocabulary]
+        names = set(await self._client.names(at_s - _RECENT_S))
+        metrics = [self._known[name] for name in sorted(names) if name in self._known]
         await self._learn_facts(names, at_s)
-        seen = set(self._reader.plan.senses)
-        unseen = [sense for sense in senses if not (sense.is_agents or sense in seen)]
-        await self._reader.values(unseen, at_s)
-        senses = [sense for sense in senses if sense.is_agents or self._table.count(sense)]
-        stampers = self._stampers(senses)
-        plan = QueryPlan(senses, stampers, has_agents=SOURCE_AGE_METRIC in names)
+        planned = set(self._runner.plan.metrics)
+        new = [metric for metric in metrics if not (metric.is_agents or metric in planned)]
+        await self._runner.store_values(new, at_s)
+        metrics = [metric for metric in metrics if metric.is_agents or self._table.count(metric)]
+        stampers = self._stampers(metrics)
+        plan = QueryPlan(metrics, stampers, has_agents=SOURCE_AGE_METRIC in names)
         await self._learn_intervals(plan, at_s)
         return plan
 
     async def _learn_facts(self, names: set[str], at_s: float) -> None:
         if NODE_INFO_METRIC in names:
-            vector = await self._engine.instant(self._scope.either(NODE_INFO_METRIC), at_s)
-            for said in map(labels, vector.keys):
-                target = self._table.target(said)
-                if NODE_LABEL in said and self._scope.node != NODE_LABEL:
+            for labels in await self._labels_of(NODE_INFO_METRIC, at_s):
+                target = self._table.target(labels)
+                if NODE_LABEL in labels and self._selection.node != NODE_LABEL:
                     self._table.relabelled.add(target)
-                known = {key: said[key] for key in _NODE_FACTS if said.get(key)}
-                self._table.learn(target, None, None, known)
+                facts = {key: labels[key] for key in _NODE_FACTS if labels.get(key)}
+                self._table.learn(target, None, None, facts)
         if PORT_INFO_METRIC in names:
-            vector = await self._engine.instant(self._scope.either(PORT_INFO_METRIC), at_s)
-            for said in map(labels, vector.keys):
-                target = self._table.target(said)
-                other = said.get(EXPORTED_NODE_LABEL)
+            for labels in await self._labels_of(PORT_INFO_METRIC, at_s):
+                target = self._table.target(labels)
+                other = labels.get(EXPORTED_NODE_LABEL)
                 if other is None and target not in self._table.relabelled:
-                    other = said.get(NODE_LABEL)
-                self._table.learn(target, other, said.get("port"), _facts(said, self._scope.node))
+                    other = labels.get(NODE_LABEL)
+                facts_of_port = _facts(labels, self._selection.node)
+                self._table.learn(target, other, labels.get("port"), facts_of_port)
 
-    def _stampers(self, senses: Iterable[KnownMetric]) -> list[KnownMetric]:
-        """The fewest metrics, or nearly, that every page has one of."""
-        by_name = {sense.name: sense for sense in senses if not sense.is_agents}
-        covers = {name: self._table.coverage(sense) for name, sense in by_name.items()}
-        uncovered = set().union(*covers.values())
+    async def _labels_of(self, name: str, at_s: float) -> list[dict[str, str]]:
+        vector = await self._client.instant(self._selection.any_of(name), at_s)
+        return list(map(parse_labels, vector.keys))
+
+    def _stampers(self, metrics: Iterable[KnownMetric]) -> list[KnownMetric]:
+        """A small set of metrics of which every page has one (greedy set cover)."""
+        by_name = {metric.name: metric for metric in metrics if not metric.is_agents}
+        blocks = {name: self._table.blocks_with(metric) for name, metric in by_name.items()}
+        uncovered = set().union(*blocks.values())
         chosen: list[KnownMetric] = []
-        while uncovered and len(chosen) < _MOST_STAMPERS:
-            best = max(covers, key=lambda name: len(covers[name] & uncovered))
+        while uncovered and len(chosen) < _MAX_STAMPERS:
+            best = max(blocks, key=lambda name: len(blocks[name] & uncovered))
             chosen.append(by_name[best])
-            uncovered -= covers[best]
+            uncovered -= blocks[best]
         return chosen
 
     async def _learn_intervals(self, plan: QueryPlan, at_s: float) -> None:
-        """From the samples of a few targets, as they were stored."""
+        """Measure intervals in the stored samples of a few targets."""
         if plan.has_agents:
             found: dict[str, list[float]] = {}
-            vector = await self._engine.instant(queries.read_at(self._scope), at_s)
-            told = {row.key[0]: None for row, _ in self._reader.rows(vector)}
-            some = list(told)[:_ASKED_ABOUT]
-            for query in queries.recent(SOURCE_AGE_METRIC, self._scope, some):
-                for one in await self._engine.samples(query, at_s):
-                    source = labels(one.key).get("source", "")
-                    found.setdefault(source, []).extend(_steps(one.times_s - one.values))
-            for source, steps in found.items():
-                self._learn_interval(source, steps)
-        for sense in plan.stampers:
-            pages = self._table.coverage(sense)
-            targets = list({target for target, _ in pages})[:_ASKED_ABOUT]
-            steps = []
-            for query in queries.recent(sense.name, self._scope, targets):
-                for one in await self._engine.samples(query, at_s):
-                    steps += _steps(one.times_s)
+            vector = await self._client.instant(self._selection.agent_read_times(), at_s)
+            targets = dict.fromkeys(series.key[0] for series, _ in self._runner.parse_all(vector))
+            some = list(targets)[:_SAMPLED_TARGETS]
+            for query in self._selection.recent(SOURCE_AGE_METRIC, some):
+                for stored in await self._client.samples(query, at_s):
+                    source = parse_labels(stored.key).get("source", "")
+                    found.setdefault(source, []).extend(_gaps_s(stored.times_s - stored.values))
+            for source, gaps_s in found.items():
+                self._learn_interval(source, gaps_s)
+        for metric in plan.stampers:
+            pages = self._table.blocks_with(metric)
+            some = list({target for target, _ in pages})[:_SAMPLED_TARGETS]
+            gaps_s = []
+            for query in self._selection.recent(metric.name, some):
+                for stored in await self._client.samples(query, at_s):
+                    gaps_s += _gaps_s(stored.times_s)
             for _, page in pages:
-                self._learn_interval(page, steps)
+                self._learn_interval(page, gaps_s)
 
-    def _learn_interval(self, unit: str, steps: Sequence[float]) -> None:
-        if steps:
-            interval_s = float(np.median(steps))
-            before_s = self.interval_s.get(unit, 0.0)
-            if not before_s / _OTHER < interval_s < before_s * _OTHER:
-                self.interval_s[unit] = interval_s
+    def _learn_interval(self, block: str, gaps_s: Sequence[float]) -> None:
+        if gaps_s:
+            interval_s = float(np.median(gaps_s))
+            before_s = self.interval_s.get(block, 0.0)
+            if not before_s / _INTERVAL_CHANGE < interval_s < before_s * _INTERVAL_CHANGE:
+                self.interval_s[block] = interval_s
 
 
-def _facts(said: Mapping[str, str], node: str) -> dict[str, object]:
-    """What an info metric says, numbers as numbers."""
+def _facts(labels: Mapping[str, str], node: str) -> dict[str, object]:
+    """The facts in the labels of an info metric, numbers as numbers."""
     found: dict[str, object] = {}
-    for key, text in said.items():
+    for key, text in labels.items():
         if text and key not in _NO_FACTS and key != node:
             try:
                 found[key] = _NUMBERS.get(key, str)(text)
@@ -162,7 +165,7 @@ def _facts(said: Mapping[str, str], node: str) -> dict[str, object]:
     return found
 
 
-def _steps(times_s: Floats) -> list[float]:
+def _gaps_s(times_s: Floats) -> list[float]:
     """Seconds from one read to the next."""
-    steps = np.diff(np.sort(times_s))
-    return [float(step) for step in steps if step > _SAME_READ_S]
+    gaps_s = np.diff(np.sort(times_s))
+    return [float(gap_s) for gap_s in gaps_s if gap_s > _SAME_READ_S]

@@ -1,13 +1,10 @@
-"""The feed from an engine: a look an interval, told as the hellos and frames of its targets."""
+"""The feed from Prometheus: one round of queries a tick, as hellos and frames of its targets."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,250 +13,230 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, Notice
-from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.discovery import Discovery
-from fabmon.feeds.prometheus.metric_names import exporters, vocabulary
+from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
 from fabmon.feeds.prometheus.node_states import NodeStates
 from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, SeriesSelection
 from fabmon.feeds.prometheus.responses import PrometheusError
 from fabmon.feeds.prometheus.series_table import BlockKey, SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
-from fabmon.feeds.ticks import Clock, RealClock, TickSchedule
+from fabmon.feeds.ticks import Clock, TickFeed, TickSchedule, wait_for_any
 
 _LOG = logging.getLogger("fabmon.feeds")
 
 _DEFAULT_INTERVAL_S = 15.0
-_SHORTEST_S, _LONGEST_S = 0.5, 300.0
+_MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.5, 300.0
 _REDISCOVER_S = 60.0
 
-_SETTLED_S = 0.5
-_LONGEST_SETTLED_S = 15.0
-_SETTLE_FACTOR = 1.5
+_DELAY_S = 0.5
+_MAX_DELAY_S = 15.0
+_DELAY_GROWTH = 1.5
 _SAME_READ_S = 0.05
-"""A clock that moved by less is that of the same read."""
+"""Read times that differ by less belong to the same read."""
 
 
 class TickBuilder:
-    """Turns looks into the content of ticks: hellos where they are new, frames where clocks are."""
+    """Converts rounds of queries into hellos, where new, and frames of the blocks just read."""
 
     def __init__(self, table: SeriesTable, interval_s: float, about: Mapping[str, object]) -> None:
         self._table = table
         self._about = {**about, "interval_s": interval_s}
         self._interval_s = interval_s
         self._every: dict[str, int] = {}
-        self._last: dict[BlockKey, float] = {}
+        self._last_s: dict[BlockKey, float] = {}
         self._seq = 0
 
-    def pace(self, interval_s: Mapping[str, float]) -> None:
-        """Take how often each source is read; hellos say it in ticks."""
+    def set_intervals(self, interval_s: Mapping[str, float]) -> None:
+        """Set the seconds between two reads by block; hellos have them in ticks."""
         every = {
-            source: max(1, math.ceil(each_s / self._interval_s - 0.2))
-            for source, each_s in interval_s.items()
+            block: max(1, math.ceil(each_s / self._interval_s - 0.2))
+            for block, each_s in interval_s.items()
         }
         if every != self._every:
             self._every = every
             self._table.changed.update(self._table.targets)
 
-    def tell(self, look: QueryRound) -> tuple[list[tuple[str, Hello]], list[tuple[str, Frame]]]:
-        """What is new in the table since the last look."""
-        clocks = {}
-        for key, clock in look.clocks.items():
-            if clock > self._last.get(key, 0.0) + _SAME_READ_S:
-                self._last[key] = clock
-                clocks[key] = round(clock * 1e3) * 1_000_000
+    def build(self, result: QueryRound) -> tuple[list[tuple[str, Hello]], list[tuple[str, Frame]]]:
+        """The hellos and frames for what is new in the table since the last round."""
+        read_ns = {}
+        for key, read_s in result.read_s.items():
+            if read_s > self._last_s.get(key, 0.0) + _SAME_READ_S:
+                self._last_s[key] = read_s
+                read_ns[key] = round(read_s * 1e3) * 1_000_000
         self._table.settle()
-        blocks = self._table.frames(clocks)
+        blocks = self._table.frames(read_ns)
         hellos = [
             (target, self._table.hello(target, self._about, self._every))
             for target in sorted(self._table.changed, key=natural)
         ]
         self._table.changed.clear()
-        newest: dict[str, int] = {}
-        for (target, _), clock in clocks.items():
-            newest[target] = max(clock, newest.get(target, 0))
+        newest_ns: dict[str, int] = {}
+        for (target, _), clock_ns in read_ns.items():
+            newest_ns[target] = max(clock_ns, newest_ns.get(target, 0))
         frames = [
-            (target, Frame(self._seq, newest[target], newest[target], each))
+            (target, Frame(self._seq, newest_ns[target], newest_ns[target], each))
             for target, each in blocks.items()
         ]
         self._seq += 1
         return hellos, frames
 
 
-class PrometheusFeed:
-    """An async iterator of ticks from an engine, one every `interval_s`.
+class PrometheusFeed(TickFeed):
+    """An async iterator of ticks from Prometheus, one every `interval_s`.
 
-    `open` it first: it finds out what is there and, unless it is told, how often it is scraped,
-    which is its interval. `past` are ticks of the time before; the live ones follow.
+    Call `open` first: it discovers the metrics, and the scrape interval, which is used unless
+    `interval_s` is given. `past` yields ticks of the time before; the live ones follow.
 
-    `hosts` are the nodes to watch, with their roles and groups, all that the engine has for none.
-    `selections` are matchers, any of which a series must match. `node` is the label that names a
-    node. `settled_s` is how long ago the engine is asked about at first; where samples still come
-    in that late, more.
+    `hosts` are the nodes to watch, with their roles and groups; none for all nodes that Prometheus
+    has. `selections` are matchers; a series must match any of them. `node` is the label that names
+    a node. `delay_s` is how far in the past queries are at first; it grows while samples are stored
+    later than that.
     """
 
     def __init__(
         self,
-        engine: PrometheusClient,
+        client: PrometheusClient,
         *,
         hosts: Sequence[Host] = (),
         selections: Sequence[str] = (),
         node: str = "instance",
         interval_s: float | None = None,
-        settled_s: float = _SETTLED_S,
+        delay_s: float = _DELAY_S,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(clock, interval_s or _DEFAULT_INTERVAL_S, 0.0)
         names = [host.name for host in hosts]
+        wanted = frozenset(names) if names else None
         self.hosts = tuple(hosts)
-        self.interval_s = interval_s or _DEFAULT_INTERVAL_S
-        self._given_s = interval_s
-        self._engine = engine
+        self._given_interval_s = interval_s
+        self._client = client
         self._selections = tuple(selections)
-        self._scope = SeriesSelection(selections, node, names)
-        self._table = SeriesTable(
-            node, PageInterpreter(exporters()), frozenset(names) if names else None
+        self._selection = SeriesSelection(selections, node, names)
+        self._table = SeriesTable(node, PageInterpreter(other_exporters()), wanted)
+        self._runner = QueryRunner(client, self._selection, self._table)
+        self._discovery = Discovery(
+            client, self._selection, known_metrics(), self._table, self._runner
         )
-        self._reader = QueryRunner(engine, self._scope, self._table)
-        self._discovery = Discovery(engine, self._scope, vocabulary(), self._table, self._reader)
-        self._news = LogDigest()
-        self._standings = NodeStates(names, self._news)
-        self._clock = clock or RealClock()
-        self._timeline = TickSchedule(self._clock, self.interval_s, 0.0)
-        self._teller = TickBuilder(self._table, self.interval_s, {})
-        self._known = set(names)
-        self._lost: dict[BlockKey, str] = {}
-        self._settled_s = settled_s
-        self._discovered_at = -math.inf
-        self._trouble = ""
-        self._seq = 0
+        self._states = NodeStates(names, self._log_digest)
+        self._builder = TickBuilder(self._table, self.interval_s, {})
+        self._known_nodes = set(names)
+        self._failed_sources: dict[BlockKey, str] = {}
+        self._delay_s = delay_s
+        self._discovered_at_s = -math.inf
+        self._logged_cause = ""
         self._is_live = False
-        self._has_looked = False
-        self._closed = asyncio.Event()
+        self._has_queried = False
 
     @property
     def title(self) -> str:
-        """The engine, in a word."""
-        return urlsplit(self._engine.url).netloc
+        """The server's address."""
+        return urlsplit(self._client.url).netloc
 
     @property
-    def nothing(self) -> str:
-        """Why nothing is there, and what would help; empty while something is, or nobody looked."""
-        if not self._has_looked or any(True for _ in self._table.targets):
+    def why_empty(self) -> str:
+        """Why there are no nodes, and what to do; empty if there are some, or before a query."""
+        if not self._has_queried or any(True for _ in self._table.targets):
             return ""
-        asked = " or ".join(f"{{{each}}}" for each in self._selections)
+        matching = " or ".join(f"{{{each}}}" for each in self._selections)
         named = f" of the {len(self.hosts)} nodes named" if self.hosts else ""
         return (
-            f"{self._engine.url} has no metrics that fabmon knows{named}"
-            f"{f', matching {asked}' if asked else ''}; "
-            f"nodes are found by the label {self._scope.node!r} (node_label under [prometheus])"
+            f"{self._client.url} has no metrics that fabmon knows{named}"
+            f"{f', matching {matching}' if matching else ''}; "
+            f"nodes are found by the label {self._selection.node!r} (node_label under [prometheus])"
         )
 
     async def open(self) -> None:
-        """See what the engine has. Raises EngineError."""
-        await self._engine.meet()
+        """Connect and discover the metrics. Raises PrometheusError."""
+        await self._client.check()
         await self._discover()
         found = self._discovery.interval_s.values()
-        if self._given_s is None:
+        if self._given_interval_s is None:
             measured_s = min(found, default=_DEFAULT_INTERVAL_S)
-            self.interval_s = round(min(max(measured_s, _SHORTEST_S), _LONGEST_S), 1)
-        self._timeline = TickSchedule(self._clock, self.interval_s, 0.0)
-        about = {"probe": f"{self._engine.url}, every {self.interval_s:g} s"}
-        self._teller = TickBuilder(self._table, self.interval_s, about)
-        self._teller.pace(self._discovery.interval_s)
+            self.interval_s = round(min(max(measured_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S), 1)
+        self._schedule = TickSchedule(self._clock, self.interval_s, 0.0)
+        about = {"probe": f"{self._client.url}, every {self.interval_s:g} s"}
+        self._builder = TickBuilder(self._table, self.interval_s, about)
+        self._builder.set_intervals(self._discovery.interval_s)
 
     async def past(self, seconds: float, *, within_s: float = 3.0) -> AsyncIterator[Tick]:
-        """Ticks of the last `seconds`, as many as can be had in `within_s`, the oldest first.
+        """Ticks of the last `seconds`, as many as arrive in `within_s`, the oldest first.
 
-        The last of them makes the first live tick one with rates. Nothing comes where the engine
-        does not answer: the live ticks will tell.
+        With the last of them the first live tick has rates. Without an answer there are none; the
+        live ticks report that.
         """
-        until_s = self._engine.now_s() - self._settled_s - 1.5 * self.interval_s
+        until_s = self._client.now_s() - self._delay_s - 1.5 * self.interval_s
         try:
-            look = await self._reader.look(until_s)
-            self._reader.leave_out_what_is_empty()
-            self._has_looked = True
-            if self.nothing:
-                _LOG.warning("%s", self.nothing)
+            latest = await self._runner.run(until_s)
+            self._runner.drop_empty_metrics()
+            self._has_queried = True
+            if self.why_empty:
+                _LOG.warning("%s", self.why_empty)
             if seconds:
-                past = Backfill(self._engine, self._scope, self._table, self._reader)
-                await past.fetch(until_s, self.interval_s, seconds, within_s)
-                teller = TickBuilder(past.table, self.interval_s, {})
-                teller.pace(self._discovery.interval_s)
-                for earlier in past.looks():
-                    yield self._tick(earlier, teller, is_past=True)
+                backfill = Backfill(self._client, self._selection, self._table, self._runner)
+                await backfill.fetch(until_s, self.interval_s, seconds, within_s)
+                builder = TickBuilder(backfill.table, self.interval_s, {})
+                builder.set_intervals(self._discovery.interval_s)
+                for earlier in backfill.rounds():
+                    yield self._tick(earlier, builder, is_past=True)
         except PrometheusError as error:
             _LOG.warning("no history: %s", error)
             return
-        yield self._tick(look, self._teller, is_past=True)
-
-    def __aiter__(self) -> Self:
-        return self
+        yield self._tick(latest, self._builder, is_past=True)
 
     async def __anext__(self) -> Tick:
         if self._is_live and not self._closed.is_set():
-            await self._wait()
+            await wait_for_any(self._clock, self._schedule.until_next_s(), self._closed)
         if self._closed.is_set():
             raise StopAsyncIteration
         self._is_live = True
-        return await self.look()
+        return await self.poll()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close all connections. Ticks end."""
-        self._closed.set()
-        await self._engine.aclose()
-        self._news.flush()
-
-    async def look(self) -> Tick:
-        """The tick of now, whatever happens."""
-        tick = await self._look()
-        self._news.flush()
+    async def poll(self) -> Tick:
+        """The tick of now, without waiting; also when Prometheus does not answer."""
+        tick = await self._next_tick()
+        self._log_digest.flush()
         return tick
 
-    async def _look(self) -> Tick:
-        self._engine.warnings.clear()
+    async def aclose(self) -> None:
+        """Close all connections. The iterator ends."""
+        self._closed.set()
+        await self._client.aclose()
+        self._log_digest.flush()
+
+    async def _next_tick(self) -> Tick:
         try:
-            if self._clock.monotonic() - self._discovered_at > _REDISCOVER_S:
-                await self._engine.meet()
+            if self._clock.monotonic() - self._discovered_at_s > _REDISCOVER_S:
+                await self._client.check()
                 await self._discover()
-                self._teller.pace(self._discovery.interval_s)
-            look = await self._reader.look(self._engine.now_s() - self._settled_s)
+                self._builder.set_intervals(self._discovery.interval_s)
+            result = await self._runner.run(self._client.now_s() - self._delay_s)
         except PrometheusError as error:
             if self._closed.is_set():
                 raise StopAsyncIteration from None
-            if self._trouble != error.cause:
-                self._trouble = error.cause
+            if self._logged_cause != error.cause:
+                self._logged_cause = error.cause
                 _LOG.warning("%s", error)
-            now_ns = self._timeline.now_ns()
-            statuses = self._standings.engine_lost(str(error), now_ns)
+            now_ns = self._schedule.now_ns()
+            statuses = self._states.prometheus_lost(str(error), now_ns)
             return self._numbered(Tick(0, now_ns, statuses=tuple(statuses)))
-        if self._trouble:
-            self._trouble = ""
-            _LOG.warning("%s: it answers again", self._engine.url)
-        if look.unsettled:
-            self._settled_s = min(_LONGEST_SETTLED_S, self._settled_s * _SETTLE_FACTOR)
-        return self._tick(look, self._teller)
+        if self._logged_cause:
+            self._logged_cause = ""
+            _LOG.warning("%s: the server answers again", self._client.url)
+        if result.unsettled:
+            self._delay_s = min(_MAX_DELAY_S, self._delay_s * _DELAY_GROWTH)
+        return self._tick(result, self._builder)
 
     async def _discover(self) -> None:
-        self._reader.follow(await self._discovery.run(self._engine.now_s() - self._settled_s))
-        self._discovered_at = self._clock.monotonic()
+        self._runner.use(await self._discovery.run(self._client.now_s() - self._delay_s))
+        self._discovered_at_s = self._clock.monotonic()
 
-    def _tick(self, look: QueryRound, teller: TickBuilder, *, is_past: bool = False) -> Tick:
-        time_ns = int(look.at_s * 1e9) if is_past else self._timeline.now_ns()
-        hellos, frames = teller.tell(look)
-        statuses = self._standings.judge(look, self._periods(), time_ns, is_past=is_past)
-        notices = [] if is_past else self._notices(look)
+    def _tick(self, result: QueryRound, builder: TickBuilder, *, is_past: bool = False) -> Tick:
+        time_ns = int(result.at_s * 1e9) if is_past else self._schedule.now_ns()
+        hellos, frames = builder.build(result)
+        statuses = self._states.update(result, self._periods(), time_ns, is_past=is_past)
+        notices = [] if is_past else self._notices(result)
         if not is_past:
             self._table.sweep()
         hosts = self._new_hosts([name for name, _ in hellos], statuses)
@@ -281,44 +258,33 @@ class PrometheusFeed:
         return tick
 
     def _periods(self) -> dict[str, float]:
-        """Seconds between the reads of a target: of its source that is read most often."""
+        """Seconds between two reads by target: those of the block that is read most often."""
         interval_s = self._discovery.interval_s
         return {
             target: min(
-                (interval_s.get(unit, 0.0) for unit in self._table.units(target)),
+                (interval_s.get(block, 0.0) for block in self._table.blocks(target)),
                 default=0.0,
             )
-            or max(self.interval_s, _SHORTEST_S)
+            or max(self.interval_s, _MIN_INTERVAL_S)
             for target in self._table.targets
         }
 
-    def _notices(self, look: QueryRound) -> list[tuple[str, Notice]]:
-        """Sources that agents cannot read any more, or can again."""
+    def _notices(self, result: QueryRound) -> list[tuple[str, Notice]]:
+        """Notices of sources that agents can no longer read, or can read again."""
         known = set(self._table.targets)
-        told = [
+        notices = [
             (target, Notice("lost", source, reason=reason, text="its agent cannot read it"))
-            for (target, source), reason in look.lost.items()
-            if self._lost.get((target, source)) != reason and target in known
+            for (target, source), reason in result.failed.items()
+            if self._failed_sources.get((target, source)) != reason and target in known
         ]
-        told += [
+        notices += [
             (target, Notice("recovered", source))
-            for target, source in self._lost.keys() - look.lost.keys()
+            for target, source in self._failed_sources.keys() - result.failed.keys()
         ]
-        self._lost = dict(look.lost)
-        return told
+        self._failed_sources = dict(result.failed)
+        return notices
 
-    def _new_hosts(self, told: Sequence[str], statuses: Sequence[NodeStatus]) -> list[Host]:
-        named = {*told, *(status.node for status in statuses)} - self._known
-        self._known |= named
-        return [Host(name=name, via="exporters") for name in sorted(named, key=natural)]
-
-    async def _wait(self) -> None:
-        """Return when the next tick is due, or the feed is closed."""
-        sleep = asyncio.ensure_future(self._clock.sleep(self._timeline.until_next_s()))
-        closed = asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait([sleep, closed], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
-            closed.cancel()
-            await asyncio.gather(sleep, closed, return_exceptions=True)
+    def _new_hosts(self, targets: Sequence[str], statuses: Sequence[NodeStatus]) -> list[Host]:
+        new = {*targets, *(status.node for status in statuses)} - self._known_nodes
+        self._known_nodes |= new
+        return [Host(name=name, via="exporters") for name in sorted(new, key=natural)]

@@ -1,82 +1,89 @@
-"""Where each node stands, by what the engine has of it: up, stale, lost, and why."""
+"""The state of each node by its samples in Prometheus: up, stale or lost, and the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.tick import STALE_READS, NodeState, NodeStatus
 from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.prometheus.queries import QueryRound
 
-_STALE_READS = 2.5
 _LOST_READS = 6.0
-_LONGEST_LAG_S = 90.0
-"""An engine's data may be late as a whole (remote write): so much is taken for that at first."""
+_MAX_LAG_S = 90.0
+"""All data may be late together (remote write): a delay of up to this much is assumed at first."""
 
-_DOWN, _SILENT, _UNKNOWN, _ENGINE = "target down", "no samples", "no target", "engine"
+_DOWN, _SILENT, _UNKNOWN, _NO_PROMETHEUS = "target down", "no samples", "no target", "prometheus"
+"""Causes of states, by which equal failures are grouped."""
 
 
 class NodeStates:
-    """Judges nodes look by look. `expected` are nodes that should be there.
+    """Determines the states of nodes round by round. `expected` are nodes that should exist.
 
-    A node is STALE when it could not be scraped or has had no sample for 2.5 of its intervals, LOST
-    after 6 of them; FAILED when it never had any. While the engine itself does not answer, nothing
-    is known of the nodes: those that were up are STALE.
+    A node is STALE when it could not be scraped or had no sample for 2.5 of its intervals, LOST
+    after 6 intervals, and FAILED if it never had a sample. While Prometheus itself does not answer,
+    nothing is known about nodes: those that were up are STALE.
     """
 
-    def __init__(self, expected: Iterable[str], news: LogDigest) -> None:
+    def __init__(self, expected: Iterable[str], log_digest: LogDigest) -> None:
         self.statuses: dict[str, NodeStatus] = {}
         self._expected = tuple(expected)
-        self._news = news
-        self._latest: dict[str, float] = {}
-        self._lag_s = _LONGEST_LAG_S
-        self._told: set[str] = set()
+        self._log_digest = log_digest
+        self._latest_s: dict[str, float] = {}
+        self._lag_s = _MAX_LAG_S
+        self._logged: set[str] = set()
 
-    def judge(
-        self, look: QueryRound, period_s: Mapping[str, float], now_ns: int, *, is_past: bool = False
+    def update(
+        self,
+        result: QueryRound,
+        period_s: Mapping[str, float],
+        now_ns: int,
+        *,
+        is_past: bool = False,
     ) -> list[NodeStatus]:
-        """The states that changed. `period_s` is by target: from one read to the next.
+        """The states that changed. `period_s` has the seconds between two reads by target.
 
-        In the past a node is STARTING: it is UP when it is so now.
+        In the past a node is STARTING: whether it is UP is decided now.
         """
-        for (target, _), clock in look.clocks.items():
-            self._latest[target] = max(clock, self._latest.get(target, 0.0))
+        for (target, _), read_s in result.read_s.items():
+            self._latest_s[target] = max(read_s, self._latest_s.get(target, 0.0))
         if is_past:
-            fresh = [each for each in self._latest if each not in self.statuses]
-            return [self._set(each, NodeState.STARTING, now_ns) for each in fresh]
-        newest = max(self._latest.values(), default=look.at_s)
-        self._lag_s = max(0.0, min(self._lag_s, look.at_s - newest))
+            new = [target for target in self._latest_s if target not in self.statuses]
+            return [self._set(target, NodeState.STARTING, now_ns) for target in new]
+        newest_s = max(self._latest_s.values(), default=result.at_s)
+        self._lag_s = max(0.0, min(self._lag_s, result.at_s - newest_s))
         changed = []
-        for target in {*self._expected, *self._latest, *look.down}:
-            state, reason, cause = self._state(target, look, period_s.get(target, 0.0))
+        for target in {*self._expected, *self._latest_s, *result.down}:
+            state, reason, cause = self._state(target, result, period_s.get(target, 0.0))
             before = self.statuses.get(target)
             if before is None or (before.state, before.cause) != (state, cause):
                 changed.append(self._set(target, state, now_ns, reason, cause))
         return changed
 
-    def engine_lost(self, reason: str, now_ns: int) -> list[NodeStatus]:
-        """The engine does not answer: whatever was up is not known to be."""
+    def prometheus_lost(self, reason: str, now_ns: int) -> list[NodeStatus]:
+        """Prometheus does not answer: nodes that were up become STALE."""
         return [
-            self._set(each, NodeState.STALE, now_ns, f"the engine: {reason}", _ENGINE)
-            for each, status in list(self.statuses.items())
+            self._set(target, NodeState.STALE, now_ns, f"Prometheus: {reason}", _NO_PROMETHEUS)
+            for target, status in list(self.statuses.items())
             if status.state is NodeState.UP
         ]
 
-    def _state(self, target: str, look: QueryRound, period_s: float) -> tuple[NodeState, str, str]:
-        jobs = look.down.get(target)
-        latest = self._latest.get(target)
-        if latest is None:
+    def _state(
+        self, target: str, result: QueryRound, period_s: float
+    ) -> tuple[NodeState, str, str]:
+        jobs = result.down.get(target)
+        latest_s = self._latest_s.get(target)
+        if latest_s is None:
             if jobs:
-                return NodeState.FAILED, f"the engine cannot scrape it ({fold(jobs)})", _DOWN
-            return NodeState.FAILED, "the engine has no metrics of it that fabmon knows", _UNKNOWN
-        age_s = look.at_s - self._lag_s - latest
-        if age_s <= _STALE_READS * period_s and not (jobs and age_s > period_s / 2):
+                return NodeState.FAILED, f"Prometheus cannot scrape it ({fold(jobs)})", _DOWN
+            return NodeState.FAILED, "Prometheus has no metrics of it that fabmon knows", _UNKNOWN
+        age_s = result.at_s - self._lag_s - latest_s
+        if age_s <= STALE_READS * period_s and not (jobs and age_s > period_s / 2):
             return NodeState.UP, "", ""
         state = NodeState.LOST if age_s > _LOST_READS * period_s else NodeState.STALE
         if jobs:
-            return state, f"the engine cannot scrape it ({fold(jobs)})", _DOWN
-        return state, f"the engine has had no sample of it for {age_s:.0f} s", _SILENT
+            return state, f"Prometheus cannot scrape it ({fold(jobs)})", _DOWN
+        return state, f"Prometheus has had no sample of it for {age_s:.0f} s", _SILENT
 
     def _set(
         self, target: str, state: NodeState, now_ns: int, reason: str = "", cause: str = ""
@@ -84,10 +91,10 @@ class NodeStates:
         before = self.statuses.get(target)
         since_ns = before.since_ns if before is not None and before.state is state else now_ns
         status = self.statuses[target] = NodeStatus(target, state, since_ns, reason, cause)
-        if state is NodeState.UP and target in self._told:
-            self._told.discard(target)
-            self._news.recovered(target)
-        elif cause and cause != _ENGINE and target not in self._told:
-            self._told.add(target)
-            self._news.lost(target, cause, reason)
+        if state is NodeState.UP and target in self._logged:
+            self._logged.discard(target)
+            self._log_digest.recovered(target)
+        elif cause and cause != _NO_PROMETHEUS and target not in self._logged:
+            self._logged.add(target)
+            self._log_digest.lost(target, cause, reason)
         return status

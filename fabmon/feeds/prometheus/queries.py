@@ -1,4 +1,9 @@
-"""Which series are meant: PromQL's matchers, from a person and from what is asked for."""
+"""PromQL for the watched series, and rounds of queries at one time.
+
+All queries of a round name the same time, a little in the past, when the samples scraped by then
+are stored. The read times are queried before the values and again after them: where the two differ,
+a sample was stored in between, and that block is used in the next round.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +16,40 @@ from typing import NamedTuple
 import numpy as np
 
 from fabmon.fabric.wire.messages import clean
-from fabmon.feeds.prometheus.client import BadAccess, PrometheusClient
-from fabmon.feeds.prometheus.metric_names import SOURCE_AGE_METRIC, SOURCE_UP_METRIC, KnownMetric
-from fabmon.feeds.prometheus.responses import QueryRefused, VectorResult, labels
-from fabmon.feeds.prometheus.series_table import INSTANCE, BlockKey, SeriesTable
+from fabmon.feeds.prometheus.client import PrometheusClient
+from fabmon.feeds.prometheus.metric_names import (
+    INSTANCE_LABEL,
+    SOURCE_AGE_METRIC,
+    SOURCE_UP_METRIC,
+    KnownMetric,
+)
+from fabmon.feeds.prometheus.responses import (
+    BadAccess,
+    QueryRefused,
+    VectorResult,
+    parse_labels,
+)
+from fabmon.feeds.prometheus.series_table import BlockKey, SeriesTable
+
+_LOG = logging.getLogger("fabmon.feeds")
 
 _MATCHER = re.compile(
     r"""\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')\s*"""
 )
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_RECENT = "5m"
+
+_READ_TIMES, _FAILED_SOURCES, _UP = "the agents' read times", "the sources that failed", "up"
+"""Names of queries in log lines."""
+
+ReadTimes = dict[BlockKey, float]
+"""When blocks were read, in seconds since 1970 by the server's clock."""
 
 
-def matchers(text: str) -> str:
-    """What a person wrote, `{job="x",cluster=~"a.*"}` or the same without braces, without braces.
+def parse_matchers(text: str) -> str:
+    """The matchers in `{job="x",cluster=~"a.*"}`, or in the same without braces, without braces.
 
-    Raises BadAccess for anything else; nothing that is not a matcher gets into a query.
+    Raises BadAccess for anything else, so that nothing but matchers gets into a query.
     """
     inner = text.strip()
     if inner.startswith("{") and inner.endswith("}"):
@@ -42,123 +66,98 @@ def matchers(text: str) -> str:
         at = match.end()
         if at < len(inner):
             if inner[at] != ",":
-                raise BadAccess(f"--match {clean(text)!r}: a comma is missing behind {match[0]!r}")
+                raise BadAccess(f"--match {clean(text)!r}: a comma is missing after {match[0]!r}")
             at += 1
     return ",".join(parts)
 
 
-def label(text: str) -> str:
-    """A label's name. Raises BadAccess."""
+def parse_label(text: str) -> str:
+    """The name of a label. Raises BadAccess."""
     if _LABEL.fullmatch(text) is None:
         raise BadAccess(f"{clean(text)!r} is not the name of a label")
     return text
 
 
 class SeriesSelection:
-    """What is watched: any of the `selections` (matchers, without braces), and of `only` those.
+    """The watched series, as PromQL: those that match any of `selections`, of `only` those nodes.
 
-    `only` are nodes by name, with or without a domain and a port behind them in the label `node`;
-    all for none.
+    `selections` are matchers without braces. `only` are names of nodes in the label `node`, where a
+    domain or port may follow; empty for all nodes.
     """
 
-    def __init__(self, selections: Sequence[str], node: str, only: Iterable[str] = ()) -> None:
+    def __init__(self, selections: Sequence[str], node: str, only: Sequence[str] = ()) -> None:
         self.node = node
-        names = "|".join(re.escape(name) for name in only)
-        restriction = [f"{node}=~{quoted(f'({names})([.:].*)?')}"] if names else []
+        restriction = [self._nodes_matcher(only, "(", "")] if only else []
         self._selections = [_joined(each, *restriction) for each in selections or [""]]
 
-    def pick(self, name: str, *more: str) -> list[str]:
-        """Selectors of the metric called `name`; `more` are matchers beside."""
-        return [f"{name}{{{_joined(each, *more)}}}" for each in self._selections]
+    def values(self, metric: KnownMetric) -> str:
+        """Query for the values of a metric: the largest where two replicas scrape a target."""
+        page = () if metric.is_agents else (INSTANCE_LABEL,)
+        by = ", ".join(dict.fromkeys([self.node, *page, *metric.labels]))
+        return f"max by ({by}) ({self.any_of(metric.name)})"
 
-    def either(self, name: str, *more: str, wrap: str = "{}") -> str:
-        """An expression for the metric, `{}` in `wrap` being each of its selectors."""
-        return " or ".join(wrap.replace("{}", each) for each in self.pick(name, *more))
+    def scrape_times(self, metric: KnownMetric) -> str:
+        """Query for the times at which the pages that have a metric were scraped."""
+        times = self.any_of(metric.name, wrap="timestamp({})")
+        by = ", ".join(dict.fromkeys([self.node, INSTANCE_LABEL, "job"]))
+        return f"max by ({by}) ({times})"
+
+    def agent_read_times(self) -> str:
+        """Query for the times at which agents read their sources; they report the age."""
+        times = self.any_of(SOURCE_AGE_METRIC, wrap="(timestamp({}) - {})")
+        return f"max by ({self.node}, source, job) ({times})"
+
+    def failed_sources(self) -> str:
+        """Query for the sources that agents cannot read, and the reasons."""
+        return f"max by ({self.node}, source, reason) (({self.any_of(SOURCE_UP_METRIC)}) == 0)"
+
+    def up(self, jobs: Iterable[str]) -> str:
+        """Query for whether the targets of some jobs could be scraped: 1 or 0."""
+        wanted = "|".join(re.escape(job) for job in sorted(jobs))
+        return f"max by ({self.node}, job) ({self.any_of('up', f'job=~{_quoted(wanted)}')})"
+
+    def recent(self, name: str, targets: Iterable[str]) -> list[str]:
+        """Range selectors for the stored samples of some targets in the last 5 minutes."""
+        restriction = self._nodes_matcher(targets, r"\[?(", "]")
+        return [f"{selector}[{_RECENT}]" for selector in self._selectors(name, restriction)]
+
+    def any_of(self, name: str, *matchers: str, wrap: str = "{}") -> str:
+        """Expression for the watched series of a metric; `{}` in `wrap` is a selector."""
+        found = self._selectors(name, *matchers)
+        return " or ".join(wrap.replace("{}", selector) for selector in found)
+
+    def _selectors(self, name: str, *matchers: str) -> list[str]:
+        return [f"{name}{{{_joined(each, *matchers)}}}" for each in self._selections]
+
+    def _nodes_matcher(self, names: Iterable[str], before: str, after: str) -> str:
+        nodes = "|".join(re.escape(name) for name in names)
+        return f"{self.node}=~" + _quoted(f"{before}{nodes})([{after}.:].*)?")
 
 
-def _joined(*matchers_: str) -> str:
-    return ",".join(each for each in matchers_ if each)
+def _joined(*matchers: str) -> str:
+    return ",".join(each for each in matchers if each)
 
 
-def quoted(text: str) -> str:
-    """A string of PromQL."""
+def _quoted(text: str) -> str:
+    """A string literal of PromQL."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
-# The questions, in PromQL. Each asks for one metric of all targets, and for no label too many.
-
-
-_RECENTLY = "5m"
-
-
-def value(sense: KnownMetric, scope: SeriesSelection) -> str:
-    """A metric's values, one for each object. The largest, where two replicas scrape a target."""
-    page = () if sense.is_agents else (INSTANCE,)
-    by = ", ".join(dict.fromkeys([scope.node, *page, *sense.labels]))
-    return f"max by ({by}) ({scope.either(sense.name)})"
-
-
-def stamp(sense: KnownMetric, scope: SeriesSelection) -> str:
-    """When the pages that have a metric were scraped."""
-    stamps = scope.either(sense.name, wrap="timestamp({})")
-    by = ", ".join(dict.fromkeys([scope.node, INSTANCE, "job"]))
-    return f"max by ({by}) ({stamps})"
-
-
-def read_at(scope: SeriesSelection) -> str:
-    """When agents read their sources: they tell how long before the scrape that was."""
-    times = scope.either(SOURCE_AGE_METRIC, wrap="(timestamp({}) - {})")
-    return f"max by ({scope.node}, source, job) ({times})"
-
-
-def lost(scope: SeriesSelection) -> str:
-    """The sources that agents cannot read, and why."""
-    return f"max by ({scope.node}, source, reason) (({scope.either(SOURCE_UP_METRIC)}) == 0)"
-
-
-def scraped(scope: SeriesSelection, jobs: Iterable[str]) -> str:
-    """Whether the targets of some jobs could be scraped: 1 or 0."""
-    wanted = "|".join(re.escape(job) for job in sorted(jobs))
-    return f"max by ({scope.node}, job) ({scope.either('up', f'job=~{quoted(wanted)}')})"
-
-
-def recent(name: str, scope: SeriesSelection, targets: Iterable[str]) -> list[str]:
-    """The samples of some targets in the last minutes, as they were stored."""
-    names = "|".join(re.escape(target) for target in targets)
-    restriction = f"{scope.node}=~" + quoted(rf"\[?({names})([].:].*)?")
-    return [f"{selector}[{_RECENTLY}]" for selector in scope.pick(name, restriction)]
-
-
-# One look at an engine: every metric's values, and when each target's sources were read.
-#
-# All questions of a look name the same time, a little ago, when what was scraped by then is in the
-# engine. The clocks are asked for before the values and after them: where the two differ, a sample
-# came late and in between, and that source's turn is the next look.
-
-
-_LOG = logging.getLogger("fabmon.feeds")
-
-_READ_AT, _LOST, _SCRAPED = "the agents' clocks", "what agents cannot read", "up"
-
-ReadTimes = dict[BlockKey, float]
-"""When units were read, in seconds since 1970 by the engine's clock."""
-
-
 class QueryPlan(NamedTuple):
-    """What to ask for: what there is, as found out lately.
+    """What to query, as the last discovery found it.
 
-    `stampers` are metrics that stand for the scrapes of exporters' pages; agents tell the clocks of
-    their sources by themselves.
+    `stampers` are metrics whose timestamps are the scrape times of exporters' pages; agents report
+    the read times of their sources themselves.
     """
 
-    senses: Sequence[KnownMetric]
+    metrics: Sequence[KnownMetric]
     stampers: Sequence[KnownMetric]
     has_agents: bool
 
 
 class ParsedSeries(NamedTuple):
-    """What a series without a port is about."""
+    """The labels of a series without a port. The target is empty if it is not watched."""
 
     key: BlockKey
     job: str
@@ -166,129 +165,134 @@ class ParsedSeries(NamedTuple):
 
 
 class QueryRound(NamedTuple):
-    """What a look found. `clocks` are settled; `unsettled` have a sample that came in between.
+    """The result of one round, apart from the values in the table.
 
-    `down` are jobs that the engine cannot scrape, by target; `lost` are sources that an agent
-    cannot read, with its reason.
+    `read_s` are the read times that are settled; the blocks in `unsettled` got a sample during the
+    round. `down` has the jobs that Prometheus cannot scrape, by target; `failed` the sources that
+    an agent cannot read, with the reason.
     """
 
     at_s: float
-    clocks: ReadTimes
+    read_s: ReadTimes
     unsettled: frozenset[BlockKey]
     down: Mapping[str, frozenset[str]]
-    lost: Mapping[BlockKey, str]
+    failed: Mapping[BlockKey, str]
 
 
 class QueryRunner:
-    """Asks the engine what the table needs, as planned."""
+    """Runs rounds of queries according to a plan, and stores the values in the table."""
 
     def __init__(
-        self, engine: PrometheusClient, scope: SeriesSelection, table: SeriesTable
+        self, client: PrometheusClient, selection: SeriesSelection, table: SeriesTable
     ) -> None:
         self.plan = QueryPlan((), (), has_agents=False)
-        self._engine = engine
-        self._scope = scope
+        self._client = client
+        self._selection = selection
         self._table = table
         self._refused: set[str] = set()
-        self._warned: set[str] = set()
+        self._logged: set[str] = set()
         self._jobs: set[str] = set()
         self._parsed: dict[bytes, ParsedSeries] = {}
 
-    def follow(self, plan: QueryPlan) -> None:
-        """Ask for other things from now on, and once more for what was refused."""
+    def use(self, plan: QueryPlan) -> None:
+        """Use another plan, and try again what was refused."""
         self.plan = plan
         self._refused.clear()
-        self._warned.clear()
+        self._logged.clear()
         self._parsed.clear()
 
-    def leave_out_what_is_empty(self) -> None:
-        """Do not ask again for metrics that no node has that is watched, until another plan."""
-        senses = [sense for sense in self.plan.senses if self._table.count(sense)]
-        self.plan = self.plan._replace(senses=senses)
+    def drop_empty_metrics(self) -> None:
+        """Query no metric that no watched node has, until there is another plan."""
+        metrics = [metric for metric in self.plan.metrics if self._table.count(metric)]
+        self.plan = self.plan._replace(metrics=metrics)
 
-    async def look(self, at_s: float) -> QueryRound:
-        """The values of `at_s` into the table, and their clocks. Raises EngineError."""
-        before = await self._clocks(at_s)
-        down, lost, _ = await asyncio.gather(
-            self._down(at_s), self._lost(at_s), self.values(self.plan.senses, at_s)
+    async def run(self, at_s: float) -> QueryRound:
+        """One round at `at_s`, with the values in the table. Raises PrometheusError."""
+        before = await self._read_times(at_s)
+        down, failed, _ = await asyncio.gather(
+            self._down(at_s), self._failed(at_s), self.store_values(self.plan.metrics, at_s)
         )
-        after = await self._clocks(at_s)
-        unsettled = frozenset(key for key, clock in after.items() if before.get(key) != clock)
-        settled = {key: clock for key, clock in after.items() if key not in unsettled}
-        return QueryRound(at_s, settled, unsettled, down, lost)
+        after = await self._read_times(at_s)
+        unsettled = frozenset(key for key, read_s in after.items() if before.get(key) != read_s)
+        settled = {key: read_s for key, read_s in after.items() if key not in unsettled}
+        return QueryRound(at_s, settled, unsettled, down, failed)
 
-    async def values(self, senses: Sequence[KnownMetric], at_s: float) -> None:
-        """The values of some metrics into the table, and no others. Raises EngineError."""
-        answers = await asyncio.gather(
-            *(self.permitted(sense.name, value(sense, self._scope), at_s) for sense in senses)
-        )
+    async def store_values(self, metrics: Sequence[KnownMetric], at_s: float) -> None:
+        """Store the values of some metrics in the table, and no others. Raises PrometheusError."""
+        results = await asyncio.gather(*(self._values(metric, at_s) for metric in metrics))
         self._table.clear()
-        for sense, vector in zip(senses, answers, strict=True):
-            self._table.put(self._table.places(sense, vector.keys), vector.values)
+        for metric, vector in zip(metrics, results, strict=True):
+            self._table.store(metric, vector.keys, vector.values)
 
-    async def permitted(self, name: str, query: str, at_s: float) -> VectorResult:
-        """An answer; an empty one to what the engine refuses, until another plan comes."""
-        if name not in self._refused:
+    def parse_all(self, vector: VectorResult) -> list[tuple[ParsedSeries, float]]:
+        """The watched series of a result without ports, and their values."""
+        parsed = zip(map(self.parse, vector.keys), vector.values.tolist(), strict=True)
+        return [(series, value) for series, value in parsed if series.key[0]]
+
+    def parse(self, key: bytes) -> ParsedSeries:
+        """The block, job and reason in the labels of a series. Raises NotPrometheus."""
+        series = self._parsed.get(key)
+        if series is None:
+            labels = parse_labels(key)
+            block = labels.get("source") or labels.get(INSTANCE_LABEL, "")
+            target = self._table.target(labels)
+            series = ParsedSeries((target, block), labels.get("job", ""), labels.get("reason", ""))
+            self._parsed[key] = series
+        return series
+
+    async def _values(self, metric: KnownMetric, at_s: float) -> VectorResult:
+        """The values of a metric; empty, until there is another plan, after a refusal."""
+        if metric.name not in self._refused:
             try:
-                return await self._engine.instant(query, at_s)
+                return await self._client.instant(self._selection.values(metric), at_s)
             except QueryRefused as error:
-                self._refused.add(name)
-                _LOG.warning("%s; left out: %s", error, name)
+                self._refused.add(metric.name)
+                _LOG.warning("%s; %s is not read", error, metric.name)
         return VectorResult([], np.empty(0))
 
-    async def _standing(self, name: str, query: str, at_s: float) -> VectorResult:
-        """An answer that nodes stand or fall by: what is refused now is asked again next time."""
+    async def _state(self, name: str, query: str, at_s: float) -> VectorResult:
+        """The result of a query on which the state of nodes depends.
+
+        It is empty after a refusal, which is logged once; the next round tries again.
+        """
         try:
-            return await self._engine.instant(query, at_s)
+            return await self._client.instant(query, at_s)
         except QueryRefused as error:
-            if name not in self._warned:
-                self._warned.add(name)
-                _LOG.warning("%s; without it for now: %s", error, name)
+            if name not in self._logged:
+                self._logged.add(name)
+                _LOG.warning("%s; %s is missing for now", error, name)
             return VectorResult([], np.empty(0))
 
-    async def _clocks(self, at_s: float) -> ReadTimes:
-        asked = [
-            self._standing(f"the time of {sense.name}", stamp(sense, self._scope), at_s)
-            for sense in self.plan.stampers
-        ]
+    async def _read_times(self, at_s: float) -> ReadTimes:
+        queries = {
+            f"the scrape time of {metric.name}": self._selection.scrape_times(metric)
+            for metric in self.plan.stampers
+        }
         if self.plan.has_agents:
-            asked.append(self._standing(_READ_AT, read_at(self._scope), at_s))
-        clocks: ReadTimes = {}
-        for vector in await asyncio.gather(*asked):
-            for row, read_s in self.rows(vector):
-                self._jobs.add(row.job)
-                clocks[row.key] = max(read_s, clocks.get(row.key, 0.0))
-        return clocks
+            queries[_READ_TIMES] = self._selection.agent_read_times()
+        results = await asyncio.gather(
+            *(self._state(name, query, at_s) for name, query in queries.items())
+        )
+        times: ReadTimes = {}
+        for vector in results:
+            for series, read_s in self.parse_all(vector):
+                self._jobs.add(series.job)
+                times[series.key] = max(read_s, times.get(series.key, 0.0))
+        return times
 
     async def _down(self, at_s: float) -> Mapping[str, frozenset[str]]:
         jobs = self._jobs - {""}
         if not jobs:
             return {}
-        vector = await self._standing(_SCRAPED, scraped(self._scope, jobs), at_s)
         found: dict[str, set[str]] = {}
-        for row, is_up in self.rows(vector):
+        for series, is_up in self.parse_all(await self._state(_UP, self._selection.up(jobs), at_s)):
             if not is_up:
-                found.setdefault(row.key[0], set()).add(row.job)
+                found.setdefault(series.key[0], set()).add(series.job)
         return {target: frozenset(jobs) for target, jobs in found.items()}
 
-    async def _lost(self, at_s: float) -> Mapping[BlockKey, str]:
+    async def _failed(self, at_s: float) -> Mapping[BlockKey, str]:
         if not self.plan.has_agents:
             return {}
-        vector = await self._standing(_LOST, lost(self._scope), at_s)
-        return {row.key: row.reason for row, _ in self.rows(vector)}
-
-    def rows(self, vector: VectorResult) -> list[tuple[ParsedSeries, float]]:
-        """What the series of an answer are about, and their values; of those that are watched."""
-        rows = zip(map(self.row, vector.keys), vector.values.tolist(), strict=True)
-        return [(row, value) for row, value in rows if row.key[0]]
-
-    def row(self, key: bytes) -> ParsedSeries:
-        """What a series is about; its target is empty when it is not watched."""
-        row = self._parsed.get(key)
-        if row is None:
-            said = labels(key)
-            unit = said.get("source") or said.get(INSTANCE, "")
-            target = self._table.target(said)
-            row = ParsedSeries((target, unit), said.get("job", ""), said.get("reason", ""))
-            self._parsed[key] = row
-        return row
+        query = self._selection.failed_sources()
+        vector = await self._state(_FAILED_SOURCES, query, at_s)
+        return {series.key: series.reason for series, _ in self.parse_all(vector)}

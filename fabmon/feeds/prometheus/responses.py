@@ -1,81 +1,80 @@
-"""Why an engine cannot be read.
+"""Responses of the Prometheus query API, decoded, and the errors of the Prometheus feed.
 
-EngineError         the message says what, and where there is something to do, what to do
-|-- NoAnswer        no route, refused, a timeout, too busy now, or a gateway that says so
-|-- Denied          it wants a token, a password or a tenant, or does not take the one given
-|-- QueryRefused    it understood the question and did not take it; its own words
-`-- NotAnEngine     whatever answers there is no query API of Prometheus
+PrometheusError   the message says what failed and what to do
+|-- BadAccess     a URL, a file or an option cannot be used
+|-- NoResponse    no route, refused, a timeout, overload, or a gateway that reports one of these
+|-- AccessDenied  a token, a password or a tenant is missing or wrong
+|-- QueryRefused  the query was rejected; the message has the server's own words
+`-- NotPrometheus the server has no Prometheus query API
+
+Most of a response are labels: a thousand nodes send 164,000 label sets in each tick, and nearly
+always the same ones. So they are kept as raw bytes, compared as bytes, and parsed once.
 """
 
 from __future__ import annotations
 
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from fabmon.fabric.wire.messages import clean
+from fabmon.feeds.scrape.text_format import Floats
+
+_SUCCESS = "success"
+_PARTIAL = "the response is partial: a part of the servers did not answer"
 
 
 class PrometheusError(Exception):
-    """The engine's trouble. What it quotes is made printable and bounded here.
+    """An error of the server. Text that it quotes is made printable and bounded here.
 
     `cause` is a short word that groups equal failures.
     """
 
-    cause = "engine"
+    cause = "prometheus"
 
     def __init__(self, message: str) -> None:
         super().__init__(clean(message))
 
 
+class BadAccess(PrometheusError):
+    """A URL, a file or an option cannot be used; the message says which, and what to do."""
+
+
 class NoResponse(PrometheusError):
-    """No route, refused, a timeout, too busy now, or a gateway that says so."""
+    """No route, refused, a timeout, overload, or a gateway that reports one of these."""
 
     cause = "no answer"
 
 
 class AccessDenied(PrometheusError):
-    """It wants a token, a password or a tenant, or does not take the one given."""
+    """A token, a password or a tenant is missing or wrong."""
 
     cause = "denied"
 
 
 class QueryRefused(PrometheusError):
-    """It understood the question and did not take it; its own words."""
+    """The query was rejected; the message has the server's own words."""
 
     cause = "query refused"
 
 
 class NotPrometheus(PrometheusError):
-    """Whatever answers there is no query API of Prometheus."""
+    """The server has no Prometheus query API."""
 
-    cause = "no engine"
-
-
-# What an engine answers: series as the bytes of their labels, and numbers as arrays.
-#
-# Labels are the dear part of an answer: a thousand nodes say 164,000 label sets a tick, and they
-# are the same ones every time. So they are kept as they came, compared as bytes, and read once.
-
-
-Floats = NDArray[np.float64]
-
-_SUCCESS = "success"
-_PARTIAL = "the answer is partial: a part of the engine did not answer"
+    cause = "not prometheus"
 
 
 class VectorResult(NamedTuple):
-    """The answer to an instant query: `values` [series]."""
+    """The result of an instant query: `keys` are labels as JSON, `values` [series]."""
 
     keys: list[bytes]
     values: Floats
 
 
 class MatrixResult(NamedTuple):
-    """The answer to a range query: `values` [series, steps], NaN where a series has none."""
+    """The result of a range query: `values` [series, steps], NaN where a series has none."""
 
     keys: list[bytes]
     values: Floats
@@ -99,60 +98,47 @@ class _Line(msgspec.Struct, gc=False):
     values: list[tuple[float, float]]
 
 
-class _Head(msgspec.Struct):
-    """What every answer has. VictoriaMetrics says `isPartial`, Thanos and Prometheus `warnings`."""
+_Item = TypeVar("_Item")
+_Data = TypeVar("_Data")
+
+
+class _Results(msgspec.Struct, Generic[_Item]):
+    result: list[_Item]
+
+
+class _Response(msgspec.Struct, Generic[_Data]):
+    """Any response. `isPartial` is of VictoriaMetrics, `warnings` of Prometheus and Thanos."""
 
     status: str = ""
     error_type: str = msgspec.field(name="errorType", default="")
     error: str = ""
     warnings: list[str] = []
     is_partial: bool = msgspec.field(name="isPartial", default=False)
+    data: _Data | None = None
 
 
-class _Points(msgspec.Struct):
-    result: list[_Point]
-
-
-class _Lines(msgspec.Struct):
-    result: list[_Line]
-
-
-class _PointsAnswer(_Head):
-    data: _Points | None = None
-
-
-class _LinesAnswer(_Head):
-    data: _Lines | None = None
-
-
-class _NamesAnswer(_Head):
-    data: list[str] | None = None
-
-
-_Answer = TypeVar("_Answer", bound=_Head)
-
-# Not strict: the numbers are in strings.
-_POINTS = msgspec.json.Decoder(_PointsAnswer, strict=False)
-_LINES = msgspec.json.Decoder(_LinesAnswer, strict=False)
-_NAMES = msgspec.json.Decoder(_NamesAnswer)
-_HEAD = msgspec.json.Decoder(_Head)
+# Not strict: the numbers are strings.
+_POINTS = msgspec.json.Decoder(_Response[_Results[_Point]], strict=False)
+_LINES = msgspec.json.Decoder(_Response[_Results[_Line]], strict=False)
+_NAMES = msgspec.json.Decoder(_Response[list[str]])
+_ANY = msgspec.json.Decoder(_Response[msgspec.Raw])
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
-def vector(body: bytes) -> tuple[VectorResult, list[str]]:
-    """An instant answer, and what the engine warns of. Raises NotAnEngine."""
-    answer = _decoded(_POINTS, body)
-    points = answer.data.result if answer.data is not None else []
+def parse_vector(body: bytes) -> tuple[VectorResult, list[str]]:
+    """The result of an instant query, and warnings. Raises NotPrometheus, QueryRefused."""
+    response = _decoded(_POINTS, body)
+    points = response.data.result if response.data is not None else []
     values = np.array([point.value[1] for point in points], np.float64)
-    return VectorResult([bytes(point.metric) for point in points], values), _warnings(answer)
+    return VectorResult([bytes(point.metric) for point in points], values), _warnings(response)
 
 
-def matrix(
+def parse_matrix(
     body: bytes, start_s: float, step_s: float, steps: int
 ) -> tuple[MatrixResult, list[str]]:
-    """A range answer, and what the engine warns of. Raises NotAnEngine."""
-    answer = _decoded(_LINES, body)
-    lines = answer.data.result if answer.data is not None else []
+    """The result of a range query, and warnings. Raises NotPrometheus, QueryRefused."""
+    response = _decoded(_LINES, body)
+    lines = response.data.result if response.data is not None else []
     values = np.full((len(lines), steps), np.nan)
     counts = [len(line.values) for line in lines]
     if sum(counts):
@@ -161,55 +147,55 @@ def matrix(
         inside = (at >= 0) & (at < steps)
         rows = np.repeat(np.arange(len(lines)), counts)
         values[rows[inside], at[inside]] = pairs[inside, 1]
-    return MatrixResult([bytes(line.metric) for line in lines], values), _warnings(answer)
+    return MatrixResult([bytes(line.metric) for line in lines], values), _warnings(response)
 
 
-def samples(body: bytes) -> tuple[list[StoredSamples], list[str]]:
-    """Samples as they were stored, and what the engine warns of. Raises NotAnEngine."""
-    answer = _decoded(_LINES, body)
+def parse_samples(body: bytes) -> tuple[list[StoredSamples], list[str]]:
+    """Samples as they were stored, and warnings. Raises NotPrometheus, QueryRefused."""
+    response = _decoded(_LINES, body)
     found = []
-    for line in answer.data.result if answer.data is not None else []:
+    for line in response.data.result if response.data is not None else []:
         pairs = np.array(line.values, np.float64).reshape(-1, 2)
         found.append(StoredSamples(bytes(line.metric), pairs[:, 0], pairs[:, 1]))
-    return found, _warnings(answer)
+    return found, _warnings(response)
 
 
-def names(body: bytes) -> tuple[list[str], list[str]]:
-    """A list of names, and what the engine warns of. Raises NotAnEngine."""
-    answer = _decoded(_NAMES, body)
-    return answer.data or [], _warnings(answer)
+def parse_names(body: bytes) -> tuple[list[str], list[str]]:
+    """A list of names, and warnings. Raises NotPrometheus, QueryRefused."""
+    response = _decoded(_NAMES, body)
+    return response.data or [], _warnings(response)
 
 
-def labels(key: bytes) -> dict[str, str]:
-    """The labels that a series' bytes say. Raises NotAnEngine."""
+def parse_labels(key: bytes) -> dict[str, str]:
+    """The labels in the raw bytes of a series. Raises NotPrometheus."""
     try:
         return _LABELS.decode(key)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotPrometheus(f"the labels of a series are not those of an engine: {error}") from None
+        raise NotPrometheus(f"the labels of a series are malformed: {error}") from None
 
 
-def complaint(body: bytes) -> tuple[str, str]:
-    """The type of error and its text that a failure says; empty when it is not the API's JSON."""
+def parse_error(body: bytes) -> tuple[str, str]:
+    """The type and text of the error in a failed response; empty if it is not the API's JSON."""
     try:
-        head = _HEAD.decode(body)
+        response = _ANY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", ""
-    return head.error_type, head.error
+    return response.error_type, response.error
 
 
-def _decoded(decoder: msgspec.json.Decoder[_Answer], body: bytes) -> _Answer:
+def _decoded(decoder: msgspec.json.Decoder[_Response[_Data]], body: bytes) -> _Response[_Data]:
     try:
         try:
-            answer = decoder.decode(body)
+            response = decoder.decode(body)
         except msgspec.ValidationError:
-            # The one spelling of a number that the decoder does not know.
-            answer = decoder.decode(body.replace(b'"+Inf"', b'"Inf"'))
+            # `+Inf` is the only spelling of a number that the decoder does not accept.
+            response = decoder.decode(body.replace(b'"+Inf"', b'"Inf"'))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotPrometheus(f"its answer is not that of the query API: {error}") from None
-    if answer.status != _SUCCESS:
-        raise QueryRefused(answer.error or "it says neither success nor why not")
-    return answer
+        raise NotPrometheus(f"the response is not that of the query API: {error}") from None
+    if response.status != _SUCCESS:
+        raise QueryRefused(response.error or "the response has neither a result nor an error")
+    return response
 
 
-def _warnings(answer: _Head) -> list[str]:
-    return [*answer.warnings, *([_PARTIAL] if answer.is_partial else [])]
+def _warnings(response: _Response[Any]) -> list[str]:
+    return [*response.warnings, *([_PARTIAL] if response.is_partial else [])]

@@ -1,8 +1,8 @@
-"""Series of an engine as nodes of the wire: which value goes where in whose frame.
+"""Series of Prometheus as nodes of the wire: which value belongs where in the frame of which node.
 
-A series gets a place in one flat array when it is first seen, and keeps it. A look writes each
-metric's values to their places at once, and reads all frames from there at once; labels are looked
-at again only when an answer holds other ones than the time before.
+A series gets a slot in one flat array when it is first seen, and keeps it. Each round of queries
+stores the values of each metric at once, and all frames are read from the array at once. Labels are
+parsed only when a result has other series than the round before.
 """
 
 from __future__ import annotations
@@ -14,67 +14,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors import wire
-from collectors.catalog import CATALOG, WRAP32
 from fabmon.fabric.names import natural
 from fabmon.fabric.wire.messages import Hello, clean, decode
-from fabmon.feeds.prometheus.metric_names import NODE_LABEL, KnownMetric, agent_series
-from fabmon.feeds.prometheus.responses import Floats, labels
+from fabmon.feeds.prometheus.metric_names import (
+    INSTANCE_LABEL,
+    NODE_LABEL,
+    KnownMetric,
+    agent_series,
+)
+from fabmon.feeds.prometheus.responses import parse_labels
 from fabmon.feeds.prometheus.target_blocks import (
     AgentBlock,
-    Indices,
     PageBlock,
     PageInterpreter,
     SeriesBlock,
 )
+from fabmon.feeds.scrape.port_mapping import Indices, to_wire_integers, wraps_at_32_bits
+from fabmon.feeds.scrape.text_format import Floats
 
-INSTANCE = "instance"
-"""The label that tells an exporter's pages apart; targets may be named by another one."""
+_UNUSED = 0
+"""Slot of series that are not used: not watched, not of a port, or duplicates."""
 
-_NOWHERE = 0
-"""The place of what is not wanted, and of what has a place already."""
+_MAX_MISSES = 5
+"""Consecutive reads of its block without a series after which the series is dropped."""
 
-_MISSES = 5
-"""Reads of its source that a series may be missing from, until it is gone."""
-
-_TOP = float(1 << 64)
-_MASK32 = np.uint64((1 << 32) - 1)
+_GROWTH = 64
 
 BlockKey = tuple[str, str]
-"""A target and one of its units: a source of its agent, or the instance of an exporter's page."""
+"""A target and one of its blocks: a source of its agent, or the instance of an exporter's page."""
 
 FrameBlocks = list[list[int | None] | None]
 
 
 class _Span(NamedTuple):
-    """A unit, and the range of its values among the picked."""
+    """A block and the range of its values among those picked."""
 
     key: BlockKey
+    block: SeriesBlock
     start: int
     stop: int
 
 
 class SeriesTable:
-    """Places of series, and the nodes that they make up.
+    """The values of all series, and the targets and blocks that they belong to.
 
     `node` is the label that names a target, `wanted` the nodes to keep, None for all. `relabelled`
-    are targets whose label `node` the engine gave them: it names nobody else. `changed` are targets
-    whose hello is a new one; whoever says it clears them.
+    are targets whose label `node` was added by Prometheus, so that it names no other node.
+    `changed` are targets with a new hello; the caller that sends the hellos clears them.
     """
 
     def __init__(
-        self, node: str, pages: PageInterpreter, wanted: frozenset[str] | None = None
+        self, node: str, interpreter: PageInterpreter, wanted: frozenset[str] | None = None
     ) -> None:
         self.node = node
         self.wanted = wanted
         self.relabelled: set[str] = set()
         self.changed: set[str] = set()
-        self._pages = pages
+        self._interpreter = interpreter
         self._facts: dict[tuple[str, str | None, str | None], Mapping[str, object]] = {}
-        self._units: dict[str, dict[str, SeriesBlock]] = {}
+        self._blocks: dict[str, dict[str, SeriesBlock]] = {}
         self._values: Floats = np.full(1, np.nan)
         self._misses: NDArray[np.uint8] = np.zeros(1, np.uint8)
         self._size = 1
-        self._known: dict[str, dict[bytes, int]] = {}
+        self._slots: dict[str, dict[bytes, int]] = {}
         self._last: dict[str, tuple[list[bytes], Indices]] = {}
         self._owner: list[BlockKey] = [("", "")]
         self._spans: list[_Span] = []
@@ -83,28 +85,28 @@ class SeriesTable:
         self._wraps: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._repeats: dict[BlockKey, tuple[list[int | None], int]] = {}
 
-    def another(self) -> SeriesTable:
-        """A table of the same targets, which knows the same facts of them, and no series yet."""
-        other = SeriesTable(self.node, self._pages, self.wanted)
-        other.relabelled = self.relabelled
-        other._facts = self._facts
-        return other
+    def empty_copy(self) -> SeriesTable:
+        """A table with the same targets and facts, without series."""
+        copy = SeriesTable(self.node, self._interpreter, self.wanted)
+        copy.relabelled = self.relabelled
+        copy._facts = self._facts
+        return copy
 
     @property
     def targets(self) -> Iterable[str]:
-        """The names of all that were ever seen."""
-        return self._units.keys()
+        """The names of all targets ever seen."""
+        return self._blocks.keys()
 
-    def units(self, target: str) -> Iterable[str]:
-        """The units of a target."""
-        return self._units[target].keys()
+    def blocks(self, target: str) -> Iterable[str]:
+        """The names of a target's blocks."""
+        return self._blocks[target].keys()
 
-    def target(self, said: Mapping[str, str]) -> str:
-        """The node that a series' labels name, its port left out; empty for one not watched.
+    def target(self, labels: Mapping[str, str]) -> str:
+        """The node that labels name, without a port; empty for one that is not watched.
 
-        With nodes to keep, the name is as it is there, also where the engine has a domain behind.
+        With `wanted`, the name is as it is there, even where Prometheus has a domain after it.
         """
-        name = clean(without_port(said.get(self.node, "")))
+        name = clean(without_port(labels.get(self.node, "")))
         if self.wanted is None or name in self.wanted:
             return name
         short = name.partition(".")[0]
@@ -113,60 +115,54 @@ class SeriesTable:
     def learn(
         self, target: str, other: str | None, port: str | None, facts: Mapping[str, object]
     ) -> None:
-        """Facts about a port of the target or of another node; about the target for no port."""
+        """Set facts of a port, of the target or of node `other`; without a port, of the target."""
         key = (target, other, port)
         if target and self._facts.get(key) != facts:
             self._facts[key] = facts
-            if target in self._units:
+            if target in self._blocks:
                 self.changed.add(target)
 
-    def count(self, sense: KnownMetric) -> int:
-        """How many series of a metric have a place."""
-        return sum(place != _NOWHERE for place in self._known.get(sense.name, {}).values())
+    def count(self, metric: KnownMetric) -> int:
+        """The number of series of a metric that are used."""
+        return sum(slot != _UNUSED for slot in self._slots.get(metric.name, {}).values())
 
-    def coverage(self, sense: KnownMetric) -> set[BlockKey]:
-        """The units that have a metric."""
-        places = set(self._known.get(sense.name, {}).values()) - {_NOWHERE}
-        return {self._owner[place] for place in places} - {("", "")}
+    def blocks_with(self, metric: KnownMetric) -> set[BlockKey]:
+        """The blocks that have a series of a metric."""
+        slots = set(self._slots.get(metric.name, {}).values()) - {_UNUSED}
+        return {self._owner[slot] for slot in slots} - {("", "")}
 
     def clear(self) -> None:
-        """Forget all values; the places stay."""
+        """Set all values to none; the slots remain."""
         self._values[:] = np.nan
 
-    def places(self, sense: KnownMetric, keys: list[bytes]) -> Indices:
-        """The places of an answer's series. Fast for the same keys as the last time."""
-        last = self._last.get(sense.name)
-        if last is not None and last[0] == keys:
-            return last[1]
-        known = self._known.setdefault(sense.name, {})
-        found = [known.get(key) for key in keys]
-        places = np.array(
-            [
-                self._new(sense, key, known) if place is None else place
-                for key, place in zip(keys, found, strict=True)
-            ],
-            np.intp,
-        )
-        self._last[sense.name] = (keys, places)
-        return places
+    def store(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:
+        """Store the result of a query for a metric: the labels of its series, and values.
 
-    def put(self, places: Indices, values: Floats) -> None:
-        """Write values, in the engine's unit, to their places."""
-        self._values[places] = values
-        self._values[_NOWHERE] = np.nan
+        Fast for the same keys as in the last call.
+        """
+        last = self._last.get(metric.name)
+        if last is None or last[0] != keys:
+            known = self._slots.setdefault(metric.name, {})
+            for key in keys:
+                if key not in known:
+                    known[key] = self._new_slot(metric, parse_labels(key))
+            slots = np.array([known[key] for key in keys], np.intp)
+            last = self._last[metric.name] = (keys, slots)
+        self._values[last[1]] = values
+        self._values[_UNUSED] = np.nan
 
     def hello(self, target: str, about: Mapping[str, object], every: Mapping[str, int]) -> Hello:
-        """A target's hello, by the wire and back: its texts are data, and cleaned there.
+        """The hello of a target. `every` is by block: the number of ticks between two reads.
 
-        `every` is by unit: the ticks from one read of it to the next.
+        It is encoded and decoded again, because the decoder cleans the texts in it.
         """
         layouts = [
             wire.BlockLayout(
-                unit.source,
+                block.source,
                 every.get(name, 1),
-                [self._informed(target, item) for item in unit.objects()],
+                [self._with_facts(target, item) for item in block.objects],
             )
-            for name, unit in self._ordered(target)
+            for name, block in self._ordered(target)
         ]
         known = {"hostname": target, **self._facts.get((target, None, None), {})}
         message = decode(wire.hello(layouts, {**about, **known}))
@@ -174,157 +170,149 @@ class SeriesTable:
         return message
 
     def settle(self) -> None:
-        """Work out what the series are that came since the last time: `changed` is complete."""
+        """Interpret the series that were added; afterwards `changed` is complete."""
         if self.changed:
             for target in self.changed:
-                for unit in self._units[target].values():
-                    unit.settle(self._values)
-            self._pick()
+                for block in self._blocks[target].values():
+                    block.settle(self._values)
+            self._lay_out()
 
-    def frames(self, clocks: Mapping[BlockKey, int]) -> dict[str, FrameBlocks]:
-        """The blocks of each target of which some unit has a new clock, in ns. `settle` first.
+    def frames(self, read_ns: Mapping[BlockKey, int]) -> dict[str, FrameBlocks]:
+        """The blocks of each target that has one with a new read time in `read_ns`, in ns.
 
-        Units without a new clock are null, and those that their exporter merely repeats.
+        Call `settle` first. Blocks without a new read time are None, and so are those whose
+        exporter repeats its last snapshot.
         """
         values = self._values[self._picked] * self._factors
         for span in self._spans:
-            unit = self._units[span.key[0]][span.key[1]]
-            if unit.joins and span.key in clocks:
-                values[span.start : span.stop] = unit.joined(self._values)
-        absent = ~((values >= 0) & (values < _TOP))
-        self._count_misses(clocks)
-        whole = np.rint(np.where(absent, 0, values)).astype(np.uint64)
-        whole[self._wraps] &= _MASK32
-        integers: list[int | None] = whole.tolist()
-        for gap in np.flatnonzero(absent).tolist():
-            integers[gap] = None
+            computed = span.block.computed(self._values) if span.key in read_ns else None
+            if computed is not None:
+                values[span.start : span.stop] = computed
+        self._count_misses(read_ns)
+        integers = to_wire_integers(values, self._wraps)
         found: dict[str, FrameBlocks] = {}
-        advanced = {target for target, _ in clocks}
+        advanced = {target for target, _ in read_ns}
         for span in self._spans:
-            if span.key[0] in advanced:
+            target = span.key[0]
+            if target in advanced:
                 content: list[int | None] | None = None
-                clock = clocks.get(span.key)
-                if clock is not None and not self._repeated(span, integers, clock):
-                    content = [clock, *integers[span.start : span.stop]]
-                found.setdefault(span.key[0], []).append(content)
+                clock_ns = read_ns.get(span.key)
+                numbers = integers[span.start : span.stop]
+                if clock_ns is not None and not self._is_repeated(span, numbers, clock_ns):
+                    content = [clock_ns, *numbers]
+                found.setdefault(target, []).append(content)
         return found
 
     def sweep(self) -> None:
-        """Drop the series that were missing too often; their targets are in `changed` then."""
-        gone = set(np.flatnonzero(self._misses[: self._size] >= _MISSES).tolist())
+        """Drop the series that were missing too often; adds their targets to `changed`."""
+        gone = set(np.flatnonzero(self._misses[: self._size] >= _MAX_MISSES).tolist())
         if not gone:
             return
-        for place in gone:
-            self._misses[place] = 0
-            target, name = self._owner[place]
-            self._owner[place] = ("", "")
-            unit = self._units.get(target, {}).get(name)
-            if unit is not None:
-                unit.drop(place)
+        for slot in gone:
+            self._misses[slot] = 0
+            target, name = self._owner[slot]
+            self._owner[slot] = ("", "")
+            block = self._blocks.get(target, {}).get(name)
+            if block is not None:
+                block.drop(slot)
                 self.changed.add(target)
-                if unit.is_empty:
-                    del self._units[target][name]
-        for known in self._known.values():
-            for key in [key for key, place in known.items() if place in gone]:
+                if block.is_empty:
+                    del self._blocks[target][name]
+        for known in self._slots.values():
+            for key in [key for key, slot in known.items() if slot in gone]:
                 del known[key]
         self._last.clear()
 
     def _ordered(self, target: str) -> list[tuple[str, SeriesBlock]]:
-        return sorted(self._units[target].items(), key=lambda item: natural(item[0]))
+        return sorted(self._blocks[target].items(), key=lambda item: natural(item[0]))
 
-    def _informed(self, target: str, item: wire.Object) -> wire.Object:
-        more = self._facts.get((target, item.node, item.port))
-        return item._replace(info={**item.info, **more}) if more else item
+    def _with_facts(self, target: str, item: wire.Object) -> wire.Object:
+        facts = self._facts.get((target, item.node, item.port))
+        return item._replace(info={**item.info, **facts}) if facts else item
 
-    def _new(self, sense: KnownMetric, key: bytes, known: dict[bytes, int]) -> int:
-        """A place for a series never seen before."""
-        said = labels(key)
-        target = self.target(said)
-        place = self._settled_at(target, sense, said) if target else _NOWHERE
-        known[key] = place
-        return place
-
-    def _settled_at(self, target: str, sense: KnownMetric, said: dict[str, str]) -> int:
-        if not sense.is_agents:
-            instance = said.pop(INSTANCE, "")
-            said.pop(self.node, None)
-            page = self._units.setdefault(target, {}).setdefault(instance, PageBlock(self._pages))
+    def _new_slot(self, metric: KnownMetric, labels: dict[str, str]) -> int:
+        """A slot for a series never seen before."""
+        target = self.target(labels)
+        if not target:
+            return _UNUSED
+        if not metric.is_agents:
+            instance = labels.pop(INSTANCE_LABEL, "")
+            labels.pop(self.node, None)
+            blocks = self._blocks.setdefault(target, {})
+            page = blocks.setdefault(instance, PageBlock(self._interpreter))
             assert isinstance(page, PageBlock)
-            at = self._room(target, instance)
-            page.add(at, sense.name, said)
-            return at
-        # Of a target that is new, the engine most likely makes what it makes of the others.
+            slot = self._take_slot(target, instance)
+            page.add(slot, metric.name, labels)
+            return slot
+        # A new target is most likely relabelled if the others are.
         is_new = (target, None, None) not in self._facts
         if target in self.relabelled or (is_new and self.relabelled):
-            said.pop(NODE_LABEL, None)
-        place = agent_series(sense.name, said)
-        if place is None:
-            return _NOWHERE
-        unit = self._units.setdefault(target, {}).setdefault(place.source, AgentBlock(place.source))
-        if not isinstance(unit, AgentBlock) or unit.has(place):
-            return _NOWHERE
-        at = self._room(target, place.source)
-        unit.add(at, place)
-        return at
+            labels.pop(NODE_LABEL, None)
+        series = agent_series(metric.name, labels)
+        if series is None:
+            return _UNUSED
+        blocks = self._blocks.setdefault(target, {})
+        block = blocks.setdefault(series.source, AgentBlock(series.source))
+        if not isinstance(block, AgentBlock) or block.has(series):
+            return _UNUSED
+        slot = self._take_slot(target, series.source)
+        block.add(slot, series)
+        return slot
 
-    def _room(self, target: str, name: str) -> int:
-        at = self._size
+    def _take_slot(self, target: str, name: str) -> int:
+        slot = self._size
         self._size += 1
         if self._size > len(self._values):
-            more = len(self._values) + 64
+            more = len(self._values) + _GROWTH
             self._values = np.concatenate([self._values, np.full(more, np.nan)])
             self._misses = np.concatenate([self._misses, np.zeros(more, np.uint8)])
         self._owner.append((target, name))
         self.changed.add(target)
-        return at
+        return slot
 
-    def _pick(self) -> None:
-        """Lay out all frames one behind the other."""
-        picked: list[Indices] = [np.empty(0, np.intp)]
-        factors: list[Floats] = [np.empty(0)]
-        wraps: list[bool] = []
+    def _lay_out(self) -> None:
+        """Concatenate the values of all blocks."""
         self._spans = []
-        at = 0
-        for target in self._units:
-            for name, unit in self._ordered(target):
-                places, factor = unit.picked()
-                picked.append(places)
-                factors.append(factor)
-                wraps += [CATALOG[metric].kind == WRAP32 for metric in unit.metrics()]
-                self._spans.append(_Span((target, name), at, at + len(places)))
-                at += len(places)
-        self._picked = np.concatenate(picked)
-        self._factors = np.concatenate(factors)
-        self._wraps = np.array(wraps, np.bool_)
+        start = 0
+        for target in self._blocks:
+            for name, block in self._ordered(target):
+                stop = start + len(block.picked)
+                self._spans.append(_Span((target, name), block, start, stop))
+                start = stop
+        blocks = [span.block for span in self._spans]
+        none: Indices = np.empty(0, np.intp)
+        self._picked = np.concatenate([none, *(block.picked for block in blocks)])
+        self._factors = np.concatenate([np.empty(0), *(block.factors for block in blocks)])
+        self._wraps = wraps_at_32_bits(
+            [name for block in blocks for item in block.objects for name in item.metrics]
+        )
 
-    def _repeated(self, span: _Span, integers: list[int | None], clock: int) -> bool:
-        """Whether a unit whose exporter keeps its answers for a while says its last one again."""
-        refresh_s = self._units[span.key[0]][span.key[1]].refresh_s
-        if not refresh_s:
+    def _is_repeated(self, span: _Span, numbers: list[int | None], clock_ns: int) -> bool:
+        """Whether the exporter serves its last snapshot again."""
+        if not span.block.refresh_s:
             return False
-        content = integers[span.start : span.stop]
-        before, since = self._repeats.get(span.key, ([], 0))
-        if content == before and clock - since < refresh_s * 1e9:
+        before, since_ns = self._repeats.get(span.key, ([], 0))
+        if numbers == before and clock_ns - since_ns < span.block.refresh_s * 1e9:
             return True
-        self._repeats[span.key] = (content, clock)
+        self._repeats[span.key] = (numbers, clock_ns)
         return False
 
-    def _count_misses(self, clocks: Mapping[BlockKey, int]) -> None:
-        """Only a read of its unit can miss a series."""
+    def _count_misses(self, read_ns: Mapping[BlockKey, int]) -> None:
+        """Count the series without a value in the blocks that were read."""
         read = np.zeros(self._size, np.bool_)
-        for target, name in clocks:
-            unit = self._units.get(target, {}).get(name)
-            if unit is not None:
-                read[unit.places()] = True
+        for target, name in read_ns:
+            block = self._blocks.get(target, {}).get(name)
+            if block is not None:
+                read[block.slots] = True
         absent = np.isnan(self._values[: self._size])
         misses = self._misses[: self._size]
         misses[read & ~absent] = 0
         missed = read & absent
-        misses[missed] = np.minimum(misses[missed] + 1, _MISSES)
+        misses[missed] = np.minimum(misses[missed] + 1, _MAX_MISSES)
 
 
 def without_port(instance: str) -> str:
-    """The host of an instance."""
+    """The host of an instance, `host:port`."""
     host, colon, port = instance.rpartition(":")
     if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
         host = instance

@@ -1,1 +1,1 @@
-"""Metrics that others export: their text decoded, and what of it the catalog has."""
+"""Pages of Prometheus exporters: text format, mapping to the catalog, values."""

@@ -1,18 +1,17 @@
-"""What exporters call the catalog's metrics: one file of rows for each exporter, checked at load.
+"""The tables that map metrics of exporters to the catalog: one TOML file for each exporter.
 
-A table (`tables/*.toml`) has groups; a group is metrics that name what they are about by the same
-labels. Its rows map an exporter's metric to one of the catalog. Whether that is a counter or a
-gauge is what the catalog says of the metric: what the exporter claims to be a counter or a gauge is
-wrong often enough to be ignored.
+A table (`tables/*.toml`) has groups. A group is a set of metrics that identify their port by the
+same labels; its rows map each of them to a metric of the catalog. Whether a metric is a counter or
+a gauge is taken from the catalog, because the TYPE that exporters declare is often wrong.
 
 Keys of a row in TOML:
 
-    name = "ib_tx_bytes"                          the metric, in the catalog's unit already
-    name = { to = "ib_rate_bps", factor = 8 }     times 8
-    name = [{...}, {...}]                         the first whose `match` fits
+    name = "ib_tx_bytes"                          in the unit of the catalog already
+    name = { to = "ib_rate_bps", factor = 8 }     multiplied by 8
+    name = [{...}, {...}]                         the first row whose `match` fits
     "name_{prio:0-7}" = "metric_prio{prio}"       eight rows, `prio` a role in each
 
-For a metric of the catalog that several rows lead to, the first that the exporter offers is taken.
+Where several rows map to the same metric of the catalog, the first that the exporter has is used.
 """
 
 from __future__ import annotations
@@ -37,23 +36,34 @@ _ROLES = {
     "port": ("port",),
 }
 
-_OWN_FACTS = ("netdev", "rdma", "link_layer", "driver", "pci", "mac", "guid", "hca_type", "fw_ver")
+_AGENT_FACTS = (
+    "netdev",
+    "rdma",
+    "link_layer",
+    "driver",
+    "pci",
+    "mac",
+    "guid",
+    "hca_type",
+    "fw_ver",
+)
 
 Shape = Literal["rdma", "netdev", "gpu", "link", "port"]
 Join = Literal["first", "sum", "product"]
 
 
 class TableError(Exception):
-    """A table that cannot be used: which file, and what is wrong in it."""
+    """A table that cannot be used; the message names the file and the error in it."""
 
 
 class MetricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one metric of an exporter is.
+    """The mapping of one metric of an exporter.
 
-    `to` is the catalog's metric; the exporter's value times `factor` is in its unit. `match` maps
-    labels, or roles, to patterns that their whole values must fit; what is not there is empty. With
-    `join`, all the series that lead to the same value are added or multiplied. `kind` overrides
-    that of the group: a counter that only such ports have. `roles` adds to those of the labels.
+    `to` is the metric of the catalog; the exporter's value times `factor` is in its unit. `match`
+    maps labels or roles to patterns that must match their whole value; a label that is missing has
+    an empty value. With `join`, all series that map to the same value are added or multiplied.
+    `kind` overrides the kind of port of the group, for a counter that only such ports have. `roles`
+    adds to the roles of the labels.
     """
 
     to: str
@@ -65,9 +75,9 @@ class MetricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LabelFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A metric whose labels tell something: the fact's name -> the label that has it.
+    """A metric whose labels carry facts: name of the fact -> label.
 
-    The facts go to the `info` of every port that the metric's other labels fit.
+    The facts are added to the `info` of every port that matches the metric's other labels.
     """
 
     metric: str
@@ -75,9 +85,9 @@ class LabelFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoleLookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A metric that tells the roles missing elsewhere: those of `labels`, found by the role `by`.
+    """A metric that supplies roles missing elsewhere: those of `labels`, looked up by role `by`.
 
-    `patterns` are as a group's.
+    `patterns` are as in a group.
     """
 
     metric: str
@@ -89,22 +99,22 @@ class RoleLookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MetricGroup(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"shape": "object"}
 ):
-    """Metrics that name what they are about in the same way.
+    """Metrics that identify their port in the same way.
 
-    `shape` says how a port is called by its roles:
+    `shape` says how the name of a port is made from its roles:
 
         rdma    `device` and `port`, a number: `mlx5_0`, or `mlx5_0/2` of a device with several
         netdev  `netdev`; the RDMA port's name where it is known to be the same port
         gpu     `gpu`, a number: `gpu0`
         link    `gpu` and `link`, numbers, and the group's `stem`: `gpu0/nv3`
-        port    `port` as it is
+        port    `port`, unchanged
 
-    Any of them may have a `node` that it is about, of `node_role`. `labels` are role -> label;
-    `patterns` label -> pattern whose named groups are roles; `constants` roles that are the same
-    everywhere. `match` is as a row's; `skip` leaves out what fits one of its patterns. `require`
-    leaves out what has one of those metrics with none of those values, `kinds` maps values of a
-    metric to the kind of port that they mean. A value without the labels of some roles is given to
-    all ports that the others fit.
+    Each may have a role `node`, another node than the one scraped, with `node_role`. `labels` maps
+    roles to labels, `patterns` maps labels to patterns whose named groups are roles, `constants`
+    has roles with a fixed value. `match` is as in a row; `skip` leaves out series that match one of
+    its patterns. `require` leaves out ports that have one of its metrics with another value than
+    those listed. `kinds` maps values of a metric to the kind of port. A value that lacks the labels
+    of some roles is given to all ports that match its other roles.
     """
 
     shape: Shape
@@ -125,33 +135,31 @@ class MetricGroup(
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles that a port's name is made of."""
+        """The roles in the name of a port."""
         return _ROLES[self.shape]
 
     def metrics(self) -> dict[str, tuple[MetricRow, ...]]:
-        """The exporter's names, whole and with ranges spelled out, and their rows."""
+        """Full metric names, with ranges expanded -> rows."""
         found: dict[str, tuple[MetricRow, ...]] = {}
-        for name, what in self.rows.items():
-            given = (
-                what
-                if isinstance(what, list)
-                else [MetricRow(what) if isinstance(what, str) else what]
-            )
-            for spelled, roles in _spelled(self.prefix + name):
-                found[spelled] = tuple(_filled(row, roles) for row in given)
+        for name, value in self.rows.items():
+            rows = value if isinstance(value, list) else [value]
+            for expanded, roles in _expanded(self.prefix + name):
+                found[expanded] = tuple(
+                    _filled(MetricRow(row) if isinstance(row, str) else row, roles) for row in rows
+                )
         return found
 
 
 class ExporterTable(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"groups": "group"}
 ):
-    """All that is known of one exporter.
+    """The mapping of one exporter.
 
-    `ports` are the TCP ports it usually listens on. `refresh_s` is how long it may answer from the
-    same snapshot: answers that are equal within that time are one answer. `period_s` is how often
-    to ask at most, and how long to wait: an answer costs it, or the fabric, that much. `prefixes`
-    may stand before any of its names. Values in one of the `blanks`, each a pair of the lowest and
-    the highest, mean none.
+    `ports` are the TCP ports it usually listens on. `refresh_s` is how long it may serve the same
+    snapshot: equal pages within that time are one sample. `period_s` is the shortest time between
+    two scrapes, and their timeout, of an exporter whose page is expensive for it or for the fabric.
+    Any of `prefixes` may precede its metric names. A value within one of `blanks`, pairs of the
+    lowest and the highest, means that there is no value.
     """
 
     name: str
@@ -164,16 +172,8 @@ class ExporterTable(
     blanks: list[tuple[float, float]] = []
 
 
-class MetricUse(NamedTuple):
-    """One meaning of an exporter's metric."""
-
-    table: ExporterTable
-    group: MetricGroup
-    rows: tuple[MetricRow, ...]
-
-
 class PrefixedGroup(NamedTuple):
-    """A group as an exporter has it that puts `prefix` before its names; those are in `metrics`."""
+    """A group with one of its table's prefixes; `metrics` are by the full names."""
 
     table: ExporterTable
     group: MetricGroup
@@ -182,13 +182,16 @@ class PrefixedGroup(NamedTuple):
 
 
 class ExporterTables:
-    """Some tables, by the names of the metrics that are in them."""
+    """Some tables, and all metric names in them.
+
+    `groups` has every group with every prefix. `wanted` are all metric names that are needed, those
+    for facts and lookups included.
+    """
 
     def __init__(self, tables: Mapping[str, ExporterTable]) -> None:
         self.by_name = dict(tables)
         self._single: dict[str, ExporterTables] = {}
         self.groups: list[PrefixedGroup] = []
-        self.uses: dict[str, list[MetricUse]] = {}
         self.wanted: set[str] = set()
         for table in tables.values():
             for prefix in table.prefixes:
@@ -196,7 +199,7 @@ class ExporterTables:
                     self._add(table, group, prefix)
 
     def of(self, name: str) -> ExporterTables:
-        """Those of one exporter, the same object each time. Raises KeyError for an unknown one."""
+        """The table of one exporter, the same object each time. Raises KeyError if unknown."""
         if name not in self._single:
             self._single[name] = ExporterTables({name: self.by_name[name]})
         return self._single[name]
@@ -204,33 +207,31 @@ class ExporterTables:
     def _add(self, table: ExporterTable, group: MetricGroup, prefix: str) -> None:
         metrics = {prefix + name: rows for name, rows in group.metrics().items()}
         self.groups.append(PrefixedGroup(table, group, prefix, metrics))
-        for name, rows in metrics.items():
-            self.uses.setdefault(name, []).append(MetricUse(table, group, rows))
         others = [*group.require, *group.kinds, *(fact.metric for fact in group.facts)]
         others += [lookup.metric for lookup in group.lookups]
         self.wanted.update(metrics, (prefix + name for name in others))
 
     def at(self, port: int) -> str | None:
-        """The exporter that usually listens on a TCP port."""
+        """The exporter that usually listens on a TCP port; None for none or several."""
         found = [name for name, table in self.by_name.items() if port in table.ports]
         return found[0] if len(found) == 1 else None
 
 
 @cache
 def exporter_tables() -> ExporterTables:
-    """All tables that come with fabmon, that of its own agent included. Raises TableError."""
+    """All tables of fabmon, including that of `fabmon agent`. Raises TableError."""
     found = {}
     folder = resources.files(__package__).joinpath("tables")
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.name.endswith(".toml"):
-            table = load(file.read_text(encoding="utf-8"), file.name)
+            table = load_table(file.read_text(encoding="utf-8"), file.name)
             found[table.name] = table
-    own = _own()
-    return ExporterTables({**found, own.name: own})
+    agent = _agent_table()
+    return ExporterTables({**found, agent.name: agent})
 
 
-def load(text: str, where: str) -> ExporterTable:
-    """One table from its TOML. Raises TableError with `where` and what is wrong."""
+def load_table(text: str, where: str) -> ExporterTable:
+    """One table from its TOML. Raises TableError, which begins with `where`."""
     try:
         table = msgspec.toml.decode(text, type=ExporterTable)
         for group in table.groups:
@@ -241,7 +242,7 @@ def load(text: str, where: str) -> ExporterTable:
 
 
 def _check(group: MetricGroup) -> None:
-    """Raise ValueError for what the types cannot say, re.error for a pattern that is none."""
+    """Raise ValueError for an error that the types do not show, re.error for a bad pattern."""
     roles = {*group.labels, *group.constants}
     for pattern in group.patterns.values():
         roles.update(re.compile(pattern).groupindex)
@@ -252,18 +253,18 @@ def _check(group: MetricGroup) -> None:
     for name, rows in group.metrics().items():
         for row in rows:
             if row.to not in CATALOG:
-                raise ValueError(f"{name}: the catalog has no {row.to}")
+                raise ValueError(f"{name}: the catalog has no metric {row.to}")
             missing = {*group.roles} - roles - {*row.roles}
             if missing:
-                raise ValueError(f"{name}: no label says the {', '.join(sorted(missing))}")
+                raise ValueError(f"{name}: no label for {', '.join(sorted(missing))}")
             for pattern in row.match.values():
                 re.compile(pattern)
     for pattern in (*group.match.values(), *group.skip.values()):
         re.compile(pattern)
 
 
-def _own() -> ExporterTable:
-    """What `fabmon agent` exports: the whole catalog, by the rule of openmetrics.py."""
+def _agent_table() -> ExporterTable:
+    """The table of `fabmon agent`: the whole catalog, named as in fabric/openmetrics.py."""
     rows: dict[str, str | MetricRow | list[MetricRow]] = {
         shown.sample: MetricRow(name, shown.factor) for name, shown in EXPOSED.items()
     }
@@ -272,13 +273,13 @@ def _own() -> ExporterTable:
         kind="ethernet",
         labels={"port": "port", "kind": "kind", "node": "node"},
         rows=rows,
-        facts=[LabelFact("fabmon_port_info", {name: name for name in _OWN_FACTS})],
+        facts=[LabelFact("fabmon_port_info", {name: name for name in _AGENT_FACTS})],
     )
     return ExporterTable("fabmon", "fabmon agent", [group])
 
 
-def _spelled(name: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """A name with its range spelled out, and the role that the range fills."""
+def _expanded(name: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The names in a name with a range, and the role that the range fills."""
     match = _RANGE.search(name)
     if match is None:
         yield name, {}

@@ -1,7 +1,8 @@
-"""How a port is called that an exporter tells of: as the probe would call it on that node.
+"""Maps the series of an exporter's page to ports and metrics of the catalog, once per layout.
 
-The probe's rule is in collectors/readers/ports.py. An exporter says less than sysfs: an interface
-is known to be an RDMA device's only where both are called by their place, as in `rocep24s0f0` and
+A port gets the name that the probe would give it on that node; the probe's rule is in
+collectors/readers/ports.py. An exporter reports less than sysfs: an interface is known to belong to
+an RDMA device only where both names contain the same PCI slot, as in `rocep24s0f0` and
 `enp24s0f0np0`, or where the table says so. Otherwise it is a port of its own.
 """
 
@@ -12,6 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from collectors.catalog import CATALOG, WRAP32
 from collectors.wire import Object
 from fabmon.fabric.names import natural
 from fabmon.feeds.scrape.exporter_tables import (
@@ -21,120 +26,34 @@ from fabmon.feeds.scrape.exporter_tables import (
     MetricRow,
     PrefixedGroup,
 )
-from fabmon.feeds.scrape.text_format import SeriesName
+from fabmon.feeds.scrape.text_format import Floats, SeriesName
 
-_PLACED_DEVICE = re.compile(r"(?:roce|ib)((?:P\d+)?(?:p\d+)?[sox]\w+)")
-_PLACED_NETDEV = re.compile(r"(?:en|ib)((?:P\d+)?(?:p\d+)?[sox]\w+?)(?:np\d+)?")
+_SLOT_IN_DEVICE = re.compile(r"(?:roce|ib)((?:P\d+)?(?:p\d+)?[sox]\w+)")
+_SLOT_IN_NETDEV = re.compile(r"(?:en|ib)((?:P\d+)?(?:p\d+)?[sox]\w+?)(?:np\d+)?")
 _PCI = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
+_U64_RANGE = 2.0**64
+_MASK32 = np.uint64(2**32 - 1)
 
-class NamedPort(NamedTuple):
-    """A port's name, the node it is on where that is another one, and its facts."""
-
-    node: str | None
-    name: str
-    info: dict[str, Any]
-
-
-class PortRoles(NamedTuple):
-    """What a port's name is made of; see `tables.Group`."""
-
-    shape: str
-    stem: str
-    of_others: bool
-    roles: Mapping[str, str]
-
-    @property
-    def node(self) -> str | None:
-        """The node that it is on; None for the one that was asked."""
-        return self.roles.get("node") or (self.roles.get("guid") if self.of_others else None)
-
-    @property
-    def device(self) -> tuple[str | None, str]:
-        """The RDMA device, over all nodes."""
-        return self.node, self.roles.get("device", "")
-
-
-def named(ports: Sequence[PortRoles]) -> list[NamedPort]:
-    """The names of ports that were told of together, in their order."""
-    numbers: dict[tuple[str | None, str], set[str]] = {}
-    for port in ports:
-        if port.shape == "rdma":
-            numbers.setdefault(port.device, set()).add(port.roles["port"])
-    netdevs = {
-        match[1]: device
-        for (node, device), found in numbers.items()
-        if node is None and found == {"1"} and (match := _PLACED_DEVICE.fullmatch(device))
-    }
-    return [_named(port, numbers, netdevs) for port in ports]
-
-
-def facts(found: Mapping[str, str]) -> dict[str, Any]:
-    """Facts from labels as the probe has them: PCI addresses in one spelling."""
-    told: dict[str, Any] = dict(found)
-    if "pci" in told:
-        address = str(told["pci"]).lower()
-        match = _PCI.fullmatch(address)
-        told["pci"] = match[1] if match else address
-    return told
-
-
-def object_of(named: NamedPort, kind: str, node_role: str, metrics: tuple[str, ...]) -> Object:
-    """The port as the wire has it."""
-    info = dict(named.info)
-    if named.node is not None and node_role:
-        info["node_role"] = node_role
-    id_ = named.name if named.node is None else f"{named.node}/{named.name}"
-    return Object(id_, kind, named.name, info, metrics, named.node)
-
-
-def _named(
-    port: PortRoles,
-    numbers: Mapping[tuple[str | None, str], set[str]],
-    netdevs: Mapping[str, str],
-) -> NamedPort:
-    roles, node = port.roles, port.node
-    if port.shape == "rdma":
-        device, number = roles["device"], roles["port"]
-        name = device if numbers[port.device] == {"1"} else f"{device}/{number}"
-        info = {"rdma": device, "rdma_port": int(number) if number.isdecimal() else number}
-        return NamedPort(node, name, info)
-    if port.shape == "netdev":
-        netdev = roles["netdev"]
-        match = _PLACED_NETDEV.fullmatch(netdev)
-        device = netdevs.get(match[1], netdev) if match is not None and node is None else netdev
-        return NamedPort(node, device, {"netdev": netdev})
-    if port.shape == "gpu":
-        return NamedPort(node, _gpu(roles["gpu"]), {})
-    if port.shape == "link":
-        gpu, link = _gpu(roles["gpu"]), roles["link"]
-        number_or_name = int(link) if link.isdecimal() else link
-        return NamedPort(node, f"{gpu}/{port.stem}{link}", {"gpu": gpu, "link": number_or_name})
-    return NamedPort(node, roles["port"], {})
-
-
-def _gpu(text: str) -> str:
-    return f"gpu{text}" if text.isdecimal() else text
-
-
-# From an exporter's series to ports and the catalog's metrics: worked out once for a layout.
+Indices = NDArray[np.intp]
 
 
 class MetricCell(NamedTuple):
-    """One value of a port: the series at `places` of the page, joined as the row says.
+    """One value of a port: the series at `positions` of the page, joined as the row says.
 
-    Times the row's factor it is in the catalog's unit. Between any pair of `blanks` it means none.
+    The value times the row's factor is in the unit of the catalog. A value between any pair of
+    `blanks` means that there is none.
     """
 
     row: MetricRow
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     blanks: tuple[tuple[float, float], ...]
 
 
 class MappedPage(NamedTuple):
-    """The ports that a page tells of; a cell for each of their metrics, in that order.
+    """The ports of a page, and a cell for each of their metrics in the same order.
 
-    `refresh_s` is how long the exporter may answer from the same snapshot.
+    `refresh_s` is how long the exporter may serve the same snapshot.
     """
 
     objects: tuple[Object, ...]
@@ -142,16 +61,86 @@ class MappedPage(NamedTuple):
     refresh_s: float
 
 
+class PageArithmetic:
+    """Computes the values of cells from the values of a page's series.
+
+    `positions` are the page's positions whose values will be passed, in order; None for all.
+    """
+
+    def __init__(self, cells: Sequence[MetricCell], positions: Sequence[int] | None = None) -> None:
+        index = None if positions is None else {at: i for i, at in enumerate(positions)}
+        indices = [
+            np.array([at if index is None else index[at] for at in cell.positions], np.intp)
+            for cell in cells
+        ]
+        self.first: Indices = np.array([each[0] for each in indices], np.intp)
+        self.factors: Floats = np.array([cell.row.factor for cell in cells], np.float64)
+        self.blanks = sorted({blank for cell in cells for blank in cell.blanks})
+        self.joined = [
+            (at, each, cell.row.join)
+            for at, (each, cell) in enumerate(zip(indices, cells, strict=True))
+            if len(each) > 1
+        ]
+
+    def values(self, page: Floats) -> Floats:
+        """The cells' values in the units of the catalog; NaN for none."""
+        for low, high in self.blanks:
+            page = np.where((page >= low) & (page <= high), np.nan, page)
+        found: Floats = page[self.first]
+        for at, indices, join in self.joined:
+            parts = page[indices]
+            found[at] = parts.sum() if join == "sum" else parts.prod()
+        return found * self.factors
+
+
+def wraps_at_32_bits(metrics: Sequence[str]) -> NDArray[np.bool_]:
+    """Which metrics are counters of 32 bits in the catalog."""
+    return np.array([CATALOG[metric].kind == WRAP32 for metric in metrics], np.bool_)
+
+
+def to_wire_integers(values: Floats, wraps: NDArray[np.bool_]) -> list[int | None]:
+    """Values as the wire has them: rounded, where `wraps` modulo 2^32; None for no value.
+
+    NaN, negative values and those of 2^64 or more are no values.
+    """
+    values = np.rint(values)
+    valid = (values >= 0) & (values < _U64_RANGE)
+    whole: NDArray[np.uint64] = np.where(valid, values, 0).astype(np.uint64)
+    whole[wraps] &= _MASK32
+    numbers: list[int | None] = whole.tolist()
+    for gap in np.flatnonzero(~valid).tolist():
+        numbers[gap] = None
+    return numbers
+
+
+def map_page(
+    series: Sequence[SeriesName], values: Sequence[float], tables: ExporterTables
+) -> MappedPage:
+    """The ports and cells of a page with these series and values; none if no table matches.
+
+    Values matter only where a table tests some that do not change, such as an interface's type.
+    """
+    positions: dict[str, list[int]] = {}
+    for position, each in enumerate(series):
+        if each.name in tables.wanted:
+            positions.setdefault(each.name, []).append(position)
+    ports: list[_Port] = []
+    for prefixed in tables.groups:
+        if not prefixed.metrics.keys().isdisjoint(positions):
+            ports += _GroupReader(prefixed, series, values, positions).ports()
+    return _merged(ports)
+
+
 class _Entry(NamedTuple):
-    """A series with a row for it, and what it is about."""
+    """A series with the row that matches it, and the roles of its port."""
 
     row: MetricRow
     roles: dict[str, str]
-    place: int
+    position: int
 
 
-class _Thing:
-    """A port as one group tells of it: its roles, the series of its metrics, its facts."""
+class _Port:
+    """A port in one group: its roles, the series of its metrics, its facts."""
 
     def __init__(self, table: ExporterTable, group: MetricGroup, roles: dict[str, str]) -> None:
         self.table = table
@@ -161,172 +150,127 @@ class _Thing:
         self.info: dict[str, Any] = {}
         self.entries: dict[str, list[_Entry]] = {}
 
+    @property
+    def node(self) -> str | None:
+        """The node of the port; None for the node that was scraped."""
+        by_guid = self.roles.get("guid") if self.group.node_role else None
+        return self.roles.get("node") or by_guid
+
+    @property
+    def device(self) -> tuple[str | None, str]:
+        """The node and the RDMA device."""
+        return self.node, self.roles.get("device", "")
+
     def add(self, entry: _Entry) -> None:
-        """Take a value. Of rows that lead to the same metric the first wins, or they are joined."""
+        """Add a series. Of rows that map to one metric the first is used, or all are joined."""
         found = self.entries.setdefault(entry.row.to, [])
         joined = entry.row.join != "first"
         if not found or (joined and found[0].row.join == entry.row.join):
             found.append(entry)
         self.kind = entry.row.kind or self.kind
 
-    def fits(self, roles: Mapping[str, str]) -> bool:
-        """Whether those roles, which may be some of them only, are this port's."""
+    def matches(self, roles: Mapping[str, str]) -> bool:
+        """Whether those of the roles that the port has are the same."""
         return all(self.roles[role] == value for role, value in roles.items() if role in self.roles)
 
-    def unnamed(self) -> PortRoles:
-        """What its name is made of."""
-        group = self.group
-        return PortRoles(group.shape, group.stem, bool(group.node_role), self.roles)
+
+class _GroupReader:
+    """Finds the ports of one group on a page. `positions` are by metric name."""
+
+    def __init__(
+        self,
+        prefixed: PrefixedGroup,
+        series: Sequence[SeriesName],
+        values: Sequence[float],
+        positions: Mapping[str, list[int]],
+    ) -> None:
+        self._prefixed = prefixed
+        self._group = prefixed.group
+        self._series = series
+        self._values = values
+        self._positions = positions
+        self._looked_up: dict[tuple[str, str], dict[str, str]] = {}
+        for lookup in self._group.lookups:
+            for _, labels in self._labels_of(lookup.metric):
+                key = (lookup.by, labels.get(self._group.labels[lookup.by], ""))
+                more = _roles_in(lookup.labels, lookup.patterns, labels)
+                self._looked_up.setdefault(key, {}).update(more)
+
+    def ports(self) -> list[_Port]:
+        """The ports with their series and facts."""
+        group = self._group
+        ports: dict[tuple[str | None, ...], _Port] = {}
+        partial: list[_Entry] = []
+        for entry in self._entries():
+            if all(entry.roles.get(role) for role in group.roles):
+                key = tuple(entry.roles.get(role) for role in ("node", *group.roles))
+                if key not in ports:
+                    ports[key] = _Port(self._prefixed.table, group, entry.roles)
+                ports[key].add(entry)
+            elif any(role in entry.roles for role in ("node", "guid", *group.roles)):
+                partial.append(entry)
+        found = self._filtered(list(ports.values()))
+        for entry in partial:
+            for port in found:
+                if port.matches(entry.roles):
+                    port.add(entry)
+        for fact in group.facts:
+            for _, labels in self._labels_of(fact.metric):
+                roles = self._roles(labels)
+                facts = _facts(_roles_in(fact.labels, {}, labels))
+                for port in found:
+                    if port.matches(roles):
+                        port.info.update(facts)
+        return found
+
+    def _labels_of(self, metric: str) -> Iterator[tuple[int, dict[str, str]]]:
+        """Position and labels of each series of a metric, its name without the prefix."""
+        for position in self._positions.get(self._prefixed.prefix + metric, ()):
+            yield position, self._series[position].labels
+
+    def _entries(self) -> Iterator[_Entry]:
+        group = self._group
+        for name, rows in self._prefixed.metrics.items():
+            for position in self._positions.get(name, ()):
+                labels = self._series[position].labels
+                roles = self._roles(labels)
+                texts = {**labels, **roles}
+                if not all(_matches(group.match, texts)) or any(_matches(group.skip, texts)):
+                    continue
+                row = next((row for row in rows if all(_matches(row.match, texts))), None)
+                if row is not None:
+                    yield _Entry(row, {**roles, **row.roles} if row.roles else roles, position)
+
+    def _filtered(self, ports: list[_Port]) -> list[_Port]:
+        """The ports that the group's `require` allows, with kinds as its `kinds` say."""
+        group = self._group
+        for metric, allowed in group.require.items():
+            for position, labels in self._labels_of(metric):
+                if self._values[position] not in allowed:
+                    roles = _roles_in(group.labels, group.patterns, labels)
+                    ports = [port for port in ports if not port.matches(roles)]
+        for metric, kinds in group.kinds.items():
+            for position, labels in self._labels_of(metric):
+                kind = kinds.get(f"{self._values[position]:g}")
+                roles = _roles_in(group.labels, group.patterns, labels)
+                for port in ports:
+                    if kind is not None and port.matches(roles):
+                        port.kind = kind
+        return ports
+
+    def _roles(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """The roles of the port of a series."""
+        group = self._group
+        roles = {**group.constants, **_roles_in(group.labels, group.patterns, labels)}
+        for lookup in group.lookups:
+            roles.update(self._looked_up.get((lookup.by, roles.get(lookup.by, "")), {}))
+        return roles
 
 
-class _PageOf(NamedTuple):
-    """A page's series by name; `prefix` stands before the names of its exporter."""
-
-    series: Sequence[SeriesName]
-    values: Sequence[float]
-    places: Mapping[str, list[int]]
-    prefix: str
-
-    def of(self, name: str) -> Iterator[tuple[int, dict[str, str]]]:
-        """Where a metric's series are, and their labels."""
-        for place in self.places.get(self.prefix + name, ()):
-            yield place, self.series[place].labels
-
-
-def mapped(
-    series: Sequence[SeriesName], values: Sequence[float], tables: ExporterTables
-) -> MappedPage:
-    """What a page with these series and values tells, by these tables.
-
-    The values are looked at where a table requires some that do not change with time, such as the
-    type of an interface. Without objects where the page tells nothing.
-    """
-    places: dict[str, list[int]] = {}
-    for place, each in enumerate(series):
-        if each.name in tables.wanted:
-            places.setdefault(each.name, []).append(place)
-    things: list[_Thing] = []
-    for placed in tables.groups:
-        if not placed.metrics.keys().isdisjoint(places):
-            things += _things(placed, _PageOf(series, values, places, placed.prefix))
-    return _assembled(things)
-
-
-def _assembled(things: Sequence[_Thing]) -> MappedPage:
-    """The objects of the wire, what several groups tell of one port put together."""
-    names = named([thing.unnamed() for thing in things])
-    ports: dict[tuple[str | None, str], list[tuple[NamedPort, _Thing]]] = {}
-    for port, thing in zip(names, things, strict=True):
-        ports.setdefault((port.node, port.name), []).append((port, thing))
-    objects: list[Object] = []
-    cells: list[MetricCell] = []
-    for key in sorted(ports, key=lambda key: (key[0] or "", natural(key[1]))):
-        parts = ports[key]
-        found: dict[str, MetricCell] = {}
-        info: dict[str, Any] = {}
-        for port, thing in parts:
-            info = {**port.info, **thing.info, **info}
-            blanks = tuple(thing.table.blanks)
-            for metric, entries in thing.entries.items():
-                at = tuple(entry.place for entry in entries)
-                found.setdefault(metric, MetricCell(entries[0].row, at, blanks))
-        first, thing = parts[0]
-        info.setdefault("exporter", thing.table.name)
-        whole = first._replace(info=info)
-        objects.append(object_of(whole, thing.kind, thing.group.node_role, tuple(found)))
-        cells += found.values()
-    refresh_s = max((thing.table.refresh_s for thing in things), default=0.0)
-    return MappedPage(tuple(objects), tuple(cells), refresh_s)
-
-
-def _things(placed: PrefixedGroup, page: _PageOf) -> list[_Thing]:
-    """The ports of one group, with their values and facts."""
-    table, group = placed.table, placed.group
-    looked_up = _looked_up(group, page)
-    things: dict[tuple[str | None, ...], _Thing] = {}
-    partial: list[_Entry] = []
-    for entry in _entries(placed, page, looked_up):
-        if all(entry.roles.get(role) for role in group.roles):
-            key = tuple(entry.roles.get(role) for role in ("node", *group.roles))
-            if key not in things:
-                things[key] = _Thing(table, group, entry.roles)
-            things[key].add(entry)
-        elif any(role in entry.roles for role in ("node", "guid", *group.roles)):
-            partial.append(entry)
-    found = _by_values(group, page, list(things.values()))
-    for entry in partial:
-        for thing in found:
-            if thing.fits(entry.roles):
-                thing.add(entry)
-    for fact in group.facts:
-        for _, labels in page.of(fact.metric):
-            roles = _roles(group, labels, looked_up)
-            told = {name: labels[label] for name, label in fact.labels.items() if labels.get(label)}
-            for thing in found:
-                if thing.fits(roles):
-                    thing.info.update(facts(told))
-    return found
-
-
-def _entries(
-    placed: PrefixedGroup, page: _PageOf, looked_up: Mapping[tuple[str, str], Mapping[str, str]]
-) -> Iterator[_Entry]:
-    group = placed.group
-    for name, rows in placed.metrics.items():
-        for place in page.places.get(name, ()):
-            labels = page.series[place].labels
-            roles = _roles(group, labels, looked_up)
-            said = {**labels, **roles}
-            if not _fits_all(group.match, said) or _fits_any(group.skip, said):
-                continue
-            row = next((row for row in rows if _fits_all(row.match, said)), None)
-            if row is not None:
-                yield _Entry(row, {**roles, **row.roles} if row.roles else roles, place)
-
-
-def _by_values(group: MetricGroup, page: _PageOf, things: list[_Thing]) -> list[_Thing]:
-    """The ports without those that the group's `require` refuses; kinds as its `kinds` say."""
-    for metric, allowed in group.require.items():
-        for place, labels in page.of(metric):
-            if page.values[place] not in allowed:
-                roles = _said(group.labels, group.patterns, labels)
-                things = [thing for thing in things if not thing.fits(roles)]
-    for metric, kinds in group.kinds.items():
-        for place, labels in page.of(metric):
-            kind = kinds.get(f"{page.values[place]:g}")
-            roles = _said(group.labels, group.patterns, labels)
-            for thing in things:
-                if kind is not None and thing.fits(roles):
-                    thing.kind = kind
-    return things
-
-
-def _looked_up(group: MetricGroup, page: _PageOf) -> dict[tuple[str, str], dict[str, str]]:
-    """(role, its value) -> the roles that a lookup's metric adds."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for lookup in group.lookups:
-        for _, labels in page.of(lookup.metric):
-            key = labels.get(group.labels[lookup.by], "")
-            more = _said(lookup.labels, lookup.patterns, labels)
-            found.setdefault((lookup.by, key), {}).update(more)
-    return found
-
-
-def _roles(
-    group: MetricGroup,
-    labels: Mapping[str, str],
-    looked_up: Mapping[tuple[str, str], Mapping[str, str]],
-) -> dict[str, str]:
-    """What a series says of the port that it is about."""
-    roles = {**group.constants, **_said(group.labels, group.patterns, labels)}
-    for lookup in group.lookups:
-        roles.update(looked_up.get((lookup.by, roles.get(lookup.by, "")), {}))
-    return roles
-
-
-def _said(
+def _roles_in(
     names: Mapping[str, str], patterns: Mapping[str, str], labels: Mapping[str, str]
 ) -> dict[str, str]:
+    """The roles in labels: `names` maps roles to labels, `patterns` labels to patterns."""
     found = {role: labels[label] for role, label in names.items() if labels.get(label)}
     for label, pattern in patterns.items():
         match = _compiled(pattern).fullmatch(labels.get(label, ""))
@@ -335,14 +279,89 @@ def _said(
     return found
 
 
-def _fits_all(match: Mapping[str, str], said: Mapping[str, str]) -> bool:
-    return all(_compiled(pattern).fullmatch(said.get(key, "")) for key, pattern in match.items())
-
-
-def _fits_any(skip: Mapping[str, str], said: Mapping[str, str]) -> bool:
-    return any(_compiled(pattern).fullmatch(said.get(key, "")) for key, pattern in skip.items())
+def _matches(patterns: Mapping[str, str], texts: Mapping[str, str]) -> Iterator[bool]:
+    for key, pattern in patterns.items():
+        yield _compiled(pattern).fullmatch(texts.get(key, "")) is not None
 
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+def _facts(found: Mapping[str, str]) -> dict[str, Any]:
+    """Facts as the probe reports them: PCI addresses in one spelling."""
+    if "pci" not in found:
+        return dict(found)
+    address = found["pci"].lower()
+    match = _PCI.fullmatch(address)
+    return {**found, "pci": match[1] if match else address}
+
+
+def _merged(ports: Sequence[_Port]) -> MappedPage:
+    """The objects of the wire; a port that is in several groups becomes one object."""
+    by_name: dict[tuple[str | None, str], list[tuple[dict[str, Any], _Port]]] = {}
+    for (name, info), port in zip(_named(ports), ports, strict=True):
+        by_name.setdefault((port.node, name), []).append((info, port))
+    objects: list[Object] = []
+    cells: list[MetricCell] = []
+    for node, name in sorted(by_name, key=lambda key: (key[0] or "", natural(key[1]))):
+        found: dict[str, MetricCell] = {}
+        merged: dict[str, Any] = {}
+        for info, port in by_name[node, name]:
+            merged = {**info, **port.info, **merged}
+            for metric, entries in port.entries.items():
+                positions = tuple(entry.position for entry in entries)
+                cell = MetricCell(entries[0].row, positions, tuple(port.table.blanks))
+                found.setdefault(metric, cell)
+        _, first = by_name[node, name][0]
+        merged.setdefault("exporter", first.table.name)
+        if node is not None and first.group.node_role:
+            merged["node_role"] = first.group.node_role
+        id_ = name if node is None else f"{node}/{name}"
+        objects.append(Object(id_, first.kind, name, merged, tuple(found), node))
+        cells += found.values()
+    refresh_s = max((port.table.refresh_s for port in ports), default=0.0)
+    return MappedPage(tuple(objects), tuple(cells), refresh_s)
+
+
+def _named(ports: Sequence[_Port]) -> list[tuple[str, dict[str, Any]]]:
+    """The name and the facts in the name of each port; see `MetricGroup` for the shapes."""
+    numbers: dict[tuple[str | None, str], set[str]] = {}
+    for port in ports:
+        if port.group.shape == "rdma":
+            numbers.setdefault(port.device, set()).add(port.roles["port"])
+    device_in_slot = {
+        match[1]: device
+        for (node, device), found in numbers.items()
+        if node is None and found == {"1"} and (match := _SLOT_IN_DEVICE.fullmatch(device))
+    }
+    return [_name(port, numbers, device_in_slot) for port in ports]
+
+
+def _name(
+    port: _Port,
+    numbers: Mapping[tuple[str | None, str], set[str]],
+    device_in_slot: Mapping[str, str],
+) -> tuple[str, dict[str, Any]]:
+    roles, shape = port.roles, port.group.shape
+    if shape == "rdma":
+        device, number = roles["device"], roles["port"]
+        name = device if numbers[port.device] == {"1"} else f"{device}/{number}"
+        return name, {"rdma": device, "rdma_port": _integer(number)}
+    if shape == "netdev":
+        netdev = roles["netdev"]
+        match = _SLOT_IN_NETDEV.fullmatch(netdev) if port.node is None else None
+        name = netdev if match is None else device_in_slot.get(match[1], netdev)
+        return name, {"netdev": netdev}
+    if shape == "port":
+        return roles["port"], {}
+    gpu = f"gpu{roles['gpu']}" if roles["gpu"].isdecimal() else roles["gpu"]
+    if shape == "gpu":
+        return gpu, {}
+    name = f"{gpu}/{port.group.stem}{roles['link']}"
+    return name, {"gpu": gpu, "link": _integer(roles["link"])}
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text

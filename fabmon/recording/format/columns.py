@@ -133,7 +133,7 @@ class ColumnTable:
 
     @property
     def size(self) -> int:
-        """The count of numbers held in memory."""
+        """The count of numbers in memory."""
         return self._first.size + self._offsets.size
 
     def row(self, number: int) -> UInt64Array:

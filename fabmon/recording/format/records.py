@@ -141,7 +141,7 @@ def hello_digest(hello: Hello) -> str:
 def decode_sanitised(data: bytes, kind: type[T]) -> T:
     """The value of a JSON document, with `?` for every character that is not printable.
 
-    A recording may come from somebody else, and its texts are shown on the terminal. Raises
+    A recording may come from another site, and its texts are shown on the terminal. Raises
     msgspec.DecodeError or UnicodeDecodeError.
     """
     text = data.decode()

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MAX_SECTION_BYTES = 1 << 28
-"""The most bytes that one section of a file may inflate to; the file may come from somebody else.
+"""The most bytes that one section of a file may inflate to; the file may come from another site.
 Hellos of thousands of nodes are some tens of MB."""
 
 _LEVEL = 1

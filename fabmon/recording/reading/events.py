@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.errors import NotARecording, TooNew
-from fabmon.recording.format.frames import LATEST_NS, FrameEntry
+from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.records import (
     FORMAT,
     EventsRecord,
@@ -66,7 +66,7 @@ class EventLog:
             return is_in_time and entry.offset < stop
 
         state, since = RecordedState(session), 0
-        for entry in reversed(frames.states):
+        for entry in reversed(frames.of(FrameKind.STATE)):
             record = None
             if counts(frames.session_of(entry), entry):
                 record = self._reader.json(entry, StateRecord)
@@ -103,7 +103,7 @@ class EventLog:
         """The state before the first tick, in a file that continues another one; else None."""
         blocks = (entry for span in frames.spans for entry in span.parts.values())
         offsets = [entry.offset for _, entry in frames.events] + [entry.offset for entry in blocks]
-        for entry in frames.states[:1]:
+        for entry in frames.of(FrameKind.STATE)[:1]:
             if entry.offset < min(offsets, default=0):
                 record = self._reader.json(entry, StateRecord)
                 if record is not None:
@@ -115,7 +115,7 @@ class EventLog:
 
         Raises NotARecording or TooNew.
         """
-        known = [self._reader.json(entry, SessionRecord) for entry in frames.sessions]
+        known = [self._reader.json(entry, SessionRecord) for entry in frames.of(FrameKind.SESSION)]
         sound = [record for record in known if record is not None]
         for record in sound:
             if record.format[0] > FORMAT[0]:
@@ -123,7 +123,7 @@ class EventLog:
                     f"recorded in format {record.format[0]}, this fabmon reads "
                     f"{FORMAT[0]}: read it with a newer fabmon"
                 )
-        if not (sound or frames.states or frames.spans or frames.events):
+        if not (sound or frames.of(FrameKind.STATE) or frames.spans or frames.events):
             begins = self._reader.begins_with_frame()
             raise NotARecording(
                 "damaged: no frame of it can be read" if begins else "not a fabmon recording"
@@ -135,7 +135,7 @@ class EventLog:
         self, frames: SortedFrames, blocks: BlockCache, number: int, others: Sequence[SessionRecord]
     ) -> SessionRecord:
         """A session whose record is lost, from a state of it, else from its events and blocks."""
-        for entry in frames.states:
+        for entry in frames.of(FrameKind.STATE):
             if frames.session_of(entry) == number:
                 state = self._reader.json(entry, StateRecord)
                 if state is not None:
@@ -169,8 +169,10 @@ class EventLog:
 
         They are in the frame before the state's; where that is damaged, other frames may have them.
         """
-        before = [each for each in reversed(frames.hellos) if each.offset < entry.offset]
-        after = [each for each in frames.hellos if each.offset > entry.offset]
+        before = [
+            each for each in reversed(frames.of(FrameKind.HELLOS)) if each.offset < entry.offset
+        ]
+        after = [each for each in frames.of(FrameKind.HELLOS) if each.offset > entry.offset]
         for each in (*before, *after):
             if all(name in self._hellos for _, name in record.hellos):
                 break

@@ -47,114 +47,6 @@ class Loss(NamedTuple):
     text: str
 
 
-class _File:
-    """The bytes of a file, read on request."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    @property
-    def size(self) -> int:
-        """The current length in bytes."""
-        return os.fstat(self._fd).st_size
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Bytes from an offset on; fewer at the end of the file."""
-        return os.pread(self._fd, length, offset)
-
-    def header(self, offset: int) -> FrameHeader | None:
-        """The header at an offset; None where there is no sound one."""
-        return decode_header(self.read(offset, HEADER_BYTES))
-
-    def payload(self, entry: FrameEntry) -> bytes:
-        """The payload of a frame. Raises Damaged, with the offset."""
-        data = self.read(entry.offset + HEADER_BYTES, entry.header.length)
-        if not payload_matches(entry.header, data):
-            raise Damaged(f"byte {entry.offset}: damaged frame ({entry.header.kind})")
-        return data
-
-    def next_frame(self, offset: int, stop: int, on_progress: ProgressCallback) -> int:
-        """The offset of the next sound header from an offset on; `stop` where there is none."""
-        while offset < stop:
-            on_progress(offset)
-            data = self.read(offset, _CHUNK_BYTES + HEADER_BYTES)
-            place = data.find(MAGIC)
-            while place >= 0:
-                if decode_header(data, place) is not None:
-                    return min(offset + place, stop)
-                place = data.find(MAGIC, place + 1)
-            if len(data) <= HEADER_BYTES:
-                return stop
-            offset += len(data) - HEADER_BYTES
-        return stop
-
-    def last_frame(self, stop: int) -> int | None:
-        """The offset of the last sound header before `stop`; None where there is none."""
-        end = stop
-        while end > 0:
-            start = max(0, end - _CHUNK_BYTES)
-            data = self.read(start, end - start + HEADER_BYTES)
-            place = data.rfind(MAGIC, 0, end - start + len(MAGIC) - 1)
-            while place >= 0:
-                if decode_header(data, place) is not None:
-                    return start + place
-                place = data.rfind(MAGIC, 0, place + len(MAGIC) - 1)
-            end = start
-        return None
-
-
-def _scan(
-    file: _File, offset: int, stop: int, losses: list[Loss], on_progress: ProgressCallback
-) -> Iterator[FrameEntry]:
-    """The frames between two offsets, from header to header; what is skipped goes to `losses`."""
-    while offset < stop:
-        on_progress(offset)
-        header = file.header(offset)
-        entry = FrameEntry(offset, header) if header is not None else None
-        if entry is not None and entry.end <= stop:
-            yield entry
-            offset = entry.end
-            continue
-        # A frame that ends behind `stop` is cut off or not all written yet. Frames may still follow
-        # it, where its header has a wrong length.
-        text = "no frame begins here" if entry is None else f"frame ({entry.header.kind}) cut off"
-        start, offset = offset, file.next_frame(offset + 1, stop, on_progress)
-        losses.append(Loss(start, offset, text))
-
-
-def _indexed_frames(file: _File, size: int) -> tuple[list[FrameEntry], list[tuple[int, int]]]:
-    """The frames that the indices list, and the ranges that none covers, in the file's order."""
-    last = file.last_frame(size)
-    header = file.header(last) if last is not None else None
-    offset = 0
-    if header is not None and last is not None:
-        offset = last if header.kind == FrameKind.INDEX else header.index_at
-    lists: list[tuple[int, int, list[FrameEntry]]] = []
-    visited: set[int] = set()
-    while offset and offset not in visited:
-        visited.add(offset)
-        header = file.header(offset)
-        if header is None or header.kind != FrameKind.INDEX:
-            break
-        own = FrameEntry(offset, header)
-        try:
-            start, entries = decode_index(file.payload(own))
-        except Damaged:
-            pass
-        else:
-            lists.append((start, own.end, [*entries, own]))
-        offset = header.index_at
-    gaps, listed, covered = [], [], 0
-    for start, end, entries in reversed(lists):
-        if start > covered:
-            gaps.append((covered, start))
-        listed += entries
-        covered = max(covered, end)
-    if covered < size:
-        gaps.append((covered, size))
-    return listed, gaps
-
-
 class FrameReader:
     """The frames of one file, in its order. Raises NotARecording or OSError.
 
@@ -167,8 +59,7 @@ class FrameReader:
     def __init__(self, path: Path, on_progress: ProgressCallback = ignore_progress) -> None:
         # O_NONBLOCK: opening a FIFO without a writer would block.
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self._file = _File(self._fd)
-        self.size = self._file.size
+        self.size = os.fstat(self._fd).st_size
         self.settled: list[FrameEntry] = []
         self.settled_to = 0
         self.provisional: list[FrameEntry] = []
@@ -178,9 +69,9 @@ class FrameReader:
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise NotARecording(f"{path}: not a regular file: save the recording to a file")
-            if MAGIC not in self._file.read(0, _CHUNK_BYTES):
+            if MAGIC not in self._read(0, _CHUNK_BYTES):
                 raise NotARecording(f"{path}: not a fabmon recording")
-            self._take(*_indexed_frames(self._file, self.size), on_progress)
+            self._take(*self._indexed_frames(), on_progress)
         except BaseException:
             self.close()
             raise
@@ -201,11 +92,11 @@ class FrameReader:
 
     def begins_with_frame(self) -> bool:
         """Whether the file's first bytes are those of a recording."""
-        return self._file.read(0, len(MAGIC)) == MAGIC
+        return self._read(0, len(MAGIC)) == MAGIC
 
     def refresh(self) -> bool:
         """Read what was appended since; returns whether there can be anything new."""
-        size = self._file.size
+        size = os.fstat(self._fd).st_size
         if size == self.size and not self.provisional:
             return False
         self.size = size
@@ -219,7 +110,7 @@ class FrameReader:
 
     def check_in_place(self, entry: FrameEntry) -> None:
         """Raise Moved where the writer has put something else in the place of a frame."""
-        if entry.offset >= self.settled_to and self._file.header(entry.offset) != entry.header:
+        if entry.offset >= self.settled_to and self._header(entry.offset) != entry.header:
             raise Moved(f"byte {entry.offset}: the frame was replaced by the writer")
 
     def report_loss(self, entry: FrameEntry, error: Exception) -> None:
@@ -237,17 +128,20 @@ class FrameReader:
         """Whether a later frame is equal to a frame, and sound."""
         if other.offset <= entry.offset or _identity(other.header) != _identity(entry.header):
             return False
-        payload = self._file.read(other.offset + HEADER_BYTES, other.header.length)
+        payload = self._read(other.offset + HEADER_BYTES, other.header.length)
         return payload_matches(other.header, payload)
 
     def payload(self, entry: FrameEntry) -> bytes:
-        """The payload of a frame. Raises Damaged."""
-        return self._file.payload(entry)
+        """The payload of a frame. Raises Damaged, with the offset."""
+        data = self._read(entry.offset + HEADER_BYTES, entry.header.length)
+        if not payload_matches(entry.header, data):
+            raise Damaged(f"byte {entry.offset}: damaged frame ({entry.header.kind})")
+        return data
 
     def payload_start(self, entry: FrameEntry, length: int) -> bytes:
         """The first bytes of a payload, unchecked. Raises Moved where the frame was replaced."""
         length = min(entry.header.length, length)
-        start = self._file.read(entry.offset + HEADER_BYTES, length)
+        start = self._read(entry.offset + HEADER_BYTES, length)
         self.check_in_place(entry)
         return start
 
@@ -256,7 +150,7 @@ class FrameReader:
         if entry.offset in self._bad:
             return None
         try:
-            return decode(self._file.payload(entry))
+            return decode(self.payload(entry))
         except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError, MemoryError) as error:
             self.report_loss(entry, error)
             return None
@@ -265,6 +159,95 @@ class FrameReader:
         """A JSON record; None, and a loss, where it is damaged."""
         return self.decoded(entry, lambda payload: decode_sanitised(decompress(payload), kind))
 
+    def _read(self, offset: int, length: int) -> bytes:
+        """Bytes from an offset on; fewer at the end of the file."""
+        return os.pread(self._fd, length, offset)
+
+    def _header(self, offset: int) -> FrameHeader | None:
+        """The header at an offset; None where there is no sound one."""
+        return decode_header(self._read(offset, HEADER_BYTES))
+
+    def _next_frame(self, offset: int, stop: int, on_progress: ProgressCallback) -> int:
+        """The offset of the next sound header from an offset on; `stop` where there is none."""
+        while offset < stop:
+            on_progress(offset)
+            data = self._read(offset, _CHUNK_BYTES + HEADER_BYTES)
+            place = data.find(MAGIC)
+            while place >= 0:
+                if decode_header(data, place) is not None:
+                    return min(offset + place, stop)
+                place = data.find(MAGIC, place + 1)
+            if len(data) <= HEADER_BYTES:
+                return stop
+            offset += len(data) - HEADER_BYTES
+        return stop
+
+    def _last_frame(self, stop: int) -> int | None:
+        """The offset of the last sound header before `stop`; None where there is none."""
+        end = stop
+        while end > 0:
+            start = max(0, end - _CHUNK_BYTES)
+            data = self._read(start, end - start + HEADER_BYTES)
+            place = data.rfind(MAGIC, 0, end - start + len(MAGIC) - 1)
+            while place >= 0:
+                if decode_header(data, place) is not None:
+                    return start + place
+                place = data.rfind(MAGIC, 0, place + len(MAGIC) - 1)
+            end = start
+        return None
+
+    def _scan(
+        self, offset: int, stop: int, losses: list[Loss], on_progress: ProgressCallback
+    ) -> Iterator[FrameEntry]:
+        """The frames between two offsets, from header to header. What is skipped is a loss."""
+        while offset < stop:
+            on_progress(offset)
+            header = self._header(offset)
+            entry = FrameEntry(offset, header) if header is not None else None
+            if entry is not None and entry.end <= stop:
+                yield entry
+                offset = entry.end
+                continue
+            # A frame that ends behind `stop` is cut off or not all written yet. Frames may still
+            # follow it, where its header has a wrong length.
+            text = (
+                "no frame begins here" if entry is None else f"frame ({entry.header.kind}) cut off"
+            )
+            start, offset = offset, self._next_frame(offset + 1, stop, on_progress)
+            losses.append(Loss(start, offset, text))
+
+    def _indexed_frames(self) -> tuple[list[FrameEntry], list[tuple[int, int]]]:
+        """The frames that the indices list, and the ranges of bytes that no index covers."""
+        last = self._last_frame(self.size)
+        header = self._header(last) if last is not None else None
+        offset = 0
+        if header is not None and last is not None:
+            offset = last if header.kind == FrameKind.INDEX else header.index_at
+        lists: list[tuple[int, int, list[FrameEntry]]] = []
+        visited: set[int] = set()
+        while offset and offset not in visited:
+            visited.add(offset)
+            header = self._header(offset)
+            if header is None or header.kind != FrameKind.INDEX:
+                break
+            own = FrameEntry(offset, header)
+            try:
+                start, entries = decode_index(self.payload(own))
+            except Damaged:
+                pass
+            else:
+                lists.append((start, own.end, [*entries, own]))
+            offset = header.index_at
+        gaps, listed, covered = [], [], 0
+        for start, end, entries in reversed(lists):
+            if start > covered:
+                gaps.append((covered, start))
+            listed += entries
+            covered = max(covered, end)
+        if covered < self.size:
+            gaps.append((covered, self.size))
+        return listed, gaps
+
     def _take(
         self, listed: list[FrameEntry], gaps: list[tuple[int, int]], on_progress: ProgressCallback
     ) -> None:
@@ -272,7 +255,7 @@ class FrameReader:
         found = list(listed)
         losses: list[Loss] = []
         for start, stop in gaps:
-            found += _scan(self._file, start, stop, losses, on_progress)
+            found += self._scan(start, stop, losses, on_progress)
         found.sort(key=lambda entry: entry.offset)
         tail = gaps[-1][0] if gaps and gaps[-1][1] == self.size else self.size
         self.provisional = []

@@ -1,4 +1,4 @@
-"""Recordings as stretches: whole blocks at a time, for what reads hours of them."""
+"""The raw counters of a recording, in chunks of whole blocks: ten times faster than its ticks."""
 
 from __future__ import annotations
 
@@ -14,63 +14,69 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeFrames, RawChunk
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.block import HEAD_COLUMNS, Block
+from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
 
-_LATEST = (1 << 63) - 1
 
+def raw_chunks(
+    timeline: Timeline, from_ns: int = 0, until_ns: int = LATEST_NS
+) -> Iterator[RawChunk]:
+    """The chunks of a timeline between two times, by the time at which each begins.
 
-def raw_chunks(timeline: Timeline, from_ns: int = 0, until_ns: int = _LATEST) -> Iterator[RawChunk]:
-    """All of a timeline between two times, by the time at which each stretch begins.
-
-    Ten times faster than its ticks. The first and the last may reach beyond the times.
+    The first and the last chunk may extend beyond the times.
     """
-    each = [_of(file, from_ns, until_ns) for file in timeline.files]
-    yield from heapq.merge(*each, key=lambda stretch: stretch.start_ns)
+    files = [_chunks_of(file, from_ns, until_ns) for file in timeline.files]
+    yield from heapq.merge(*files, key=lambda chunk: chunk.start_ns)
 
 
-def _of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChunk]:
+def _chunks_of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChunk]:
     hosts: dict[str, Host] = {host.name: host for host in file.hosts}
     hellos: dict[str, Hello] | None = None
-    told_ns = from_ns
+    events_until_ns = from_ns
     for start_ns, end_ns, blocks in file.blocks(from_ns, until_ns):
         if hellos is None:
-            hellos, told_ns = dict(file.state(start_ns).hellos), start_ns
+            hellos, events_until_ns = dict(file.state(start_ns).hellos), start_ns
         layouts = {node: [hello] for node, hello in hellos.items()}
-        for event in file.events(told_ns + 1, end_ns):
+        for event in file.events(events_until_ns + 1, end_ns):
             hosts |= {host.name: host for host in event.hosts}
             hellos |= dict(event.hellos)
             for node, hello in event.hellos:
                 known = layouts.setdefault(node, [])
-                if not known or not hello.counts_like(known[-1]):
+                if not known or not hello.has_same_layout(known[-1]):
                     known.append(hello)
-        told_ns = end_ns
-        runs = tuple(run for block in blocks for run in _runs(block, layouts))
-        yield RawChunk(start_ns, end_ns, file.interval_s, tuple(hosts.values()), dict(hellos), runs)
+        events_until_ns = end_ns
+        frames = tuple(each for block in blocks for each in _node_frames(block, layouts))
+        yield RawChunk(
+            start_ns, end_ns, file.interval_s, tuple(hosts.values()), dict(hellos), frames
+        )
 
 
-def _runs(block: Block, layouts: Mapping[str, Sequence[Hello]]) -> Iterator[NodeFrames]:
-    """A run for every seat. A node has one for each of its last layouts, in their order."""
-    seats = Counter(seat.node for seat in block.layouts)
-    column = number = 0
-    for seat in block.layouts:
-        known = layouts.get(seat.node, ())
-        hello = known[-seats[seat.node]] if seats[seat.node] <= len(known) else None
-        seats[seat.node] -= 1
-        if hello is not None and seat.widths == tuple(info.width() for info in hello.blocks):
-            there = block.present[:, number + 1 : number + seat.blocks]
-            rows = np.flatnonzero(there.any(axis=1))
+def _node_frames(block: Block, hellos: Mapping[str, Sequence[Hello]]) -> Iterator[NodeFrames]:
+    """The frames of each row layout of a block.
+
+    A node has a row layout for each of its last hellos, in the same order; one that does not fit
+    its hello is left out.
+    """
+    left = Counter(layout.node for layout in block.layouts)
+    for layout, column, part in block.nodes():
+        known = hellos.get(layout.node, ())
+        hello = known[-left[layout.node]] if left[layout.node] <= len(known) else None
+        left[layout.node] -= 1
+        if hello is not None and layout.widths == tuple(info.width() for info in hello.blocks):
+            was_read = block.present[:, part + 1 : part + layout.blocks]
+            rows = np.flatnonzero(was_read.any(axis=1))
             if len(rows):
                 read = partial(_read, block, rows, column + HEAD_COLUMNS)
-                yield NodeFrames(seat.node, hello, block.ticks.time_ns[rows], there[rows], read)
-        column += seat.columns
-        number += seat.blocks
+                times_ns = block.ticks.time_ns[rows]
+                yield NodeFrames(layout.node, hello, times_ns, was_read[rows], read)
 
 
 def _read(
-    block: Block, rows: NDArray[np.intp], first: int, places: Sequence[int]
+    block: Block, rows: NDArray[np.intp], first_column: int, positions: Sequence[int]
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    columns = np.asarray(places, np.intp) + first
+    """Values at some positions of a node's frames, and which are known: [rows, positions] each."""
+    columns = np.asarray(positions, np.intp) + first_column
     values = block.values.columns(columns)
     known = np.ones(values.shape, np.bool_)
     if len(block.absent):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -53,7 +53,7 @@ class Recording:
         self._layouts = SourceLayouts()
         self._hosts: list[Host] | None = None
         try:
-            self._fresh(self._look)
+            self._look()
         except BaseException:
             self._reader.close()
             raise
@@ -119,11 +119,8 @@ class Recording:
     def refresh(self) -> bool:
         """Read what was written since; returns whether there was anything."""
         before = self.size, self.until_ns
-        settled_to = self.settled_to
-        if not self._reader.refresh():
+        if not self._reread():
             return False
-        self._blocks.forget(settled_to)
-        self._events.forget(settled_to)
         self._look()
         return before != (self.size, self.until_ns)
 
@@ -175,39 +172,19 @@ class Recording:
         source of every node and their times. None where there is no tick before the time.
         """
         with _without_garbage_collection():
-            return self._fresh(lambda: self._view.prime(at_ns))
-
-    def session_before(self, at_ns: int) -> int:
-        """The number of the session of the last tick before a time."""
-        return self._view.session_before(at_ns)
+            return self.read(lambda view: view.prime(at_ns))
 
     def warm(self) -> None:
         """Read what every seek needs, so that the first seek takes no longer than others."""
         self.state(self.until_ns)
 
-    def opening(self) -> RecordedState | None:
-        """The state before the first tick, in a file that continues another one; else None."""
-        return self._fresh(lambda: self._view.opening())
-
     def state(self, at_ns: int) -> RecordedState:
         """The state after all events up to and including a time."""
-        return self._fresh(lambda: self._view.state(at_ns))
-
-    def settled_state(self) -> RecordedState:
-        """The state after all events of the settled part."""
-        return self._fresh(lambda: self._view.settled_state(self.settled_to))
-
-    def unsettled(self) -> list[Tick]:
-        """The ticks of the last session that are not only in the settled part, by time."""
-        return self._fresh(lambda: self._view.unsettled(self.settled_to))
-
-    def watched(self, session: int) -> Collection[str]:
-        """The nodes of a session: those that were configured and those that were found."""
-        return self._fresh(lambda: self._view.watched()[session])
+        return self.read(lambda view: view.state(at_ns))
 
     def notes(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> list[Note]:
         """Bookmarks and changes of findings as they were reported at the time, by time."""
-        return self._fresh(lambda: self._view.notes(from_ns, until_ns))
+        return self.read(lambda view: view.notes(from_ns, until_ns))
 
     def minutes(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> Iterator[Minute]:
         """The recorded highest and mean values of each minute."""
@@ -219,21 +196,17 @@ class Recording:
 
     def topology(self, at_ns: int = LATEST_NS) -> TopologyRecord | None:
         """The cabling of the fabric at a time; None where it was not recorded."""
-        return self._fresh(lambda: self._view.topology(at_ns))
+        return self.read(lambda view: view.topology(at_ns))
 
     def strip(self, from_ns: int, until_ns: int, bins: int) -> Floats:
         """[bins] utilisation of the busiest link of the fabric in each; NaN where none is known."""
-        return self._fresh(lambda: self._view.strip(from_ns, until_ns, bins))
+        return self.read(lambda view: view.strip(from_ns, until_ns, bins))
 
     def times(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> Iterator[tuple[int, int]]:
         """Time and sequence number of every tick, without reading its counters."""
         return self._continued(
             lambda since_ns: self._view.times(since_ns, until_ns), from_ns, lambda each: each[0]
         )
-
-    def ends(self, session: int) -> list[tuple[int, int]]:
-        """Time and sequence number of a session's first and last ticks; empty without ticks."""
-        return self._fresh(lambda: self._view.ends(session))
 
     def verify(self) -> Iterator[int]:
         """Read the whole file; yields the bytes done so far. Damage is added to `losses`."""
@@ -275,11 +248,11 @@ class Recording:
         kinds = [entry.header.kind for entry in self._reader.settled[-2:]]
         return not self._reader.provisional and FrameKind.END in kinds
 
-    def _fresh(self, read: Callable[[], T]) -> T:
-        """The result of reading the file as it is now."""
+    def read(self, of: Callable[[FileView], T]) -> T:
+        """The result of reading the current view, again where the writer replaced frames since."""
         while True:
             try:
-                return read()
+                return of(self._view)
             except Moved:
                 self.refresh()
 
@@ -300,14 +273,27 @@ class Recording:
             except Moved:
                 self.refresh()
 
+    def _reread(self) -> bool:
+        """Find the frames that were written since; returns whether there can be any."""
+        settled_to = self.settled_to
+        if not self._reader.refresh():
+            return False
+        self._blocks.forget(settled_to)
+        self._events.forget(settled_to)
+        return True
+
     def _look(self) -> None:
         """Take a view of the file as it is now."""
-        self._view = FileView(self._reader, self._blocks, self._events, self._layouts)
-        self._hosts = None
-        try:
-            self._view.read_sessions()
-        except (NotARecording, TooNew) as error:
-            raise type(error)(f"{self.path}: {error}") from None
+        while True:
+            self._view = FileView(self._reader, self._blocks, self._events, self._layouts)
+            self._hosts = None
+            try:
+                self._view.read_sessions()
+                return
+            except Moved:
+                self._reread()
+            except (NotARecording, TooNew) as error:
+                raise type(error)(f"{self.path}: {error}") from None
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -44,47 +44,42 @@ class BlockSpan:
 
 
 class SortedFrames(NamedTuple):
-    """All frames of a file by kind; those of `events` with the number of their session.
+    """All frames of a file: by kind, events with the number of their session, blocks by span.
 
     Events and spans are sorted by time: between sessions of a file the clock may have been set
     back. `span_ends` [spans] is the latest end of each span and those before it, ns.
     """
 
-    sessions: list[FrameEntry]
-    states: list[FrameEntry]
-    hellos: list[FrameEntry]
-    topologies: list[FrameEntry]
-    notes: list[FrameEntry]
-    minutes: list[FrameEntry]
+    by_kind: Mapping[str, Sequence[FrameEntry]]
     events: _Numbered
     spans: list[BlockSpan]
     span_ends: NDArray[np.int64]
 
+    def of(self, kind: FrameKind) -> Sequence[FrameEntry]:
+        """The frames of a kind, in the file's order; notes and minutes by time, each once."""
+        return self.by_kind.get(kind, ())
+
     def session_of(self, entry: FrameEntry) -> int:
         """The number of a frame's session."""
-        after = bisect.bisect_right(self.sessions, entry.offset, key=lambda each: each.offset)
-        return max(0, after - 1)
+        sessions = self.of(FrameKind.SESSION)
+        return max(0, bisect.bisect_right(sessions, entry.offset, key=lambda e: e.offset) - 1)
 
 
 def sort_frames(entries: Iterable[FrameEntry]) -> SortedFrames:
     """The frames of a file, given in its order, by kind."""
-    kinds: dict[str, _Numbered] = {kind: [] for kind in FrameKind}
+    kinds: dict[str, _Numbered] = {}
     session = -1
     for entry in entries:
         session += entry.header.kind == FrameKind.SESSION
         kinds.setdefault(entry.header.kind, []).append((max(0, session), entry))
-    spans = _spans(kinds[FrameKind.BLOCK])
-    plain = {kind: [entry for _, entry in numbered] for kind, numbered in kinds.items()}
+    for kind in (FrameKind.NOTE, FrameKind.MINUTE, FrameKind.EVENTS):
+        kinds[kind] = _once(kinds.get(kind, []))
+    spans = _spans(kinds.get(FrameKind.BLOCK, []))
     return SortedFrames(
-        sessions=plain[FrameKind.SESSION],
-        states=plain[FrameKind.STATE],
-        hellos=plain[FrameKind.HELLOS],
-        topologies=plain[FrameKind.TOPOLOGY],
-        notes=[entry for _, entry in _once(kinds[FrameKind.NOTE])],
-        minutes=[entry for _, entry in _once(kinds[FrameKind.MINUTE])],
-        events=_once(kinds[FrameKind.EVENTS]),
-        spans=spans,
-        span_ends=np.maximum.accumulate(np.array([span.until_ns for span in spans], np.int64)),
+        {kind: [entry for _, entry in numbered] for kind, numbered in kinds.items()},
+        kinds[FrameKind.EVENTS],
+        spans,
+        np.maximum.accumulate(np.array([span.until_ns for span in spans], np.int64)),
     )
 
 

@@ -21,6 +21,7 @@ from fabmon.recording.format.minutes import Minute
 from fabmon.recording.format.records import SUFFIX, Note, lost_statuses, with_opening_state
 from fabmon.recording.reading.frame_reader import Loss, ProgressCallback, ignore_progress
 from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.view import FileView
 
 _TimeAndNumber = tuple[int, int]
 
@@ -64,7 +65,8 @@ def _runs(files: Sequence[Recording]) -> list[tuple[_TimeAndNumber, int, _TimeAn
     runs: dict[int, list[_TimeAndNumber]] = {}
     for file in files:
         for number, session in enumerate(file.sessions):
-            runs.setdefault(session.run_started_ns, []).extend(file.ends(number))
+            ends = file.read(partial(FileView.ends, session=number))
+            runs.setdefault(session.run_started_ns, []).extend(ends)
     return sorted((min(ends), run_ns, max(ends)) for run_ns, ends in runs.items() if ends)
 
 
@@ -79,7 +81,7 @@ class Timeline:
     def __init__(
         self, paths: Sequence[Path], on_progress: ProgressCallback = ignore_progress
     ) -> None:
-        """Open files. A directory stands for the recordings in it.
+        """Open files; of a directory, the recordings in it.
 
         Those of a directory that cannot be read are in `losses`. `on_progress` is called with the
         bytes of all files read so far. Raises RecordingError or OSError.
@@ -228,12 +230,13 @@ class Timeline:
         if self._single:
             return [tick for _, tick in known]
         known.sort(key=lambda each: each[1].time_ns)
-        numbers = [
-            tick.seq + self._numbers.offset(self.files, file, file.session_before(at_ns))
-            for file, tick in known
-        ]
+
+        def number(file: Recording, tick: Tick) -> int:
+            session = file.read(lambda view: view.session_before(at_ns))
+            return tick.seq + self._numbers.offset(self.files, file, session)
+
         # Ticks of the same time in files that were written side by side have the same number.
-        first = max(numbers, default=0) - len(known) + 1
+        first = max((number(*each) for each in known), default=0) - len(known) + 1
         return [
             msgspec.structs.replace(tick, seq=first + place)
             for place, (_, tick) in enumerate(known)
@@ -278,7 +281,7 @@ class Timeline:
             extended = tick
             if number in not_begun and not session:
                 not_begun.discard(number)
-                opening = files[number].opening()
+                opening = files[number].read(FileView.opening)
                 if opening is not None:
                     known = files[before].state(tick.time_ns) if before >= 0 else None
                     extended = with_opening_state(tick, opening, known)
@@ -291,7 +294,9 @@ class Timeline:
         """Statuses of the nodes that only the session before watched, if it has ended."""
         if before[0] < 0 or (before[0] != now[0] and self.files[before[0]].until_ns >= time_ns):
             return []
-        watched = [self.files[file].watched(session) for file, session in (before, now)]
+        watched = [
+            self.files[file].read(FileView.watched)[session] for file, session in (before, now)
+        ]
         return lost_statuses(watched[0], watched[1], time_ns)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.recording.format.block import Block
-from fabmon.recording.format.frames import LATEST_NS, FrameEntry
+from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.minutes import Minute, decode_minute
 from fabmon.recording.format.records import (
     EventsRecord,
@@ -103,16 +103,17 @@ class FileView:
         return 0 if place is None else self.spans[place].session
 
     def opening(self) -> RecordedState | None:
-        """The state before the first tick; None where the file began with nothing."""
+        """The state before the first tick, in a file that continues another one; else None."""
         return self._events.opening(self._frames)
 
-    def settled_state(self, settled_to: int) -> RecordedState:
-        """The state after all events before a byte offset."""
-        number = len(self.sessions) - 1
-        return self._events.state(self._frames, number, self.sessions[number], stop=settled_to)
+    def settled_state(self) -> RecordedState:
+        """The state after all events of the settled part of the file."""
+        number, stop = len(self.sessions) - 1, self._reader.settled_to
+        return self._events.state(self._frames, number, self.sessions[number], stop=stop)
 
-    def unsettled(self, settled_to: int) -> list[Tick]:
-        """The ticks of the last session that are at or behind a byte offset, by time."""
+    def unsettled(self) -> list[Tick]:
+        """The ticks of the last session that are not only in the settled part, by time."""
+        settled_to = self._reader.settled_to
         tail = [s for s in self.spans if any(e.offset >= settled_to for e in s.parts.values())]
         ticks = [each for each in map(self._blocks.ticks_of, tail) if each is not None]
         keys = {key for t in ticks for key in zip(t.time_ns.tolist(), t.seq.tolist(), strict=True)}
@@ -148,14 +149,14 @@ class FileView:
         """Bookmarks and changes of findings, by time."""
         notes = [
             self._reader.json(entry, Note)
-            for entry in self._frames.notes
+            for entry in self._frames.of(FrameKind.NOTE)
             if from_ns <= entry.header.time_ns <= until_ns
         ]
         return sorted((note for note in notes if note is not None), key=lambda note: note.time_ns)
 
     def minutes(self, from_ns: int, until_ns: int) -> Iterator[Minute]:
         """The minutes that overlap a range of time."""
-        for entry in self._frames.minutes:
+        for entry in self._frames.of(FrameKind.MINUTE):
             if entry.header.until_ns > from_ns and entry.header.time_ns <= until_ns:
                 start_ns, rows = entry.header.time_ns, self._rows_by_port(entry)
                 decode = partial(decode_minute, start_ns=start_ns, rows=rows)
@@ -169,7 +170,7 @@ class FileView:
         They are in the topology record before it in the file, of the same session: ports of another
         session have other rows.
         """
-        topologies = self._frames.topologies
+        topologies = self._frames.of(FrameKind.TOPOLOGY)
         place = bisect.bisect_left(topologies, entry.offset, key=lambda each: each.offset) - 1
         if place < 0:
             return {}
@@ -184,7 +185,7 @@ class FileView:
 
     def topology(self, at_ns: int) -> TopologyRecord | None:
         """The cabling of the fabric at a time."""
-        for entry in reversed(self._frames.topologies):
+        for entry in reversed(self._frames.of(FrameKind.TOPOLOGY)):
             if entry.header.time_ns <= at_ns:
                 record = self._reader.json(entry, TopologyRecord)
                 if record is not None:
@@ -232,7 +233,9 @@ class FileView:
 
     def _session_at(self, at_ns: int) -> int:
         """The number of the session that began last before a time, by the clock."""
-        starts = ((each.header.time_ns, n) for n, each in enumerate(self._frames.sessions))
+        starts = (
+            (each.header.time_ns, n) for n, each in enumerate(self._frames.of(FrameKind.SESSION))
+        )
         return max((each for each in starts if each[0] <= at_ns), default=(0, 0))[1]
 
     def _spans_in(self, from_ns: int, until_ns: int) -> Iterator[BlockSpan]:

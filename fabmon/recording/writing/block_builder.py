@@ -144,7 +144,11 @@ class BlockBuilder:
         for node, hello in hellos.items():
             widths = tuple(info.width() for info in hello.blocks)
             known = self._by_node.get(node)
-            if known is None or known.layout.widths != widths or not known.hello.counts_like(hello):
+            if (
+                known is None
+                or known.layout.widths != widths
+                or not known.hello.has_same_layout(hello)
+            ):
                 self._by_node[node] = self._reserve(node, hello)
 
     def add(self, tick: Tick, peak_utilisation: float) -> int:

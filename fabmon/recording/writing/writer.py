@@ -23,6 +23,7 @@ from fabmon.recording.format.records import (
 )
 from fabmon.recording.format.sections import compress
 from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.view import FileView
 from fabmon.recording.writing.block_builder import BlockBuilder
 from fabmon.recording.writing.frame_writer import FrameWriter, PendingFrame
 
@@ -266,7 +267,7 @@ def _resumed(file: FrameWriter, session: SessionRecord) -> Writer:
         entries = before.entries()
         index_at = max((e.offset for e in entries if e.header.kind == FrameKind.INDEX), default=0)
         # By their place in the file: the clock may have been set back since.
-        state, ticks = before.settled_state(), before.unsettled()
+        state, ticks = before.read(FileView.settled_state), before.read(FileView.unsettled)
         frames = [
             PendingFrame(
                 FrameKind(e.header.kind),

@@ -24,12 +24,11 @@ from fabmon.report.fluctuation import (
     NO_STEP,
     NUMBERS,
     foreign_share,
-    iteration,
     largest_steps,
-    name_of,
     numbers,
-    over,
-    step_words,
+    scope,
+    step_cells,
+    step_time,
 )
 from fabmon.report.page.markup import (
     CHART_LEFT,
@@ -113,7 +112,7 @@ def _row(
         ((d, u) for d, u in ((1e9, "Gb/s"), (1e6, "Mb/s")) if highest >= d), (1e3, "kb/s")
     )
     parts = [
-        tag("text", name_of(subject)[:22], x=0, y=top + 16, class_="name"),
+        tag("text", subject.label[:22], x=0, y=top + 16, class_="name"),
         tag("text", f"{unit}, highest {bit_rate(highest)}", x=0, y=top + 30, class_="axis"),
     ]
     known = {slot.slot: slot for slot in slots}
@@ -129,7 +128,7 @@ def _row(
             for value in (slot.p5_bps, slot.median_bps, slot.p95_bps)
         )
         text = (
-            f"{name_of(subject)}: median {bit_rate(slot.median_bps)}, 5th percentile "
+            f"{subject.label}: median {bit_rate(slot.median_bps)}, 5th percentile "
             f"{bit_rate(slot.p5_bps)}, 95th {bit_rate(slot.p95_bps)}, CoV {percent(slot.cov)}, "
             f"{duration(slot.cells * 10)}"
         )
@@ -163,7 +162,7 @@ def levels(found: Fluctuation) -> Markup:
         return tag("p", "No communication.", class_="muted")
     measured: Markup = tag("p", NO_STEP)
     if shown:
-        cells = [step_words(*each) for each in shown]
+        cells = [step_cells(*each) for each in shown]
         measured = joined(
             [
                 tag("div", table(("TIME", "WHAT", "LEVEL", "CHANGE"), cells), class_="wide"),
@@ -212,7 +211,7 @@ def _curve(found: Fluctuation, subject: Subject, top: float) -> list[Markup]:
         line += f"{'L' if was_there else 'M'}{x:.1f} {y:.1f}h{width:.2f}"
         was_there = True
     return [
-        tag("text", name_of(subject)[:22], x=0, y=top + 16, class_="name"),
+        tag("text", subject.label[:22], x=0, y=top + 16, class_="name"),
         tag("text", f"highest {bit_rate(highest)}", x=0, y=top + 30, class_="axis"),
         tag("path", d=area, class_="band"),
         tag("path", d=line, class_="median"),
@@ -226,7 +225,7 @@ def _mark(found: Fluctuation, subject: Subject, step: Step, top: float, base: fl
     is_right = x > CHART_WIDTH * 0.85
     return tag(
         "g",
-        tag("title", ", ".join(step_words(step, subject))),
+        tag("title", ", ".join(step_cells(step, subject))),
         tag("line", x1=x, x2=x, y1=top - 10, y2=base, class_="step"),
         tag(
             "text",
@@ -245,7 +244,7 @@ def fluctuation(found: Fluctuation) -> Markup:
         return tag("p", "No rail and no link between switches was watched.", class_="muted")
     return joined(
         [
-            tag("p", over(found), class_="muted"),
+            tag("p", scope(found), class_="muted"),
             tag(
                 "p",
                 "Bars are from the 5th to the 95th percentile, with the median marked; the full "
@@ -281,7 +280,7 @@ def _table(found: Fluctuation, kind: str) -> Markup | None:
     its = ("ITERATION",) if kind == JOB else ()
     head = (kind.upper(), "", *its, *NUMBERS)
     rows = [
-        (name_of(each), _bar(each), *((iteration(each),) if its else ()), *numbers(each))
+        (each.label, _bar(each), *((step_time(each),) if its else ()), *numbers(each))
         for each in shown
     ]
     more = len(measured) - len(shown)

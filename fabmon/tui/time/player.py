@@ -1,4 +1,4 @@
-"""Reads what the strip of time shows, where the last minutes do not."""
+"""Executes the time commands of the user, one at a time, and loads the timeline."""
 
 from __future__ import annotations
 
@@ -7,67 +7,22 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time.navigation import Navigation, Playback, TimeView
-from fabmon.tui.time.past_reader import PastError, PastReader, RecordingAccess, RecordingContents
+from fabmon.tui.time.navigation import Playback, TimeView
+from fabmon.tui.time.past_reader import PastError, RecordingAccess
 
-_LOOK_AGAIN_S = 10.0
-
-
-class StripLoader:
-    """Gives the cursor its curve, from the recording."""
-
-    def __init__(
-        self,
-        screen_state: ScreenState,
-        past: PastReader,
-        repaint: Callable[[], None],
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._stage = screen_state
-        self._past = past
-        self._repaint = repaint
-        self._monotonic = monotonic
-        self._drawn_s = 0.0
-
-    async def read(self, columns: int) -> None:
-        """Read what the strip shows, unless it is known."""
-        window, cursor = self._stage.strip_window(), self._stage.cursor
-        if window is None or self._stage.curve() is not cursor.curve:
-            return
-        had = cursor.curve
-        part_ns = max((window[1] - window[0]) // 100, SECOND_NS)
-        if (
-            had is not None
-            and abs(had.from_ns - window[0]) < part_ns
-            and had.until_ns - had.from_ns == window[1] - window[0]
-            and len(had.values) == columns
-            and self._monotonic() - self._drawn_s < _LOOK_AGAIN_S
-        ):
-            return
-        try:
-            cursor.curve = await self._past.curve(*window, columns)
-            if cursor.recorded is None or self._stage.live is not None:
-                cursor.recorded = await self._past.look()
-        except PastError:
-            return  # It is said when somebody goes there.
-        self._drawn_s = self._monotonic()
-        self._repaint()
-
-
-# Does what a person asks for on the timeline: back from now, to a time, on again, and to now.
-#
-# One thing is done at a time: what is asked for next puts an end to it.
-
-
+_RELOAD_S = 10.0
+"""The timeline of a recording is loaded again after this time."""
 _SETTLE_AFTER_S = 0.15
-"""Who holds a key down wants to see ticks go by, not what is found in each."""
+"""A tick is analysed this long after the last key: a key that is held down only moves."""
 
 
 class Player:
-    """Executes the time commands of the user: freeze, step, seek, play, follow the live end."""
+    """Freeze, step, seek, play, follow the live end. A new command cancels the one before.
+
+    `moves` does the work; `past` reads the recording, None without one.
+    """
 
     def __init__(
         self,
@@ -76,109 +31,115 @@ class Player:
         view: TimeView,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stage = screen_state
-        self._past = past = recording.reader
+        self._state = screen_state
         self._view = view
-        self._moves = Navigation(screen_state, recording, view, self.now)
-        self._playback = Playback(screen_state, recording, self._moves, view, self.now, monotonic)
-        self._strip = (
-            None if past is None else StripLoader(screen_state, past, view.repaint, monotonic)
-        )
-        self._doing: asyncio.Task[None] | None = None
-        self._drawing: asyncio.Task[None] | None = None
-
-    def keep(self, scene: Scene) -> None:
-        """A scene has come live."""
-        self._moves.kept.add(scene)
+        self._monotonic = monotonic
+        self.past = recording.reader
+        self.moves = Playback(screen_state, recording, view, self.now, monotonic)
+        self._command: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._loaded_s = 0.0
 
     async def close(self) -> None:
-        """Stop, and let the recording go."""
-        for task in (self._doing, self._drawing):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(
-            *(task for task in (self._doing, self._drawing) if task), return_exceptions=True
-        )
-        if self._past is not None:
-            await self._past.close()
-
-    # What a person asks for.
+        """Cancel everything, and close the recording."""
+        tasks = [task for task in (self._command, self._loading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.past is not None:
+            await self.past.close()
 
     def toggle(self) -> None:
-        """Freeze, or go on: from where the cursor was put, or with what comes now."""
-        screen_state = self._stage
-        if screen_state.scene is None:
-            self._view.say("there is nothing to see yet")
-        elif screen_state.shown is None:
+        """Freeze, or resume: play from the cursor if it was moved, else follow the live end."""
+        state = self._state
+        if state.scene is None:
+            self._view.say("nothing has been received yet")
+        elif state.shown is None:
             self._stop()
-            screen_state.freeze()
-        elif screen_state.cursor.playing:
+            state.freeze()
+        elif state.cursor.playing:
             self._stop()
-        elif screen_state.is_frozen_now:
+        elif state.is_frozen_now:
             self.now()
         else:
-            self._do(self._playback.play())
+            self._run(self.moves.play())
         self._view.repaint()
 
     def now(self) -> None:
-        """Follow what comes; without a now, to the end, and follow what is written there."""
-        if self._stage.live is not None:
+        """Follow the live end; in a replay, go to the end of the recording and follow that."""
+        if self._state.live is not None:
             self._stop()
-            self._stage.follow()
+            self._state.follow()
             self._view.repaint()
         else:
-            self._playback.follows = True
-            self._do(self._playback.to_end())
+            self.moves.follows = True
+            self._run(self.moves.to_end())
 
     def step(self, by: int) -> None:
-        """So many ticks on, or back; those of a key that was pressed just before count too."""
-        by += self._moves.steps
-        self._do(self._moves.step(by))
-        self._moves.steps = by
+        """Go `by` ticks forward, or back; steps that were requested just before count too."""
+        by += self.moves.steps
+        self._run(self.moves.step(by))
+        self.moves.steps = by
 
     def seek(self, at_ns: int) -> None:
-        """To a time."""
-        self._do(self._moves.seek(at_ns))
+        """Go to a time."""
+        self._run(self.moves.seek(at_ns))
 
     def event(self, by: int) -> None:
-        """To the next event, or to the one before."""
-        self._do(self._moves.event(by))
+        """Go to the next event (`by` = 1), or to the previous one (-1)."""
+        self._run(self.moves.event(by))
 
     def play(self, from_ns: int | None = None, follow: bool = False) -> None:
-        """Play a recording from a time, or from its start; at its end, wait for more."""
-        self._playback.follows = follow
-        self._do(self._playback.begin(from_ns))
+        """Play the recording from a time or from its start; `follow`: wait for more at its end."""
+        self.moves.follows = follow
+        self._run(self.moves.begin(from_ns))
 
-    async def recorded(self) -> RecordingContents:
-        """What there is by now; nothing where nothing is recorded."""
-        return await self._moves.recorded()
+    def load_timeline(self, columns: int) -> None:
+        """Start to read the timeline from the recording, where it is not known."""
+        if self.past is not None and (self._loading is None or self._loading.done()):
+            self._loading = asyncio.create_task(self._guarded(self._load_timeline(columns)))
 
-    def draw_strip(self, columns: int) -> None:
-        """See to it that the strip has what it shows, where the last minutes do not."""
-        if self._strip is not None and (self._drawing is None or self._drawing.done()):
-            self._drawing = asyncio.create_task(self._guarded(self._strip.read(columns)))
+    async def _load_timeline(self, columns: int) -> None:
+        window, cursor = self._state.strip_window(), self._state.cursor
+        if self.past is None or window is None or self._state.curve() is not cursor.curve:
+            return
+        known, length_ns = cursor.curve, window[1] - window[0]
+        if (
+            known is not None
+            and abs(known.from_ns - window[0]) < max(length_ns // 100, SECOND_NS)
+            and known.until_ns - known.from_ns == length_ns
+            and len(known.values) == columns
+            and self._monotonic() - self._loaded_s < _RELOAD_S
+        ):
+            return
+        try:
+            cursor.curve = await self.past.curve(*window, columns)
+            if cursor.recorded is None or self._state.live is not None:
+                cursor.recorded = await self.past.look()
+        except PastError:
+            return  # Reported when the user goes there.
+        self._loaded_s = self._monotonic()
+        self._view.repaint()
 
-    # One thing at a time.
-
-    def _do(self, doing: Coroutine[Any, Any, None]) -> None:
+    def _run(self, command: Coroutine[Any, Any, None]) -> None:
         self._stop()
-        self._doing = asyncio.create_task(self._guarded(self._and_settle(doing)))
+        self._command = asyncio.create_task(self._guarded(self._and_settle(command)))
 
     def _stop(self) -> None:
-        self._moves.steps = 0
-        if self._doing is not None:
-            self._doing.cancel()
-            self._doing = None
-        if self._past is not None:
-            self._past.give_up()
-        self._stage.cursor.playing = False
+        self.moves.steps = 0
+        if self._command is not None:
+            self._command.cancel()
+            self._command = None
+        if self.past is not None:
+            self.past.give_up()
+        self._state.cursor.playing = False
 
-    async def _and_settle(self, doing: Coroutine[Any, Any, None]) -> None:
-        await doing
-        self._moves.steps = 0
-        if self._past is not None and not self._stage.cursor.is_settled:
+    async def _and_settle(self, command: Coroutine[Any, Any, None]) -> None:
+        await command
+        self.moves.steps = 0
+        if self.past is not None and not self._state.cursor.is_settled:
             await asyncio.sleep(_SETTLE_AFTER_S)
-            await self._moves.settle(self._past)
+            await self.moves.settle()
 
     async def _guarded(self, doing: Coroutine[Any, Any, None]) -> None:
         try:

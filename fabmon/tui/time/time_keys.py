@@ -1,10 +1,11 @@
-"""What the keys of time do, wherever one is."""
+"""The keys of time travel, which work in every view."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
@@ -13,173 +14,176 @@ from fabmon.tui.line import FindingTarget
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.time.cursor import speed_text
-from fabmon.tui.time.navigation import TimeView
 from fabmon.tui.time.past_reader import RecordingAccess, RecordingContents, ReplayStart
 from fabmon.tui.time.player import Player
 from fabmon.tui.widgets.lines import LineView, SeekRequested
 from fabmon.tui.widgets.prompts import Prompt
 
+_DAY_NS = 86_400 * SECOND_NS
+
 
 class TimeKeys(ContainingApp):
-    """The part of the app that goes through time; `stage` is the app's."""
+    """The part of the app that moves through time; a `TimeView` of its player."""
 
     screen_state: ScreenState
+    recording: RecordingAccess
+    player: Player
 
-    def go_through_time(
-        self, recording: RecordingAccess, start: ReplayStart | None, view: TimeView
-    ) -> None:
+    def set_up_time(self, recording: RecordingAccess, start: ReplayStart | None) -> None:
         """Set up the player; with `start` it begins by playing the recording."""
-        self.recording = recording
-        self.player = Player(self.screen_state, recording, view)
-        self.screen_state.recording = recording
+        self.recording = self.screen_state.recording = recording
+        self.player = Player(self.screen_state, recording, self)
         self._start = start
-        if start is not None:
-            self.screen_state.cursor.speed = start.speed
-        self._view = view
+
+    async def show_scene(self, scene: Scene) -> None:
+        """Draw another scene."""
+        raise NotImplementedError
+
+    def repaint(self) -> None:
+        """Draw again what is shown."""
+        raise NotImplementedError
+
+    def say(self, text: str, seconds: float = 4) -> None:
+        """Show one line for some seconds."""
+        raise NotImplementedError
 
     def report_error(self, error: Exception) -> None:
-        """Say that moving through the recording failed; the screen goes on."""
+        """Show that moving through the recording failed; the screen continues."""
         self.contain_handler(error, "time travel")
 
     def begin_to_play(self) -> None:
         """Play the recording, if the screen was started for that."""
         if self._start is not None:
+            self.screen_state.cursor.speed = self._start.speed
             self.screen_state.reads = True
             self.player.play(self._start.from_ns, self._start.follow)
 
     def on_seek_requested(self, event: SeekRequested) -> None:
-        """Go there."""
+        """Go to a time of the timeline."""
         self.player.seek(event.time_ns)
 
     def action_freeze(self) -> None:
-        """Stop here, or go on."""
+        """Freeze or resume."""
         self.player.toggle()
 
     def action_now(self) -> None:
-        """Back to what comes."""
+        """Follow the live end, or the end of a recording."""
         self.player.now()
 
     def action_step(self, by: int) -> None:
-        """So many ticks on, or back."""
+        """Go `by` ticks forward, or back."""
         self.player.step(by)
 
     def action_event(self, by: int) -> None:
-        """The next event, or the one before."""
+        """Go to the next event (`by` = 1), or to the previous one (-1)."""
         self.player.event(by)
 
     def action_speed(self, by: int) -> None:
-        """Twice as fast, or half."""
+        """Double the speed of playback (`by` = 1), or halve it (-1)."""
         cursor = self.screen_state.cursor
         cursor.faster(by)
         if self.screen_state.shown is None:
-            self._view.say(f"speed {speed_text(cursor.speed)}, for what was: now is not faster")
-        self._view.repaint()
+            self.say(f"playback speed {speed_text(cursor.speed)}: it applies to the past only")
+        self.repaint()
 
     def action_skip_idle(self) -> None:
-        """Leave out what nothing happens in, or do not."""
+        """Let playback skip idle ticks, or not."""
         cursor = self.screen_state.cursor
         cursor.skips_idle = not cursor.skips_idle
-        on = "skipping" if cursor.skips_idle else "not skipping"
-        self._view.say(f"{on} ticks in which nobody communicates and nothing happens")
-        self._view.repaint()
+        verb = "skips" if cursor.skips_idle else "shows"
+        self.say(f"playback {verb} ticks without traffic or events")
+        self.repaint()
 
     def action_time_zoom(self, by: int) -> None:
-        """More minutes in the strip, or fewer; 0 for the usual ones."""
+        """Show more time in the timeline (`by` > 0), less (< 0), or the default (0)."""
         cursor = self.screen_state.cursor
         if by:
             cursor.zoom_by(by, self.screen_state.live is not None)
         else:
             cursor.zoom = None
-        self._view.repaint()
+        self.repaint()
 
     def action_mark(self, which: str) -> None:
-        """What is to be cut out begins here, or ends."""
+        """Mark the start (`in`) or the end (`out`) of a range at the cursor, or clear that mark."""
         scene, cursor = self.screen_state.scene, self.screen_state.cursor
         if scene is None:
             return
-        set_ = cursor.mark_in if which == "in" else cursor.mark_out
-        set_(scene.snapshot.time_ns)
+        at_ns, is_start = scene.snapshot.time_ns, which == "in"
+        (cursor.mark_in if is_start else cursor.mark_out)(at_ns)
+        name, key = ("start", "i") if is_start else ("end", "o")
         marked = cursor.range_ns
-        if (cursor.mark_in_ns if which == "in" else cursor.mark_out_ns) is None:
-            said = f"the mark of {'the start' if which == 'in' else 'the end'} is gone"
+        if (cursor.mark_in_ns if is_start else cursor.mark_out_ns) is None:
+            text = f"{name} of the range cleared"
         elif marked is None:
-            key = "i" if which == "in" else "o"
-            said = f"marked {which} at {time_of_day(scene.snapshot.time_ns)}; {key} again lets go"
+            text = f"{name} of the range marked at {time_of_day(at_ns)}; {key} again clears it"
         else:
             length = duration((marked[1] - marked[0]) / SECOND_NS)
-            said = f"marked {time_of_day(marked[0])} to {time_of_day(marked[1])}, {length}"
-        self._view.say(said)
-        self._view.repaint()
+            text = f"marked {time_of_day(marked[0])} to {time_of_day(marked[1])}, {length}"
+        self.say(text)
+        self.repaint()
 
     async def action_seek(self) -> None:
         """Ask for a time, and go there."""
-        recorded = await self.player.recorded()
+        recorded = await self.player.moves.recorded()
         scene = self.screen_state.scene
         if scene is None:
             return
-        at_ns = scene.snapshot.time_ns
-        when = partial(self._when, at_ns, recorded)
+        parsed = partial(self._parse_time, scene.snapshot.time_ns, recorded)
 
         def wrong(text: str) -> str:
             count = f"there are {len(recorded.marks_ns())} events"
-            return "" if when(text) is not None else f"not a time: {TIME_FORMATS}; {count}"
+            return "" if parsed(text) is not None else f"not a time: {TIME_FORMATS}; {count}"
 
         def go(text: str | None) -> None:
-            found = when(text) if text is not None else None
+            found = parsed(text) if text is not None else None
             if found is not None:
                 self.player.seek(found)
 
         self.push_screen(Prompt("go to", TIME_FORMATS, self.screen_state.palette, wrong), go)
 
-    def _when(self, at_ns: int, recorded: RecordingContents, text: str) -> int | None:
+    def _parse_time(self, at_ns: int, recorded: RecordingContents, text: str) -> int | None:
         live = self.screen_state.live
         until_ns = recorded.until_ns if live is None else live.snapshot.time_ns
-        start_ns = recorded.start_ns or at_ns - 86_400 * SECOND_NS
+        start_ns = recorded.start_ns or at_ns - _DAY_NS
         found = parse_time_near(text, at_ns, start_ns, until_ns, recorded.marks_ns())
         if found is not None and found % SECOND_NS == 0:
-            # A person who says 14:03:22 means the tick that the header calls so.
+            # 14:03:22 means the tick for which the header shows that time.
             found += SECOND_NS - 1
         return found
 
     def action_bookmark(self) -> None:
-        """Ask what to call this tick, and keep it."""
+        """Ask for a text, and record a bookmark at the cursor."""
         scene = self.screen_state.scene
         if scene is None:
             return
-        snapshot = scene.snapshot
+        snapshot, at = scene.snapshot, time_of_day(scene.snapshot.time_ns)
 
         def keep(text: str | None) -> None:
-            if text is None:
-                return
-            said = " ".join(text.split()) or "bookmark"
-            note = Note(kind="bookmark", time_ns=snapshot.time_ns, seq=snapshot.seq, text=said)
-            refused = self.recording.bookmark(note)
-            self._view.say(refused or f"◆ {said}, at {time_of_day(snapshot.time_ns)}")
+            if text is not None:
+                name = " ".join(text.split()) or "bookmark"
+                note = Note(kind="bookmark", time_ns=snapshot.time_ns, seq=snapshot.seq, text=name)
+                self.say(self.recording.bookmark(note) or f"◆ {name}, at {at}")
 
-        label = f"◆ {time_of_day(snapshot.time_ns)}"
-        self.push_screen(
-            Prompt(label, "a bookmark: its text, or none", self.screen_state.palette), keep
-        )
+        hint = "text of the bookmark (optional)"
+        self.push_screen(Prompt(f"◆ {at}", hint, self.screen_state.palette), keep)
 
     def action_began(self) -> None:
-        """To where the selected finding began."""
+        """Go to the time at which the selected finding began."""
         found = self._selected_finding()
         if found is None:
-            self._view.say("no finding is selected")
+            self.say("no finding is selected")
         else:
             self.player.seek(found.since_ns)
 
     def _selected_finding(self) -> Finding | None:
+        """The finding of this page, of the cursor of the focused list, or the selected one."""
         screen, scene = self.screen, self.screen_state.scene
         if isinstance(screen, FindingScreen):
             return screen.finding
-        focused = screen.focused
         if scene is None:
             return None
-        chosen = self.screen_state.selection(scene)
-        if not isinstance(focused, LineView):
-            return None if chosen is None else chosen.finding
-        target = focused.selected
+        target = screen.focused.selected if isinstance(screen.focused, LineView) else None
         key = target.key if isinstance(target, FindingTarget) else None
         found = next((each for each in scene.findings if each.key == key), None)
-        return found or (None if chosen is None else chosen.finding)
+        selection = self.screen_state.selection(scene)
+        return found or (None if selection is None else selection.finding)

@@ -107,6 +107,7 @@ class LineView(Contained, ScrollView, can_focus=True):
         super().__init__(id=id, classes=classes)
         self._lines: Sequence[Line] = ()
         self._base = self._cursor = self._bracket = Style()
+        self._places: dict[Target, tuple[int, int | None]] = {}
         self.selected: Target | None = None
         self._is_moved = False
 
@@ -116,12 +117,11 @@ class LineView(Contained, ScrollView, can_focus=True):
         """Show these lines: the selected one in style `cursor`, brackets of a cell in `bracket`."""
         self._lines, self._base, self._cursor = lines, base, cursor
         self._bracket = bracket or base
-        if self.selected is None or self._where(self.selected) is None:
+        self._places = _places(lines)
+        if not self._is_moved or self.selected not in self._places:
             self._is_moved = False
-        if not self._is_moved:
-            targets = [target for _, target in self._targets()]
-            findings = (each for each in targets if isinstance(each, FindingTarget))
-            self.selected = next(findings, targets[0] if targets else None)
+            findings = (each for each in self._places if isinstance(each, FindingTarget))
+            self.selected = next(findings, next(iter(self._places), None))
         self.virtual_size = Size(max(1, self.size.width), len(lines))
         self.refresh()
 
@@ -149,28 +149,16 @@ class LineView(Contained, ScrollView, can_focus=True):
         self.selected, self._is_moved = target, target is not None
 
     def point(self) -> None:
-        """Report the selected target as highlighted by the user."""
+        """Report the selected target as highlighted by the user; a finding then stays selected."""
         if self.selected is not None:
+            self._is_moved = self._is_moved or isinstance(self.selected, FindingTarget)
             self.post_message(Highlighted(self.selected))
-
-    def _targets(self) -> list[tuple[int, Target]]:
-        """(line number, target) of every target, in reading order, each once."""
-        seen: dict[Target, int] = {}
-        for y, line in enumerate(self._lines):
-            if line.target is not None:
-                seen.setdefault(line.target, y)
-            for hit in line.hits:
-                seen.setdefault(hit.target, y)
-        return [(y, target) for target, y in seen.items()]
-
-    def _where(self, target: Target) -> int | None:
-        return next((y for y, item in self._targets() if item == target), None)
 
     def select(self, target: Target) -> None:
         """Select a target and scroll to it; no effect if it is not in the list."""
-        y = self._where(target)
-        if y is None:
+        if target not in self._places:
             return
+        y = self._places[target][0]
         self.selected, self._is_moved = target, True
         top, height = self.scroll_offset.y, self.size.height
         last = max((i for i, line in enumerate(self._lines) if line.target == target), default=y)
@@ -179,34 +167,25 @@ class LineView(Contained, ScrollView, can_focus=True):
             self.scroll_to(y=y if y < top else last - height + 1, animate=False)
         self.refresh()
 
-    def _hit(self, target: Target) -> tuple[int, int] | None:
-        """(line number, first column) of a part of a line; None for a whole line."""
-        for y, line in enumerate(self._lines):
-            for hit in line.hits:
-                if hit.target == target:
-                    return y, hit.start
-        return None
-
     def move(self, down: int, across: int) -> None:
         """Move the cursor by lines and parts; scroll where there is nothing to select."""
-        targets = self._targets()
-        if not targets or self.selected is None:
+        if self.selected is None or not self._places:
             self.scroll_relative(y=down, animate=False)
             return
-        here = self._hit(self.selected)
-        if here is not None and not across:
-            rows = sorted({y for y, target in targets})
-            row = rows[min(max(rows.index(here[0]) + down, 0), len(rows) - 1)]
+        line, column = self._places[self.selected]
+        if column is not None and not across:
+            rows = sorted({y for y, _ in self._places.values()})
+            row = rows[min(max(rows.index(line) + down, 0), len(rows) - 1)]
             beside = self._lines[row].hits
-            if not beside:
-                self.select(next(target for y, target in targets if y == row))
-            elif row != here[0]:
-                self.select(min(beside, key=lambda hit: abs(hit.start - here[1])).target)
-            else:
+            if row == line:
                 self.scroll_relative(y=down, animate=False)
+            elif beside:
+                self.select(min(beside, key=lambda hit: abs(hit.start - column)).target)
+            else:
+                self.select(next(each for each, (y, _) in self._places.items() if y == row))
             return
-        order = [target for _, target in targets]
-        index = order.index(self.selected) + (across if here is not None else down)
+        order = list(self._places)
+        index = order.index(self.selected) + (across if column is not None else down)
         if not 0 <= index < len(order):
             self.scroll_relative(y=down, animate=False)
         self.select(order[min(max(index, 0), len(order) - 1)])
@@ -242,6 +221,17 @@ class LineView(Contained, ScrollView, can_focus=True):
         self.refresh()
 
     on_blur = on_focus
+
+
+def _places(lines: Sequence[Line]) -> dict[Target, tuple[int, int | None]]:
+    """Target -> (its line, its first column; None for a whole line), in reading order."""
+    places: dict[Target, tuple[int, int | None]] = {}
+    for y, line in enumerate(lines):
+        if line.target is not None:
+            places.setdefault(line.target, (y, None))
+        for hit in line.hits:
+            places.setdefault(hit.target, (y, hit.start))
+    return places
 
 
 def strip_of(line: Line, width: int, base: Style) -> Strip:

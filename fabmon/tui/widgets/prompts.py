@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from fabmon.fabric.filter import FilterError, parse
@@ -24,6 +25,16 @@ from fabmon.tui.widgets.lines import Painted
 
 _MENU_COLUMNS = 66
 HINT = "word  !word  util>80  state:down  role:switch  group:leaf1"
+
+
+def _show_error(parent: Widget, text: str, palette: Palette) -> bool:
+    """Show an error in the `#wrong` lines of a prompt, or hide them; returns whether shown."""
+    parts = wrap(text, max(20, parent.app.size.width - 3)) if text else []
+    widget = parent.query_one("#wrong", Painted)
+    widget.display = bool(parts)
+    widget.styles.height = max(1, len(parts))
+    widget.show([line((f" ! {part}", palette.hot)) for part in parts], palette.text)
+    return bool(parts)
 
 
 class FilterBar(Contained, Vertical):
@@ -67,12 +78,7 @@ class FilterBar(Contained, Vertical):
 
     def complain(self, text: str, palette: Palette) -> None:
         """Show an error, in as many lines as it needs; empty: none."""
-        parts = wrap(text, max(20, self.size.width - 3)) if text else []
-        wrong = self.query_one("#wrong", Painted)
-        wrong.display = bool(parts)
-        wrong.styles.height = len(parts)
-        wrong.show([line((f" ! {part}", palette.hot)) for part in parts], palette.text)
-        if parts:
+        if _show_error(self, text, palette):
             self.query_one("#note", Painted).show([line(("", palette.text))], palette.text)
 
     def close(self) -> None:
@@ -133,30 +139,22 @@ class Prompt(Contained, ModalScreen[str | None]):
         question = self.query_one("#question", Painted)
         question.styles.width = len(self._label) + 2
         question.show([line((f" {self._label} ", self._palette.key))], self._palette.text)
-        self._complain("")
+        _show_error(self, "", self._palette)
         self.query_one(Input).focus()
-
-    def _complain(self, text: str) -> None:
-        parts = wrap(text, max(20, self.app.size.width - 3)) if text else []
-        wrong = self.query_one("#wrong", Painted)
-        wrong.display = bool(parts)
-        wrong.styles.height = max(1, len(parts))
-        said = [line((f" ! {part}", self._palette.hot)) for part in parts]
-        wrong.show(said, self._palette.text)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Return the answer, or show what is wrong with it."""
         event.stop()
         wrong = self._wrong(event.value)
         if wrong:
-            self._complain(wrong)
+            _show_error(self, wrong, self._palette)
         else:
             self.dismiss(event.value)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Clear the error."""
         event.stop()
-        self._complain("")
+        _show_error(self, "", self._palette)
 
     def action_leave(self) -> None:
         """Cancel."""

@@ -77,7 +77,7 @@ def test_a_probe_that_is_gone_leaves_its_hello_only() -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (b"Segmentation fault\n", "not a line of the wire"),
+        (b"Segmentation fault\n", "not a wire message"),
         (frame_line(0, [1, 1], [2, 2]), "2 blocks, announced 1"),
         (b'["packed",""]\n', "packed"),
     ],

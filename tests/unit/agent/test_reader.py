@@ -72,7 +72,7 @@ async def test_a_probe_that_falls_silent_is_replaced() -> None:
 @pytest.mark.parametrize(
     ("said", "kind", "complaint"),
     [
-        (b"Segmentation fault\n", Misbehaved, "not a line of the wire"),
+        (b"Segmentation fault\n", Misbehaved, "not a wire message"),
         (Ended("the probe ended with status 2: no source"), Ended, "no source"),
     ],
 )

@@ -1,4 +1,4 @@
-"""export as OpenMetrics: what Prometheus and VictoriaMetrics really take, and give back."""
+"""export as OpenMetrics: imported by a real Prometheus and VictoriaMetrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fabmon.report.openmetrics import MAX_MEMORY_VALUES, NodeClock, Transposer, 
 from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, port, tick, up
 from tests.requirements import need_command
 from tests.unit.export.test_rates import exported, lines_of
-from tests.unit.feeds.engines import Prometheus, VictoriaMetrics
+from tests.unit.feeds.prometheus_servers import Prometheus, VictoriaMetrics
 from tests.unit.recording.builders import eventful_ticks, write
 from tests.unit.test_cli import fabmon
 
@@ -138,7 +138,7 @@ def test_frames_that_arrive_together_keep_their_times(tmp_path: Path) -> None:
     assert times == [START_NS / SECOND_NS + n for n in range(4)]
 
 
-def test_nobody_is_left_by_a_filter(tmp_path: Path) -> None:
+def test_a_filter_without_match_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", eventful_ticks())
     done = fabmon("export", str(tmp_path / "a.fabrec"), "--format", "openmetrics", "--links", "xy")
     assert (done.returncode, done.stdout) == (0, "# EOF\n")
@@ -146,7 +146,7 @@ def test_nobody_is_left_by_a_filter(tmp_path: Path) -> None:
 
 
 def expected_bps(pod7: Path, tmp_path: Path) -> float:
-    """What fabmon itself shows of leaf1's port swp37, as the mean over 10 s."""
+    """The mean rate over 10 s of leaf1's port swp37 as shown by fabmon."""
     part = ("--from", "+20s", "--to", "+29s", "--links", "node:leaf1 port:swp37")
     lines = lines_of(exported(pod7, tmp_path / "a.jsonl", *part))
     links = [link for line in lines if line["type"] == "tick" for link in line["links"]]
@@ -163,7 +163,7 @@ def asked(url: str, time_s: float) -> float:
 
 
 def end_s(pod7: Path, text: str) -> float:
-    """The time of the sample of tick 29."""
+    """The time of the sample at tick 29, in seconds."""
     times = [
         time
         for name, labels, _, time in samples(text)
@@ -172,9 +172,7 @@ def end_s(pod7: Path, text: str) -> float:
     return times[29]
 
 
-def test_prometheus_serves_the_blocks_that_promtool_makes(
-    pod7: Path, leaf1: Path, tmp_path: Path
-) -> None:
+def test_prometheus_serves_blocks_made_by_promtool(pod7: Path, leaf1: Path, tmp_path: Path) -> None:
     need_command("promtool", "prometheus")
     data = tmp_path / "prometheus" / "data"
     data.parent.mkdir()

@@ -1,4 +1,4 @@
-"""export as CSV, Parquet and JSON lines: the same numbers as everywhere."""
+"""export as CSV, Parquet and JSON lines gives the same numbers as other outputs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_is_absent_is_empty_and_null(tmp_path: Path) -> None:
     assert [value is None for value in told] == [row["tx_bps"] == "" for row in rows]
 
 
-def test_no_name_is_a_formula(tmp_path: Path) -> None:
+def test_names_are_not_formulas_in_csv(tmp_path: Path) -> None:
     names = ["=cmd|calc", "@SUM(1)", "+1", "-1", "eth0"]
     host = Host(name="gpu001")
     record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(host,))
@@ -108,7 +108,7 @@ def test_lines_are_those_of_a_replay(pod7: Path, tmp_path: Path) -> None:
     assert piped.stdout == replay.stdout
 
 
-def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
+def test_links_are_selected_by_filters_of_the_screen(pod7: Path, tmp_path: Path) -> None:
     chosen = ("--links", "rail:3 node:gpu00", "--links", "util>95")
     rows = rows_of(exported(pod7, tmp_path / "a.csv", *SHORT, *chosen))
     assert rows
@@ -129,7 +129,7 @@ def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
         (
             ("FILE", "--format", "openmetrics", "--links", "util>80"),
             2,
-            "--links util>80: whole series are exported; choose them by name, role: group:",
+            "--links util>80: openmetrics exports whole series: choose links by role:, group:",
         ),
         (
             ("FILE", "--format", "csv", "--from", "noon"),
@@ -164,7 +164,7 @@ def test_without_pyarrow_the_extra_is_named(
     assert not out.exists()
 
 
-def test_a_full_disk_is_told(pod7: Path) -> None:
+def test_a_full_disk_is_reported(pod7: Path) -> None:
     program = Path(sys.executable).with_name("fabmon")
     with Path("/dev/full").open("wb") as file:
         done = subprocess.run(

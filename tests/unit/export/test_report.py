@@ -1,4 +1,4 @@
-"""report: one page, in a real browser."""
+"""report: one page, checked in a real browser."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ def page(pod7: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(html: str) -> str:
-    """What there is to read, without the elements."""
-    return unescape(re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL))
+    """The text of the page without its elements."""
     text = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)
     return unescape(text).replace(NO_BREAK_SPACE, " ")
 
@@ -60,7 +59,7 @@ def embedded(html: str) -> dict[str, Any]:
     return data
 
 
-def test_the_browser_has_nothing_to_complain_of(page: Path, tmp_path: Path) -> None:
+def test_the_browser_reports_no_error(page: Path, tmp_path: Path) -> None:
     shown = browser.dom(page)
     assert shown.console == []
     assert 'aria-pressed="true"' in shown.dom  # the script ran
@@ -134,7 +133,7 @@ def test_the_heatmap_has_the_rates_of_the_lines(pod7: Path, page: Path, tmp_path
 
 
 def _rows(html: str) -> list[list[str]]:
-    """The cells of all rows of all tables of the section on fluctuation."""
+    """The cells of all tables in the section on fluctuation."""
     section = re.search(r'<section class="part" id="fluctuation">(.*?)</section>', html, re.DOTALL)
     assert section is not None
     rows = re.findall(r"<tr>(.*?)</tr>", section[1], re.DOTALL)
@@ -145,7 +144,7 @@ def _rows(html: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("options", [[], ["--from", "+20s", "--to", "+60s"]], ids=["all", "part"])
-def test_fluctuation_says_what_fluctuate_says(
+def test_fluctuation_has_the_numbers_of_fabmon_fluctuate(
     pod7: Path, tmp_path: Path, options: list[str]
 ) -> None:
     html = reported(pod7, tmp_path / "a.html", *options)
@@ -171,7 +170,7 @@ def test_fluctuation_says_what_fluctuate_says(
     assert told > 50
 
 
-def test_steps_hours_and_others_are_drawn_where_they_are_told() -> None:
+def test_steps_hours_and_others_are_drawn_where_they_are_known() -> None:
     begin, hour_ns = START_NS // (3600 * SECOND_NS) * 3600 * SECOND_NS, 3600 * SECOND_NS
     spread = Spread(
         median_bps=200e9, p5_bps=100e9, p95_bps=300e9, mean_bps=200e9, cov=0.3, samples=9,
@@ -207,7 +206,7 @@ def test_steps_hours_and_others_are_drawn_where_they_are_told() -> None:
     assert below[:24] == [f"{hour:02}" for hour in range(24)]
     assert below[24:] == ["200", "60"], "the medians below their boxes"
     assert "day of the week" not in html, "one day is no week"
-    assert "leaf1 25 to 50 % of 2 TB" in text
+    assert "leaf1 25 to 50 % of 2.00 TB" in text
     assert "leaf2 not known: nobody counts" in text
 
 
@@ -255,7 +254,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert embedded(html)["rows"] == [f"{HOSTILE} r0"]
 
 
-def test_losses_are_told(tmp_path: Path) -> None:
+def test_losses_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
     with Recording(path) as recording:
@@ -272,7 +271,7 @@ def test_losses_are_told(tmp_path: Path) -> None:
     assert "damaged frame (B)" in text
 
 
-def test_a_part_begins_with_what_was_found_before(pod7: Path, tmp_path: Path) -> None:
+def test_a_part_begins_with_earlier_findings(pod7: Path, tmp_path: Path) -> None:
     html = reported(pod7, tmp_path / "a.html", "--from", "+22s", "--to", "+26s")
     with Recording(pod7) as recording:
         begin = recording.start_ns

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.feeds.sshnodes import Nodes
+from tests.unit.feeds.ssh_servers import Nodes
 
 
 @pytest.fixture

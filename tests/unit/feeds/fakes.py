@@ -9,7 +9,7 @@ import itertools
 from fabmon.fabric.model import Host
 from fabmon.feeds.errors import Ended, NodeError
 from fabmon.feeds.transports.transport import ProbeSession, Transport
-from tests.unit.feeds.wirelines import frame_line, hello_line
+from tests.unit.feeds.wire_lines import frame_line, hello_line
 
 
 class FakeClock:

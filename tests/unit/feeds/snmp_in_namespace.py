@@ -18,8 +18,8 @@ from fabmon.fabric.wire.messages import Frame, Hello
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import snmp
 from fabmon.feeds.transports.snmp import SnmpTransport
-from tests.unit.feeds.asked import listen, values_of
-from tests.unit.feeds.snmpd import COMMUNITY, Snmpd
+from tests.unit.feeds.session_reading import listen, values_of
+from tests.unit.feeds.snmp_server import COMMUNITY, Snmpd
 
 FRAMES, SIZE = 2000, 1400
 _COUNTERS = {

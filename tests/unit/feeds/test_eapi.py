@@ -29,8 +29,8 @@ from tests import requirements
 from tests.builders import hello, port
 from tests.fixtures.eos import BYTES_A_SECOND, Switch
 from tests.goldens import check_golden
-from tests.unit.feeds.asked import listen, values_of
 from tests.unit.feeds.certificates import self_made
+from tests.unit.feeds.session_reading import listen, values_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 CAPTURES = Path(__file__).parents[4] / "shared" / "hardware" / "switch"

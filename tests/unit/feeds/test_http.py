@@ -29,7 +29,7 @@ from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.http import HttpTransport
 from tests.unit.agent.certificates import pair
-from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
+from tests.unit.feeds.wire_lines import are, frame_line, frames_of, hello_line, watch
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.errors import Ended, LoginRefused, Unreachable
 from fabmon.feeds.live import LiveFeed
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
-from tests.unit.feeds.wirelines import frame_line, frames_of, hello_line
+from tests.unit.feeds.wire_lines import frame_line, frames_of, hello_line
 
 
 class Rig:
@@ -308,8 +308,8 @@ async def test_closing_ends_the_ticks_and_every_session(two: Rig) -> None:
         ([hello_line(layout=f"{number:016}") for number in range(50)], "again and again"),
         ([b'["notice",{"event":"lost","source":"ib"}]\n'] * 9000, "500 lines a second"),
         ([frame_line(1)] * 2000, "100 frames a second"),
-        ([b"[" + b" " * 200_000 + b"]\n"] * 400, "not a line of the wire"),
-        ([frame_line(1)[:-1] + b" " * 200_000 + b"\n"] * 400, "8 MB a second"),
+        ([b"[" + b" " * 200_000 + b"]\n"] * 400, "not a wire message"),
+        ([frame_line(1)[:-1] + b" " * 200_000 + b"\n"] * 400, "8,000,000 bytes a second"),
     ],
 )
 async def test_floods_cost_the_node_its_row(two: Rig, lines: list[bytes], reason: str) -> None:

@@ -1,4 +1,4 @@
-"""An engine as a feed: real engines that scrape real agents and exporters, or were told samples."""
+"""Prometheus as a feed: real servers that scrape agents and exporters, or import samples."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.prometheus.client import PrometheusAccess
 from fabmon.feeds.prometheus.client import PrometheusClient as Client
 from fabmon.feeds.prometheus.feed import PrometheusFeed
-from fabmon.feeds.prometheus.queries import matchers
+from fabmon.feeds.prometheus.queries import parse_matchers
 from fabmon.feeds.prometheus.responses import AccessDenied, NoResponse, NotPrometheus, QueryRefused
 from fabmon.history.history import History
 from tests.fixtures.hosts import HOSTS
-from tests.unit.feeds.engines import (
+from tests.unit.feeds.prometheus_servers import (
     PASSWORD,
     Agent,
-    Engine,
     NodeExporter,
     Prometheus,
+    PrometheusServer,
     Target,
     VictoriaMetrics,
     free_port,
@@ -44,7 +44,7 @@ class Watching:
         self.ticks: list[Tick] = []
 
     async def until(self, is_so: Callable[[Snapshot], bool], within_s: float = 30) -> Snapshot:
-        """The first moment for which it is so."""
+        """The first snapshot for which `is_so` is true."""
         async with asyncio.timeout(within_s):
             async for tick in self.feed:
                 snapshot = self.take(tick)
@@ -72,7 +72,7 @@ def state(snapshot: Snapshot, node: str) -> NodeState | None:
 def sample(
     name: str, age_s: float, values: dict[str, float], at_s: float, **more: str
 ) -> list[str]:
-    """What an engine has of an agent's scrape: the source was read `age_s` before."""
+    """The samples of one scrape of an agent that read its source `age_s` before."""
     labels = "".join(f',{key}="{value}"' for key, value in more.items())
     target = f'instance="{name}:9838",job="fabmon",source="ib"{labels}'
     stamp = round(at_s * 1000)
@@ -94,19 +94,19 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def told(tmp_path: Path, stack: ExitStack) -> VictoriaMetrics:
-    """An engine that scrapes nothing, and is told samples."""
-    return stack.enter_context(VictoriaMetrics(tmp_path / "engine"))
+def server(tmp_path: Path, stack: ExitStack) -> VictoriaMetrics:
+    """A server that scrapes nothing; tests import samples."""
+    return stack.enter_context(VictoriaMetrics(tmp_path / "server"))
 
 
 @pytest.fixture(params=[Prometheus, VictoriaMetrics])
-def kind(request: pytest.FixtureRequest) -> type[Engine]:
-    found: type[Engine] = request.param
+def kind(request: pytest.FixtureRequest) -> type[PrometheusServer]:
+    found: type[PrometheusServer] = request.param
     return found
 
 
 async def test_agents_and_exporters_become_nodes_with_their_ports(
-    tmp_path: Path, stack: ExitStack, kind: type[Engine]
+    tmp_path: Path, stack: ExitStack, kind: type[PrometheusServer]
 ) -> None:
     HOSTS["roce"](tmp_path / "roce")
     HOSTS["ib"](tmp_path / "ib")
@@ -117,9 +117,9 @@ async def test_agents_and_exporters_become_nodes_with_their_ports(
         ("node", "gpu002:9100", exporter.port, {"rack": "r1"}),
         ("node", "gpu003:9100", free_port(), {}),
     ]
-    engine = stack.enter_context(kind(tmp_path / "engine", targets))
-    engine.until_scraped(3)
-    async with PrometheusFeed(Client(PrometheusAccess(url=engine.url))) as feed:
+    server = stack.enter_context(kind(tmp_path / "server", targets))
+    server.until_scraped(3)
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
         assert feed.interval_s == pytest.approx(1, abs=0.3)
         watching = Watching(feed)
@@ -131,61 +131,61 @@ async def test_agents_and_exporters_become_nodes_with_their_ports(
         names = {node.name: [port.name for port in node.ports] for node in snapshot.fabric.nodes}
         assert names["gpu001"] == [f"mlx5_{rail}" for rail in range(8)]
         assert names["gpu002"] == [f"mlx5_{rail}" for rail in range(8)]
-        # An agent tells the node's facts, too.
+        # An agent also reports facts about the node.
         assert snapshot.fabric.node("gpu001").ports[7].info["pcie_width"] == 8
         assert snapshot.fabric.node("gpu002").ports[0].kind == "infiniband"
         assert snapshot.line_rate_bps[snapshot.fabric.node("gpu002").ports[0].row] == 400 * GBPS
-        # These trees stand still: known to send nothing, which is not the same as unknown.
+        # Counters that do not change: the rate is 0, which differs from an unknown rate.
         assert set(rates(snapshot).values()) == {0.0}
         assert state(snapshot, "gpu001") is state(snapshot, "gpu002") is NodeState.UP
         assert state(snapshot, "gpu003") is NodeState.FAILED
-        assert snapshot.statuses["gpu003"].reason == "the engine cannot scrape it (node)"
+        assert snapshot.statuses["gpu003"].reason == "Prometheus cannot scrape it (node)"
 
         exporter.stop()
         snapshot = await watching.until(
             lambda snapshot: state(snapshot, "gpu002") is NodeState.LOST
         )
-        assert snapshot.statuses["gpu002"].reason == "the engine cannot scrape it (node)"
+        assert snapshot.statuses["gpu002"].reason == "Prometheus cannot scrape it (node)"
         assert state(snapshot, "gpu001") is NodeState.UP
         exporter.start()
         await watching.until(lambda snapshot: state(snapshot, "gpu002") is NodeState.UP)
 
 
-async def test_an_engine_that_is_away_for_a_while_is_no_node_that_is_lost(
-    tmp_path: Path, stack: ExitStack, kind: type[Engine]
+async def test_while_prometheus_is_down_nodes_are_stale_and_not_lost(
+    tmp_path: Path, stack: ExitStack, kind: type[PrometheusServer]
 ) -> None:
     HOSTS["bnxt"](tmp_path / "tree")
     agent = stack.enter_context(Agent(tmp_path / "agent", tmp_path / "tree"))
-    engine = stack.enter_context(
-        kind(tmp_path / "engine", [("fabmon", "gpu001:9838", agent.port, {})])
+    server = stack.enter_context(
+        kind(tmp_path / "server", [("fabmon", "gpu001:9838", agent.port, {})])
     )
-    engine.until_scraped(1)
-    async with PrometheusFeed(Client(PrometheusAccess(url=engine.url))) as feed:
+    server.until_scraped(1)
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
         watching = Watching(feed)
         await watching.until(lambda snapshot: state(snapshot, "gpu001") is NodeState.UP)
-        engine.stop()
+        server.stop()
         snapshot = await watching.until(
             lambda snapshot: state(snapshot, "gpu001") is not NodeState.UP
         )
         status = snapshot.statuses["gpu001"]
-        assert (status.state, status.cause) == (NodeState.STALE, "engine")
+        assert (status.state, status.cause) == (NodeState.STALE, "prometheus")
         assert "refused" in status.reason
-        engine.start()
+        server.start()
         snapshot = await watching.until(lambda snapshot: bool(rates(snapshot)))
         assert state(snapshot, "gpu001") is NodeState.UP
 
 
-async def test_rates_are_by_the_clock_of_the_read_not_of_the_scrape(
-    told: VictoriaMetrics,
+async def test_rates_use_the_time_of_the_read_and_not_of_the_scrape(
+    server: VictoriaMetrics,
 ) -> None:
-    # Scrapes of a second and of three after the reads: by the scrapes' clock the rate would be off
-    # by a fifth.
+    # The scrapes are 1 s and 3 s after the reads: with their times the rate would be wrong by a
+    # fifth.
     now_s = time.time() - 2
     for at_s, age_s, sent in ((20, 0.5, 0), (10, 1.0, 95e9), (0, 3.0, 175e9)):
         metrics = {"fabmon_ib_tx_bytes_total": sent, "fabmon_ib_rate_bytes_per_second": 50e9}
-        told.tell(sample("gpu001", age_s, metrics, now_s - at_s))
-    async with PrometheusFeed(Client(PrometheusAccess(url=told.url))) as feed:
+        server.store(sample("gpu001", age_s, metrics, now_s - at_s))
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
         watching = Watching(feed)
         assert feed.interval_s == pytest.approx(8.8, abs=0.2)
@@ -195,11 +195,11 @@ async def test_rates_are_by_the_clock_of_the_read_not_of_the_scrape(
         assert rates(snapshot) == {"gpu001/mlx5_0": pytest.approx(80 * GBPS, rel=1e-3)}
 
 
-async def test_a_look_without_a_new_sample_makes_no_frame(told: VictoriaMetrics) -> None:
+async def test_a_round_without_a_new_sample_makes_no_frame(server: VictoriaMetrics) -> None:
     now_s = time.time() - 1
-    told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s - 10))
-    told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 2}, now_s))
-    async with PrometheusFeed(Client(PrometheusAccess(url=told.url)), interval_s=0.5) as feed:
+    server.store(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s - 10))
+    server.store(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 2}, now_s))
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url)), interval_s=0.5) as feed:
         await feed.open()
         watching = Watching(feed)
         for _ in range(3):
@@ -207,14 +207,14 @@ async def test_a_look_without_a_new_sample_makes_no_frame(told: VictoriaMetrics)
         assert [len(tick.frames) for tick in watching.ticks] == [1, 0, 0]
 
 
-async def test_the_last_minutes_are_there_before_the_first_live_tick(
-    told: VictoriaMetrics,
+async def test_the_last_minutes_come_before_the_first_live_tick(
+    server: VictoriaMetrics,
 ) -> None:
     now_s = time.time() - 1
     for step in range(60, -1, -1):
         sent = {"fabmon_ib_tx_bytes_total": (60 - step) * 1e9}
-        told.tell(sample("gpu001", 0, sent, now_s - step * 5))
-    async with PrometheusFeed(Client(PrometheusAccess(url=told.url))) as feed:
+        server.store(sample("gpu001", 0, sent, now_s - step * 5))
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
         watching = Watching(feed)
         async for tick in feed.past(240):
@@ -223,7 +223,7 @@ async def test_the_last_minutes_are_there_before_the_first_live_tick(
         row = snapshot.fabric.node("gpu001").ports[0].row
         drawn = snapshot.window("tx_bps", [row], len(watching.ticks))[0]
         assert len(drawn) >= 45
-        # Before 1.85.2, VictoriaMetrics keeps the last 30 s out of a range; the rest is told here.
+        # VictoriaMetrics before 1.85.2 leaves the last 30 s out of a range; the rest is checked.
         known = ~np.isnan(drawn)
         assert known[2:-8].all()
         assert known[-2:].all()
@@ -233,13 +233,13 @@ async def test_the_last_minutes_are_there_before_the_first_live_tick(
         assert [tick.seq for tick in watching.ticks] == list(range(len(times)))
 
 
-async def test_only_what_is_selected_is_watched(told: VictoriaMetrics) -> None:
+async def test_only_selected_series_are_watched(server: VictoriaMetrics) -> None:
     now_s = time.time() - 1
     for node, cluster in (("a1", "a"), ("b1", "b"), ("c1", "c")):
-        told.tell(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s, cluster=cluster))
-    selections = [matchers('{cluster="a"}'), matchers("cluster=~'c.*'")]
+        server.store(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s, cluster=cluster))
+    selections = [parse_matchers('{cluster="a"}'), parse_matchers("cluster=~'c.*'")]
     async with PrometheusFeed(
-        Client(PrometheusAccess(url=told.url)), selections=selections
+        Client(PrometheusAccess(url=server.url)), selections=selections
     ) as feed:
         await feed.open()
         snapshot = await Watching(feed).until(
@@ -248,14 +248,14 @@ async def test_only_what_is_selected_is_watched(told: VictoriaMetrics) -> None:
         assert [node.name for node in snapshot.fabric.nodes] == ["a1", "c1"]
 
 
-async def test_named_hosts_are_found_behind_their_domain_and_others_left_out(
-    told: VictoriaMetrics,
+async def test_named_hosts_match_with_a_domain_and_others_are_left_out(
+    server: VictoriaMetrics,
 ) -> None:
     now_s = time.time() - 1
     for node in ("gpu001.cluster.example", "gpu002.cluster.example"):
-        told.tell(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s))
+        server.store(sample(node, 0, {"fabmon_ib_tx_bytes_total": 1}, now_s))
     hosts = [Host(name="gpu001", group="rack1"), Host(name="gpu009")]
-    async with PrometheusFeed(Client(PrometheusAccess(url=told.url)), hosts=hosts) as feed:
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url)), hosts=hosts) as feed:
         await feed.open()
         snapshot = await Watching(feed).until(
             lambda snapshot: state(snapshot, "gpu001") is NodeState.UP
@@ -267,18 +267,18 @@ async def test_named_hosts_are_found_behind_their_domain_and_others_left_out(
         assert snapshot.statuses["gpu009"].cause == "no target"
 
 
-async def test_an_agents_word_of_another_node_is_told_from_a_label_of_the_target(
-    told: VictoriaMetrics,
+async def test_another_node_of_an_agent_is_distinguished_from_a_label_of_the_target(
+    server: VictoriaMetrics,
 ) -> None:
     now_s = time.time() - 1
-    told.tell(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s))
-    told.tell(sample("gpu001", 0, {"fabmon_ib_rx_bytes_total": 1}, now_s, node="ibsw1"))
-    # This one's engine gives every target a label `node`.
-    told.tell(sample("gpu002", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s, node="gpu002-x"))
+    server.store(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s))
+    server.store(sample("gpu001", 0, {"fabmon_ib_rx_bytes_total": 1}, now_s, node="ibsw1"))
+    # Here Prometheus adds a label `node` to the target.
+    server.store(sample("gpu002", 0, {"fabmon_ib_tx_bytes_total": 1}, now_s, node="gpu002-x"))
     info = 'instance="gpu002:9838",node="gpu002-x",hostname="gpu002"'
     other = 'instance="gpu001:9838",hostname="gpu001"'
-    told.tell([f"fabmon_node_info{{{each}}} 1 {round(now_s * 1000)}" for each in (info, other)])
-    async with PrometheusFeed(Client(PrometheusAccess(url=told.url))) as feed:
+    server.store([f"fabmon_node_info{{{each}}} 1 {round(now_s * 1000)}" for each in (info, other)])
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
         snapshot = await Watching(feed).until(
             lambda snapshot: state(snapshot, "gpu002") is NodeState.UP
@@ -287,41 +287,41 @@ async def test_an_agents_word_of_another_node_is_told_from_a_label_of_the_target
         assert snapshot.fabric.node("ibsw1").ports[0].name == "mlx5_0"
 
 
-@pytest.mark.parametrize("engine", [Prometheus, VictoriaMetrics])
-async def test_who_has_not_the_password_is_told_so(
-    tmp_path: Path, stack: ExitStack, engine: type[Engine]
+@pytest.mark.parametrize("kind", [Prometheus, VictoriaMetrics])
+async def test_a_missing_or_wrong_password_is_an_access_error(
+    tmp_path: Path, stack: ExitStack, kind: type[PrometheusServer]
 ) -> None:
-    running = stack.enter_context(engine(tmp_path / "engine", secret=True))
+    running = stack.enter_context(kind(tmp_path / "server", secret=True))
     secret = tmp_path / "secret"
     secret.write_text("fabmon:not this\n")
     secret.chmod(0o600)
-    with pytest.raises(AccessDenied, match="does not let us in"):
-        await meet(PrometheusAccess(url=running.url))
+    with pytest.raises(AccessDenied, match="access denied"):
+        await check(PrometheusAccess(url=running.url))
     with pytest.raises(AccessDenied):
-        await meet(PrometheusAccess(url=running.url, password_file=str(secret)))
+        await check(PrometheusAccess(url=running.url, password_file=str(secret)))
     secret.write_text(f"fabmon:{PASSWORD}\n")
-    await meet(PrometheusAccess(url=running.url, password_file=str(secret)))
+    await check(PrometheusAccess(url=running.url, password_file=str(secret)))
 
 
-async def test_what_is_no_engine_is_named(told: VictoriaMetrics) -> None:
+async def test_a_server_without_the_query_api_is_an_error(server: VictoriaMetrics) -> None:
     with pytest.raises(NotPrometheus, match="is a path missing, as in /select/0/prometheus"):
-        await meet(PrometheusAccess(url=f"{told.url}/nowhere"))
+        await check(PrometheusAccess(url=f"{server.url}/nowhere"))
     with pytest.raises(NoResponse, match="refused"):
-        await meet(PrometheusAccess(url=f"http://127.0.0.1:{free_port()}"))
-    # A path before the API is fine: as of a VictoriaMetrics cluster, or with the API's own path.
-    await meet(PrometheusAccess(url=f"{told.url}/prometheus/"))
-    await meet(PrometheusAccess(url=f"{told.url}/api/v1/query"))
+        await check(PrometheusAccess(url=f"http://127.0.0.1:{free_port()}"))
+    # A path before the API is accepted, as in a VictoriaMetrics cluster, and so is the API's own.
+    await check(PrometheusAccess(url=f"{server.url}/prometheus/"))
+    await check(PrometheusAccess(url=f"{server.url}/api/v1/query"))
 
 
-async def test_the_engines_own_words_are_passed_on(
-    tmp_path: Path, stack: ExitStack, kind: type[Engine]
+async def test_the_error_of_the_server_is_passed_on(
+    tmp_path: Path, stack: ExitStack, kind: type[PrometheusServer]
 ) -> None:
-    running = stack.enter_context(kind(tmp_path / "engine"))
+    running = stack.enter_context(kind(tmp_path / "server"))
     async with Client(PrometheusAccess(url=running.url)) as client:
         with pytest.raises(QueryRefused, match=r"(?i)pars"):
             await client.instant("max by (", time.time())
 
 
-async def meet(access: PrometheusAccess) -> None:
+async def check(access: PrometheusAccess) -> None:
     async with Client(access) as client:
-        await client.meet()
+        await client.check()

@@ -27,8 +27,8 @@ from fabmon.feeds.transports.ufm import UfmTransport
 from fabmon.feeds.transports.ufm_formats import PortName, name_from_description
 from tests.fixtures.ufm import BYTES_A_PERIOD, LEAF1, PERIOD_S, SPINE, Manager, rest
 from tests.goldens import check_golden
-from tests.unit.feeds.asked import listen, values_of
 from tests.unit.feeds.certificates import self_made
+from tests.unit.feeds.session_reading import listen, values_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 TOKEN = "OGUY7TwLvTmFkXyTkcsEWD9KKNvq6f"

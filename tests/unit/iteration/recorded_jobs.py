@@ -1,16 +1,14 @@
-"""Three jobs on a simulated fabric, one of which is slowed down: scenes, and the truth."""
+"""Three jobs on a simulated fabric, one of which is slowed down: scenes, and what was simulated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.iteration.results import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario, parse
-from fabmon.history.history import History
-from fabmon.session.config import load
+from tests.builders import new_pipeline
 
 JOBS = """
 seed = 3
@@ -54,15 +52,14 @@ class Play:
     def __post_init__(self) -> None:
         self.feed = DemoFeed(self.scenario)
         self.turns: list[list[tuple[int, int]]] = [[] for _ in self.scenario.job]
-        self._history = History(self.feed.hosts)
-        self._analyst = Analyst(load(None).thresholds, self.hints)
+        self._pipeline = new_pipeline(self.feed.hosts, hints=self.hints)
         self._seq = 0
 
     def scenes(self, count: int) -> list[Scene]:
-        """The next ones."""
+        """The next `count` scenes."""
         made = []
         for _ in range(count):
-            made.append(self._analyst.accept(self._history.accept(self.feed.step())))
+            made.append(self._pipeline.accept(self.feed.step()))
             for turns, training in zip(self.turns, self.feed.world.trainings, strict=True):
                 if not turns or turns[-1][1] != training.iterations:
                     turns.append((self._seq, training.iterations))

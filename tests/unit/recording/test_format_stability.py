@@ -7,16 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.scene import Scene
-from fabmon.history.history import History
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.format.sections import decompress, split_sections
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
-from fabmon.session.config import load
+from tests.builders import new_pipeline
 
 OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "infiniband_collision.fabrec"
 """45 s of 8 hosts, InfiniBand fat tree; two flows share an uplink of leaf1 from 8 s to 23 s."""
@@ -26,10 +24,9 @@ NUMBERS = ("cause", "subject", "severity", "since_ns", "lost", "confidence")
 
 def scenes(path: Path) -> Iterator[Scene]:
     with Timeline([path]) as timeline:
-        history = History(timeline.hosts, timeline.interval_s)
-        analyst = Analyst(load(Path("/dev/null")).thresholds)
+        pipeline = new_pipeline(timeline.hosts, timeline.interval_s)
         for tick in timeline.ticks():
-            yield analyst.accept(history.accept(tick))
+            yield pipeline.accept(tick)
 
 
 def contents(path: Path) -> list[tuple[object, ...]]:

@@ -133,7 +133,7 @@ def test_the_configuration_names_further_files_beside_it(tmp_path: Path) -> None
         f"{tmp_path}/pod7.csv:1",
     ]
     config.write_text('[topology]\nfiles = ["gone.csv"]\n')
-    with pytest.raises(UsageError, match=r"gone\.csv: cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"gone\.csv: no such file"):
         load_topology(load_config(config), config, [])
     config.write_text("[topology]\ncabels = []\n")
     with pytest.raises(UsageError, match="did you mean `cables`"):
@@ -179,23 +179,23 @@ GARBAGE = [
     (
         "n.xml",
         "<system>" + "<pci>" * 3000 + "</pci>" * 3000 + "</system>",
-        "n.xml: elements more than 64 deep: dump it anew",
+        "n.xml: elements more than 64 deep: dump it again",
     ),
-    ("t.toml", "x = " + "[" * 5000 + "]" * 5000, "t.toml: brackets nested too deep: "),
+    ("t.toml", "x = " + "[" * 5000 + "]" * 5000, "t.toml: brackets are nested too deep: "),
     (
         "s.conf",
         "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 rubbish here Nodes=n2\n",
-        "s.conf:2: 'rubbish here' is no key of topology.conf: ",
+        "s.conf:2: 'rubbish here' is not a key of topology.conf: ",
     ),
     (
         "s.conf",
         "SwitchName=leaf1 Nodes=gpu[1-4] \\\n",
-        "s.conf:1: the last line ends in a backslash, and nothing follows it: remove it",
+        "s.conf:1: the last line ends in a backslash: remove it",
     ),
     (
         "d.toml",
         'cables = [\n"leaf1/swp1 gpu1/eth0",\n"gpu2/eth0 LEAF1/SWP1",\n]',
-        "d.toml:3: LEAF1/SWP1 is cabled on line 2 already: a port has one cable",
+        "d.toml:3: LEAF1/SWP1 is already cabled on line 2: a port has one cable",
     ),
 ]
 

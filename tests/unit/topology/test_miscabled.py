@@ -9,7 +9,7 @@ import msgspec
 from collectors.wire import Object
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
-from fabmon.analysis.detectors.miscabled import Miscabled
+from fabmon.analysis.detectors.miscabled import miscabled_links
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Condition
@@ -28,9 +28,8 @@ def found(hardware: Plant, plan: str, name: str = "pod7.csv") -> tuple[Condition
     history = History(hardware.hosts, topology=parse(plan, name))
     snapshot = history.accept(tick(0, {}, hardware.hellos()))
     inputs = DetectorInput(snapshot, build_structure(snapshot.fabric))
-    detect = Miscabled()
-    conditions = detect(inputs)
-    assert detect(inputs) is conditions
+    conditions = miscabled_links(inputs)
+    assert miscabled_links(inputs) is conditions
     return conditions
 
 
@@ -106,7 +105,7 @@ def test_a_real_lldpd_against_a_plan_with_two_cables_swapped() -> None:
     assert found(hardware, right) == ()
     (condition,) = found(hardware, "leaf1,swp1,gpu001,eth1\nleaf1,swp2,gpu001,eth0\n")
     assert condition.text == (
-        "2 cables are not where config has them: leaf1/swp1 is cabled to gpu001/eth0 (LLDP of"
+        "2 cables differ from config: leaf1/swp1 is cabled to gpu001/eth0 (LLDP of"
         " leaf1), not to gpu001/eth1 (config pod7.csv:1); and 1 more"
     )
 

@@ -13,7 +13,7 @@ from collectors.catalog import CATALOG, GAUGE, WRAP64
 from collectors.sources.ethtool import RULES, SWITCHD, catalog_name
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.errors import Misbehaved
-from fabmon.feeds.scrape.exporter_tables import TableError, exporter_tables, load
+from fabmon.feeds.scrape.exporter_tables import TableError, exporter_tables, load_table
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
 from tests.goldens import check_golden
 
@@ -135,9 +135,9 @@ sent = "ib_tx_bytes"
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("ib_tx_bytes", "ib_sent"), "mine.toml: sent: the catalog has no ib_sent"),
+        (("ib_tx_bytes", "ib_sent"), "mine.toml: sent: the catalog has no metric ib_sent"),
         (("labels", "label"), "mine.toml: Object contains unknown field `label`"),
-        ((', port = "port"', ""), "mine.toml: sent: no label says the port"),
+        ((', port = "port"', ""), "mine.toml: sent: no label for port"),
         (('"rdma"', '"port of rdma"'), "mine.toml: Invalid enum value 'port of rdma'"),
         (('"ib_tx_bytes"', '{ to = "ib_tx_bytes", times = 4 }'), "unknown field `times`"),
         (("[group.rows]", 'match = { port = "(" }\n[group.rows]'), "missing ), unterminated"),
@@ -145,9 +145,9 @@ sent = "ib_tx_bytes"
     ],
 )
 def test_a_table_is_checked_as_it_is_loaded(change: tuple[str, str], said: str) -> None:
-    assert load(BAD, "mine.toml").name == "mine"
+    assert load_table(BAD, "mine.toml").name == "mine"
     with pytest.raises(TableError, match=re.escape(said)):
-        load(BAD.replace(*change), "mine.toml")
+        load_table(BAD.replace(*change), "mine.toml")
 
 
 def exporters_name(name: str) -> str:
@@ -162,9 +162,10 @@ def of_driver(driver: str) -> Callable[[str], str | None]:
     """A function from a metric of node_exporter to what the table makes of it for a driver."""
 
     def find(name: str) -> str | None:
-        for use in exporter_tables().uses.get(name, ()):
-            if use.group.match.get("driver") == driver:
-                return use.rows[0].to
+        for prefixed in exporter_tables().groups:
+            rows = prefixed.metrics.get(name)
+            if rows and prefixed.group.match.get("driver") == driver:
+                return rows[0].to
         return None
 
     return find

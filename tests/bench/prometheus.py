@@ -1,4 +1,4 @@
-"""An engine at a thousand nodes: a real VictoriaMetrics asked for 164,000 series a tick."""
+"""A thousand nodes from Prometheus: a real VictoriaMetrics serves 164,000 series a tick."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fabmon.history.history import History
 from fabmon.session.config import load
 from tests.bench.measure import tell
 from tests.bench.process import cpu_s, rss_mb
-from tests.unit.feeds.engines import VictoriaMetrics
+from tests.unit.feeds.prometheus_servers import VictoriaMetrics
 
 NODES, PORTS, METRICS, TICKS = 1024, 8, 20, 8
 SCRAPE_S = 15
@@ -26,35 +26,35 @@ _FIRST = ("ib_tx_bytes", "ib_rx_bytes", "ib_rate_bps", "ib_state")
 
 
 def main() -> None:
-    """Print wall and CPU time of a tick, the console's and the engine's, and a thousand nodes'."""
+    """Print the time and CPU of a tick, of console and server, also for a thousand nodes."""
     with (
         tempfile.TemporaryDirectory(prefix="fabmon-bench-") as folder,
-        VictoriaMetrics(Path(folder) / "engine") as engine,
+        VictoriaMetrics(Path(folder) / "server") as server,
     ):
-        asyncio.run(_measure(engine))
+        asyncio.run(_measure(server))
 
 
-async def _measure(engine: VictoriaMetrics) -> None:
+async def _measure(server: VictoriaMetrics) -> None:
     start_s = time.time() - 4 * SCRAPE_S
     for scrape in range(4):
-        _scrape(engine, scrape, start_s + scrape * SCRAPE_S)
+        _scrape(server, scrape, start_s + scrape * SCRAPE_S)
     async with PrometheusFeed(
-        PrometheusClient(PrometheusAccess(url=engine.url)), interval_s=SCRAPE_S
+        PrometheusClient(PrometheusAccess(url=server.url)), interval_s=SCRAPE_S
     ) as feed:
         began = time.perf_counter()
         await feed.open()
         history, analyst = History([], SCRAPE_S), Analyst(load(None).thresholds)
         async for tick in feed.past(900):
             analyst.accept(history.accept(tick))
-        analyst.accept(history.accept(await feed.look()))
+        analyst.accept(history.accept(await feed.poll()))
         first_s = time.perf_counter() - began
         rows = []
         for scrape in range(4, 4 + TICKS):
-            _scrape(engine, scrape, time.time() - 1)
+            _scrape(server, scrape, time.time() - 1)
             await asyncio.sleep(0.5)
-            engine_s = cpu_s(engine.pid)
+            server_s = cpu_s(server.pid)
             wall, cpu = time.perf_counter(), time.process_time()
-            tick = await feed.look()
+            tick = await feed.poll()
             told_wall, told = time.perf_counter(), time.process_time()
             analyst.accept(history.accept(tick))
             done = time.process_time()
@@ -64,12 +64,12 @@ async def _measure(engine: VictoriaMetrics) -> None:
                     "wall_ms": (told_wall - wall) * 1e3,
                     "feed_cpu_ms": (told - cpu) * 1e3,
                     "console_cpu_ms": (done - cpu) * 1e3,
-                    "engine_cpu_ms": (cpu_s(engine.pid) - engine_s) * 1e3,
+                    "server_cpu_ms": (cpu_s(server.pid) - server_s) * 1e3,
                 }
             )
         parts = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
         tell(
-            "engine",
+            "prometheus",
             {
                 "nodes": NODES,
                 "series": NODES * PORTS * METRICS,
@@ -88,19 +88,19 @@ async def _measure(engine: VictoriaMetrics) -> None:
         )
 
 
-def _scrape(engine: VictoriaMetrics, number: int, at_s: float) -> None:
-    """One scrape of every agent, as the engine would have it."""
+def _scrape(server: VictoriaMetrics, number: int, at_s: float) -> None:
+    """One scrape of every agent, as the server would have it."""
     stamp = round(at_s * 1000)
     for name in _names():
         value = {"ib_state": 4, "ib_rate_bps": 50e9}.get(name, number * 4e11)
-        engine.tell(
+        server.store(
             f'{EXPOSED[name].sample}{{instance="gpu{node:04}:9838",job="fabmon",'
             f'port="mlx5_{port}",kind="infiniband",source="ib"}} {value + node:.0f} {stamp}'
             for node in range(NODES)
             for port in range(PORTS)
         )
     for what in ('fabmon_source_age_seconds{{{},source="ib"}} 0.3 {}', "up{{{}}} 1 {}"):
-        engine.tell(
+        server.store(
             what.format(f'instance="gpu{node:04}:9838",job="fabmon"', stamp)
             for node in range(NODES)
         )

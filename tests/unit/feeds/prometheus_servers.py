@@ -1,4 +1,4 @@
-"""Real engines for tests: Prometheus and VictoriaMetrics, and what they scrape, on loopback."""
+"""Real servers for tests: Prometheus, VictoriaMetrics and what they scrape, on loopback."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from fabmon.agent.serve import AgentOptions, serve
 root, port, token = sys.argv[1:]
 asyncio.run(serve(
     AgentOptions(
-        place=ListenAddress("127.0.0.1", int(port)), token=token, interval_s=0.5, root=root
+        address=ListenAddress("127.0.0.1", int(port)), token=token, interval_s=0.5, root=root
     ), print
 ))
 """
 TOKEN = "a-token-of-the-tests"
 
 Target = tuple[str, str, int, Mapping[str, str]]
-"""Job, instance, the port on loopback where it is, more labels."""
+"""Job, instance, port on loopback, more labels."""
 
 
 def free_port() -> int:
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 class Daemon:
-    """A process that serves HTTP; `start` returns when it does."""
+    """A process that serves HTTP; `start` returns when it is ready."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -102,8 +102,8 @@ class Daemon:
         self.stop()
 
 
-class Engine(Daemon):
-    """An engine that scrapes `targets` every second."""
+class PrometheusServer(Daemon):
+    """A server that scrapes `targets` every second."""
 
     def __init__(self, directory: Path, targets: Iterable[Target] = (), *, secret: bool = False):
         super().__init__(directory)
@@ -111,7 +111,7 @@ class Engine(Daemon):
         self._secret = secret
 
     def until_scraped(self, jobs: int, times: int = 3) -> None:
-        """Wait until so many targets were scraped that often."""
+        """Wait until `jobs` targets were scraped `times` times."""
         query = f"count(count_over_time(up[1m]) >= {times})"
         url = f"{self.url}/api/v1/query?nocache=1&query={urllib.parse.quote(query)}"
         for _ in range(200):
@@ -126,14 +126,14 @@ class Engine(Daemon):
         path = self.directory / "scrape.yml"
         jobs = []
         for job, instance, port, labels in self._targets:
-            said = "".join(f", {name}: '{value}'" for name, value in labels.items())
+            more = "".join(f", {name}: '{value}'" for name, value in labels.items())
             jobs.append(
                 f"- job_name: '{job}-{port}'\n"
                 f"  authorization: {{credentials: '{TOKEN}'}}\n"
                 f"  relabel_configs: [{{target_label: job, replacement: '{job}'}}]\n"
                 f"  static_configs:\n"
                 f"  - targets: ['127.0.0.1:{port}']\n"
-                f"    labels: {{instance: '{instance}'{said}}}\n"
+                f"    labels: {{instance: '{instance}'{more}}}\n"
             )
         path.write_text(
             "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
@@ -142,7 +142,7 @@ class Engine(Daemon):
         return path
 
 
-class Prometheus(Engine):
+class Prometheus(PrometheusServer):
     ready = "/-/ready"
 
     def command(self) -> list[str]:
@@ -158,7 +158,7 @@ class Prometheus(Engine):
         ]
 
 
-class VictoriaMetrics(Engine):
+class VictoriaMetrics(PrometheusServer):
     ready = "/health"
 
     def command(self) -> list[str]:
@@ -173,8 +173,8 @@ class VictoriaMetrics(Engine):
             *(login if self._secret else []),
         ]
 
-    def tell(self, lines: Iterable[str]) -> None:
-        """Import samples: lines of `series value milliseconds`; they can be asked for after."""
+    def store(self, lines: Iterable[str]) -> None:
+        """Import lines of `series value milliseconds`; afterwards queries return them."""
         body = "\n".join(lines).encode() + b"\n"
         for path, data in (("/api/v1/import/prometheus", body), ("/internal/force_flush", None)):
             with urllib.request.urlopen(f"{self.url}{path}", data=data, timeout=30):
@@ -182,7 +182,7 @@ class VictoriaMetrics(Engine):
 
 
 class NodeExporter(Daemon):
-    """A node_exporter that looks at a tree."""
+    """A node_exporter that reads a tree."""
 
     ready = "/"
 
@@ -203,7 +203,7 @@ class NodeExporter(Daemon):
 
 
 class Agent(Daemon):
-    """A `fabmon agent` that looks at a tree."""
+    """A `fabmon agent` that reads a tree."""
 
     ready = "/healthz"
 

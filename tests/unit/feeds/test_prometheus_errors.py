@@ -1,4 +1,4 @@
-"""Engines that are busy, broken or lie for a moment: a sham one that answers what a test says."""
+"""A Prometheus that is overloaded or broken for a moment, played by a fake server."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _PORT = {"instance": "a:9100", "device": "mlx5_0", "port": "1", "job": "ib"}
 
 
 def failure(status: int, kind: str = "") -> Reply:
-    return status, {"status": "error", "errorType": kind, "error": "of the engine's own"}
+    return status, {"status": "error", "errorType": kind, "error": "the server's own words"}
 
 
-class Sham:
-    """Scrapes one port every second; `fails` may answer a query in its place."""
+class FakePrometheus:
+    """Scrapes one port every second; `fails` may give the reply to a query instead."""
 
     def __init__(self) -> None:
         self.fails: Callable[[str], Reply | None] = lambda query: None
         self.labels: dict[str, Any] = _PORT
 
     async def query(self, request: web.Request) -> web.Response:
-        asked = await request.post()
-        query, at_s = str(asked["query"]), float(str(asked.get("time", time.time())))
-        status, said = self.fails(query) or (200, self._answer(query, at_s))
-        return web.json_response(said, status=status)
+        form = await request.post()
+        query, at_s = str(form["query"]), float(str(form.get("time", time.time())))
+        status, body = self.fails(query) or (200, self._result(query, at_s))
+        return web.json_response(body, status=status)
 
     async def names(self, request: web.Request) -> web.Response:
         data = ["node_infiniband_port_data_received_bytes_total", "up"]
         return web.json_response({"status": "success", "data": data})
 
-    def _answer(self, query: str, at_s: float) -> dict[str, Any]:
+    def _result(self, query: str, at_s: float) -> dict[str, Any]:
         labels = self.labels
         if "[5m]" in query:
             values = [[int(at_s) - age, "1"] for age in range(20, 0, -1)]
@@ -55,10 +55,10 @@ class Sham:
 
 
 @asynccontextmanager
-async def served(sham: Sham) -> AsyncIterator[str]:
+async def served(fake: FakePrometheus) -> AsyncIterator[str]:
     app = web.Application()
-    app.router.add_post("/api/v1/query", sham.query)
-    app.router.add_get("/api/v1/label/__name__/values", sham.names)
+    app.router.add_post("/api/v1/query", fake.query)
+    app.router.add_get("/api/v1/label/__name__/values", fake.names)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -81,56 +81,56 @@ async def served(sham: Sham) -> AsyncIterator[str]:
         (failure(504), NoResponse),
     ],
 )
-async def test_only_what_is_wrong_with_the_question_is_a_refusal(
+async def test_only_an_error_in_the_query_counts_as_a_refusal(
     reply: Reply, error: type[PrometheusError]
 ) -> None:
-    sham = Sham()
-    sham.fails = lambda query: reply
-    async with served(sham) as url, PrometheusClient(PrometheusAccess(url=url)) as engine:
-        with pytest.raises(error, match="of the engine's own") as caught:
-            await engine.instant("up", time.time())
+    fake = FakePrometheus()
+    fake.fails = lambda query: reply
+    async with served(fake) as url, PrometheusClient(PrometheusAccess(url=url)) as client:
+        with pytest.raises(error, match="the server's own words") as caught:
+            await client.instant("up", time.time())
         assert type(caught.value) is error
 
 
 @pytest.mark.parametrize("reply", [failure(503, "timeout"), failure(400, "bad_data")])
-async def test_a_clock_that_is_not_told_for_a_moment_is_asked_for_again(reply: Reply) -> None:
-    sham = Sham()
-    asked = []
+async def test_a_failed_query_for_read_times_is_tried_again(reply: Reply) -> None:
+    fake = FakePrometheus()
+    queries = []
 
     def fails_once(query: str) -> Reply | None:
         if "timestamp(" in query:
-            asked.append(query)
-            return reply if len(asked) == 1 else None
+            queries.append(query)
+            return reply if len(queries) == 1 else None
         return None
 
-    async with served(sham) as url:
+    async with served(fake) as url:
         feed = PrometheusFeed(PrometheusClient(PrometheusAccess(url=url)), interval_s=0.5)
         async with feed:
             await feed.open()
             assert await _state(feed) is NodeState.UP
-            sham.fails = fails_once
-            ticks = [await feed.look() for _ in range(3)]
-        assert asked[1:], "never asked for again"
+            fake.fails = fails_once
+            ticks = [await feed.poll() for _ in range(3)]
+        assert queries[1:], "not tried again"
         states = [status.state for tick in ticks for status in tick.statuses]
         assert NodeState.LOST not in states
         assert states[-1:] in ([], [NodeState.UP])
 
 
 async def _state(feed: PrometheusFeed) -> NodeState | None:
-    tick: Tick = await feed.look()
+    tick: Tick = await feed.poll()
     return tick.statuses[-1].state if tick.statuses else None
 
 
 @pytest.mark.parametrize("labels", [{"instance": 5, "device": "mlx5_0", "port": "1"}, None])
-async def test_labels_that_are_no_labels_are_those_of_no_engine(labels: Any) -> None:
-    sham = Sham()
+async def test_malformed_labels_are_an_error_of_the_server(labels: Any) -> None:
+    fake = FakePrometheus()
     async with (
-        served(sham) as url,
+        served(fake) as url,
         PrometheusFeed(PrometheusClient(PrometheusAccess(url=url)), interval_s=0.5) as feed,
     ):
         await feed.open()
         assert await _state(feed) is NodeState.UP
-        sham.labels = labels
-        tick = await feed.look()
+        fake.labels = labels
+        tick = await feed.poll()
     assert [status.state for status in tick.statuses] == [NodeState.STALE]
     assert "labels of a series" in tick.statuses[0].reason

@@ -20,7 +20,7 @@ from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.process import ExecTransport, LocalTransport
 from fabmon.feeds.transports.transport import ProbeSession
-from tests.unit.feeds.wirelines import are, frame_line, frames_of, hello_line, watch
+from tests.unit.feeds.wire_lines import are, frame_line, frames_of, hello_line, watch
 
 INTERVAL_S = 0.2
 

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from fabmon.feeds.scrape.text_format import BadPage, DecodedPage, MetricFamily, PageDecoder
+from fabmon.feeds.scrape.text_format import BadPage, DecodedPage, PageDecoder
 
 Sample = tuple[str, dict[str, str], float, float | None]
 
@@ -163,11 +163,6 @@ node_up{device="eth1"} 0
 """
 
 
-def test_the_page_says_what_its_metrics_are() -> None:
-    page = PageDecoder().decode(b"# UNIT node_up bits\n" + NODE.replace(b"Whether", b"A\\nB\\\\"))
-    assert page.layout.families() == {"node_up": MetricFamily("gauge", "A\nB\\ it is.", "bits")}
-
-
 def test_a_series_more_or_in_another_order_makes_a_new_layout() -> None:
     decoder = PageDecoder()
     first = decoder.decode(NODE)
@@ -190,15 +185,15 @@ def test_only_wanted_values_are_looked_at() -> None:
     [
         (b"node_up 1\nnode_up{ 1\n", "line 2: neither a comment nor a name"),
         (b'node_up{device="eth0} 1\n', "line 1: neither a comment nor a name"),
-        (b'node_up{a="1",a="2"} 1\n', "line 1: a label is there twice"),
-        (b"# HELP a b\n\nnode_up one\n", "line 3: no number where the value belongs"),
-        (b"node_up 1_000\n", "line 1: no number where the value belongs"),
-        (b"node_up 1 2 3\n", "line 1: no number where the value belongs"),
-        (b"node_up 1e\n", "line 1: a value or a timestamp that is no number"),
+        (b'node_up{a="1",a="2"} 1\n', "line 1: a label occurs twice"),
+        (b"# HELP a b\n\nnode_up one\n", "line 3: there is no number where the value belongs"),
+        (b"node_up 1_000\n", "line 1: there is no number where the value belongs"),
+        (b"node_up 1 2 3\n", "line 1: there is no number where the value belongs"),
+        (b"node_up 1e\n", "line 1: the value or the timestamp is not a number"),
         (b"node_up\n", "line 1: neither a comment nor a name"),
-        (b"# TYPE node_up\n", "line 1: a TYPE that there is not"),
-        (b"# TYPE node_up level\n", "line 1: a TYPE that there is not"),
-        (b"# HELP 9 nine\n", "line 1: a HELP, TYPE or UNIT of no name"),
+        (b"# TYPE node_up\n", "line 1: an unknown TYPE"),
+        (b"# TYPE node_up level\n", "line 1: an unknown TYPE"),
+        (b"# HELP 9 nine\n", "line 1: a HELP, TYPE or UNIT without a metric's name"),
         (b'node_up{a="\xff"} 1\n', "line 1: a label's value is not UTF-8"),
         (b"<html>\n", "line 1: neither a comment nor a name"),
         (b"node_up 12", "line 1: the page breaks off in the middle of a line: 'node_up 12'"),
@@ -212,7 +207,7 @@ def test_an_error_names_its_line(page: bytes, said: str) -> None:
 def test_a_value_that_turns_into_garbage_is_told_with_its_line_too() -> None:
     decoder = PageDecoder()
     decoder.decode(NODE)
-    with pytest.raises(BadPage, match="line 4: no number"):
+    with pytest.raises(BadPage, match="line 4: there is no number"):
         decoder.decode(NODE.replace(b"} 0", b"} no")).values()
 
 
