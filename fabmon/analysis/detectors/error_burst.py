@@ -20,12 +20,6 @@ CAUSE = Cause(
 )
 
 
-class ErrorBursts:
-    """Judges every port by the damage that `damage` measures."""
-
-    def __init__(self, damage: LinkDamage) -> None:
-        self._damage = damage
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each cable."""
-        yield from self._damage.conditions(inputs, CAUSE)
+def error_bursts(inputs: DetectorInput, damage: LinkDamage) -> Iterator[Condition]:
+    """One condition for each cable with a damaged port that `damage` finds."""
+    return damage.conditions(inputs, CAUSE)

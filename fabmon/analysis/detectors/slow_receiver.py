@@ -29,12 +29,6 @@ CAUSE = Cause(
 )
 
 
-class SlowReceivers:
-    """Judges every port of a host that pauses its switch, as `pauses` measures it."""
-
-    def __init__(self, pauses: HostPauses) -> None:
-        self._pauses = pauses
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each port."""
-        yield from self._pauses.conditions(inputs, CAUSE)
+def slow_receivers(inputs: DetectorInput, pauses: HostPauses) -> Iterator[Condition]:
+    """One condition for each port of a host that pauses its switch, as `pauses` finds them."""
+    return pauses.conditions(inputs, CAUSE)

@@ -122,7 +122,7 @@ def of_port(ctx: DrawContext, port: Port) -> list[Line]:
 def _section(
     ctx: DrawContext, found: FlowsOnLink, way: str, affected: frozenset[str]
 ) -> list[Line]:
-    if found.is_told:
+    if found.has_queue_pairs:
         return _flows(ctx, found, way, affected)
     return _correlated(ctx, found, way)
 
