@@ -1,6 +1,6 @@
-"""What every fake host looks like to every source, as text a person can read and review.
+"""The objects and values of every fake host, as text for review.
 
-`FABMON_UPDATE_GOLDENS=1` writes the files anew (and fails, so that the change is looked at).
+`FABMON_UPDATE_GOLDENS=1` writes the files (and fails, so that the difference is reviewed).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.goldens import readable_json
 
 GOLDENS = Path(__file__).parent / "goldens"
 
-# Two of eight equal HCAs, and two of 18 NVLinks, show everything that all do.
+# Two of eight equal HCAs, and two of 18 NVLinks, cover all cases.
 SMALL: dict[str, Callable[[Path], Tree]] = {
     "ib": lambda root: hosts.ib_host(root, hcas=2),
     "roce": lambda root: hosts.roce_host(root, hcas=2),
@@ -63,7 +63,7 @@ def seen_on(name: str, root: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted(hosts.HOSTS))
-def test_a_host_looks_as_it_did(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_values_of_a_host(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
     text = readable_json(seen_on(name, tmp_path)) + "\n"
     golden = GOLDENS / f"{name}.json"
