@@ -89,8 +89,8 @@ def _repeat(source: Recording, path: Path, size: int, hours: float) -> None:
         if at_s >= next_note_s:
             next_note_s += _NOTE_EVERY_S
             note = Note(kind="finding", time_ns=now_ns, seq=at_s, text="hot", change="open")
-            said = compress(msgspec.json.encode(note))
-            pieces.append(PendingFrame(FrameKind.NOTE, said, now_ns, now_ns))
+            note_json = compress(msgspec.json.encode(note))
+            pieces.append(PendingFrame(FrameKind.NOTE, note_json, now_ns, now_ns))
         store.settle(pieces)
         if store.end >= size or at_s >= hours * 3600:
             break

@@ -247,8 +247,8 @@ def _metrics(address: str) -> str:
 
 def _ask(url: str, data: bytes | None = None) -> bytes:
     with urllib.request.urlopen(url, data, timeout=60) as answer:
-        said: bytes = answer.read()
-    return said
+        body: bytes = answer.read()
+    return body
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:

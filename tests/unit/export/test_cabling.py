@@ -26,9 +26,9 @@ def recorded(tmp_path: Path) -> Path:
     record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=hosts)
     writer = Writer.create(path, record)
     for seq in range(5):
-        said = {name: hello(port("eth0")) for name in NAMES} if seq == 0 else {}
+        hellos = {name: hello(port("eth0")) for name in NAMES} if seq == 0 else {}
         frames = {name: frame(seq, 1, seq * 1000, seq * 1000, 0) for name in NAMES}
-        writer.write(tick(seq, frames, said, up(*NAMES) if seq == 0 else ()))
+        writer.write(tick(seq, frames, hellos, up(*NAMES) if seq == 0 else ()))
     writer.close()
     return path
 

@@ -27,7 +27,7 @@ def on_a_terminal(seconds: float, *unit: str) -> str:
         [sys.executable, "-c", _SLOW, str(seconds), *unit], stderr=theirs, env=environment
     ) as process:
         os.close(theirs)
-        said = b""
+        output = b""
         while True:
             try:
                 part = os.read(ours, 4096)
@@ -35,18 +35,18 @@ def on_a_terminal(seconds: float, *unit: str) -> str:
                 break
             if not part:
                 break
-            said += part
+            output += part
         assert process.wait() == 0
     os.close(ours)
-    return said.decode("utf-8", "replace")
+    return output.decode("utf-8", "replace")
 
 
 def test_slow_work_shows_pace_and_time_left() -> None:
-    said = on_a_terminal(2.5)
-    assert "exporting pod7" in said
-    assert "of 0:10:00" in said
-    assert "x real time" in said
-    assert "0:00:0" in said
+    output = on_a_terminal(2.5)
+    assert "exporting pod7" in output
+    assert "of 0:10:00" in output
+    assert "x real time" in output
+    assert "0:00:0" in output
 
 
 def test_work_without_a_length_shows_percent() -> None:

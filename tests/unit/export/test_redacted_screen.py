@@ -127,10 +127,10 @@ def test_redacted_watching_prints_and_records_no_names(tmp_path: Path) -> None:
     assert b"acme" not in lines
     with Recording(kept) as recording:
         assert [(host.name, host.group) for host in recording.hosts] == [("host-1", "group-1")]
-        told = [each for tick in recording.ticks() for each in (*tick.hellos, *tick.statuses)]
+        events = [each for tick in recording.ticks() for each in (*tick.hellos, *tick.statuses)]
         session = recording.sessions[0]
-    assert told
-    assert "acme" not in str(told)
+    assert events
+    assert "acme" not in str(events)
     assert (session.recorder, session.title) == ("", "without names")
 
 

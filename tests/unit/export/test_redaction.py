@@ -103,7 +103,7 @@ def recording(path: Path) -> Path:
     bookmark = Note(
         kind="bookmark", time_ns=START_NS + 5 * SECOND_NS, seq=5, text="alice starts project-x"
     )
-    told = Note(
+    opened = Note(
         kind="finding",
         time_ns=START_NS + 6 * SECOND_NS,
         seq=6,
@@ -116,7 +116,7 @@ def recording(path: Path) -> Path:
     found = {
         1: (note(1, "incast", lldp_switch), note(1, "ecmp_collision", nobody)),
         5: (bookmark,),
-        6: (told, note(6, "oversubscription", "acme-spine4/uplinks")),
+        6: (opened, note(6, "oversubscription", "acme-spine4/uplinks")),
         7: (note(7, "straggler", "aurora-gpu77"), note(7, "uneven_rails", f"{names[0]} r1")),
     }
     writer = Writer.create(path, record)
@@ -181,16 +181,16 @@ def leaks(data: bytes) -> list[str]:
 
 def plain(path: Path) -> bytes:
     """All texts of a recording: sections and JSON, decompressed."""
-    said = path.read_bytes()
+    content = path.read_bytes()
     with Recording(path) as opened:
         for entry in opened.entries():
             payload = opened.payload(entry)
             if entry.header.kind in (FrameKind.BLOCK, FrameKind.MINUTE, FrameKind.INDEX):
                 continue
-            said += decompress(payload) if payload else b""
-        said += msgspec.json.encode([tick.frames for tick in opened.ticks()])
-        said += msgspec.json.encode(opened.sessions)
-    return said
+            content += decompress(payload) if payload else b""
+        content += msgspec.json.encode([tick.frames for tick in opened.ticks()])
+        content += msgspec.json.encode(opened.sessions)
+    return content
 
 
 def test_the_recording_has_all_of_them(named: Path) -> None:
@@ -255,16 +255,16 @@ def test_earlier_findings_are_shown_beside_those_of_today(named: Path, tmp_path:
 async def test_the_screen_redacts_earlier_findings(named: Path) -> None:
     with Timeline([named]) as timeline:
         past = RecordedPast(timeline, Session(load(None), redactor=Redactor(timeline.hosts)))
-        told = await past.look()
+        contents = await past.look()
         shares: list[float] = []
-        steady = await past.study(0, told.until_ns, None, shares.append)
-        one = await past.study(0, told.until_ns, {"host-2/eth0"}, shares.append)
+        steady = await past.study(0, contents.until_ns, None, shares.append)
+        one = await past.study(0, contents.until_ns, {"host-2/eth0"}, shares.append)
         await past.close()
-    assert leaks(msgspec.json.encode(told.notes)) == []
+    assert leaks(msgspec.json.encode(contents.notes)) == []
     assert leaks(msgspec.json.encode(steady)) == []
     assert "host-1/eth0" in {each.name for each in steady.of("link")}
     assert [each.name for each in one.of("link")] == ["host-2/eth0"]
-    assert "incast device-1/swp9" in {note.text for note in told.notes}
+    assert "incast device-1/swp9" in {note.text for note in contents.notes}
 
 
 def test_a_replay_shows_no_names(named: Path) -> None:
@@ -324,10 +324,10 @@ def test_facts_are_redacted() -> None:
         "exporter": "http://alice@acme-n1:9100/metrics?who=alice",
         "peers": {"acme-n1": {"port": "rocep59s0f0"}},
     }
-    told = redactor.hello(hello(port("eth0", "", **facts))).blocks[0].objects[0].info
-    assert told["exporter"] == "http://host-1:9100"
-    assert told["alias"] == "text-1"
-    assert told["peers"] == {"host-1": {"port": "rocep59s0f0"}}
+    facts_redacted = redactor.hello(hello(port("eth0", "", **facts))).blocks[0].objects[0].info
+    assert facts_redacted["exporter"] == "http://host-1:9100"
+    assert facts_redacted["alias"] == "text-1"
+    assert facts_redacted["peers"] == {"host-1": {"port": "rocep59s0f0"}}
     assert redactor.text("see http://10.0.0.1:9100/a and file:/home/alice/x") == (
         "see http://198.18.0.1:9100 and file:path-1"
     )
@@ -340,11 +340,11 @@ def test_a_name_is_the_same_in_every_thread() -> None:
     try:
         redactor = Redactor()
         with ThreadPoolExecutor(4) as pool:
-            told = list(pool.map(lambda _: [redactor.node(name) for name in names], range(4)))
+            redacted = list(pool.map(lambda _: [redactor.node(name) for name in names], range(4)))
     finally:
         sys.setswitchinterval(before_s)
-    assert told[1:] == told[:1] * 3
-    assert len(set(told[0])) == len(names)
+    assert redacted[1:] == redacted[:1] * 3
+    assert len(set(redacted[0])) == len(names)
 
 
 def test_addresses_are_replaced_whole_however_they_are_written() -> None:
@@ -379,7 +379,7 @@ def test_bursts_notices_and_hellos_are_redacted() -> None:
     )
     notice = Notice("lost", "ib", "acme-gpu17-ib1", "", "acme-gpu17 says no", "acme")
     hello = msgspec.structs.replace(LeafSpine().hellos()["gpu001"], probe="http://acme-gpu17:9090")
-    told = redactor.tick(
+    redacted = redactor.tick(
         Tick(
             0,
             START_NS,
@@ -388,7 +388,9 @@ def test_bursts_notices_and_hellos_are_redacted() -> None:
             answers=(("acme-gpu17", burst),),
         )
     )
-    ((node, answer),) = told.answers
+    ((node, answer),) = redacted.answers
     assert isinstance(answer, Burst)
     assert (node, answer.ports) == ("host-1", burst.ports)
-    assert "acme" not in str((told.answers, told.notices, [each.probe for _, each in told.hellos]))
+    assert "acme" not in str(
+        (redacted.answers, redacted.notices, [each.probe for _, each in redacted.hellos])
+    )

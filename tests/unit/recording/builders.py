@@ -67,8 +67,8 @@ def eventful_ticks() -> list[Tick]:
     ticks[20] = msgspec.structs.replace(ticks[20], hellos=(("gpu001", two_ports),))
     lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "unreachable")
     ticks[12] = msgspec.structs.replace(ticks[12], statuses=(lost,), frames=())
-    told = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "\u26a0 needs a group")
-    ticks[13] = msgspec.structs.replace(ticks[13], notices=(("gpu001", told),))
+    notice = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "\u26a0 needs a group")
+    ticks[13] = msgspec.structs.replace(ticks[13], notices=(("gpu001", notice),))
     ticks[14] = Tick(14, START_NS + 14 * SECOND_NS)
     return ticks
 

@@ -46,7 +46,7 @@ def sends(node: str, seq: int) -> bool:
 
 
 def ticks() -> list[Tick]:
-    said = {node: two_sources(node) for node in NODES}
+    hellos = {node: two_sources(node) for node in NODES}
     made = []
     for seq in range(TICKS):
         frames = {}
@@ -60,7 +60,7 @@ def ticks() -> list[Tick]:
             frames[node] = Frame(
                 seq, START_NS + clock, clock, [counted, slow if reads_slow else None]
             )
-        made.append(tick(seq, frames, said if not seq else {}, states(seq)))
+        made.append(tick(seq, frames, hellos if not seq else {}, states(seq)))
     return made
 
 

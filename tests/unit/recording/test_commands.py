@@ -50,12 +50,12 @@ def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
-    assert process.returncode == 0, said
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
     with Recording(path) as recording:
         assert recording.is_closed
         assert recording.hosts
-    assert str(path) in said
+    assert str(path) in errors
 
 
 def test_info_summarises_a_recording(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("replay", "FILE", "--at", "noon"), "--from noon: write a time such as 14:03"),
         (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give only one of them"),
@@ -158,12 +158,12 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
     ],
 )
-def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(30))
     done = fabmon(*(str(path) if each == "FILE" else each for each in arguments))
     assert done.returncode == 2, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_amounts() -> None:
@@ -246,9 +246,9 @@ def test_info_lists_the_events_that_can_be_given_as_times(tmp_path: Path) -> Non
             seen = f"look at {tick.seq}"
             writer.note(Note(kind="bookmark", time_ns=tick.time_ns, seq=tick.seq, text=seen))
     writer.close()
-    said = fabmon("info", str(path)).stdout
-    assert "event 1 11-21 04:40:07Z  look at 7" in said
-    assert "event 2 11-21 04:40:20Z  look at 20" in said
+    output = fabmon("info", str(path)).stdout
+    assert "event 1 11-21 04:40:07Z  look at 7" in output
+    assert "event 2 11-21 04:40:20Z  look at 20" in output
     (found,) = json.loads(fabmon("info", "--format", "json", str(path)).stdout)
     assert [(each["number"], each["text"]) for each in found["events"]] == [
         (1, "look at 7"),

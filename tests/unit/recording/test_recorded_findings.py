@@ -37,8 +37,10 @@ def record(path: Path, began: int, seqs: range, *notes: Note, run: int = 0) -> P
     writer = resume(path, session) if path.exists() else Writer.create(path, session)
     for seq in seqs:
         is_first = seq == seqs[0]
-        said = {"gpu1": hello(port("eth0"))} if is_first else {}
-        each = tick(seq, {"gpu1": frame(seq, 1, seq, seq, 0)}, said, up("gpu1") if is_first else ())
+        hellos = {"gpu1": hello(port("eth0"))} if is_first else {}
+        each = tick(
+            seq, {"gpu1": frame(seq, 1, seq, seq, 0)}, hellos, up("gpu1") if is_first else ()
+        )
         shifted = START_NS + (began + seq - seqs[0]) * SECOND_NS
         each = type(each)(
             each.seq, shifted, hellos=each.hellos, frames=each.frames, statuses=each.statuses
@@ -81,8 +83,8 @@ def test_a_cut_closes_what_a_run_left_open(tmp_path: Path) -> None:
         for _ in copy_range(timeline, output, began_ns, timeline.until_ns, history.accept):
             pass
     with Recording(output) as cut:
-        told = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
-    assert told == [(10, "open"), (1000, "close"), (1010, "open")]
+        changes = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
+    assert changes == [(10, "open"), (1000, "close"), (1010, "open")]
 
 
 def test_open_findings_at_any_time_equal_a_scan_of_all_notes() -> None:
@@ -92,7 +94,7 @@ def test_open_findings_at_any_time_equal_a_scan_of_all_notes() -> None:
         for place in range(300)
     ]
     notes[100:100] = [Note(kind="bookmark", time_ns=notes[100].time_ns, seq=0, text="here")]
-    told, runs_ns = RecordedFindings(notes), [START_NS, START_NS + 50 * SECOND_NS]
+    recorded, runs_ns = RecordedFindings(notes), [START_NS, START_NS + 50 * SECOND_NS]
     for second in range(-1, 102):
         at_ns = START_NS + second * SECOND_NS
         seen: dict[str, Note] = {}
@@ -102,7 +104,7 @@ def test_open_findings_at_any_time_equal_a_scan_of_all_notes() -> None:
                 if each.change != "close":
                     seen[each.text] = each
         began_ns = max([run for run in runs_ns if run <= at_ns], default=0)
-        assert told.open_at(runs_ns, at_ns) == [
+        assert recorded.open_at(runs_ns, at_ns) == [
             each for each in seen.values() if each.time_ns >= began_ns
         ]
 

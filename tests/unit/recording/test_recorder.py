@@ -119,14 +119,14 @@ def test_the_kept_time_grows_until_a_file_is_removed(
     tmp_path: Path, rotation: Rotation, most_s: int
 ) -> None:
     recorder = Recorder(Segments(tmp_path / "pod.fabrec", rotation), session(LeafSpine()))
-    told = []
+    kept_s = []
     for tick in quiet_ticks(90):
         recorder.accept(tick)
         wait_for(lambda ticks=tick.seq + 1: recorder.status.ticks >= ticks)  # type: ignore[misc]
-        told.append(recorder.status.kept_s)
+        kept_s.append(recorder.status.kept_s)
     recorder.close()
-    assert told[:20] == [float(second) for second in range(20)]
-    assert max(told) == most_s
+    assert kept_s[:20] == [float(second) for second in range(20)]
+    assert max(kept_s) == most_s
 
 
 def test_ticks_keep_their_numbers_when_a_rotation_removes_the_oldest_file(tmp_path: Path) -> None:
@@ -369,9 +369,9 @@ def test_events_of_a_lost_tick_are_recorded_with_the_next(
 
 
 def finding(tick: Tick, change: str) -> Note:
-    told = {"cause": "link_down", "subject": "leaf1/up1"}
+    fields = {"cause": "link_down", "subject": "leaf1/up1"}
     return Note(
-        kind="finding", time_ns=tick.time_ns, seq=tick.seq, text="", change=change, finding=told
+        kind="finding", time_ns=tick.time_ns, seq=tick.seq, text="", change=change, finding=fields
     )
 
 
@@ -461,9 +461,9 @@ def test_after_an_internal_error_the_next_file_begins_with_the_state(
     assert ticks_in(first)[:20] == ticks[:20]
     assert [tick.frames for tick in ticks_in(second)] == [tick.frames for tick in ticks[21:]]
     with Timeline([second]) as timeline:
-        told = next(timeline.ticks())
-        assert dict(told.hellos) == dict(ticks[0].hellos)
-        assert {s.node: s.state for s in told.statuses}["spine2"] is NodeState.LOST
+        first_tick = next(timeline.ticks())
+        assert dict(first_tick.hellos) == dict(ticks[0].hellos)
+        assert {s.node: s.state for s in first_tick.statuses}["spine2"] is NodeState.LOST
         assert [(note.seq, note.change) for note in timeline.notes()] == [(20, "open")]
 
 

@@ -110,12 +110,12 @@ def test_opening_a_file_without_index_reports_progress(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.fabrec", quiet_ticks(60), close=False)
     size = (tmp_path / "a.fabrec").stat().st_size
-    told: list[float] = []
-    Timeline([tmp_path], told.append).close()
-    assert told == sorted(told)
-    assert told[0] == 0
-    assert len(told) > 120
-    assert 1.9 * size < told[-1] < 2 * size
+    progress: list[float] = []
+    Timeline([tmp_path], progress.append).close()
+    assert progress == sorted(progress)
+    assert progress[0] == 0
+    assert len(progress) > 120
+    assert 1.9 * size < progress[-1] < 2 * size
 
 
 WRITE_FOR_EVER = """
@@ -266,8 +266,8 @@ def test_damaged_hellos_are_restored_from_other_frames(tmp_path: Path, damaged: 
     """A seek behind the damage knows every node, also one whose hello changed just before."""
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(1900)
-    said = msgspec.structs.replace(dict(ticks[0].hellos)["gpu001"], probe="another")
-    ticks[500] = msgspec.structs.replace(ticks[500], hellos=(("gpu001", said),))
+    changed = msgspec.structs.replace(dict(ticks[0].hellos)["gpu001"], probe="another")
+    ticks[500] = msgspec.structs.replace(ticks[500], hellos=(("gpu001", changed),))
     ticks[1200] = msgspec.structs.replace(ticks[1200], hellos=ticks[0].hellos[:1])
     write(path, ticks)
     with Recording(path) as recording:
@@ -326,8 +326,8 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         path = tmp_path / f"{major}.{minor}.fabrec"
         record = msgspec.to_builtins(session(LeafSpine()))
         record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
-        said = compress(msgspec.json.encode(record))
-        path.write_bytes(b"".join(encode_frame(FrameKind.SESSION, said, time_ns=START_NS)))
+        payload = compress(msgspec.json.encode(record))
+        path.write_bytes(b"".join(encode_frame(FrameKind.SESSION, payload, time_ns=START_NS)))
         store = FrameWriter(path, is_new=False)
         store.continue_from(path.stat().st_size, 0)
         writer = Writer(store, session(LeafSpine()))
@@ -534,11 +534,11 @@ def test_a_found_node_is_lost_where_the_next_run_does_not_watch_it(
         again = msgspec.structs.replace(record, started_ns=started_ns)
         writer = resume(path, again) if start else Writer.create(path, record)
         for tick in ticks:
-            told = msgspec.structs.replace(tick, time_ns=started_ns + tick.seq * SECOND_NS)
+            shifted = msgspec.structs.replace(tick, time_ns=started_ns + tick.seq * SECOND_NS)
             if start == 100:
                 rest = tuple(each for each in tick.statuses if each.node != ours.name)
-                told = msgspec.structs.replace(told, hosts=(), statuses=rest)
-            writer.write(told)
+                shifted = msgspec.structs.replace(shifted, hosts=(), statuses=rest)
+            writer.write(shifted)
         writer.close()
     with Timeline([path]) as timeline:
         gone = [

@@ -29,10 +29,10 @@ async def feed_of(ticks: Sequence[Tick]) -> AsyncIterator[Tick]:
 
 async def lines_of(ticks: AsyncIterator[Tick], hosts: Sequence[Host]) -> list[bytes]:
     lines = JsonLines()
-    said: list[bytes] = []
+    output: list[bytes] = []
     async for scene in new_pipeline(hosts).scenes(ticks):
-        said += lines.lines(scene)
-    return said
+        output += lines.lines(scene)
+    return output
 
 
 def collision_ticks() -> list[Tick]:

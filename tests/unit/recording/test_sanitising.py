@@ -52,7 +52,7 @@ def test_all_texts_are_sanitised_when_they_are_read(tmp_path: Path) -> None:
 
 
 def test_printable_text_is_unchanged() -> None:
-    told = {"path": 'a\\nb "c" /d', "\u26a0 key": ["\xe4\u4e2d"]}
-    assert decode_sanitised(msgspec.json.encode(told), dict[str, object]) == told
+    document = {"path": 'a\\nb "c" /d', "\u26a0 key": ["\xe4\u4e2d"]}
+    assert decode_sanitised(msgspec.json.encode(document), dict[str, object]) == document
     nested = decode_sanitised(b'{"a\\u001b": {"b": ["c\\td", 5, null]}}', dict[str, object])
     assert nested == {"a?": {"b": ["c?d", 5, None]}}
