@@ -1,4 +1,4 @@
-"""Scenes with a finding of each cause: played by the simulator, or said by nodes that are made."""
+"""Scenes with a finding of each cause: simulated, or reported by nodes made for the test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.test_gpus import Node
 from tests.unit.topology.making import Plant, leaf_spine
 
 LATER = 4
-"""Seconds after it opened that a finding is looked at."""
+"""A finding is shown this many seconds after it opened."""
 
 SCENARIOS: dict[str, str] = {
     "degraded_link": "degraded_link",

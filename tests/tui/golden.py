@@ -1,4 +1,4 @@
-"""Text goldens: what a screen said when it was last looked at, in files a person can read.
+"""Text goldens: the screen as it was last reviewed, in text files.
 
 `FABMON_UPDATE_GOLDENS=1 pytest tests/tui` writes them anew. Look before keeping.
 """
@@ -18,7 +18,7 @@ def check(name: str, text: str) -> None:
 
 
 def is_like(name: str, text: str) -> bool:
-    """Whether it is the golden called `name`; never where that is to be written anew."""
+    """Whether a text is the golden called `name`; False when goldens are to be updated."""
     path = _ROOT / f"{name}.txt"
     return path.exists() and path.read_text(encoding="utf-8") == _kept(text)
 
