@@ -40,7 +40,7 @@ class Wires:
         self._pairs[port].append({**pair, "process": processes.index(process)})
         return self
 
-    def told(self, port: str) -> Object:
+    def reported(self, port: str) -> Object:
         """What the host of a port tells of it."""
         pairs, name = self._pairs[port], port.partition("/")[2]
         keys = ("lqpn", "rqpn", "type", "sq_psn", "rq_psn", "process")
@@ -66,11 +66,13 @@ def ring(hosts: Sequence[str]) -> Wires:
     return wires
 
 
-def told(wires: Wires, hosts: Sequence[str], *silent: str) -> tuple[tuple[str, QueuePairs], ...]:
+def reported(
+    wires: Wires, hosts: Sequence[str], *silent: str
+) -> tuple[tuple[str, QueuePairs], ...]:
     """What those hosts tell of their NICs; the silent ones do not."""
     found = []
     for host in hosts:
-        said = hello(*(wires.told(f"{host}/mlx5_{rail}") for rail in range(RAILS)))
+        said = hello(*(wires.reported(f"{host}/mlx5_{rail}") for rail in range(RAILS)))
         pairs = queue_pairs_of(said)
         if host not in silent and pairs is not None:
             found.append((host, pairs))

@@ -50,7 +50,7 @@ def analyst() -> Analyst:
     return Analyst(load(Path("/dev/null")).thresholds)
 
 
-def told(scene: Scene, cause: str) -> Finding | None:
+def finding_of(scene: Scene, cause: str) -> Finding | None:
     return next((each for each in scene.findings if each.cause == cause), None)
 
 
@@ -63,7 +63,7 @@ def played(cause: str) -> Scene:
     since = 0
     for _ in range(expected.seconds):
         scene = pipeline.accept(feed.step())
-        since = since + 1 if told(scene, cause) else 0
+        since = since + 1 if finding_of(scene, cause) else 0
         if since > LATER:
             return scene
     raise AssertionError(f"{SCENARIOS[cause]} did not tell of {cause} for {LATER} s")
