@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, Tuple
 
-from collectors.catalog.ethernet import cxi_metrics, netdev_metrics, phy_metrics, switch_metrics
+from collectors.catalog.ethernet import netdev_metrics, port_metrics
 from collectors.catalog.gpu import gpu_metrics
 from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
 from collectors.catalog.rdma import ib_metrics, rdma_metrics
@@ -44,9 +44,7 @@ ROWS: Tuple[Metric, ...] = (
     *netdev_metrics(),
     *ib_metrics(),
     *rdma_metrics(),
-    *phy_metrics(),
-    *cxi_metrics(),
-    *switch_metrics(),
+    *port_metrics(),
     *gpu_metrics(),
     *_probe_metrics(),
 )

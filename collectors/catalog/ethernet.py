@@ -106,7 +106,7 @@ _PHY_ROWS: Tuple[_Row, ...] = (
 )
 
 
-def phy_metrics() -> Iterator[Metric]:
+def _phy_metrics() -> Iterator[Metric]:
     """The `phy_*`, `pfc_*`, `pause_*` and `pci_*` rows: the counters of a NIC at its wire.
 
     `pause_*` is the link-wide pause of 802.3x, `pfc_*_prio<N>` the per-priority pause of 802.1Qbb.
@@ -195,7 +195,7 @@ _SWITCH_ROWS: Tuple[Tuple[str, str, str, str, str, str, str], ...] = (
 )
 
 
-def switch_metrics() -> Iterator[Metric]:
+def _switch_metrics() -> Iterator[Metric]:
     """The `queue<N>_*` and `pfc_watchdog_*` rows, and counters that only a switch has for a port.
 
     A queue is one of a port's transmit queues, by its number; on a lossless fabric that is mostly
@@ -255,10 +255,17 @@ _CXI_ROWS: Tuple[_Row, ...] = (
 )
 
 
-def cxi_metrics() -> Iterator[Metric]:
+def _cxi_metrics() -> Iterator[Metric]:
     """The `cxi_*` rows: counters that HPE Slingshot NICs (Cassini) have beside the usual ones.
 
     Their bytes, pause and FEC counters are `phy_*` and `pfc_*`, ECN marks `rdma_ecn_marked`.
     """
     for name, unit, direction, topic, meaning in _CXI_ROWS:
         yield Metric(f"cxi_{name}", unit, WRAP64, direction, topic, meaning, _CXI_DOC)
+
+
+def port_metrics() -> Iterator[Metric]:
+    """All rows of Ethernet ports but those of the kernel's network stack."""
+    yield from _phy_metrics()
+    yield from _cxi_metrics()
+    yield from _switch_metrics()

@@ -10,10 +10,9 @@ from typing import Protocol
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
-from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
 from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
-from fabmon.feeds.ticks import Clock, Inbox, RealClock, TickFeed, TickSchedule, wait_for_any
+from fabmon.feeds.ticks import Clock, Inbox, TickFeed, wait_for_any
 from fabmon.feeds.transports.transport import Transport, Transports
 
 _OFFSET_SHARE = 0.3
@@ -61,21 +60,15 @@ class LiveFeed(TickFeed):
         transports: TransportOf | None = None,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(clock, interval_s, min(_OFFSET_SHARE * interval_s, _MAX_OFFSET_S))
         names = tuple(sources) if sources is not None else None
         settings = ProbeSettings(interval_s=interval_s, lease_s=lease_s, sources=names, root=root)
         self._hosts = tuple(hosts)
-        self._interval_s = interval_s
         self._lease_s = lease_s
         self._transports = transports or Transports(hosts, settings, ssh_config)
-        self._clock = clock or RealClock()
-        offset_s = min(_OFFSET_SHARE * interval_s, _MAX_OFFSET_S)
-        self._schedule = TickSchedule(self._clock, interval_s, offset_s)
-        self._log_digest = LogDigest()
         self._inbox = Inbox(len(self._hosts))
         self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._closed = asyncio.Event()
-        self._seq = 0
         self._last_command_id = 0
         self._seen_frames = False
         self._warm_until_s = 0.0
@@ -170,7 +163,7 @@ class LiveFeed(TickFeed):
                 self._log_digest,
                 self._clock,
                 self._schedule,
-                interval_s=self._interval_s,
+                interval_s=self.interval_s,
                 lease_s=self._lease_s,
             )
             self._watches[host.name] = watch
@@ -180,7 +173,7 @@ class LiveFeed(TickFeed):
     async def _check_nodes(self) -> None:
         """Renew leases and notice silent nodes, whether or not ticks are taken."""
         while True:
-            await self._clock.sleep(min(_CHECK_S, self._interval_s / 2))
+            await self._clock.sleep(min(_CHECK_S, self.interval_s / 2))
             now_s = self._clock.monotonic()
             for watch in self._watches.values():
                 watch.check(now_s)

@@ -30,14 +30,18 @@ _BIG_LINE_BYTES = 256 * 1024
 _YIELD_EVERY = 16
 _HELLO = b'["hello",'
 
-# A burst and a rate per second. A console that was stopped for a while reads all that waited in the
-# pipes at once: the bursts allow for that. The rates are far above those of a correct probe at its
-# shortest interval.
-_FRAMES = (600, 100)
-_LINES = (3000, 500)
-_BYTES = (32e6, 8e6)
-_HELLOS = (20, 0.5)
-_INVALID_LINES = (3, 1 / 60)
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "frames": (600, 100),
+    "lines": (3000, 500),
+    "bytes": (32e6, 8e6),
+    "hellos": (20, 0.5),
+    "invalid lines": (3, 1 / 60),
+}
+"""What a node may send: a burst, and a rate per second.
+
+A console that was stopped for a while reads all that waited in the pipes at once: the bursts allow
+for that. The rates are far above those of a correct probe at its shortest interval.
+"""
 
 
 class TokenBucket:
@@ -89,11 +93,7 @@ class SessionReader:
         self._on_frame = on_frame
         self._stray_bytes = 0
         self._unpacker = Unpacker(0)
-        self._frames = TokenBucket(*_FRAMES, now_s)
-        self._lines = TokenBucket(*_LINES, now_s)
-        self._bytes = TokenBucket(*_BYTES, now_s)
-        self._hellos = TokenBucket(*_HELLOS, now_s)
-        self._invalid_lines = TokenBucket(*_INVALID_LINES, now_s)
+        self._buckets = {what: TokenBucket(*limit, now_s) for what, limit in _LIMITS.items()}
 
     async def run(self, before: Hello | None) -> None:
         """Read until the session ends. Raises NodeError. `before` is the last session's hello."""
@@ -101,7 +101,8 @@ class SessionReader:
         while True:
             line = await self._readline()
             now_s = self._clock.monotonic()
-            self._limit_rate(line, now_s)
+            self._limit("bytes", len(line), now_s)
+            self._limit("lines", 1, now_s)
             try:
                 message = await self._decode(line)
                 if type(message) is Packed:
@@ -151,14 +152,13 @@ class SessionReader:
         if self.hello is None:
             raise WireError("a frame before any hello")
         check(frame, self.hello)
-        if not self._frames.take(1, now_s):
-            raise Misbehaved(f"sends more than {_FRAMES[1]} frames a second", "flood")
+        self._limit("frames", 1, now_s)
         self.last_frame_s = now_s
         self._inbox.add_frame(self._node, frame)
         self._on_frame()
 
     def _add_hello(self, hello: Hello, before: Hello | None, now_s: float) -> None:
-        if not self._hellos.take(1, now_s):
+        if not self._buckets["hellos"].take(1, now_s):
             raise Misbehaved("changes its layout again and again", "flood")
         continues = before is not None and hello.has_same_layout(before)
         self.hello = hello
@@ -172,11 +172,9 @@ class SessionReader:
         if part.id == last_id:
             self._inbox.add_answer(self._node, part)
 
-    def _limit_rate(self, line: bytes, now_s: float) -> None:
-        if not self._bytes.take(len(line), now_s):
-            raise Misbehaved(f"sends more than {_BYTES[1] / 1e6:g} MB a second", "flood")
-        if not self._lines.take(1, now_s):
-            raise Misbehaved(f"sends more than {_LINES[1]} lines a second", "flood")
+    def _limit(self, what: str, amount: float, now_s: float) -> None:
+        if not self._buckets[what].take(amount, now_s):
+            raise Misbehaved(f"sends more than {_LIMITS[what][1]:,.0f} {what} a second", "flood")
 
     def _note_invalid(self, line: bytes, error: WireError, now_s: float) -> None:
         """Accept login greetings before the hello, and few invalid lines after it."""
@@ -189,6 +187,6 @@ class SessionReader:
                 raise Misbehaved(
                     f"sent {size} that are not the wire, such as: {self.last_stray_line}"
                 )
-        elif _HELLO in line or not self._invalid_lines.take(1, now_s):
+        elif _HELLO in line or not self._buckets["invalid lines"].take(1, now_s):
             # After a hello that was rejected, its frames cannot be decoded with any other.
             raise Misbehaved(str(error))

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
+from fabmon.feeds.log_digest import LogDigest
 
 _MAX_WAITING_PER_NODE = 30
 """Messages per node that an inbox accepts between two ticks."""
@@ -58,7 +59,18 @@ async def wait_for_any(clock: Clock, timeout_s: float, *events: asyncio.Event) -
 
 
 class TickFeed(AsyncIterator[Tick]):
-    """Base of feeds: an async iterator of ticks that is closed at the end of an `async with`."""
+    """Base of feeds: an async iterator of ticks that is closed at the end of an `async with`.
+
+    Ticks are due at multiples of `interval_s` plus `offset_s`.
+    """
+
+    def __init__(self, clock: Clock | None, interval_s: float, offset_s: float) -> None:
+        self.interval_s = interval_s
+        self._clock = clock or RealClock()
+        self._schedule = TickSchedule(self._clock, interval_s, offset_s)
+        self._log_digest = LogDigest()
+        self._closed = asyncio.Event()
+        self._seq = 0
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fabmon.analysis.causes import CAUSES
 from fabmon.tui.metrics import HEATS
 
 _TEXT = """
@@ -47,12 +48,18 @@ downlink
     a port of a switch towards hosts, or of a spine towards leaves: dn1, dn2 …
 drops
     packets dropped per second, for lack of buffer or by a rule.
+E-ECMP
+    enhanced ECMP: the switch's hash includes the queue pair of RoCE packets, so that the flows of
+    one pair of NICs spread over several links.
 ECMP
     equal-cost multi-path: a switch distributes flows over several links by a hash of their
     addresses.
 ECN
     explicit congestion notification: a switch marks packets when its queue grows; the metric counts
     marked packets received per second.
+effective flows
+    the number of equal flows that would spread over a group as unevenly as the real ones do; far
+    fewer than the flows means that the hash sees few differences.
 END ■
     the last tick of a recording; backtick waits there for more.
 errors
@@ -81,6 +88,9 @@ host
     a machine with GPUs; its ports are rails.
 idle
     below 0.5 % of the scale: a blank cell.
+iterations
+    the steps of training jobs, measured from byte counters alone. Hosts whose traffic moves
+    together are one job, named after its first host.
 last seen △
     the condition of a finding has not been true for this long. The finding stays open for a while,
     because a condition that stops with the job returns with it; its numbers are of that time.
@@ -114,6 +124,8 @@ neighbour MAC
     the MAC address seen at the other end of a cable; it identifies the peer when both are watched.
 network-bound
     more than half of the step is communication.
+NIC
+    network adapter of a host, one per rail.
 no tick for
     nothing has been received for this long: what is shown is this old.
 node
@@ -156,6 +168,9 @@ RDMA only
     the bytes of the port are those of RDMA alone: the wire carries more.
 REC ●
     everything is recorded; the time is how far back you can go. ✖ and the reason when it is not.
+recorded
+    a finding as it was written to the recording; other findings are computed now from the recorded
+    counters.
 REPLAY ▶
     a recording plays, at this speed, this far from its start. ▶ alone: the past plays, while
     collection continues.
@@ -189,15 +204,10 @@ sure
     the confidence of a finding in %.
 switch
     a node that forwards traffic of others.
-then
-    a finding as it was recorded; other findings are computed now from the recorded counters.
 tick
     one round of samples, one per second by default.
 timeline
     the strip of time below the heatmap: the busiest link, findings and events.
-training
-    the iterations of jobs, from byte counters alone. Hosts whose traffic moves together are one
-    job, named after its first host.
 tx
     transmitted: out of the named port.
 unrated ?
@@ -235,5 +245,6 @@ def _entries(text: str) -> dict[str, str]:
     return entries
 
 
-GLOSSARY = _entries(_TEXT)
-"""Word -> explanation, in alphabetical order."""
+_WORDS = _entries(_TEXT) | {cause.title: f"finding: {cause.meaning}." for cause in CAUSES.values()}
+GLOSSARY = dict(sorted(_WORDS.items(), key=lambda entry: entry[0].lower()))
+"""Word -> explanation, in alphabetical order; the titles of causes with their meanings."""

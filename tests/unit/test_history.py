@@ -1,4 +1,4 @@
-"""From ticks to moments."""
+"""Ticks become snapshots."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_on_roce_the_wire_counter_is_taken_and_nothing_is_added() -> None:
     assert snapshot.line_rate_bps.tolist() == pytest.approx([400 * GBPS])
 
 
-def test_without_a_wire_counter_rdma_bytes_are_what_is_shown() -> None:
+def test_without_a_wire_counter_rdma_bytes_are_shown() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=RDMA))
     history.accept(tick(0, {"gpu001": frame(0, 4, 400 * GBPS, 0, None, 0)}, {"gpu001": said}))
@@ -65,7 +65,7 @@ def test_without_a_wire_counter_rdma_bytes_are_what_is_shown() -> None:
 
 
 def hot_roce(seq: int, *, ethtool: bool) -> Frame:
-    """95 Gb/s by the wire, next to nothing by the interface, which does not see RDMA."""
+    """95 Gb/s on the wire, almost none at the interface, which does not count RDMA."""
     clock = (seq + 1) * SECOND_NS
     phy: list[int | None] | None = [clock, 95 * GBPS // 8 * seq] if ethtool else None
     return Frame(seq, START_NS + clock, clock, [phy, [clock, 1000 * seq]])
@@ -85,7 +85,7 @@ def two_sources(*more: Object) -> Hello:
     return message
 
 
-def test_a_hot_port_whose_wire_counter_falls_silent_is_not_drawn_idle() -> None:
+def test_a_busy_port_whose_wire_counter_is_missing_is_not_shown_idle() -> None:
     history = History([Host(name="gpu001")])
     said = two_sources()
     for seq in range(3):
@@ -100,7 +100,7 @@ def test_a_hot_port_whose_wire_counter_falls_silent_is_not_drawn_idle() -> None:
     assert snapshot.last_heat[0, 0] == pytest.approx(95 * GBPS)
 
 
-def test_a_wire_counter_that_the_port_has_no_more_is_replaced_by_the_next_best() -> None:
+def test_a_wire_counter_that_the_port_lost_is_replaced_by_the_next_best() -> None:
     history = History([Host(name="gpu001")])
     for seq in range(3):
         heard = {"gpu001": hot_roce(seq, ethtool=True)}
@@ -112,7 +112,7 @@ def test_a_wire_counter_that_the_port_has_no_more_is_replaced_by_the_next_best()
     assert snapshot.column("tx_bps").tolist() == [8000]
 
 
-def test_a_rate_that_is_told_is_shown_where_nobody_counts_the_wire() -> None:
+def test_a_reported_rate_is_shown_where_no_counter_has_the_wire() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=("ib_tx_bps", "netdev_tx_bytes")))
     history.accept(tick(0, {"gpu001": frame(0, 352 * GBPS, 0)}, {"gpu001": said}))
@@ -142,7 +142,7 @@ def test_a_metric_that_this_catalog_does_not_know_is_kept_by_name() -> None:
     assert snapshot.column("warp_bytes").tolist() == [20]
 
 
-def test_a_silent_node_goes_stale_and_its_last_value_stays_to_be_drawn_dimmed() -> None:
+def test_a_silent_node_becomes_stale_and_its_last_value_is_kept() -> None:
     fabric = LeafSpine()
     fabric.sent["gpu001/eth0"] = 40e6
     history = History(fabric.hosts)
@@ -156,7 +156,7 @@ def test_a_silent_node_goes_stale_and_its_last_value_stays_to_be_drawn_dimmed() 
     assert last.last_heat[0, row] == pytest.approx(40e6)
 
 
-def test_the_window_ends_at_the_moment_even_when_time_has_gone_on() -> None:
+def test_the_window_ends_at_the_snapshot_even_after_later_ticks() -> None:
     fabric = LeafSpine()
     history = History(fabric.hosts)
     moments = []
@@ -180,7 +180,7 @@ def test_a_tick_that_never_came_is_a_gap() -> None:
     assert np.isnan(snapshot.worst(3)).tolist() == [False, True, False]
 
 
-def test_the_ring_forgets_and_says_so() -> None:
+def test_the_ring_has_no_values_before_its_first_tick() -> None:
     fabric = LeafSpine()
     history = History(fabric.hosts, ring_ticks=4)
     first = history.accept(fabric.step())
@@ -191,7 +191,7 @@ def test_the_ring_forgets_and_says_so() -> None:
     assert np.isnan(last.worst(6)[:2]).all()
 
 
-def test_nodes_without_a_word_have_a_state_and_no_ports() -> None:
+def test_nodes_that_sent_nothing_have_a_state_and_no_ports() -> None:
     history = History([Host(name="gpu001"), Host(name="gpu002")])
     snapshot = history.accept(tick(0, statuses=up("gpu001")))
     assert [node.ports for node in snapshot.fabric.nodes] == [(), ()]
@@ -207,7 +207,7 @@ def test_a_new_neighbour_does_not_interrupt_the_rates() -> None:
     assert snapshot.column("tx_bps").tolist() == [1000]
 
 
-def test_after_a_reboot_the_counters_start_anew() -> None:
+def test_after_a_reboot_the_counters_start_again() -> None:
     history = History([Host(name="a")])
     before, after = (hello(port("eth0"), boot_id=boot) for boot in ("one", "two"))
     history.accept(tick(0, {"a": frame(0, 1, 100, 0, 0)}, {"a": before}))
@@ -235,7 +235,7 @@ def heat(**values: float) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("rates", "column", "told"),
+    ("rates", "column", "expected"),
     [
         ({"rdma_rx_drops": 100, "rdma_rx_limit_drops": 100}, "drops", 100),
         ({"phy_rx_errors": 10, "phy_rx_crc_errors": 10, "phy_rx_symbol_errors": 0}, "errors", 10),
@@ -245,10 +245,10 @@ def heat(**values: float) -> dict[str, float]:
         ({"phy_rx_fec_corrected_blocks": 5e4, "phy_rx_crc_errors": 1}, "errors", 1),
     ],
 )
-def test_nothing_is_counted_twice_and_what_was_mended_is_no_error(
-    rates: dict[str, float], column: str, told: float
+def test_nothing_is_counted_twice_and_corrected_errors_do_not_count(
+    rates: dict[str, float], column: str, expected: float
 ) -> None:
-    assert heat(**rates)[column] == told
+    assert heat(**rates)[column] == expected
 
 
 def test_single_links_inside_a_node_are_kept_for_two_minutes_only() -> None:

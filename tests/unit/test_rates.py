@@ -1,4 +1,4 @@
-"""Counters into rates: wrap, reset, saturation, gaps, and the node's own clock."""
+"""Counters become rates: wrap, reset, saturation, gaps, and the node's own clock."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ WRAP64, WRAP32, SAT16, GAUGE = (
 )
 
 
-def advance(series: LiveRates, now_s: float) -> None:
+def advance(rates: LiveRates, now_s: float) -> None:
     """What a history does at the end of a tick."""
-    series.advance()
-    series.discard(series.stale(now_s))
+    rates.advance()
+    rates.discard(rates.stale(now_s))
 
 
 class OneNode:
     """A node with one series of one metric."""
 
     def __init__(self, metric: str) -> None:
-        self.series = LiveRates()
+        self.rates = LiveRates()
         layout = wire.BlockLayout("s", 1, [Object("o", "ethernet", "o", {}, (metric,))])
         message = decode(wire.hello([layout], {"interval_s": 1.0}))
         assert isinstance(message, Hello)
         self.hello = message
-        self.place = self.series.add(message)
+        self.slots = self.rates.add(message)
         self.now_s = 0.0
 
     def sample(self, value: int | None, mono_s: float) -> float:
         self.now_s = mono_s
-        said = frame(0, value, mono_ns=int(mono_s * SECOND_NS))
-        self.series.accept(self.place, said, self.now_s)
+        hello = frame(0, value, mono_ns=int(mono_s * SECOND_NS))
+        self.rates.accept(self.slots, hello, self.now_s)
         return self.advance(mono_s)
 
     def advance(self, now_s: float) -> float:
-        advance(self.series, now_s)
-        return float(self.series.rate[self.place.starts[0] + 1])
+        advance(self.rates, now_s)
+        return float(self.rates.rate[self.slots.starts[0] + 1])
 
     @property
     def is_saturated(self) -> bool:
-        return bool(self.series.saturated[self.place.starts[0] + 1])
+        return bool(self.rates.saturated[self.slots.starts[0] + 1])
 
 
 def test_the_first_sample_has_no_rate() -> None:
@@ -67,7 +67,7 @@ def test_the_rate_is_per_second_of_the_nodes_clock() -> None:
 
 
 @given(before=st.integers(0, 2**64 - 1), step=st.integers(0, 2**40), dt_s=st.floats(0.1, 10))
-def test_a_64_bit_counter_gives_its_rate_unless_it_fell(
+def test_a_64_bit_counter_has_a_rate_unless_it_went_down(
     before: int, step: int, dt_s: float
 ) -> None:
     node = OneNode(WRAP64)
@@ -87,7 +87,7 @@ def test_a_32_bit_counter_wraps(before: int, step: int) -> None:
     assert node.sample((before + step) % 2**32, 2.0) == pytest.approx(step, rel=1e-6)
 
 
-def test_a_32_bit_counter_that_falls_too_far_was_reset() -> None:
+def test_a_32_bit_counter_that_goes_down_too_far_was_reset() -> None:
     node = OneNode(WRAP32)
     node.sample(2**31 - 5, 1.0)
     assert math.isnan(node.sample(3, 2.0))
@@ -152,7 +152,7 @@ def test_a_clock_that_goes_back_gives_no_rate() -> None:
     assert node.sample(30, 3.0) == pytest.approx(10)
 
 
-def test_a_rate_is_held_while_the_node_is_late_and_let_go_when_it_is_stale() -> None:
+def test_a_rate_is_kept_while_the_node_is_late_and_discarded_when_it_is_stale() -> None:
     node = OneNode(WRAP64)
     node.sample(0, 1.0)
     node.sample(5, 2.0)
@@ -160,64 +160,66 @@ def test_a_rate_is_held_while_the_node_is_late_and_let_go_when_it_is_stale() -> 
     assert math.isnan(node.advance(4.6))
 
 
-def test_a_node_that_comes_back_starts_with_nothing_known_in_the_same_room() -> None:
+def test_a_node_that_reconnects_starts_without_values_in_the_same_slots() -> None:
     node = OneNode(WRAP64)
     node.sample(100, 1.0)
-    size = node.series.size
-    node.place = node.series.add(node.hello, node.place)
-    assert node.series.size == size
+    size = node.rates.size
+    node.slots = node.rates.add(node.hello, node.slots)
+    assert node.rates.size == size
     assert math.isnan(node.sample(200, 2.0))
     assert node.sample(300, 3.0) == pytest.approx(100)
 
 
 @given(widths=st.lists(st.integers(1, 5), min_size=1, max_size=40))
-def test_nodes_do_not_disturb_each_other_while_the_room_grows(widths: list[int]) -> None:
-    series = LiveRates()
-    places = []
+def test_nodes_keep_their_values_while_the_capacity_grows(widths: list[int]) -> None:
+    rates = LiveRates()
+    all_slots = []
     for number, width in enumerate(widths):
         item = Object("o", "ethernet", "o", {}, (GAUGE,) * width)
         layout = wire.BlockLayout("s", 1, [item])
         message = decode(wire.hello([layout], {"interval_s": 1.0}))
         assert isinstance(message, Hello)
-        place = series.add(message)
-        series.accept(place, frame(0, *[number] * width), 1.0)
-        places.append(place)
-    advance(series, 1.0)
-    for number, place in enumerate(places):
-        start = place.starts[0] + 1
-        assert (series.rate[start : place.stop] == number).all()
+        slots = rates.add(message)
+        rates.accept(slots, frame(0, *[number] * width), 1.0)
+        all_slots.append(slots)
+    advance(rates, 1.0)
+    for number, slots in enumerate(all_slots):
+        start = slots.starts[0] + 1
+        assert (rates.rate[start : slots.stop] == number).all()
 
 
 @pytest.mark.parametrize("kind", ["sat\u00b2", "sat", "sat0", "sat65", "sat" + "9" * 390])
-def test_a_kind_that_there_is_not_is_a_level(kind: str) -> None:
-    said = msgspec.structs.replace(OneNode(GAUGE).hello, metrics={GAUGE: MetricInfo("bytes", kind)})
-    series = LiveRates()
-    place = series.add(said)
-    series.accept(place, frame(0, 7), 1.0)
-    advance(series, 1.0)
-    assert series.rate[place.starts[0] + 1] == 7
+def test_an_unknown_kind_is_a_gauge(kind: str) -> None:
+    hello = msgspec.structs.replace(
+        OneNode(GAUGE).hello, metrics={GAUGE: MetricInfo("bytes", kind)}
+    )
+    rates = LiveRates()
+    slots = rates.add(hello)
+    rates.accept(slots, frame(0, 7), 1.0)
+    advance(rates, 1.0)
+    assert rates.rate[slots.starts[0] + 1] == 7
 
 
-def test_a_frame_that_does_not_fit_its_place_is_left_out() -> None:
-    series = LiveRates()
-    said = OneNode(GAUGE).hello
-    bad, good = series.add(said), series.add(said)
-    series.accept(good, frame(0, 9000), 1.0)
+def test_a_frame_that_does_not_fit_its_slots_is_ignored() -> None:
+    rates = LiveRates()
+    hello = OneNode(GAUGE).hello
+    bad, good = rates.add(hello), rates.add(hello)
+    rates.accept(good, frame(0, 9000), 1.0)
     for wrong in (
         frame(0, 1, 2, 3),
         frame(0),
         Frame(0, 1, 1, [[1, 2], [1, 2]]),
         Frame(0, 1, 1, []),
     ):
-        series.accept(bad, wrong, 1.0)
-    advance(series, 1.0)
-    assert series.rate[good.starts[0] + 1] == 9000
-    assert math.isnan(series.rate[bad.starts[0] + 1])
+        rates.accept(bad, wrong, 1.0)
+    advance(rates, 1.0)
+    assert rates.rate[good.starts[0] + 1] == 9000
+    assert math.isnan(rates.rate[bad.starts[0] + 1])
 
 
-def test_a_node_that_counts_nothing_may_say_so() -> None:
-    series = LiveRates()
+def test_a_node_may_have_no_counters() -> None:
+    rates = LiveRates()
     message = decode(wire.hello([], {"interval_s": 1.0}))
     assert isinstance(message, Hello)
-    series.accept(series.add(message), Frame(0, 1, 1, []), 1.0)
-    advance(series, 1.0)
+    rates.accept(rates.add(message), Frame(0, 1, 1, []), 1.0)
+    advance(rates, 1.0)

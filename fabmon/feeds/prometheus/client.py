@@ -131,8 +131,7 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
 class PrometheusClient:
     """Sends queries to one server: at most `at_once` at a time, each for at most `timeout_s`.
 
-    `warnings` are those of the server, above all about parts that did not answer; the caller that
-    reads them clears them.
+    Warnings of the server, above all about parts that did not answer, are logged once each.
     """
 
     def __init__(
@@ -147,7 +146,6 @@ class PrometheusClient:
         self._session: aiohttp.ClientSession | None = None
         self._skew_s = 0.0
         self._logged: set[str] = set()
-        self.warnings: dict[str, None] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -284,9 +282,8 @@ class PrometheusClient:
         )
 
     def _warn(self, warnings: Iterable[str]) -> None:
-        """Keep the server's warnings, and log each once."""
+        """Log each warning of the server once."""
         for text in map(clean, warnings):
-            self.warnings[text] = None
             if text not in self._logged and len(self._logged) < _MAX_LOGGED_WARNINGS:
                 self._logged.add(text)
                 _LOG.warning("%s: %s", self.url, text)

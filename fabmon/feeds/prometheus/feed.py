@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, Notice
-from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.discovery import Discovery
@@ -24,7 +22,7 @@ from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, SeriesSelec
 from fabmon.feeds.prometheus.responses import PrometheusError
 from fabmon.feeds.prometheus.series_table import BlockKey, SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
-from fabmon.feeds.ticks import Clock, RealClock, TickFeed, TickSchedule, wait_for_any
+from fabmon.feeds.ticks import Clock, TickFeed, TickSchedule, wait_for_any
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -108,10 +106,10 @@ class PrometheusFeed(TickFeed):
         delay_s: float = _DELAY_S,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(clock, interval_s or _DEFAULT_INTERVAL_S, 0.0)
         names = [host.name for host in hosts]
         wanted = frozenset(names) if names else None
         self.hosts = tuple(hosts)
-        self.interval_s = interval_s or _DEFAULT_INTERVAL_S
         self._given_interval_s = interval_s
         self._client = client
         self._selections = tuple(selections)
@@ -121,20 +119,15 @@ class PrometheusFeed(TickFeed):
         self._discovery = Discovery(
             client, self._selection, known_metrics(), self._table, self._runner
         )
-        self._log_digest = LogDigest()
         self._states = NodeStates(names, self._log_digest)
-        self._clock = clock or RealClock()
-        self._schedule = TickSchedule(self._clock, self.interval_s, 0.0)
         self._builder = TickBuilder(self._table, self.interval_s, {})
         self._known_nodes = set(names)
         self._failed_sources: dict[BlockKey, str] = {}
         self._delay_s = delay_s
         self._discovered_at_s = -math.inf
         self._logged_cause = ""
-        self._seq = 0
         self._is_live = False
         self._has_queried = False
-        self._closed = asyncio.Event()
 
     @property
     def title(self) -> str:
@@ -213,7 +206,6 @@ class PrometheusFeed(TickFeed):
         self._log_digest.flush()
 
     async def _next_tick(self) -> Tick:
-        self._client.warnings.clear()
         try:
             if self._clock.monotonic() - self._discovered_at_s > _REDISCOVER_S:
                 await self._client.check()

@@ -73,10 +73,13 @@ def known_metrics() -> dict[str, KnownMetric]:
         if CATALOG[metric].topic != "probe"
     }
     tables = other_exporters()
+    topics: dict[str, str] = {}
+    for prefixed in tables.groups:
+        for name, rows in prefixed.metrics.items():
+            topics.setdefault(name, CATALOG[rows[0].to].topic)
     for name, labels in _labels_by_metric(tables).items():
-        topics = [CATALOG[row.to].topic for use in tables.uses.get(name, ()) for row in use.rows]
         # Metrics that only identify ports are needed as often as the state of ports.
-        topic = topics[0] if topics else "state"
+        topic = topics.get(name, "state")
         known.setdefault(name, KnownMetric(name, tuple(sorted(labels)), topic, is_agents=False))
     return known
 
@@ -106,12 +109,11 @@ def _labels_by_metric(tables: ExporterTables) -> dict[str, set[str]]:
     would have the same series and each would have to be mapped separately.
     """
     labels: dict[str, set[str]] = {}
-    for name, uses in tables.uses.items():
-        for use in uses:
-            matched = [label for row in use.rows for label in row.match]
-            labels.setdefault(name, set()).update(_port_labels(use.group), matched)
     for prefixed in tables.groups:
         group = prefixed.group
+        for name, rows in prefixed.metrics.items():
+            matched = [label for row in rows for label in row.match]
+            labels.setdefault(name, set()).update(_port_labels(group), matched)
         for name in (*group.require, *group.kinds):
             labels.setdefault(prefixed.prefix + name, set()).update(_port_labels(group))
         for lookup in group.lookups:

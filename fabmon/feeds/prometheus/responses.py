@@ -14,7 +14,7 @@ always the same ones. So they are kept as raw bytes, compared as bytes, and pars
 from __future__ import annotations
 
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -98,43 +98,30 @@ class _Line(msgspec.Struct, gc=False):
     values: list[tuple[float, float]]
 
 
-class _Envelope(msgspec.Struct):
-    """Common fields. `isPartial` is of VictoriaMetrics, `warnings` of Prometheus and Thanos."""
+_Item = TypeVar("_Item")
+_Data = TypeVar("_Data")
+
+
+class _Results(msgspec.Struct, Generic[_Item]):
+    result: list[_Item]
+
+
+class _Response(msgspec.Struct, Generic[_Data]):
+    """Any response. `isPartial` is of VictoriaMetrics, `warnings` of Prometheus and Thanos."""
 
     status: str = ""
     error_type: str = msgspec.field(name="errorType", default="")
     error: str = ""
     warnings: list[str] = []
     is_partial: bool = msgspec.field(name="isPartial", default=False)
+    data: _Data | None = None
 
-
-class _Points(msgspec.Struct):
-    result: list[_Point]
-
-
-class _Lines(msgspec.Struct):
-    result: list[_Line]
-
-
-class _PointsResponse(_Envelope):
-    data: _Points | None = None
-
-
-class _LinesResponse(_Envelope):
-    data: _Lines | None = None
-
-
-class _NamesResponse(_Envelope):
-    data: list[str] | None = None
-
-
-_Response = TypeVar("_Response", bound=_Envelope)
 
 # Not strict: the numbers are strings.
-_POINTS = msgspec.json.Decoder(_PointsResponse, strict=False)
-_LINES = msgspec.json.Decoder(_LinesResponse, strict=False)
-_NAMES = msgspec.json.Decoder(_NamesResponse)
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_POINTS = msgspec.json.Decoder(_Response[_Results[_Point]], strict=False)
+_LINES = msgspec.json.Decoder(_Response[_Results[_Line]], strict=False)
+_NAMES = msgspec.json.Decoder(_Response[list[str]])
+_ANY = msgspec.json.Decoder(_Response[msgspec.Raw])
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
@@ -190,13 +177,13 @@ def parse_labels(key: bytes) -> dict[str, str]:
 def parse_error(body: bytes) -> tuple[str, str]:
     """The type and text of the error in a failed response; empty if it is not the API's JSON."""
     try:
-        envelope = _ENVELOPE.decode(body)
+        response = _ANY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", ""
-    return envelope.error_type, envelope.error
+    return response.error_type, response.error
 
 
-def _decoded(decoder: msgspec.json.Decoder[_Response], body: bytes) -> _Response:
+def _decoded(decoder: msgspec.json.Decoder[_Response[_Data]], body: bytes) -> _Response[_Data]:
     try:
         try:
             response = decoder.decode(body)
@@ -210,5 +197,5 @@ def _decoded(decoder: msgspec.json.Decoder[_Response], body: bytes) -> _Response
     return response
 
 
-def _warnings(response: _Envelope) -> list[str]:
+def _warnings(response: _Response[Any]) -> list[str]:
     return [*response.warnings, *([_PARTIAL] if response.is_partial else [])]

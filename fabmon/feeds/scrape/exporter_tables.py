@@ -172,14 +172,6 @@ class ExporterTable(
     blanks: list[tuple[float, float]] = []
 
 
-class MetricUse(NamedTuple):
-    """One mapping of a metric name: table, group and rows."""
-
-    table: ExporterTable
-    group: MetricGroup
-    rows: tuple[MetricRow, ...]
-
-
 class PrefixedGroup(NamedTuple):
     """A group with one of its table's prefixes; `metrics` are by the full names."""
 
@@ -190,17 +182,16 @@ class PrefixedGroup(NamedTuple):
 
 
 class ExporterTables:
-    """Some tables, indexed by metric name.
+    """Some tables, and all metric names in them.
 
-    `groups` has every group with every prefix. `uses` maps a metric name to its mappings. `wanted`
-    are all metric names that are needed, those for facts and lookups included.
+    `groups` has every group with every prefix. `wanted` are all metric names that are needed, those
+    for facts and lookups included.
     """
 
     def __init__(self, tables: Mapping[str, ExporterTable]) -> None:
         self.by_name = dict(tables)
         self._single: dict[str, ExporterTables] = {}
         self.groups: list[PrefixedGroup] = []
-        self.uses: dict[str, list[MetricUse]] = {}
         self.wanted: set[str] = set()
         for table in tables.values():
             for prefix in table.prefixes:
@@ -216,8 +207,6 @@ class ExporterTables:
     def _add(self, table: ExporterTable, group: MetricGroup, prefix: str) -> None:
         metrics = {prefix + name: rows for name, rows in group.metrics().items()}
         self.groups.append(PrefixedGroup(table, group, prefix, metrics))
-        for name, rows in metrics.items():
-            self.uses.setdefault(name, []).append(MetricUse(table, group, rows))
         others = [*group.require, *group.kinds, *(fact.metric for fact in group.facts)]
         others += [lookup.metric for lookup in group.lookups]
         self.wanted.update(metrics, (prefix + name for name in others))

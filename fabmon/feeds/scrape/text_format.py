@@ -90,9 +90,6 @@ class PageLayout:
         self.lengths = [len(prefix) for prefix in self._prefixes]
         self._series: list[SeriesName] | None = series
 
-    def __len__(self) -> int:
-        return len(self._prefixes)
-
     def series(self) -> list[SeriesName]:
         """The series, in the order of the values.
 
@@ -153,17 +150,21 @@ class DecodedPage:
         has_stamps = False
         for index, (position, text) in enumerate(zip(positions, texts, strict=True)):
             match = _VALUE.fullmatch(text)
+            if match is None:
+                raise self._bad_sample(position, "there is no number where the value belongs")
             try:
-                if match is None:
-                    raise ValueError("there is no number where the value belongs")
-                values[index] = _number(match[1])
+                values[index] = float(match[1])
                 if match[2] is not None:
-                    stamps_s[index] = _number(match[2]) / self._timestamps_per_s
+                    stamps_s[index] = float(match[2]) / self._timestamps_per_s
                     has_stamps = True
-            except ValueError as error:
-                line = [at for at, is_sample in enumerate(self.layout.is_sample) if is_sample]
-                raise BadPage(line[position] + 1, str(error), self._samples[position]) from None
+            except ValueError:
+                what = "the value or the timestamp is not a number"
+                raise self._bad_sample(position, what) from None
         return values, stamps_s if has_stamps else None
+
+    def _bad_sample(self, position: int, what: str) -> BadPage:
+        lines = [at for at, is_sample in enumerate(self.layout.is_sample) if is_sample]
+        return BadPage(lines[position] + 1, what, self._samples[position])
 
 
 class PageDecoder:
@@ -245,13 +246,6 @@ def _check_comment(line: bytes) -> None:
         raise ValueError("a HELP, TYPE or UNIT without a metric's name")
     if match[1] == b"TYPE" and about[2] not in _TYPES:
         raise ValueError("an unknown TYPE")
-
-
-def _number(text: bytes) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("the value or the timestamp is not a number") from None
 
 
 def _unescaped(text: str) -> str:

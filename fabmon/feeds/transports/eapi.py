@@ -23,6 +23,7 @@ from fabmon.feeds.transports.eapi_show import ShowResult
 from fabmon.feeds.transports.polled import (
     PacedPoller,
     PolledSession,
+    PolledTransport,
     SampleClock,
     SourceBlock,
     SourceFailure,
@@ -71,12 +72,11 @@ _COMMANDS = (
 )
 
 
-class EapiTransport:
+class EapiTransport(PolledTransport):
     """Polls switches over HTTPS, with the user and password in each one's secret file."""
 
     def __init__(self, settings: ProbeSettings) -> None:
-        self._interval_s = settings.interval_s
-        self._client = HttpClient(per_server=_CONNECTIONS_PER_SWITCH)
+        super().__init__(settings, HttpClient(per_server=_CONNECTIONS_PER_SWITCH))
 
     async def open(self, host: Host) -> ProbeSession:
         """A session with a switch. Raises BadSecret and BadTrust."""
@@ -92,10 +92,6 @@ class EapiTransport:
         )
         poller = EapiPoller(self._client, server, self._interval_s)
         return PolledSession(poller, host.name, self._interval_s)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
 
 class EapiPoller(PacedPoller):

@@ -17,7 +17,13 @@ from fabmon.feeds.http_client import ApiServer, HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.scrape.exporter_tables import ExporterTables, exporter_tables
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
-from fabmon.feeds.transports.polled import NodeReading, PolledSession, SourceBlock, SourceFailure
+from fabmon.feeds.transports.polled import (
+    NodeReading,
+    PolledSession,
+    PolledTransport,
+    SourceBlock,
+    SourceFailure,
+)
 from fabmon.feeds.transports.transport import ProbeSession
 
 _ENDPOINT = re.compile(r"(?:(?P<kind>[a-z_][a-z0-9_]*):)?(?P<port>\d{1,5})(?P<path>/[!-~]*)?")
@@ -95,7 +101,7 @@ def _endpoint(text: str, tables: ExporterTables) -> ScrapeEndpoint:
     return ScrapeEndpoint(exporter or f"port_{port}", port, path, candidates, period_s)
 
 
-class ExportersTransport:
+class ExportersTransport(PolledTransport):
     """Scrapes the endpoints in `scrape=` of each host once an interval, and no others.
 
     `secret` is a file with a bearer token. `tls` is as in `http_client.tls_context`, `no` by
@@ -103,9 +109,8 @@ class ExportersTransport:
     """
 
     def __init__(self, settings: ProbeSettings) -> None:
-        self._interval_s = settings.interval_s
         # Connections are kept from one scrape to the next.
-        self._client = HttpClient(keep_alive_s=3 * self._interval_s + 15.0)
+        super().__init__(settings, HttpClient(keep_alive_s=3 * settings.interval_s + 15.0))
         self._first_pages = asyncio.Semaphore(_MAX_FIRST_PAGES)
 
     async def open(self, host: Host) -> ProbeSession:
@@ -128,10 +133,6 @@ class ExportersTransport:
                 _Exporter(endpoint, server, self._client, self._first_pages, self._interval_s)
             )
         return PolledSession(_ExportersPoller(exporters), host.name, self._interval_s)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._client.close()
 
 
 class _Exporter:

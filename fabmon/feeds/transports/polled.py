@@ -16,6 +16,8 @@ from typing import NamedTuple, Protocol
 
 from collectors import wire
 from fabmon.feeds.errors import NodeError
+from fabmon.feeds.http_client import HttpClient
+from fabmon.feeds.probe_input import ProbeSettings
 
 _MAX_FAILURES = 3
 """Consecutive failed polls that end the session; after fewer the node is stale only."""
@@ -71,6 +73,18 @@ class Poller(Protocol):
 
     async def close(self) -> None:
         """Stop the requests in progress."""
+
+
+class PolledTransport:
+    """Base of transports whose hosts are polled over HTTP."""
+
+    def __init__(self, settings: ProbeSettings, client: HttpClient) -> None:
+        self._interval_s = settings.interval_s
+        self._client = client
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
 
 
 class PacedPoller:

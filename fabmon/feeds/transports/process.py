@@ -26,7 +26,7 @@ from fabmon.feeds.errors import (
     NodeError,
     Unreachable,
 )
-from fabmon.feeds.transports.transport import LineBuffer, ProbeSession, StderrTail
+from fabmon.feeds.transports.transport import LineSession, ProbeSession, StderrTail
 
 _GRACE_S = 0.4
 """Seconds that a process group has to end after its input was closed, and after SIGTERM."""
@@ -121,7 +121,7 @@ def _exit_text(status: int, stderr: StderrTail) -> str:
     return f"{how}: {words}" if words else how
 
 
-class ProcessSession(asyncio.SubprocessProtocol):
+class ProcessSession(LineSession, asyncio.SubprocessProtocol):
     """A running process in its own process group, and the lines that it prints.
 
     The group is killed when its leader ends and when the session is closed, so that no part of a
@@ -129,15 +129,10 @@ class ProcessSession(asyncio.SubprocessProtocol):
     """
 
     def __init__(self, explain: Explain) -> None:
+        super().__init__()
         self._explain = explain
-        self._stderr = StderrTail()
-        self._lines = LineBuffer(self._pause, self._resume)
         self._transport: asyncio.SubprocessTransport | None = None
         self._exited = asyncio.Event()
-
-    async def readline(self) -> bytes:
-        """The next line. Raises NodeError when the process ended or sent too long a line."""
-        return await self._lines.readline()
 
     def send(self, data: bytes) -> None:
         """Queue bytes for the process; dropped once it has closed its input."""

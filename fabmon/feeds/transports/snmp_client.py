@@ -188,9 +188,7 @@ class SnmpAgent:
 
     async def get(self, oids: Sequence[Oid]) -> list[int | bytes | None]:
         """Single values; None for one that the agent does not have. Raises NodeError."""
-        from pysnmp.hlapi.v3arch import asyncio as hlapi
-
-        binds = await self.request(hlapi.get_cmd, [], oids)
+        binds = await self.request("get_cmd", [], oids)
         return [value for _, value in binds]
 
     async def table(self, columns: Sequence[Oid]) -> SnmpTable:
@@ -199,8 +197,6 @@ class SnmpAgent:
         A column ends at the first object outside of it. OIDs must increase, so that reading ends
         even if an agent returns the same rows again and again.
         """
-        from pysnmp.hlapi.v3arch import asyncio as hlapi
-
         found: dict[Oid, dict[Oid, int | bytes]] = {column: {} for column in columns}
         last = {column: column for column in columns}
         uptime_cs: int | None = None
@@ -208,7 +204,7 @@ class SnmpAgent:
             requested = list(last)
             # As many rows as fit into a reply, after the uptime.
             rows = max(1, _VALUES_PER_REPLY // len(requested))
-            binds = await self.request(hlapi.bulk_cmd, [1, rows], [_UPTIME, *last.values()])
+            binds = await self.request("bulk_cmd", [1, rows], [_UPTIME, *last.values()])
             if uptime_cs is None and isinstance(binds[0][1], int):
                 uptime_cs = binds[0][1]
             if len(binds) < 1 + len(requested):
@@ -226,7 +222,7 @@ class SnmpAgent:
         return SnmpTable(uptime_cs, found)
 
     async def request(
-        self, command: Any, numbers: Sequence[int], oids: Sequence[Oid]
+        self, command: str, numbers: Sequence[int], oids: Sequence[Oid]
     ) -> list[tuple[Oid, int | bytes | None]]:
         """Send one of pysnmp's commands: (OID, value) of each object. Raises NodeError."""
         from pysnmp.error import PySnmpError
@@ -234,7 +230,7 @@ class SnmpAgent:
 
         binds = [hlapi.ObjectType(hlapi.ObjectIdentity(oid)) for oid in oids]
         try:
-            indication, status, _, reply = await command(
+            indication, status, _, reply = await getattr(hlapi, command)(
                 self._engine,
                 self._auth,
                 self._target,

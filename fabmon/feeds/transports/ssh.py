@@ -13,8 +13,9 @@ import asyncssh
 from fabmon.fabric.model import Host
 from fabmon.feeds import probe_input
 from fabmon.feeds.errors import Ended, Misbehaved, NodeError, Unreachable
-from fabmon.feeds.transports.ssh_dialer import Dialer, SshTarget, SshTimeouts
-from fabmon.feeds.transports.transport import LineBuffer, ProbeSession, StderrTail
+from fabmon.feeds.transports.ssh_dialer import Dialer, SshTarget
+from fabmon.feeds.transports.ssh_login import SshTimeouts
+from fabmon.feeds.transports.transport import LineSession, ProbeSession
 
 _CLOSE_S = 0.5
 _WINDOW_BYTES = 512 * 1024
@@ -70,23 +71,18 @@ class SshTransport:
         await self._dialer.close()
 
 
-class SshSession(asyncssh.SSHClientSession[bytes]):
+class SshSession(LineSession, asyncssh.SSHClientSession[bytes]):
     """A channel with a probe, and its connection."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
         self._connection: asyncssh.SSHClientConnection | None = None
-        self._lines = LineBuffer(self._pause, self._resume)
-        self._stderr = StderrTail()
         self._exit = ""
 
     def own(self, connection: asyncssh.SSHClientConnection) -> None:
         """Close this connection together with the session."""
         self._connection = connection
-
-    async def readline(self) -> bytes:
-        """The next line. Raises NodeError when the session ended or sent too long a line."""
-        return await self._lines.readline()
 
     def send(self, data: bytes) -> None:
         """Queue bytes for the probe; dropped once it has closed its input."""

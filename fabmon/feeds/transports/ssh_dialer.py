@@ -16,7 +16,12 @@ from typing import Any, NamedTuple
 import asyncssh
 
 from fabmon.feeds.errors import NodeError, Unreachable, connect_error
-from fabmon.feeds.transports.ssh_login import KnownHosts, LoginObserver, TrustedKeys
+from fabmon.feeds.transports.ssh_login import (
+    KnownHosts,
+    LoginObserver,
+    SshTimeouts,
+    TrustedKeys,
+)
 
 _USER_CONFIG = "~/.ssh/config"
 _GLOBAL_CONFIG = "/etc/ssh/ssh_config"
@@ -37,14 +42,6 @@ class SshTarget(NamedTuple):
     address: str
     user: str | None = None
     port: int | None = None
-
-
-class SshTimeouts(NamedTuple):
-    """Seconds to a TCP connection, then to the key exchange, then to the end of the login."""
-
-    connect_s: float = 10.0
-    silence_s: float = 10.0
-    login_s: float = 20.0
 
 
 class Dialer:
@@ -100,8 +97,7 @@ class Dialer:
                     trusted=trusted,
                     has_keys=bool(options.client_keys),
                     limit=limit,
-                    silence_s=self._timeouts.silence_s,
-                    login_s=self._timeouts.login_s,
+                    timeouts=self._timeouts,
                 )
                 is_direct = tunnel is None and not options.proxy_command
                 connected = await self._connect_tcp(options) if is_direct else None

@@ -18,6 +18,14 @@ _GLOBAL_FILES = ("/etc/ssh/ssh_known_hosts",)
 _SSH_PORT = 22
 
 
+class SshTimeouts(NamedTuple):
+    """Seconds to a TCP connection, then to the key exchange, then to the end of the login."""
+
+    connect_s: float = 10.0
+    silence_s: float = 10.0
+    login_s: float = 20.0
+
+
 class TrustedKeys(NamedTuple):
     """The entries of some known_hosts files, and the files."""
 
@@ -108,9 +116,8 @@ def _stamp(name: str) -> tuple[int, int] | None:
 class LoginObserver(asyncssh.SSHClient):
     """The client side of one login: rejects unknown keys, answers no prompts, notes the progress.
 
-    `limit` is moved as the login proceeds: `silence_s` from the TCP connection to the key exchange,
-    then `login_s` to the end of the login. `where` names the server in messages; `has_keys` says
-    whether there are key files to offer.
+    `limit` is moved as the login proceeds, by the `timeouts`. `where` names the server in messages;
+    `has_keys` says whether there are key files to offer.
     """
 
     def __init__(
@@ -121,16 +128,14 @@ class LoginObserver(asyncssh.SSHClient):
         trusted: TrustedKeys,
         has_keys: bool,
         limit: asyncio.Timeout,
-        silence_s: float,
-        login_s: float,
+        timeouts: SshTimeouts,
     ) -> None:
         self._where = where
         self._jump = jump
         self._trusted = trusted
         self._has_keys = has_keys or bool(os.environ.get("SSH_AUTH_SOCK"))
         self._limit = limit
-        self._silence_s = silence_s
-        self._login_s = login_s
+        self._timeouts = timeouts
         self._connection: asyncssh.SSHClientConnection | None = None
         self._user: str | None = None
         self._requested: list[str] = []
@@ -139,7 +144,7 @@ class LoginObserver(asyncssh.SSHClient):
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
         """TCP is connected."""
         self._connection = conn
-        self._extend(self._silence_s)
+        self._extend(self._timeouts.silence_s)
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
@@ -152,7 +157,7 @@ class LoginObserver(asyncssh.SSHClient):
     def begin_auth(self, username: str) -> None:
         """The key exchange is done, the login begins."""
         self._user = username
-        self._extend(self._login_s)
+        self._extend(self._timeouts.login_s)
 
     def public_key_auth_requested(self) -> None:
         """The server accepts public keys; None says that there are no more to offer."""
@@ -192,14 +197,15 @@ class LoginObserver(asyncssh.SSHClient):
             self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def _timeout_error(self) -> NodeError:
+        silence = f"{self._timeouts.silence_s:g} s"
         if self._user is not None:
-            what = f"the login of {self._user} did not finish in {self._login_s:g} s"
+            what = f"the login of {self._user} did not finish in {self._timeouts.login_s:g} s"
         elif self._connection is None:
-            what = f"no answer through {self._jump or 'its proxy'} in {self._silence_s:g} s"
+            what = f"no answer through {self._jump or 'its proxy'} in {silence}"
         elif not self._connection.get_extra_info("server_version"):
-            what = f"TCP connected, then silence for {self._silence_s:g} s (is it an SSH server?)"
+            what = f"TCP connected, then silence for {silence} (is it an SSH server?)"
         else:
-            what = f"the key exchange did not finish in {self._silence_s:g} s"
+            what = f"the key exchange did not finish in {silence}"
         return Unreachable(f"{self._where}: {what}", "timeout")
 
     def _permission_error(self, error: asyncssh.PermissionDenied) -> NodeError:

@@ -173,6 +173,24 @@ class LineBuffer:
             self._waiter.set_result(None)
 
 
+class LineSession:
+    """Base of sessions over a byte stream: its lines, and the end of standard error."""
+
+    def __init__(self) -> None:
+        self._lines = LineBuffer(self._pause, self._resume)
+        self._stderr = StderrTail()
+
+    async def readline(self) -> bytes:
+        """The next line. Raises NodeError when the session ended or sent too long a line."""
+        return await self._lines.readline()
+
+    def _pause(self) -> None:
+        raise NotImplementedError
+
+    def _resume(self) -> None:
+        raise NotImplementedError
+
+
 class StderrTail:
     """The last 2 KiB that a probe wrote on standard error; more than 16 MiB is a flood."""
 

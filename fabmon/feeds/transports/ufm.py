@@ -22,6 +22,7 @@ from fabmon.feeds.transports import ufm_formats
 from fabmon.feeds.transports.polled import (
     NodeReading,
     PolledSession,
+    PolledTransport,
     SampleClock,
     SourceBlock,
     SourceFailure,
@@ -60,12 +61,11 @@ _CLOCK_TOLERANCE_S = 60.0
 _CONNECTIONS_PER_MANAGER = 4
 
 
-class UfmTransport:
+class UfmTransport(PolledTransport):
     """Polls fabric managers. `secret` is a token or `user:password`; only REST receives it."""
 
     def __init__(self, settings: ProbeSettings) -> None:
-        self._interval_s = settings.interval_s
-        self._client = HttpClient(per_server=_CONNECTIONS_PER_MANAGER)
+        super().__init__(settings, HttpClient(per_server=_CONNECTIONS_PER_MANAGER))
 
     async def open(self, host: Host) -> ProbeSession:
         """A session with a manager. Raises BadSecret, BadTrust, and Unreachable for `scrape`."""
@@ -84,10 +84,6 @@ class UfmTransport:
         endpoints = [await self._endpoint(host, text) for text in host.scrape or (_TELEMETRY,)]
         poller = UfmPoller(self._client, endpoints, rest, self._interval_s)
         return PolledSession(poller, host.name, self._interval_s)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def _endpoint(self, host: Host, text: str) -> TelemetryEndpoint:
         match = _SCRAPE.fullmatch(text)

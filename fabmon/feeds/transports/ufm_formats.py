@@ -13,8 +13,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -156,8 +157,6 @@ def _number(text: str, factor: int) -> int | None:
     return int(value) * factor if 0 <= value < 2**64 else None
 
 
-Kind = TypeVar("Kind", bound=msgspec.Struct)
-
 _LANE_GBPS = {
     "SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100,
     "XDR": 200,
@@ -171,40 +170,22 @@ _HOST = re.compile(r"(\S+) ((?!HCA-|Mellanox|Technologies)\S+)")
 _PORT_METRICS = ("ib_state", "ib_phys_state", "ib_rate_bps")
 
 
+_KEYS = (
+    *("name", "guid", "number", "system_name", "systemID", "dname", "node_description"),
+    *("logical_state", "physical_state", "active_speed", "active_width", "system_guid", "type"),
+    *("source_guid", "source_port", "destination_guid", "destination_port"),
+)
+"""Keys of ports, systems and links in the REST API that are used."""
+
+_Entry = Mapping[str, str]
+
+
 class PortName(NamedTuple):
     """The name of a port, and of its node. `role` is `host` or `switch`."""
 
     node: str
     port: str
     role: str
-
-
-class _Port(msgspec.Struct):
-    name: str = ""
-    guid: str = ""
-    number: int | str = ""
-    system_name: str = ""
-    systemID: str = ""
-    dname: str = ""
-    node_description: str = ""
-    logical_state: str = ""
-    physical_state: str = ""
-    active_speed: str = ""
-    active_width: str = ""
-
-
-class _System(msgspec.Struct):
-    guid: str = ""
-    system_guid: str = ""
-    system_name: str = ""
-    type: str = ""
-
-
-class _Link(msgspec.Struct):
-    source_guid: str = ""
-    source_port: int | str = ""
-    destination_guid: str = ""
-    destination_port: int | str = ""
 
 
 class UfmFabric(NamedTuple):
@@ -231,28 +212,23 @@ def parse_fabric(ports: bytes, systems: bytes, links: bytes) -> UfmFabric:
     """The fabric in three replies of the REST API. Raises Misbehaved."""
     names: dict[str, PortName] = {}
     types = {}
-    for system in _items(systems, _System, "systems"):
-        for guid in (system.guid, system.system_guid):
-            types[_guid(guid)] = system.type
-        types[system.system_name] = system.type
+    for system in _items(systems, "systems"):
+        for guid in (system["guid"], system["system_guid"]):
+            types[_guid(guid)] = system["type"]
+        types[system["system_name"]] = system["type"]
     objects, states = [], []
-    for port in _items(ports, _Port, "ports"):
-        kind = types.get(port.system_name) or types.get(_guid(port.systemID)) or ""
-        named = _named(port, kind)
-        key = _key(port)
-        names[key] = named
-        names.setdefault(f"{_guid(port.guid)}_{port.number}", named)
-        info = {"rdma": named.port, "guid": _guid(port.guid), "node_role": named.role}
-        objects.append(Object(key, "infiniband", named.port, info, _PORT_METRICS, named.node))
+    for port in _items(ports, "ports"):
+        kind = types.get(port["system_name"]) or types.get(_guid(port["systemID"])) or ""
+        name = names[_key(port)] = _port_name(port, kind)
+        names.setdefault(f"{_guid(port['guid'])}_{port['number']}", name)
+        info = {"rdma": name.port, "guid": _guid(port["guid"]), "node_role": name.role}
+        objects.append(Object(_key(port), "infiniband", name.port, info, _PORT_METRICS, name.node))
         states += _state(port)
     cables = []
-    for link in _items(links, _Link, "links"):
+    for link in _items(links, "links"):
         ends = [
-            names.get(f"{_guid(guid)}_{number}")
-            for guid, number in (
-                (link.source_guid, link.source_port),
-                (link.destination_guid, link.destination_port),
-            )
+            names.get(f"{_guid(link[f'{end}_guid'])}_{link[f'{end}_port']}")
+            for end in ("source", "destination")
         ]
         for end, other in (ends, ends[::-1]):
             if end is not None and other is not None:
@@ -275,31 +251,30 @@ def name_from_description(description: str, guid: str, number: str) -> PortName:
     return PortName(guid, number, SWITCH)
 
 
-def _named(port: _Port, kind: str) -> PortName:
+def _port_name(port: _Entry, kind: str) -> PortName:
     """UFM's name of the system, with the port number on a switch and the device on a host."""
-    number = str(port.number)
-    host = _HOST.fullmatch(port.node_description)
+    host = _HOST.fullmatch(port["node_description"])
     role = (SWITCH if kind.lower() == "switch" else HOST) if kind else (HOST if host else SWITCH)
-    node = port.system_name or (host[1] if host else "") or _guid(port.guid)
+    node = port["system_name"] or (host[1] if host else "") or _guid(port["guid"])
     if role == SWITCH:
-        return PortName(node, number, SWITCH)
-    return PortName(node, host[2] if host else port.dname or number, HOST)
+        return PortName(node, port["number"], SWITCH)
+    return PortName(node, host[2] if host else port["dname"] or port["number"], HOST)
 
 
-def _key(port: _Port) -> str:
+def _key(port: _Entry) -> str:
     """`GUID_number`, UFM's identifier of a port."""
-    guid, separator, number = port.name.rpartition("_")
-    return f"{_guid(guid)}_{number}" if separator else f"{_guid(port.guid)}_{port.number}"
+    guid, separator, number = port["name"].rpartition("_")
+    return f"{_guid(guid)}_{number}" if separator else f"{_guid(port['guid'])}_{port['number']}"
 
 
-def _state(port: _Port) -> list[int | None]:
+def _state(port: _Entry) -> list[int | None]:
     """The values of `_PORT_METRICS`."""
-    lane_gbps = _LANE_GBPS.get(port.active_speed.upper())
-    width = port.active_width.lower().removesuffix("x")
+    lane_gbps = _LANE_GBPS.get(port["active_speed"].upper())
+    width = port["active_width"].lower().removesuffix("x")
     rate_bps = int(lane_gbps * 1e9) * int(width) if lane_gbps and width.isdigit() else None
     return [
-        _STATES.get(port.logical_state.lower()),
-        _PHYSICAL.get(port.physical_state.lower()),
+        _STATES.get(port["logical_state"].lower()),
+        _PHYSICAL.get(port["physical_state"].lower()),
         rate_bps,
     ]
 
@@ -314,18 +289,20 @@ def _cable(end: PortName, other: PortName) -> Object:
     return Object(f"{end.node}/{end.port}", "neighbour", None, info, (), end.node)
 
 
-def _items(body: bytes, kind: type[Kind], what: str) -> list[Kind]:
-    """The entries of a JSON list that have the expected form."""
+def _items(body: bytes, what: str) -> list[_Entry]:
+    """The objects in a JSON list, as text by key; a key that is missing or null has no text.
+
+    An entry with another value than text or a number is left out. Raises Misbehaved.
+    """
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Misbehaved(f"resources/{what} is not JSON: {error}") from None
-    entries = []
+    entries: list[_Entry] = []
     for item in found if isinstance(found, list) else []:
         if isinstance(item, Mapping):
-            known = {key: value for key, value in item.items() if value is not None}
-            try:
-                entries.append(msgspec.convert(known, kind))
-            except msgspec.ValidationError:
-                continue
+            known = {key: item.get(key) for key in _KEYS if item.get(key) is not None}
+            if all(isinstance(value, (str, int)) for value in known.values()):
+                texts = {key: str(value) for key, value in known.items()}
+                entries.append(defaultdict(str, texts))
     return entries

@@ -28,7 +28,7 @@ from fabmon.agent.serve import AgentOptions, serve
 root, port, token = sys.argv[1:]
 asyncio.run(serve(
     AgentOptions(
-        place=ListenAddress("127.0.0.1", int(port)), token=token, interval_s=0.5, root=root
+        address=ListenAddress("127.0.0.1", int(port)), token=token, interval_s=0.5, root=root
     ), print
 ))
 """

@@ -309,7 +309,7 @@ async def test_closing_ends_the_ticks_and_every_session(two: Rig) -> None:
         ([b'["notice",{"event":"lost","source":"ib"}]\n'] * 9000, "500 lines a second"),
         ([frame_line(1)] * 2000, "100 frames a second"),
         ([b"[" + b" " * 200_000 + b"]\n"] * 400, "not a wire message"),
-        ([frame_line(1)[:-1] + b" " * 200_000 + b"\n"] * 400, "8 MB a second"),
+        ([frame_line(1)[:-1] + b" " * 200_000 + b"\n"] * 400, "8,000,000 bytes a second"),
     ],
 )
 async def test_floods_cost_the_node_its_row(two: Rig, lines: list[bytes], reason: str) -> None:

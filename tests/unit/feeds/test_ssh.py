@@ -17,7 +17,7 @@ from fabmon.feeds import probe_input
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.ssh import SshTransport
-from fabmon.feeds.transports.ssh_dialer import SshTimeouts
+from fabmon.feeds.transports.ssh_login import SshTimeouts
 from fabmon.feeds.transports.transport import Transport
 from tests.unit.feeds.ssh_servers import Bastion, Handler, Nodes, Process, ssh_host
 from tests.unit.feeds.wire_lines import are, frame_line, frames_of, hello_line, watch

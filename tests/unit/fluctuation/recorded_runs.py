@@ -1,4 +1,4 @@
-"""Runs of the simulated fabric, as recordings, and series of made-up noise."""
+"""Runs of the simulated fabric as recordings, and series of synthetic noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fabmon.recording.writing.writer import Writer
 Values = NDArray[np.float64]
 
 SHARED = """
-title = "a job of four hosts, and somebody else's on the same uplinks"
+title = "a job of four hosts, and another one on the same uplinks"
 [topology]
 hosts = 8
 rails = 2
@@ -79,11 +79,13 @@ def studied(path: Path, **options: object) -> Study:
     return study
 
 
-def noisy(rng: np.random.Generator, count: int, alike: float, spread: float = 0.05) -> Values:
-    """A level of 100 with noise whose neighbours are correlated by `alike` (AR(1), log-normal)."""
+def noisy(
+    rng: np.random.Generator, count: int, autocorrelation: float, spread: float = 0.05
+) -> Values:
+    """A level of 100 with log-normal noise of that first autocorrelation (AR(1))."""
     pushes = rng.standard_normal(count + 200)
     noise = np.zeros(len(pushes))
     for place in range(1, len(pushes)):
-        noise[place] = alike * noise[place - 1] + pushes[place]
-    level: Values = 100 * np.exp(spread * (1 - alike**2) ** 0.5 * noise[200:])
+        noise[place] = autocorrelation * noise[place - 1] + pushes[place]
+    level: Values = 100 * np.exp(spread * (1 - autocorrelation**2) ** 0.5 * noise[200:])
     return level

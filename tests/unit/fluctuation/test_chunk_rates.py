@@ -1,4 +1,4 @@
-"""Whole blocks at a time tell what tick after tick tells."""
+"""Rates of whole blocks at a time equal those of tick after tick."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ at = 30
 
 
 def _one_by_one(path: Path) -> tuple[dict[str, dict[str, np.ndarray]], list[int], list[set[str]]]:
-    """Bits/s by port and way, at every tick, as the history has them; and who spoke at each."""
-    told: dict[str, dict[str, list[float]]] = {}
+    """Bits/s by port and direction at every tick of the history, the times, and the senders."""
+    expected_by_port: dict[str, dict[str, list[float]]] = {}
     times: list[int] = []
-    spoke: list[set[str]] = []
+    senders: list[set[str]] = []
     with Timeline([path]) as timeline:
         history = History(timeline.hosts, timeline.interval_s)
         for each in timeline.ticks():
             snapshot = history.accept(each)
             for known in snapshot.fabric.ports:
-                ways = told.setdefault(known.id, {"tx": [], "rx": []})
+                ways = expected_by_port.setdefault(known.id, {"tx": [], "rx": []})
                 for way, values in ways.items():
                     values += [np.nan] * (len(times) - len(values))
                     values.append(float(snapshot.column(f"{way}_bps")[known.row]))
             times.append(each.time_ns)
-            spoke.append({name for name, _ in each.frames})
+            senders.append({name for name, _ in each.frames})
     return (
         {
             name: {way: np.array(values) for way, values in ways.items()}
-            for name, ways in told.items()
+            for name, ways in expected_by_port.items()
         },
         times,
-        spoke,
+        senders,
     )
 
 
-def _at_once(found: Sequence[RateChunk], name: str, way: str, times: list[int]) -> np.ndarray:
+def _at_once(chunks: Sequence[RateChunk], name: str, way: str, times: list[int]) -> np.ndarray:
     values = np.full(len(times), np.nan)
-    for rate_chunk in found:
+    for rate_chunk in chunks:
         rows = {each.id: each.row for each in rate_chunk.fabric.ports}
         table = rate_chunk.tx_bps if way == "tx" else rate_chunk.rx_bps
         for number, time_ns in enumerate(times):
@@ -80,21 +80,21 @@ def _at_once(found: Sequence[RateChunk], name: str, way: str, times: list[int]) 
 
 
 def _compare(path: Path) -> None:
-    told, times, spoke = _one_by_one(path)
-    found = rate_chunks(path)
-    for name, ways in told.items():
+    expected_by_port, times, senders = _one_by_one(path)
+    chunks = rate_chunks(path)
+    for name, ways in expected_by_port.items():
         for way, expected in ways.items():
-            seen = _at_once(found, name, way, times)
-            # The history holds a rate for a while when nothing comes; a study leaves that out.
+            seen = _at_once(chunks, name, way, times)
+            # While a node sends nothing the history keeps its rates for a while; a chunk has none.
             node = name.partition("/")[0]
-            silent = np.array([node not in nodes for nodes in spoke])
+            silent = np.array([node not in nodes for nodes in senders])
             differs = ~np.isclose(seen, expected, rtol=1e-5, equal_nan=True) & ~silent
             places = np.flatnonzero(differs).tolist()
             assert not places, (name, way, places, seen[differs], expected[differs])
 
 
 @pytest.mark.parametrize("name", ["shared", "crash"])
-def test_passages_are_what_the_history_makes_of_each_tick(tmp_path: Path, name: str) -> None:
+def test_rate_chunks_equal_the_rates_of_the_history_at_each_tick(tmp_path: Path, name: str) -> None:
     scenario = shared(1) if name == "shared" else parse(CRASH)
     _compare(record(tmp_path / "a.fabrec", scenario, 340))
 

@@ -1,4 +1,4 @@
-"""`fabmon fluctuate` and `fabmon compare`, as they are read."""
+"""The output of `fabmon fluctuate` and `fabmon compare`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def _said(command: object, *arguments: str) -> str:
+def _run(command: object, *arguments: str) -> str:
     done = CliRunner().invoke(command, arguments, catch_exceptions=False)  # type: ignore[arg-type]
     assert done.exit_code == 0
     return done.stdout
@@ -38,30 +38,30 @@ def _said(command: object, *arguments: str) -> str:
 @pytest.mark.parametrize("by", ["rail", "link", "pair", "job", "hour", "weekday"])
 def test_fluctuate(recorded: Path, by: str) -> None:
     path = str(recorded / "before.fabrec")
-    said = _said(
+    printed = _run(
         fluctuate, path, "--by", by, "--mine", "gpu[001-002,005-006]", "--tz", "Europe/Berlin"
     )
-    check_golden(GOLDENS / f"fluctuate-{by}.txt", said)
+    check_golden(GOLDENS / f"fluctuate-{by}.txt", printed)
 
 
 def test_compare(recorded: Path) -> None:
-    said = _said(compare, str(recorded / "before.fabrec"), str(recorded / "after.fabrec"))
-    check_golden(GOLDENS / "compare.txt", said)
-    assert said.startswith("Yes, ")
+    printed = _run(compare, str(recorded / "before.fabrec"), str(recorded / "after.fabrec"))
+    check_golden(GOLDENS / "compare.txt", printed)
+    assert printed.startswith("Yes, ")
 
 
 def test_a_part_and_some_links_of_a_recording_as_json(recorded: Path) -> None:
     path = str(recorded / "before.fabrec")
-    said = _said(fluctuate, path, "--from", "+5m", "--links", "leaf1/*", "--format", "json")
-    found = json.loads(said)
+    printed = _run(fluctuate, path, "--from", "+5m", "--links", "leaf1/*", "--format", "json")
+    found = json.loads(printed)
     assert found["watched_s"] == pytest.approx(300, abs=3)
     assert {each["kind"] for each in found["subjects"]} == {"all", "pair", "link"}
     assert all(e["name"].startswith("leaf1/") for e in found["subjects"] if e["kind"] == "link")
 
 
-def test_runs_of_a_directory_are_told_apart_by_the_time_between_them(recorded: Path) -> None:
-    said = _said(compare, str(recorded), str(recorded / "bef*.fabrec"), "--format", "json")
-    found = json.loads(said)
+def test_runs_of_a_directory_are_divided_by_the_time_between_them(recorded: Path) -> None:
+    printed = _run(compare, str(recorded), str(recorded / "bef*.fabrec"), "--format", "json")
+    found = json.loads(printed)
     assert found["a"] == ["before.fabrec", "after.fabrec"]
     assert found["b"] == ["before.fabrec"]
 
@@ -69,7 +69,7 @@ def test_runs_of_a_directory_are_told_apart_by_the_time_between_them(recorded: P
 @pytest.mark.parametrize("zone", ["inf", "-inf", "nan", "1e300", "24", "+2:75", "../etc"])
 def test_a_zone_without_end_is_a_mistake(recorded: Path, zone: str) -> None:
     with pytest.raises(UsageError, match="--tz"):
-        _said(fluctuate, str(recorded / "before.fabrec"), "--links", "leaf1/*", "--tz", zone)
+        _run(fluctuate, str(recorded / "before.fabrec"), "--links", "leaf1/*", "--tz", zone)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_zone_without_end_is_a_mistake(recorded: Path, zone: str) -> None:
 )
 def test_hours_say_whose_they_are(recorded: Path, zone: str, label: str) -> None:
     path = str(recorded / "before.fabrec")
-    said = _said(fluctuate, path, "--links", "gpu001", "--by", "hour", "--tz", zone)
-    assert label in said
+    printed = _run(fluctuate, path, "--links", "gpu001", "--by", "hour", "--tz", zone)
+    assert label in printed
 
 
 def _compared(*headlines: Difference) -> list[str]:
-    """What is said of some differences, line by line."""
+    """What is printed of some differences, line by line."""
     found = Comparison(
         a=("a",), b=("b",), a_s=900, b_s=900, by_runs=False,
         headlines=headlines, links=(), unmatched=(), notes=(),
@@ -139,7 +139,7 @@ def test_the_answer_to_whether_eight_percent_are_real() -> None:
     )
 
 
-def test_what_is_sure_but_small_is_said_so() -> None:
+def test_a_certain_but_small_change_is_reported_as_too_small() -> None:
     answer, sentence, *_ = _compared(_difference(-0.003, 0.001, 0.0001))
     assert answer.startswith("No: the difference is within the noise, or less than 0.5 %; ")
     assert sentence.startswith("  Too small: the bandwidth of all rails is 0.3 % lower in B: ")
@@ -149,7 +149,7 @@ def test_what_is_sure_but_small_is_said_so() -> None:
 @pytest.mark.parametrize("command", ["fluctuate", "compare"])
 def test_help(command: str) -> None:
     asked = {"fluctuate": fluctuate, "compare": compare}[command]
-    check_golden(GOLDENS / f"{command}-help.txt", _said(asked, "--help"))
+    check_golden(GOLDENS / f"{command}-help.txt", _run(asked, "--help"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The question of a person who tunes on a shared machine: is my 8 % real?"""
+"""Comparisons of simulated runs on shared uplinks: is a change of 8 % real?"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runs() -> Callable[[int, float], StudiedRun]:
 
 
 def _played(seed: int, demand: float) -> StudiedRun:
-    """Five minutes as a passage, without a file between."""
+    """Five minutes as a rate chunk, without a file."""
     feed = DemoFeed(shared(seed, demand))
     history = History(feed.hosts)
     tx, rx = [], []
@@ -65,7 +65,7 @@ def _answers(found: Comparison, what: str) -> list[bool]:
     return [each.real for each in found.headlines if each.what == what]
 
 
-def test_healthy_runs_of_other_seeds_are_told_apart_no_oftener_than_the_level_says(
+def test_healthy_runs_of_other_seeds_differ_no_more_often_than_the_level(
     runs: Callable[[int, float], StudiedRun],
 ) -> None:
     """15 pairs of 6 runs: 5 % is 0.75 a question; more than 3 comes once in 200 times."""
@@ -107,9 +107,9 @@ def test_a_comparison_is_json(runs: Callable[[int, float], StudiedRun]) -> None:
     import msgspec
 
     found = compare([runs(1, 0.8)], [runs(2, 0.8)])
-    told = json.loads(msgspec.json.encode(found))
-    assert told["headlines"][0]["what"] == BANDWIDTH
-    assert {each["kind"] for each in told["links"]} == {"all", "rail", "pair", "link"}
+    decoded = json.loads(msgspec.json.encode(found))
+    assert decoded["headlines"][0]["what"] == BANDWIDTH
+    assert {each["kind"] for each in decoded["links"]} == {"all", "rail", "pair", "link"}
     assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
 
 

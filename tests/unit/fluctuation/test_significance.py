@@ -1,4 +1,4 @@
-"""The test does what it says: false alarms at its level, real changes found."""
+"""The test has false alarms at its level, and finds real changes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from tests.unit.fluctuation.recorded_runs import noisy
 TRIALS = 300
 
 
-@pytest.mark.parametrize("alike", [0.0, 0.5, 0.8, 0.9])
+@pytest.mark.parametrize("autocorrelation", [0.0, 0.5, 0.8, 0.9])
 @pytest.mark.parametrize("count", [60, 180, 720])
-def test_false_alarms_are_as_rare_as_the_level_says(count: int, alike: float) -> None:
+def test_false_alarms_are_at_the_level(count: int, autocorrelation: float) -> None:
     """A chance of 5 % in 300 trials gives more than 27 of them once in 1,000 times."""
     rng = np.random.default_rng(11)
     alarms = outside = 0
     for _ in range(TRIALS):
-        found = significance.median_shift(noisy(rng, count, alike), noisy(rng, count, alike))
+        found = significance.median_shift(
+            noisy(rng, count, autocorrelation), noisy(rng, count, autocorrelation)
+        )
         assert found is not None
         alarms += found.p < 0.05
         outside += not found.low <= 0 <= found.high
@@ -28,11 +30,13 @@ def test_false_alarms_are_as_rare_as_the_level_says(count: int, alike: float) ->
     assert outside <= 30
 
 
-@pytest.mark.parametrize(("alike", "least"), [(0.0, 1.0), (0.5, 0.95), (0.8, 0.75)])
-def test_a_change_of_eight_percent_is_found(alike: float, least: float) -> None:
+@pytest.mark.parametrize(("autocorrelation", "least"), [(0.0, 1.0), (0.5, 0.95), (0.8, 0.75)])
+def test_a_change_of_eight_percent_is_found(autocorrelation: float, least: float) -> None:
     rng = np.random.default_rng(12)
     found = [
-        significance.median_shift(noisy(rng, 180, alike), 0.92 * noisy(rng, 180, alike))
+        significance.median_shift(
+            noisy(rng, 180, autocorrelation), 0.92 * noisy(rng, 180, autocorrelation)
+        )
         for _ in range(100)
     ]
     assert sum(each is not None and each.p < 0.05 for each in found) >= least * 100
@@ -55,7 +59,7 @@ def test_what_is_tested_is_what_is_shown(seed: int, many: int, few: int) -> None
 @pytest.mark.parametrize("likely", [0.5, 0.3])
 @pytest.mark.parametrize("count", [40, 180])
 def test_values_that_are_one_of_two_raise_few_alarms(count: int, likely: float) -> None:
-    """The worst there is: the median jumps from one to the other. 9 % were measured, no more."""
+    """The worst case: the median jumps from one to the other. 9 % were measured."""
     rng = np.random.default_rng(14)
     alarms = 0
     for _ in range(TRIALS):
@@ -66,7 +70,7 @@ def test_values_that_are_one_of_two_raise_few_alarms(count: int, likely: float) 
     assert alarms <= 0.13 * TRIALS
 
 
-def test_too_short_a_run_tells_nothing() -> None:
+def test_a_run_that_is_too_short_is_not_tested() -> None:
     assert significance.median_shift(np.arange(1.0, 8.0), np.arange(1.0, 50.0)) is None
 
 
@@ -114,7 +118,7 @@ def test_runs_by_students_t() -> None:
 
 
 @pytest.mark.parametrize(("many", "few"), [(3, 3), (6, 3), (10, 10)])
-def test_false_alarms_between_runs_are_as_rare_too(many: int, few: int) -> None:
+def test_false_alarms_between_runs_are_at_the_level(many: int, few: int) -> None:
     rng = np.random.default_rng(13)
     ps = [
         significance.shift_of_runs(*(np.exp(0.1 * rng.standard_normal(n)) for n in (many, few))).p

@@ -1,4 +1,4 @@
-"""From traffic that is known to what is told of it."""
+"""Results of studies of synthetic traffic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _fabric(hosts: int = 4) -> Fabric:
 
 
 def _table(fabric: Fabric, bps: dict[str, np.ndarray]) -> np.ndarray:
-    """[ticks, ports] bits/s; nobody knows of the others."""
+    """[ticks, ports] bits/s; NaN for the other ports."""
     table = np.full((TICKS, len(fabric.ports)), np.nan, np.float32)
     for port in fabric.ports:
         if port.id in bps:
@@ -44,7 +44,7 @@ def _play(
     rate_chunks: int = 1,
     **options: object,
 ) -> Fluctuation:
-    """Bits/s by port, tick by tick, over and over; nobody knows of the others."""
+    """The results of bits/s by port and tick, repeated; the other ports are unknown."""
     fabric = _fabric()
     study = Study(**options)  # type: ignore[arg-type]
     ways = []
@@ -58,11 +58,11 @@ def _play(
     for number in range(rate_chunks):
         start_ns = START_NS // (300 * 10**9) * 300 * 10**9 + number * 300 * 10**9
         study.accept(RateChunk(start_ns, 1.0, fabric, ways[0], ways[1], rate))
-    told: list[float] = []
-    found = study.result(on_progress=told.append)
-    assert told == sorted(told)
-    assert len(told) == len(found.subjects)
-    assert not told or told[-1] == 1.0
+    progress: list[float] = []
+    found = study.result(on_progress=progress.append)
+    assert progress == sorted(progress)
+    assert len(progress) == len(found.subjects)
+    assert not progress or progress[-1] == 1.0
     return found
 
 
@@ -76,33 +76,33 @@ def _training(level: float = 80e9, seed: int = 0) -> np.ndarray:
 HOSTS = [f"gpu{number:03}/eth0" for number in range(1, 5)]
 
 
-def test_only_what_lies_wholly_in_communication_counts() -> None:
-    told = _play({name: _training(seed=n) for n, name in enumerate(HOSTS)})
-    spread = told.of("rail")[0].spread
+def test_only_samples_entirely_in_communication_count() -> None:
+    found = _play({name: _training(seed=n) for n, name in enumerate(HOSTS)})
+    spread = found.of("rail")[0].spread
     assert spread is not None
     assert spread.whole
     assert spread.median_bps == pytest.approx(80e9, rel=0.01)
     assert spread.cov == pytest.approx(0.01, abs=0.002)
     assert spread.share == pytest.approx(0.6, abs=0.01)
     assert spread.samples == pytest.approx(4 * 120, abs=12)
-    assert told.notes == (f"{4} of {8} links have no counter of bytes",)
+    assert found.notes == (f"{4} of {8} links have no counter of bytes",)
 
 
-def test_phases_too_short_for_a_whole_sample_are_told_as_a_lower_bound() -> None:
+def test_phases_too_short_for_a_whole_sample_give_a_lower_bound() -> None:
     turn = np.tile([0.7, 0.6, 0, 0, 0], TICKS // 5) * 80e9
-    told = _play(dict.fromkeys(HOSTS, turn))
-    spread = told.of("rail")[0].spread
+    found = _play(dict.fromkeys(HOSTS, turn))
+    spread = found.of("rail")[0].spread
     assert spread is not None
     assert not spread.whole
-    assert "lower bound" in " ".join(told.notes)
+    assert "lower bound" in " ".join(found.notes)
 
 
 def test_hosts_that_move_together_are_a_job_with_its_iterations() -> None:
     sent = {name: _training(seed=n) for n, name in enumerate(HOSTS[:2])}
     sent |= {name: np.roll(_training(seed=n), 5) for n, name in enumerate(HOSTS[2:])}
-    told = _play(sent)
-    assert [job.hosts for job in told.of("job")] == [("gpu001", "gpu002"), ("gpu003", "gpu004")]
-    its = told.of("job")[0].iterations
+    found = _play(sent)
+    assert [job.hosts for job in found.of("job")] == [("gpu001", "gpu002"), ("gpu003", "gpu004")]
+    its = found.of("job")[0].iterations
     assert its is not None
     assert its.median_s == pytest.approx(10, abs=0.05)
 
@@ -121,8 +121,8 @@ def test_two_jobs_that_begin_with_the_same_host_stay_two() -> None:
     assert [job.name for job in run.result.of("job")] == ["gpu001 +3 (1)", "gpu001 +3 (2)"]
     for job in run.result.of("job"):
         assert job.spread is not None
-        told = np.nanmean(run.series["job", job.name].values)
-        assert told == pytest.approx(job.spread.mean_bps, rel=0.05)
+        mean_bps = np.nanmean(run.series["job", job.name].values)
+        assert mean_bps == pytest.approx(job.spread.mean_bps, rel=0.05)
         assert len(run.lengths_s[job.name]) > 50
     headlines = compare([run], [run]).headlines
     (same,) = (e for e in headlines if e.name == "gpu001 +3 (2)" and e.what == "bandwidth")
@@ -144,19 +144,19 @@ def test_the_length_of_a_cell_does_not_depend_on_a_gap_after_the_first() -> None
 
 
 def test_a_link_that_is_silent_has_no_spread_and_is_not_zero() -> None:
-    told = _play({**dict.fromkeys(HOSTS[:3], _training()), HOSTS[3]: np.zeros(TICKS)})
-    silent = next(each for each in told.of("link") if each.name == HOSTS[3])
+    found = _play({**dict.fromkeys(HOSTS[:3], _training()), HOSTS[3]: np.zeros(TICKS)})
+    silent = next(each for each in found.of("link") if each.name == HOSTS[3])
     assert silent.spread is None
     assert silent.steps == ()
 
 
-def test_a_step_is_told_with_its_time() -> None:
+def test_a_step_is_reported_with_its_time() -> None:
     slow = _training()
     slow[150:] *= 0.6
-    told = _play(dict.fromkeys(HOSTS, slow))
-    (step,) = told.of("rail")[0].steps
+    found = _play(dict.fromkeys(HOSTS, slow))
+    (step,) = found.of("rail")[0].steps
     assert step.change == pytest.approx(-0.4, abs=0.02)
-    assert (step.at_ns - told.from_ns) / 1e9 == pytest.approx(150, abs=10)
+    assert (step.at_ns - found.from_ns) / 1e9 == pytest.approx(150, abs=10)
 
 
 def test_hours_are_those_of_the_zone() -> None:
@@ -167,7 +167,7 @@ def test_hours_are_those_of_the_zone() -> None:
     assert utc.of("rail")[0].weekdays[0].slot == 4, "2025-11-21 was a Friday"
 
 
-def test_an_hour_that_is_set_back_comes_twice_and_one_set_forward_is_not_there() -> None:
+def test_an_hour_that_is_set_back_occurs_twice_and_one_set_forward_is_missing() -> None:
     """Berlin: on 2026-10-25 3:00 became 2:00 at 1:00 UTC, on 2026-03-29 2:00 became 3:00."""
     berlin = ZoneInfo("Europe/Berlin")
     autumn = _every_quarter(datetime(2026, 10, 24, 22, tzinfo=UTC), hours=4)
@@ -192,9 +192,9 @@ def test_clocks_may_differ_by_quarters_of_an_hour() -> None:
 def test_hours_are_those_of_the_calendar(times_s: list[int], name: str) -> None:
     zone = ZoneInfo(name)
     at_ns = np.array(times_s, np.int64) * 10**9
-    told = zip(hours(at_ns, zone).tolist(), weekdays(at_ns, zone).tolist(), strict=True)
+    slots = zip(hours(at_ns, zone).tolist(), weekdays(at_ns, zone).tolist(), strict=True)
     shown = [datetime.fromtimestamp(each, zone) for each in times_s]
-    assert list(told) == [(each.hour, each.weekday()) for each in shown]
+    assert list(slots) == [(each.hour, each.weekday()) for each in shown]
 
 
 def _every_quarter(begin: datetime, hours: int) -> np.ndarray:
@@ -238,7 +238,7 @@ def _leaf(up: float, down: dict[str, float]) -> Fluctuation:
     return _play(sent, received, mine=frozenset(n for n in down if not n.startswith("other")))
 
 
-def test_what_must_be_somebody_elses_and_what_may_be() -> None:
+def test_the_bounds_of_foreign_traffic() -> None:
     """60 of 80 Gb/s up cannot be ours; what our 20 did not stay below may make it 70."""
     found = _leaf(40e9, {"gpu001": 10e9, "gpu002": 10e9, "other3": 35e9, "other4": 35e9})
     (share,) = found.foreign
@@ -251,7 +251,7 @@ def test_all_is_ours_where_all_below_is_ours() -> None:
     assert (share.low, share.high) == (0.0, 0.0)
 
 
-def test_a_port_below_that_nobody_counts_leaves_it_open() -> None:
+def test_with_a_port_below_without_counters_the_share_is_unknown() -> None:
     (share,) = _leaf(20e9, {"gpu001": 10e9, "gpu002": 10e9, "gpu003": 10e9}).foreign
     assert share.low is None
     assert share.unseen == "its ports down4 are not counted"

@@ -1,4 +1,4 @@
-"""Steps and drifts in series that are known."""
+"""Steps and drifts in synthetic series."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.unit.fluctuation.recorded_runs import noisy
 TRIALS = 60
 
 
-@pytest.mark.parametrize("alike", [0.0, 0.3, 0.6, 0.8])
-def test_noise_is_no_step_however_slow_it_is(alike: float) -> None:
+@pytest.mark.parametrize("autocorrelation", [0.0, 0.3, 0.6, 0.8])
+def test_noise_is_no_step_however_slow_it_is(autocorrelation: float) -> None:
     rng = np.random.default_rng(1)
-    found = [level_changes(noisy(rng, 180, alike)) for _ in range(TRIALS)]
+    found = [level_changes(noisy(rng, 180, autocorrelation)) for _ in range(TRIALS)]
     assert sum(map(bool, found)) <= 0.05 * TRIALS
 
 
@@ -54,7 +54,7 @@ def test_a_series_that_never_moves_and_one_too_short_have_no_step() -> None:
     assert level_changes(np.array([1.0, 5.0, 1.0])) == []
 
 
-def test_a_change_below_two_percent_is_not_told() -> None:
+def test_a_change_below_two_percent_is_not_reported() -> None:
     values = np.full(200, 100.0)
     values[100:] = 101.5
     assert level_changes(values) == []
@@ -89,5 +89,5 @@ def test_a_step_is_no_drift() -> None:
     assert theil_sen_slope(at, values)[0] < -0.1
 
 
-def test_a_short_series_has_no_drift_to_tell() -> None:
+def test_a_short_series_has_no_drift() -> None:
     assert np.isnan(theil_sen_slope(np.arange(9.0), np.arange(9.0))).all()

@@ -1,4 +1,4 @@
-"""Three jobs on a simulated fabric, one of which is slowed down: scenes, and the truth."""
+"""Three jobs on a simulated fabric, one of which is slowed down: scenes, and what was simulated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Play:
         self._seq = 0
 
     def scenes(self, count: int) -> list[Scene]:
-        """The next ones."""
+        """The next `count` scenes."""
         made = []
         for _ in range(count):
             made.append(self._pipeline.accept(self.feed.step()))

@@ -13,7 +13,7 @@ from fabmon.cli.options import hint_options, hints
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ([], None),
         (["--model-params", "70e9", "--dp", "64"], JobHints(70e9, "bf16", 64, 1, 1)),
@@ -24,7 +24,7 @@ from fabmon.cli.options import hint_options, hints
         (["--model-params", "350M", "--dp", "2"], JobHints(350e6, "bf16", 2, 1, 1)),
     ],
 )
-def test_hints_as_they_are_typed(arguments: list[str], told: JobHints | None) -> None:
+def test_hints_as_they_are_typed(arguments: list[str], expected: JobHints | None) -> None:
     seen: list[JobHints | None] = []
 
     @click.command()
@@ -34,7 +34,7 @@ def test_hints_as_they_are_typed(arguments: list[str], told: JobHints | None) ->
 
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 0, done.output
-    assert seen == [told]
+    assert seen == [expected]
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "70X", "1e99", "..", "nan"])

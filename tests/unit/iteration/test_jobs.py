@@ -1,4 +1,4 @@
-"""Jobs told apart by which hosts move together, measured and followed on the simulator."""
+"""Jobs are hosts whose traffic moves together; measured and followed on the simulator."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 SCHEMA = Path(__file__).parents[3] / "docs" / "jsonl.schema.json"
 
 
-def test_three_jobs_are_told_apart_and_measured() -> None:
+def test_three_jobs_are_distinguished_and_measured() -> None:
     play = Play()
     iteration_report = play.scenes(110)[-1].iteration_report
     assert iteration_report.shortest_s == 3
-    assert [set(rhythm.hosts) for rhythm in iteration_report.jobs] == [
+    assert [set(job.hosts) for job in iteration_report.jobs] == [
         play.hosts_of(0),
         play.hosts_of(1),
         play.hosts_of(2),
     ]
     llama, moe, small = iteration_report.jobs
-    for number, rhythm in enumerate(iteration_report.jobs):
-        assert rhythm.step_s == pytest.approx(play.step_s(number, 10), rel=0.02)
-        assert rhythm.hosts_sure
-        assert rhythm.resolved
+    for number, job in enumerate(iteration_report.jobs):
+        assert job.step_s == pytest.approx(play.step_s(number, 10), rel=0.02)
+        assert job.hosts_sure
+        assert job.resolved
     # An all-reduce among n moves 2(n-1)/n of the payload, an all-to-all (n-1)/n.
-    for rhythm, payload in ((llama, 80e9 * 1.75), (moe, 40e9 * 0.75), (small, 12e9 * 1.5)):
-        for count in rhythm.rail_bytes:
+    for job, payload in ((llama, 80e9 * 1.75), (moe, 40e9 * 0.75), (small, 12e9 * 1.5)):
+        for count in job.rail_bytes:
             assert count == pytest.approx(payload, rel=0.02)
     assert llama.bound == NETWORK
     assert llama.line_share == pytest.approx(0.8, rel=0.02)
     assert small.bound == COMPUTE
 
 
-def test_a_step_that_grew_is_an_event_once_and_the_screen_knows_what_it_was() -> None:
+def test_a_longer_step_is_one_event_and_its_previous_value_is_known() -> None:
     play = Play()
     scenes = play.scenes(200)
     llama = scenes[-1].iteration_report.jobs[0]
@@ -69,20 +69,20 @@ def test_a_step_that_grew_is_an_event_once_and_the_screen_knows_what_it_was() ->
     assert llama.step_s == pytest.approx(10, rel=0.1)
     assert llama.line_share == pytest.approx(0.35, abs=0.05)
     assert llama.best_step_s == pytest.approx(5.5, rel=0.1)
-    told = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
-    assert len([text for text in told if text.startswith("step time 5.5")]) == 1
-    assert all("gpu001 +7" in text for text in told)
-    assert len(told) <= 2
+    texts = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
+    assert len([text for text in texts if text.startswith("step time 5.5")]) == 1
+    assert all("gpu001 +7" in text for text in texts)
+    assert len(texts) <= 2
 
 
-def test_a_job_that_stops_is_told_after_ten_steps() -> None:
+def test_a_job_that_stops_is_reported_after_ten_steps() -> None:
     scenario = parse(JOBS)
     llama, moe, small = scenario.job
     stopping = msgspec.structs.replace(moe, stop=60.0)
     play = Play(msgspec.structs.replace(scenario, job=(llama, stopping, small)))
     scenes = play.scenes(110)
-    said = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
-    assert said == ["no iterations any more, the step time was 3.5 s: gpu005 +3"]
+    texts = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
+    assert texts == ["no iterations any more, the step time was 3.5 s: gpu005 +3"]
     assert len(scenes[-1].iteration_report.jobs) == 2
 
 
@@ -100,43 +100,43 @@ def test_jobs_that_become_one_are_no_longer_shown_beside_it() -> None:
         return iteration_report
 
     before = seconds(120, (8, 11, 14))
-    assert [rhythm.hosts[0] for rhythm in before.jobs] == ["gpu001", "gpu004", "gpu007"]
+    assert [job.hosts[0] for job in before.jobs] == ["gpu001", "gpu004", "gpu007"]
     (after,) = seconds(150, (10, 10, 10)).jobs
     assert after.hosts == tuple(fabric.servers)
 
 
-def test_acknowledgements_that_beat_are_no_training() -> None:
+def test_acknowledgements_that_repeat_are_no_training() -> None:
     fabric = LeafSpine(uplinks=2, hosts=4, rate_bps=100e6)
     history, iteration_tracker = History(fabric.hosts), IterationTracker()
-    said: list[str] = []
+    changes: list[str] = []
 
     def seconds(count: int, bps: float) -> IterationReport:
         for _ in range(count):
             for server in fabric.servers:
                 fabric.sent[f"{server}/eth0"] = bps * (fabric.seq % 8 < 3)
-            iteration_report, news = iteration_tracker.accept(history.accept(fabric.step()))
-            said.extend(news)
+            iteration_report, new = iteration_tracker.accept(history.accept(fabric.step()))
+            changes.extend(new)
         return iteration_report
 
     assert seconds(120, 0.5e6).jobs == ()
     assert seconds(120, 0.0).jobs == ()
-    assert said == []
+    assert changes == []
     assert len(seconds(120, 60e6).jobs) == 1
 
 
-def test_rhythms_as_jsonl() -> None:
+def test_iterations_as_jsonl() -> None:
     play = Play(hints=JobHints(70e9, "bf16", dp=8, tp=8))
     lines = JsonLines()
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
-    told = []
+    records = []
     for scene in play.scenes(220):
         for line in lines.lines(scene):
             record = json.loads(line)
             if record["type"] == "rhythm":
                 validator.validate(record)
-                told.append(record)
-    assert len(told) < 20
-    check_golden(GOLDENS / "rhythm.jsonl", "".join(json.dumps(each) + "\n" for each in told))
+                records.append(record)
+    assert len(records) < 20
+    check_golden(GOLDENS / "iterations.jsonl", "".join(json.dumps(each) + "\n" for each in records))
 
 
 def test_hosts_that_move_together_are_grouped_whatever_their_level() -> None:
@@ -154,7 +154,7 @@ def test_hosts_that_move_together_are_grouped_whatever_their_level() -> None:
     assert seen == {frozenset(np.flatnonzero(owner == who).tolist()) for who in range(3)}
 
 
-def test_hosts_that_are_idle_or_steady_or_unheard_of_are_in_no_group() -> None:
+def test_hosts_that_are_idle_or_steady_or_unknown_are_in_no_group() -> None:
     wave = Wave(4.4).samples(90, np.random.default_rng(0))[0]
     quiet = np.stack([wave, wave, np.zeros(90), np.full(90, 0.5), np.full(90, np.nan)])
     (group,) = group_hosts(quiet)
@@ -163,7 +163,7 @@ def test_hosts_that_are_idle_or_steady_or_unheard_of_are_in_no_group() -> None:
     assert group_hosts(np.empty((0, 90))) == []
 
 
-def test_jobs_that_move_nearly_alike_are_not_sure() -> None:
+def test_jobs_with_similar_traffic_are_not_certain() -> None:
     rng = np.random.default_rng(0)
     one = Wave(6.0, 0.5).samples(90, rng)[0]
     other = Wave(6.0, 0.5, phase=0.06).samples(90, rng)[0]
@@ -180,7 +180,7 @@ def test_the_arithmetic_of_an_all_reduce() -> None:
     assert expected_traffic(JobHints(70e9, "bf16", dp=64, tp=8), 0).comm_s is None
 
 
-def test_what_a_job_waits_for_is_only_said_when_it_is_known() -> None:
+def test_the_limit_of_a_job_is_empty_where_it_is_uncertain() -> None:
     assert bound_by(0.05, 0.15) == COMPUTE
     assert bound_by(0.3, 0.4) == MIXED
     assert bound_by(0.61, 0.61) == NETWORK

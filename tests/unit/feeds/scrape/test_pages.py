@@ -162,9 +162,10 @@ def of_driver(driver: str) -> Callable[[str], str | None]:
     """A function from a metric of node_exporter to what the table makes of it for a driver."""
 
     def find(name: str) -> str | None:
-        for use in exporter_tables().uses.get(name, ()):
-            if use.group.match.get("driver") == driver:
-                return use.rows[0].to
+        for prefixed in exporter_tables().groups:
+            rows = prefixed.metrics.get(name)
+            if rows and prefixed.group.match.get("driver") == driver:
+                return rows[0].to
         return None
 
     return find
