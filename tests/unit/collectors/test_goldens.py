@@ -18,6 +18,7 @@ from collectors.source import NoData, SourceError
 from tests.fixtures import hosts, nvml
 from tests.fixtures.reading import ask
 from tests.fixtures.tree import Tree
+from tests.goldens import readable_json
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -64,7 +65,7 @@ def seen_on(name: str, root: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", sorted(hosts.HOSTS))
 def test_the_values_of_a_host(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    text = json.dumps(seen_on(name, tmp_path), indent=1) + "\n"
+    text = readable_json(seen_on(name, tmp_path)) + "\n"
     golden = GOLDENS / f"{name}.json"
     if os.environ.get("FABMON_UPDATE_GOLDENS") == "1":
         golden.parent.mkdir(exist_ok=True)
