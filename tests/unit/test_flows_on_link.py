@@ -147,7 +147,7 @@ def test_the_simulated_senders_of_a_collision_are_among_those_who_may_be_on_the_
     scenario = Scenario(
         topology=Topology(kind="leaf-spine", hosts=16, rails=4),
         job=(Job(qps=2),),
-        fault=(Fault(kind="collision", at=0),),
+        fault=(Fault(kind="ecmp_collision", at=0),),
     )
     feed = DemoFeed(scenario)
     history = History(feed.hosts)
