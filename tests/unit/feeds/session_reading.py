@@ -1,4 +1,4 @@
-"""What the tests of asked nodes share: listening to a session, and reading its frames."""
+"""Reading sessions and frames, for the tests of polled nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Said = list[Hello | Frame | Notice]
 
 
 async def listen(session: ProbeSession, frames: int, patience_s: float = 15.0) -> Said:
-    """What a session says up to so many frames; each that follows a hello fits it."""
+    """The messages of a session up to a number of frames; checks each frame against its hello."""
     said: Said = []
     latest: Hello | None = None
     async with asyncio.timeout(patience_s):
@@ -28,7 +28,7 @@ async def listen(session: ProbeSession, frames: int, patience_s: float = 15.0) -
 def values_of(
     hello: Hello, frame: Frame, port: str, node: str | None = None
 ) -> dict[str, int | None]:
-    """All that a frame says of a port."""
+    """The values of a port in a frame."""
     found: dict[str, int | None] = {}
     for block, values in zip(hello.blocks, frame.blocks, strict=True):
         position = 1

@@ -47,7 +47,7 @@ def set_up() -> None:
 
 
 def send_frames(count: int) -> None:
-    """Real frames, whose size is known, out of swp1."""
+    """Send real frames of known size from swp1."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         raw.bind(("swp1", 0))
         frame = b"\xff" * 6 + b"\x02" * 6 + b"\x88\xb5" + bytes(SIZE - 14)
@@ -61,7 +61,7 @@ def of_kernel(name: str) -> dict[str, int]:
 
 
 async def table(directory: Path) -> dict[str, Any]:
-    """What `fabmon --once` shows of the switch while frames go through it."""
+    """The output of `fabmon --once` for the switch while frames pass through it."""
     agent, secret = begin(directory)
     hosts = directory / "hosts.txt"
     hosts.write_text(f"switch7 via=snmp address=127.0.0.1 port={agent.port} secret={secret}\n")
@@ -90,7 +90,7 @@ def begin(directory: Path) -> tuple[Snmpd, Path]:
 
 
 async def counters(directory: Path) -> dict[str, Any]:
-    """Known frames through swp1, as the agent and as the kernel count them."""
+    """Known frames through swp1: the counters of the agent and of the kernel."""
     agent, secret = begin(directory)
     transport = SnmpTransport(ProbeSettings(interval_s=0.2))
     host = Host(name="switch7", address="127.0.0.1", port=agent.port, secret=str(secret))

@@ -1,4 +1,4 @@
-"""Arista switches over eAPI: a server on real TLS that answers as EOS does."""
+"""Arista switches over eAPI: a server with real TLS that replies like EOS."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOGIN = "Basic " + base64.b64encode(b"fabmon:pa:ss").decode()
 
 
 class Served:
-    """A switch on a port, over TLS: its host as a hosts file has it, and what it was asked."""
+    """A switch served over TLS; records the requests."""
 
     def __init__(self, directory: Path) -> None:
         self.switch = Switch()
@@ -102,7 +102,9 @@ async def heard(served: Served, transport: EapiTransport) -> tuple[Hello, Frame]
     return hello, frame
 
 
-async def test_what_a_switch_says_becomes_a_hello(served: Served, transport: EapiTransport) -> None:
+async def test_the_data_of_a_switch_becomes_a_hello(
+    served: Served, transport: EapiTransport
+) -> None:
     said, _ = await heard(served, transport)
     facts = {"hostname": said.hostname, "kernel": said.kernel, "boot_id": said.boot_id}
     lines = [json.dumps(facts)]
@@ -128,7 +130,7 @@ async def test_counters_are_in_the_catalogs_units(served: Served, transport: Eap
     assert "queue4_tx_ecn_marked" not in values
 
 
-async def test_rates_have_the_switchs_own_clock(served: Served, transport: EapiTransport) -> None:
+async def test_rates_use_the_clock_of_the_switch(served: Served, transport: EapiTransport) -> None:
     session = await transport.open(served.host())
     said, first = await listen(session, 1)
     assert isinstance(said, Hello)
@@ -146,7 +148,7 @@ async def test_rates_have_the_switchs_own_clock(served: Served, transport: EapiT
     assert after[0] - before[0] == 3_000_000_000  # type: ignore[operator]
 
 
-async def test_a_command_that_is_not_there_costs_its_own_part(
+async def test_an_unknown_command_affects_only_its_own_source(
     served: Served, transport: EapiTransport
 ) -> None:
     ecn, pfc = (
@@ -168,7 +170,7 @@ async def test_a_command_that_is_not_there_costs_its_own_part(
     assert all(ecn not in commands for commands in served.switch.asked[-2:])
 
 
-async def test_a_part_that_is_empty_is_absent_and_may_come(
+async def test_an_empty_source_is_absent_until_it_has_data(
     served: Served, transport: EapiTransport
 ) -> None:
     real = served.switch.reply
@@ -189,7 +191,7 @@ async def test_a_part_that_is_empty_is_absent_and_may_come(
     assert [type(each) for each in said] == [Hello, Frame]
 
 
-async def test_a_reboot_is_told_and_a_clock_that_was_adjusted_is_not(
+async def test_a_reboot_is_reported_and_an_adjusted_clock_is_not(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.transports.eapi._SLOW_S", 0.0)
@@ -204,14 +206,14 @@ async def test_a_reboot_is_told_and_a_clock_that_was_adjusted_is_not(
     assert first.boot_id != again.boot_id
 
 
-async def test_slow_facts_are_asked_for_once_a_minute(
+async def test_slow_commands_are_sent_once_a_minute(
     served: Served, transport: EapiTransport
 ) -> None:
     await listen(await transport.open(served.host()), 3)
     assert ["show version" in commands for commands in served.switch.asked] == [True, False, False]
 
 
-async def test_a_switch_rests_after_an_answer(
+async def test_polling_pauses_after_a_reply(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.transports.polled.PAUSE_FACTOR", 1_000_000)
@@ -226,7 +228,7 @@ async def said_of(transport: EapiTransport, host: Host) -> NodeError:
     return caught.value
 
 
-async def test_every_trouble_has_its_reason(
+async def test_every_failure_has_its_reason(
     served: Served, transport: EapiTransport, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong"
@@ -261,14 +263,14 @@ async def test_every_trouble_has_its_reason(
     assert (type(error), error.cause) == (Unreachable, "refused")
 
 
-async def test_an_answer_without_end_is_cut_off(
+async def test_a_reply_without_end_is_rejected(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.http_client.MAX_BODY_BYTES", 1000)
     assert isinstance(await said_of(transport, served.host()), Misbehaved)
 
 
-async def test_a_secret_that_others_can_read_is_refused(
+async def test_a_secret_that_others_can_read_is_rejected(
     served: Served, transport: EapiTransport
 ) -> None:
     served.secret.chmod(0o644)
@@ -281,7 +283,7 @@ async def test_a_secret_that_others_can_read_is_refused(
     assert served.logins == set()
 
 
-async def test_insecure_trusts_whoever_answers(served: Served, transport: EapiTransport) -> None:
+async def test_insecure_accepts_any_certificate(served: Served, transport: EapiTransport) -> None:
     said = await listen(await transport.open(served.host(tls="insecure")), 1)
     assert isinstance(said[0], Hello)
 
@@ -291,7 +293,9 @@ async def test_nothing_blocks_the_loop(served: Served, transport: EapiTransport)
         await listen(await transport.open(served.host()), 2)
 
 
-async def test_a_switch_that_comes_back_goes_on(served: Served, transport: EapiTransport) -> None:
+async def test_polling_resumes_when_the_switch_is_back(
+    served: Served, transport: EapiTransport
+) -> None:
     session = await transport.open(served.host())
     await listen(session, 1)
     await served.stop()
@@ -302,7 +306,7 @@ async def test_a_switch_that_comes_back_goes_on(served: Served, transport: EapiT
     assert isinstance(said[0], Hello)
 
 
-async def test_lldp_tells_the_cables(served: Served, transport: EapiTransport) -> None:
+async def test_cables_come_from_lldp(served: Served, transport: EapiTransport) -> None:
     said, _ = await heard(served, transport)
     gpu = hello(port("mlx5_0", mac="b8:ce:f6:00:00:01"))
     spine = hello(Object("Ethernet9/1", "ethernet", "Ethernet9/1", {}, ("netdev_up",)))
@@ -315,7 +319,7 @@ async def test_lldp_tells_the_cables(served: Served, transport: EapiTransport) -
     assert {p.name: p.role for p in fabric.node("leaf1").ports}["Management1"] == "management"
 
 
-def test_a_switch_is_a_switch_and_needs_a_secret() -> None:
+def test_via_eapi_is_a_switch_and_needs_a_secret() -> None:
     (host,) = parse("leaf1 via=eapi secret=/etc/fabmon/eos\n", "hosts.txt")
     assert host.role == "switch"
     with pytest.raises(HostsFileError, match="via=eapi needs a secret: add secret=FILE"):
@@ -354,7 +358,7 @@ def test_jericho_counts_virtual_output_queues() -> None:
 
 
 async def test_fabmon_shows_the_switch(served: Served, tmp_path: Path) -> None:
-    """The whole way: hosts file, TLS, rates, and the table that a person reads."""
+    """End to end: hosts file, TLS, rates, and the printed table."""
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(
         f"leaf1 via=eapi address=127.0.0.1 port={served.port} "

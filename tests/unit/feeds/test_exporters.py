@@ -1,4 +1,4 @@
-"""via=exporters: real HTTP, real pages, and a real node_exporter beside the probe."""
+"""via=exporters: real HTTP, real pages, and a real node_exporter compared with the probe."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def page(name: str) -> Answer:
 
 
 class Server:
-    """One exporter on one port of this machine; `answer` may be replaced."""
+    """One exporter on a port of this machine; `answer` may be replaced."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -79,7 +79,7 @@ class Server:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[Server]]]:
-    """Starts exporters; they are stopped at the end."""
+    """Starts exporters, and stops them at the end."""
     running: list[Server] = []
 
     async def start(answer: Answer) -> Server:
@@ -128,7 +128,7 @@ async def test_two_exporters_are_one_node(serve: Serve, transport: ExportersTran
     await session.close()
 
 
-async def test_an_endpoint_that_fails_costs_its_own_source(
+async def test_a_failed_endpoint_affects_only_its_own_source(
     serve: Serve, transport: ExportersTransport
 ) -> None:
     node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
@@ -152,7 +152,7 @@ async def test_an_endpoint_that_fails_costs_its_own_source(
     await session.close()
 
 
-async def test_one_that_was_never_there_is_told_and_comes_later(
+async def test_an_endpoint_that_is_down_at_first_is_reported_and_appears_later(
     serve: Serve, transport: ExportersTransport
 ) -> None:
     node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
@@ -179,7 +179,9 @@ async def refused(transport: ExportersTransport, given: Host) -> NodeError:
     return caught.value
 
 
-async def test_when_all_fail_the_node_does(serve: Serve, transport: ExportersTransport) -> None:
+async def test_the_node_fails_when_all_endpoints_fail(
+    serve: Serve, transport: ExportersTransport
+) -> None:
     server = await serve(page("moneo"))
     await server.stop()
     error = await refused(transport, host(f"{server.port}"))
@@ -213,7 +215,7 @@ def replying(status: int = 200, **keys: object) -> Answer:
         (replying(text=""), Misbehaved, "has none of the metrics that fabmon knows"),
     ],
 )
-async def test_a_bad_answer_is_told_for_what_it_is(
+async def test_a_bad_reply_has_its_reason(
     serve: Serve, transport: ExportersTransport, answer: Answer, kind: type[NodeError], text: str
 ) -> None:
     server = await serve(answer)
@@ -222,7 +224,7 @@ async def test_a_bad_answer_is_told_for_what_it_is(
     assert text in str(error)
 
 
-async def test_a_page_too_large_is_not_read_to_its_end(
+async def test_a_page_that_is_too_large_is_not_read_to_its_end(
     serve: Serve, transport: ExportersTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporters, "_MAX_PAGE_BYTES", 1 << 20)
@@ -232,7 +234,7 @@ async def test_a_page_too_large_is_not_read_to_its_end(
     assert "replied with more than 1 MiB" in str(error)
 
 
-async def test_one_that_does_not_answer_is_given_up_before_the_next_question(
+async def test_a_scrape_times_out_before_the_next_one(
     serve: Serve, transport: ExportersTransport
 ) -> None:
     async def never(request: web.Request) -> web.Response:
@@ -247,7 +249,7 @@ async def test_one_that_does_not_answer_is_given_up_before_the_next_question(
     )
 
 
-async def test_one_that_walks_a_fabric_is_waited_for_and_asked_rarely(
+async def test_an_exporter_that_reads_a_fabric_is_scraped_rarely_and_with_patience(
     serve: Serve, transport: ExportersTransport
 ) -> None:
     go_on = asyncio.Event()
@@ -277,7 +279,7 @@ async def test_one_that_walks_a_fabric_is_waited_for_and_asked_rarely(
     await session.close()
 
 
-async def test_pages_come_packed_and_with_a_token(
+async def test_pages_are_compressed_and_requested_with_a_token(
     serve: Serve, transport: ExportersTransport, tmp_path: Path
 ) -> None:
     secret = tmp_path / "token"
@@ -316,7 +318,7 @@ async def test_what_to_scrape_is_checked(
 
 @pytest.fixture
 def node_exporter(tmp_path: Path) -> Iterator[tuple[Tree, int]]:
-    """A real node_exporter over the tree of a host that moves, and its port."""
+    """A real node_exporter that reads the tree of a host whose counters change; and its port."""
     tree = ib_host(tmp_path / "host", hcas=2)
     with real_exporter(tree.root) as port:
         yield tree, port
@@ -348,7 +350,7 @@ def real_exporter(root: Path) -> Iterator[int]:
 
 
 def _wait_for(url: str) -> None:
-    """Return when something answers there."""
+    """Return when the URL is served."""
     for _ in range(100):
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
             return
@@ -357,7 +359,7 @@ def _wait_for(url: str) -> None:
 
 
 def values_of(hello: Hello, frame: Frame, ports: set[str]) -> dict[tuple[str, str], int]:
-    """(port, metric) -> its value, of some ports."""
+    """(port, metric) -> value, for some ports."""
     found = {}
     for block, info in zip(frame.blocks, hello.blocks, strict=True):
         values = iter(block[1:] if block is not None else ())
@@ -368,7 +370,7 @@ def values_of(hello: Hello, frame: Frame, ports: set[str]) -> dict[tuple[str, st
     return found
 
 
-async def test_the_real_node_exporter_tells_what_the_probe_does(
+async def test_the_real_node_exporter_gives_the_values_of_the_probe(
     node_exporter: tuple[Tree, int],
 ) -> None:
     tree, port = node_exporter
@@ -404,7 +406,7 @@ async def test_the_real_node_exporter_tells_what_the_probe_does(
     assert counted["exporter"]["mlx5_0", "ib_tx_bytes"] == 4 * (230 * 10**12 + NDR_WORDS)
 
 
-def test_of_a_captured_h100_host_every_port_is_read(tmp_path: Path) -> None:
+def test_every_port_of_a_captured_h100_host_is_read(tmp_path: Path) -> None:
     if not H100.is_dir():
         pytest.skip("no captures of hardware beside the repository (../shared/hardware)")
     (tmp_path / "sys/class/net").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Nodes that are asked: their answers become the same wire as a probe's."""
+"""Polled nodes: their readings become the same wire as a probe's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def answer(
 
 
 class Replies:
-    """A node whose answers are listed; the last one is given for ever."""
+    """A node whose readings are listed; the last one repeats."""
 
     def __init__(self, *replies: NodeReading | NodeError) -> None:
         self.replies = list(replies)
@@ -71,7 +71,7 @@ async def test_a_source_that_was_not_read_this_time_has_no_block() -> None:
     assert frame.blocks == [None]
 
 
-async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
+async def test_a_failure_is_reported_when_it_begins_and_when_it_ends() -> None:
     bad = {"dcgm": SourceFailure("failed", "connection refused")}
     replies = Replies(answer(ETH, [1], bad), answer(ETH, [2], bad), answer(ETH, [3]))
     notices = [each for each in await said(replies, 6) if isinstance(each, Notice)]
@@ -81,27 +81,27 @@ async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
     ]
 
 
-async def test_trouble_that_lasts_is_told_again_after_a_new_hello() -> None:
+async def test_a_lasting_failure_is_reported_again_after_a_new_hello() -> None:
     bad = {"dcgm": SourceFailure("failed", "connection refused")}
     lines = await said(Replies(answer(ETH, [1], bad), answer(TWO, [1, 2], bad)), 6)
     assert [type(each) for each in lines] == [Hello, Notice, Frame] * 2
 
 
-async def test_a_node_that_rebooted_says_hello_though_its_objects_are_the_same() -> None:
+async def test_a_reboot_makes_a_new_hello_with_the_same_objects() -> None:
     lines = await said(Replies(answer(ETH, [9]), answer(ETH, [1], boot_id="c")), 5)
     assert [type(each) for each in lines] == [Hello, Frame, Hello, Frame, Frame]
     assert isinstance(lines[2], Hello)
     assert lines[2].boot_id == "c"
 
 
-async def test_a_node_that_never_answered_fails_at_once() -> None:
+async def test_a_node_that_never_answered_fails_immediately() -> None:
     replies = Replies(Unreachable("nobody there", "refused"))
     with pytest.raises(Unreachable, match="nobody there"):
         await said(replies, 1)
     assert replies.asked == 1
 
 
-async def test_an_answer_or_two_may_be_missed_but_not_three() -> None:
+async def test_two_failed_polls_are_tolerated_and_three_are_not() -> None:
     gone = Unreachable("no answer", "timeout")
     replies = Replies(answer(ETH, [1]), gone, gone, answer(ETH, [2]), gone)
     session = PolledSession(replies, "leaf1", 0.01)
@@ -114,13 +114,13 @@ async def test_an_answer_or_two_may_be_missed_but_not_three() -> None:
     assert replies.closed
 
 
-async def test_what_is_said_of_the_node_itself_makes_a_new_hello() -> None:
+async def test_a_change_of_the_nodes_facts_makes_a_new_hello() -> None:
     before, after = answer(ETH, [1]), answer(ETH, [2])._replace(about={"boot_id": "c"})
     hellos = [each for each in await said(Replies(before, after), 4) if isinstance(each, Hello)]
     assert [each.boot_id for each in hellos] == ["b", "c"]
 
 
-async def test_a_width_that_is_not_the_catalogs_is_told() -> None:
+async def test_a_counter_width_other_than_the_catalogs_is_in_the_hello() -> None:
     objects = (Object("1", "infiniband", "1", {}, ("ib_tx_wait", "ib_tx_bytes")),)
     wide = answer(objects, [1 << 40, 1])._replace(kinds={"ib_tx_wait": "wrap64"})
     hello, _ = await said(Replies(wide), 2)

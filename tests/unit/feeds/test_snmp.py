@@ -1,4 +1,4 @@
-"""Switches over SNMP: a real snmpd, versions 2c and 3, its counters beside the kernel's."""
+"""Switches over SNMP: a real snmpd, versions 2c and 3, compared with the kernel's counters."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def in_namespace(scene: str, directory: Path) -> dict[str, Any]:
     return seen
 
 
-def test_the_counters_are_the_kernels(tmp_path: Path) -> None:
+def test_the_counters_equal_those_of_the_kernel(tmp_path: Path) -> None:
     seen = in_namespace("counters", tmp_path)
     assert sorted(set(seen["ports"])) == ["far1", "far2", "swp1", "swp2"]
     before, after, kernel = seen["before"], seen["after"], seen["kernel"]
@@ -111,7 +111,7 @@ def test_the_counters_are_the_kernels(tmp_path: Path) -> None:
     assert before["netdev_speed_bps"] == 10e9
 
 
-async def test_a_wrong_secret_is_told_as_what_it_is(
+async def test_a_wrong_secret_has_its_own_error(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.2)
@@ -128,7 +128,7 @@ async def test_a_wrong_secret_is_told_as_what_it_is(
     assert isinstance(error, LoginRefused)
 
 
-async def test_an_account_that_may_see_nothing_is_told_so(
+async def test_an_account_without_read_access_is_reported(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path
 ) -> None:
     said = await listen(await transport.open(host(agent, tmp_path, "system")), 1)
@@ -153,12 +153,12 @@ async def test_an_agent_that_restarts_is_a_new_boot(
     assert isinstance(first, Hello)
     assert again.boot_id != first.boot_id
     await asyncio.to_thread(agent.kill)
-    # While it rests it is not asked.
+    # It is not polled during its pause.
     with pytest.raises(Unreachable):
         await listen(session, 100)
 
 
-async def test_lldp_tells_the_cables(transport: SnmpTransport, tmp_path: Path) -> None:
+async def test_cables_come_from_lldp(transport: SnmpTransport, tmp_path: Path) -> None:
     names = sorted(name for _, name in socket.if_nameindex() if name != "lo")
     need("a network interface", bool(names), "run where there is one")
     agent = Snmpd(tmp_path, names[0])
@@ -178,7 +178,7 @@ async def test_lldp_tells_the_cables(transport: SnmpTransport, tmp_path: Path) -
             "mac": "b8:ce:f6:00:00:01",
         },
     ]
-    # Two neighbours on one port: which of them is at the end of the cable is not sure.
+    # Two neighbours on one port: it is unknown which of them is at the end of the cable.
     hellos = {"switch7": said, "spine1": hello(port("Ethernet49")), "gpu001": hello(port("eth0"))}
     hosts = [Host(name="switch7", role="switch"), Host(name="spine1"), Host(name="gpu001")]
     fabric = build(hosts, {**hellos}, PortRows(), 1)
@@ -189,12 +189,12 @@ async def test_nothing_blocks_the_loop(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path
 ) -> None:
     where = host(agent, tmp_path)
-    # The thread that asks has a loop of its own, which may.
+    # The SNMP thread has its own event loop, which may block.
     with blockbuster_ctx("fabmon", excluded_modules=["fabmon.feeds.transports.snmp_client"]):
         await listen(await transport.open(where), 2)
 
 
-async def test_without_pysnmp_the_install_line_is_told(
+async def test_without_pysnmp_the_error_has_the_install_command(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -203,7 +203,7 @@ async def test_without_pysnmp_the_install_line_is_told(
 
 
 class Scripted(SnmpAgent):
-    """An agent of one port whose tables are given; each asking for traffic takes the next."""
+    """An agent with one port; each read of traffic returns the next step."""
 
     def __init__(self, *steps: tuple[int, int]) -> None:
         self.steps = list(steps)
@@ -231,7 +231,7 @@ class Scripted(SnmpAgent):
 
 
 class Circling(SnmpAgent):
-    """An agent whose rows never end: after the second comes the first."""
+    """An agent whose rows repeat without end."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -243,7 +243,7 @@ class Circling(SnmpAgent):
         return [(oids[0], 100), *rows]
 
 
-async def test_a_table_that_goes_in_circles_ends() -> None:
+async def test_reading_a_table_with_repeating_rows_ends() -> None:
     agent = Circling()
     table = await agent.table([tables.IN_OCTETS])
     assert table.columns[tables.IN_OCTETS] == {(1,): 10, (2,): 20}
@@ -251,7 +251,7 @@ async def test_a_table_that_goes_in_circles_ends() -> None:
 
 
 async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
-    """The blocks of the counters, poll after poll, with the clock counted from the first."""
+    """The counter block of each poll, with the clock relative to the first."""
     asking = SnmpThread()
     poller = SnmpPoller(asking, Scripted(*steps), 1.0)
     blocks: list[list[int | None] | None] = []
@@ -266,12 +266,12 @@ async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
     return blocks
 
 
-async def test_the_same_counters_again_are_no_sample() -> None:
+async def test_unchanged_counters_are_no_sample() -> None:
     blocks = await samples((100, 5), (200, 5), (400, 9))
     assert blocks == [[0, 1, 5, 0], None, [3_000_000_000, 1, 9, 0]]
 
 
-async def test_an_agent_rests_three_times_as_long_as_it_took() -> None:
+async def test_an_agent_is_not_polled_during_its_pause() -> None:
     asking = SnmpThread()
     agent = Scripted((100, 5), (200, 6))
     poller = SnmpPoller(asking, agent, 1.0)
@@ -295,7 +295,7 @@ def test_a_clock_that_jumps_is_not_followed() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=20))
-def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
+def test_32_bit_counters_continue_after_a_wrap(start: int, steps: list[int]) -> None:
     wide, true = Counter32Extender(), start
     assert wide.extend(("swp1", "x"), start) == start
     for step in steps:
@@ -303,7 +303,7 @@ def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
         assert wide.extend(("swp1", "x"), true % 2**32) == true
 
 
-def test_a_counter_that_fell_back_is_a_reset_and_an_absent_one_is_none() -> None:
+def test_a_decreased_counter_is_a_reset_and_an_absent_one_is_none() -> None:
     wide = Counter32Extender()
     assert wide.extend(("swp1", "x"), 1000) == 1000
     assert wide.extend(("swp1", "x"), None) is None
@@ -342,7 +342,7 @@ def test_bad_secrets_are_explained_and_not_repeated(line: str, complaint: str) -
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_switch_is_a_switch() -> None:
+def test_via_snmp_is_a_switch() -> None:
     (found,) = parse("leaf1 via=snmp secret=/etc/fabmon/snmp\n", "hosts.txt")
     assert found.role == "switch"
 

@@ -1,4 +1,4 @@
-"""A fabric manager: telemetry in CSV, REST over TLS, and a fabric of switches that nobody asked."""
+"""A fabric manager: telemetry in CSV, REST over TLS, and the fabric that they report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOGINS = {
 
 
 class Served:
-    """A manager on two ports: telemetry without TLS, REST with it."""
+    """A manager on two ports: telemetry without TLS, REST with TLS."""
 
     def __init__(self, directory: Path) -> None:
         self.manager = Manager()
@@ -115,7 +115,9 @@ async def first(transport: UfmTransport, host: Host) -> tuple[Hello, Frame, list
     return hello, frame, [each for each in said if isinstance(each, Notice)]
 
 
-async def test_the_fabric_is_named_and_cabled(served: Served, transport: UfmTransport) -> None:
+async def test_nodes_ports_and_cables_are_named_by_rest(
+    served: Served, transport: UfmTransport
+) -> None:
     hello, _, notices = await first(transport, served.host())
     assert notices == []
     fabric = build([Host(name="ufm", via="ufm")], {"ufm": hello}, PortRows(), 1)
@@ -128,7 +130,7 @@ async def test_the_fabric_is_named_and_cabled(served: Served, transport: UfmTran
     check_golden(GOLDENS / "ufm-fabric.txt", "\n".join(lines) + "\n")
 
 
-async def test_words_are_bytes_and_wide_counters_do_not_stick(
+async def test_words_become_bytes_and_wide_counters_do_not_saturate(
     served: Served, transport: UfmTransport
 ) -> None:
     served.manager.sample = 1
@@ -167,7 +169,7 @@ async def test_each_node_has_the_clock_of_its_samples(
     assert all(same.blocks[number] is None for number in telemetry)
 
 
-async def test_a_port_that_was_not_sampled_anew_has_no_value(
+async def test_a_port_without_a_new_sample_has_no_value(
     served: Served, transport: UfmTransport
 ) -> None:
     session = await transport.open(served.host())
@@ -185,7 +187,7 @@ async def test_a_port_that_was_not_sampled_anew_has_no_value(
     assert values_of(hello, after, "1", "ib-leaf1")["ib_tx_bytes"] is not None
 
 
-async def test_a_user_and_a_password_have_another_path(
+async def test_a_user_and_password_use_another_path_than_a_token(
     served: Served, transport: UfmTransport
 ) -> None:
     served.secret.write_text("admin:123456\n")
@@ -194,7 +196,7 @@ async def test_a_user_and_a_password_have_another_path(
     assert served.telemetry_logins == {""}
 
 
-async def test_without_rest_the_descriptions_are_the_names(
+async def test_without_rest_names_come_from_descriptions(
     served: Served, transport: UfmTransport
 ) -> None:
     served.manager.described = True
@@ -204,7 +206,7 @@ async def test_without_rest_the_descriptions_are_the_names(
     assert served.asked == []
 
 
-async def test_a_refused_login_costs_the_names_only(
+async def test_a_refused_login_affects_only_the_names(
     served: Served, transport: UfmTransport
 ) -> None:
     served.secret.write_text("wrong\n")
@@ -225,7 +227,7 @@ async def trouble_with(transport: UfmTransport, host: Host) -> NodeError:
     return caught.value
 
 
-async def test_every_trouble_has_its_reason(served: Served, transport: UfmTransport) -> None:
+async def test_every_failure_has_its_reason(served: Served, transport: UfmTransport) -> None:
     error = await trouble_with(transport, served.host(scrape=("nine",)))
     assert "write [https:]PORT/PATH" in str(error)
     error = await trouble_with(transport, served.host(scrape=(f"{served.port}/csv/other",)))
@@ -245,7 +247,7 @@ async def test_one_endpoint_of_two_may_fail(served: Served, transport: UfmTransp
     assert [(each.source, each.reason) for each in notices] == [(f"ufm {both[1]}", "failed")]
 
 
-async def test_telemetry_that_stands_still_is_late(
+async def test_telemetry_that_does_not_change_is_late(
     served: Served, transport: UfmTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await transport.open(served.host())
@@ -278,7 +280,7 @@ def test_descriptions_of_nodes(description: str, name: PortName) -> None:
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_no_answer_of_telemetry_breaks_it(junk: bytes, headed: bool) -> None:
+def test_no_telemetry_body_raises_an_unexpected_error(junk: bytes, headed: bool) -> None:
     head = b"timestamp,port_num,node_guid,PortXmitDataExtended\n" if headed else b""
     try:
         said = ufm_formats.parse_telemetry(head + junk, "here")
@@ -288,7 +290,7 @@ def test_no_answer_of_telemetry_breaks_it(junk: bytes, headed: bool) -> None:
 
 
 async def test_fabmon_shows_the_fabric(served: Served, tmp_path: Path) -> None:
-    """The whole way: hosts file, telemetry and REST, and the table that a person reads."""
+    """End to end: hosts file, telemetry, REST, and the printed table."""
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(
         f"ufm via=ufm address=127.0.0.1 port={served.rest_port} scrape={served.port} "
