@@ -40,7 +40,7 @@ class Wires:
         self._pairs[port].append({**pair, "process": processes.index(process)})
         return self
 
-    def told(self, port: str) -> Object:
+    def report(self, port: str) -> Object:
         """The report of a host about one of its ports."""
         pairs, name = self._pairs[port], port.partition("/")[2]
         keys = ("lqpn", "rqpn", "type", "sq_psn", "rq_psn", "process")
@@ -66,12 +66,14 @@ def ring(hosts: Sequence[str]) -> Wires:
     return wires
 
 
-def told(wires: Wires, hosts: Sequence[str], *silent: str) -> tuple[tuple[str, QueuePairs], ...]:
+def reported_pairs(
+    wires: Wires, hosts: Sequence[str], *silent: str
+) -> tuple[tuple[str, QueuePairs], ...]:
     """The reports of those hosts about their NICs; the silent ones send none."""
     found = []
     for host in hosts:
-        said = hello(*(wires.told(f"{host}/mlx5_{rail}") for rail in range(RAILS)))
-        pairs = queue_pairs_of(said)
+        host_hello = hello(*(wires.report(f"{host}/mlx5_{rail}") for rail in range(RAILS)))
+        pairs = queue_pairs_of(host_hello)
         if host not in silent and pairs is not None:
             found.append((host, pairs))
     return tuple(found)

@@ -70,7 +70,7 @@ def page(seed: int, series: int = 600) -> bytes:
     last = ""
     for name, labels in names:
         if name != last:
-            lines += [f"# HELP {name} What the kernel says of it.", f"# TYPE {name} counter"]
+            lines += [f"# HELP {name} A counter.", f"# TYPE {name} counter"]
             last = name
         value = numbers.choice((numbers.randrange(10**6), numbers.randrange(10**15)))
         lines.append(f"{name}{{{labels}}} {_as_go_prints(value)}")
@@ -178,9 +178,9 @@ async def scrape(port: int) -> None:
 class _Pages(asyncio.Protocol):
     """Replies to any request with the next page, compressed as exporters do."""
 
-    def __init__(self, answers: list[bytes]) -> None:
-        self._answers = answers
-        self._next = random.randrange(len(answers))
+    def __init__(self, replies: list[bytes]) -> None:
+        self._replies = replies
+        self._next = random.randrange(len(replies))
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -189,22 +189,22 @@ class _Pages(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if data.endswith(b"\r\n\r\n") and self._transport is not None:
-            self._next = (self._next + 1) % len(self._answers)
-            self._transport.write(self._answers[self._next])
+            self._next = (self._next + 1) % len(self._replies)
+            self._transport.write(self._replies[self._next])
 
 
 async def serve() -> None:
     """All the exporters in one process."""
-    answers = []
+    replies = []
     for seed in range(PAGES):
         body = gzip.compress(page(seed), 6)
         head = (
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
             f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        answers.append(head.encode() + body)
+        replies.append(head.encode() + body)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Pages(answers), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: _Pages(replies), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

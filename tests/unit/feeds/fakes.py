@@ -84,7 +84,7 @@ class FakeNodes:
     """The transport of all hosts. `errors` maps nodes to the error that opening them raises."""
 
     def __init__(self) -> None:
-        self.trouble: dict[str, Exception] = {}
+        self.errors: dict[str, Exception] = {}
         self.sessions: dict[str, FakeSession] = {}
         self.opened: list[str] = []
         self.closed = False
@@ -94,8 +94,8 @@ class FakeNodes:
 
     async def open(self, host: Host) -> ProbeSession:
         self.opened.append(host.name)
-        if host.name in self.trouble:
-            raise self.trouble[host.name]
+        if host.name in self.errors:
+            raise self.errors[host.name]
         self.sessions[host.name] = FakeSession()
         return self.sessions[host.name]
 

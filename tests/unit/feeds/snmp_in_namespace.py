@@ -18,7 +18,7 @@ from fabmon.fabric.wire.messages import Frame, Hello
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import snmp
 from fabmon.feeds.transports.snmp import SnmpTransport
-from tests.unit.feeds.session_reading import listen, values_of
+from tests.unit.feeds.session_reading import read_messages, values_of
 from tests.unit.feeds.snmp_server import COMMUNITY, Snmpd
 
 FRAMES, SIZE = 2000, 1400
@@ -96,14 +96,14 @@ async def counters(directory: Path) -> dict[str, Any]:
     host = Host(name="switch7", address="127.0.0.1", port=agent.port, secret=str(secret))
     try:
         session = await transport.open(host)
-        said = await listen(session, 1)
-        hello, first = said[0], said[-1]
+        messages = await read_messages(session, 1)
+        hello, first = messages[0], messages[-1]
         assert isinstance(hello, Hello)
         assert isinstance(first, Frame)
         send_frames(FRAMES)
         moved: dict[str, int | None] = {}
         while moved.get("phy_tx_bytes") is None or moved.get("phy_tx_packets") is None:
-            (frame,) = await listen(session, 1)
+            (frame,) = await read_messages(session, 1)
             assert isinstance(frame, Frame)
             found = values_of(hello, frame, "swp1")
             if found.get("phy_tx_packets", FRAMES) != 0:

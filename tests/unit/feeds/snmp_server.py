@@ -41,10 +41,10 @@ while True:
     if command == "PING":
         print("PONG", flush=True)
         continue
-    asked = key(sys.stdin.readline().strip())
+    requested = key(sys.stdin.readline().strip())
     base = key(BASE)
-    found = [row for row in ORDER if (base + key(row) == asked if command == "get"
-             else base + key(row) > asked)]
+    found = [row for row in ORDER if (base + key(row) == requested if command == "get"
+             else base + key(row) > requested)]
     if found:
         print(BASE + "." + found[0], *ROWS[found[0]], sep="\\n", flush=True)
     else:
@@ -79,7 +79,7 @@ class Snmpd:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it replies."""
         arguments = ["snmpd", "-f", "-Lf", str(self._directory / "log"), "-C", "-I", "-smux"]
         arguments += ["-c", str(self._directory / "snmpd.conf")]
         environment = {

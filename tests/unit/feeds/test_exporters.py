@@ -54,7 +54,7 @@ class Server:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.port = 0
-        self.asked: list[web.Request] = []
+        self.requests: list[web.Request] = []
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> Server:
@@ -73,7 +73,7 @@ class Server:
             self._runner = None
 
     async def _handle(self, request: web.Request) -> web.Response:
-        self.asked.append(request)
+        self.requests.append(request)
         return await self.answer(request)
 
 
@@ -102,7 +102,7 @@ def host(*scrape: str, secret: str | None = None) -> Host:
     return Host(name="gpu001", address="127.0.0.1", via="exporters", scrape=scrape, secret=secret)
 
 
-async def said(session: ProbeSession, count: int) -> list[Message]:
+async def read_messages(session: ProbeSession, count: int) -> list[Message]:
     async with asyncio.timeout(10):
         return [decode(await session.readline()) for _ in range(count)]
 
@@ -114,7 +114,7 @@ async def test_two_exporters_are_one_node(serve: Serve, transport: ExportersTran
     node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
     scrape = (f"node_exporter:{node.port}", f"dcgm_exporter:{dcgm.port}/gpu/metrics?a=1")
     session = await transport.open(host(*scrape))
-    hello, frame = await said(session, 2)
+    hello, frame = await read_messages(session, 2)
     assert isinstance(hello, Hello)
     assert isinstance(frame, Frame)
     assert [(block.source, block.every) for block in hello.blocks] == [
@@ -123,8 +123,8 @@ async def test_two_exporters_are_one_node(serve: Serve, transport: ExportersTran
     ]
     assert {item.port for item in hello.blocks[1].objects} == {"gpu0", "gpu1", "gpu0/nv3"}
     assert [block is None for block in frame.blocks] == [False, False]
-    assert dcgm.asked[0].path_qs == "/gpu/metrics?a=1"
-    assert node.asked[0].path_qs == "/metrics"
+    assert dcgm.requests[0].path_qs == "/gpu/metrics?a=1"
+    assert node.requests[0].path_qs == "/metrics"
     await session.close()
 
 
@@ -133,21 +133,21 @@ async def test_a_failed_endpoint_affects_only_its_own_source(
 ) -> None:
     node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
     session = await transport.open(host(f"{node.port}", f"dcgm_exporter:{dcgm.port}"))
-    await said(session, 2)
+    await read_messages(session, 2)
     await dcgm.stop()
-    lines = await said(session, 2)
+    lines = await read_messages(session, 2)
     while not any(isinstance(line, Notice) for line in lines):
-        lines += await said(session, 1)
+        lines += await read_messages(session, 1)
     lost = next(line for line in lines if isinstance(line, Notice))
     assert (lost.event, lost.source, lost.reason) == ("lost", "dcgm_exporter", "failed")
     assert lost.text == f"connection refused by 127.0.0.1:{dcgm.port}"
-    (frame,) = await said(session, 1)
+    (frame,) = await read_messages(session, 1)
     assert isinstance(frame, Frame)
     assert [block is None for block in frame.blocks] == [False, True]
     await dcgm.start()
     lines = [frame]
     while not any(isinstance(line, Notice) for line in lines):
-        lines += await said(session, 1)
+        lines += await read_messages(session, 1)
     assert not any(isinstance(line, Hello) for line in lines)
     await session.close()
 
@@ -158,7 +158,7 @@ async def test_an_endpoint_that_is_down_at_first_is_reported_and_appears_later(
     node, dcgm = await serve(page("node_exporter")), await serve(page("dcgm_exporter"))
     await dcgm.stop()
     session = await transport.open(host(f"{node.port}", f"{dcgm.port}"))
-    hello, lost, _ = await said(session, 3)
+    hello, lost, _ = await read_messages(session, 3)
     assert isinstance(hello, Hello)
     assert isinstance(lost, Notice)
     assert [block.source for block in hello.blocks] == [f"port_{node.port}"]
@@ -166,7 +166,7 @@ async def test_an_endpoint_that_is_down_at_first_is_reported_and_appears_later(
     await dcgm.start()
     lines: list[Message] = []
     while not any(isinstance(line, Hello) for line in lines):
-        lines += await said(session, 1)
+        lines += await read_messages(session, 1)
     grown = lines[-1]
     assert isinstance(grown, Hello)
     assert [block.source for block in grown.blocks][1:] == [f"port_{dcgm.port}"]
@@ -175,7 +175,7 @@ async def test_an_endpoint_that_is_down_at_first_is_reported_and_appears_later(
 
 async def refused(transport: ExportersTransport, given: Host) -> NodeError:
     with pytest.raises(NodeError) as caught:
-        await said(await transport.open(given), 1)
+        await read_messages(await transport.open(given), 1)
     return caught.value
 
 
@@ -262,18 +262,18 @@ async def test_an_exporter_that_reads_a_fabric_is_scraped_rarely_and_with_patien
     fabric, node = await serve(slow), await serve(page("node_exporter"))
     scrape = (f"infiniband_exporter:{fabric.port}", f"node_exporter:{node.port}")
     session = await transport.open(host(*scrape))
-    hello, *_ = await said(session, 3)
+    hello, *_ = await read_messages(session, 3)
     assert isinstance(hello, Hello)
     assert [block.source for block in hello.blocks] == ["node_exporter"]
     go_on.set()
-    lines = await said(session, 2)
+    lines = await read_messages(session, 2)
     while not any(isinstance(line, Hello) for line in lines):
-        lines += await said(session, 1)
-    lines += await said(session, 4)
+        lines += await read_messages(session, 1)
+    lines += await read_messages(session, 4)
     frames = [line for line in lines if isinstance(line, Frame) and len(line.blocks) == 2]
     assert [frame.blocks[0] is None for frame in frames[:3]] == [False, True, True]
     assert not any(isinstance(line, Notice) for line in lines)
-    assert len(fabric.asked) == 1
+    assert len(fabric.requests) == 1
     grown = next(line for line in lines if isinstance(line, Hello))
     assert {item.node for item in grown.blocks[0].objects} >= {"ib-i1l1s01", "o0001"}
     await session.close()
@@ -288,11 +288,11 @@ async def test_pages_are_compressed_and_requested_with_a_token(
     body = gzip.compress((PAGES / "moneo.prom").read_bytes())
     server = await serve(replying(body=body, headers={"Content-Encoding": "gzip"}))
     session = await transport.open(host(f"moneo:{server.port}", secret=str(secret)))
-    hello, _ = await said(session, 2)
+    hello, _ = await read_messages(session, 2)
     assert isinstance(hello, Hello)
-    asked = server.asked[0].headers
-    assert asked["Authorization"] == "Bearer s3cret"
-    assert "gzip" in asked["Accept-Encoding"]
+    headers = server.requests[0].headers
+    assert headers["Authorization"] == "Bearer s3cret"
+    assert "gzip" in headers["Accept-Encoding"]
     await session.close()
     secret.chmod(0o644)
     with pytest.raises(BadSecret, match="chmod 600"):
@@ -445,5 +445,7 @@ def test_fabmon_shows_the_ports_of_an_exporter(
     assert {link["port"] for link in links} == {"mlx5_0", "mlx5_1", "ib0", "ib1", "eno1"}
     last = [link for link in links if link["port"] == "mlx5_0"][-1]
     assert (last["state"], last["speed_bps"], last["kind"]) == ("up", 400e9, "infiniband")
-    assert last["tx_bps"] > 0
+    # On a busy machine a scrape may be late, which leaves a tick without rates.
+    rates = [link["tx_bps"] for link in links if link["port"] == "mlx5_0"]
+    assert [rate for rate in rates if rate is not None][-1] > 0
     assert last["levels"]["ib_state"] == 4

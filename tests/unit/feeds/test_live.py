@@ -52,8 +52,8 @@ class Rig:
         return next(status.state.value for status in self.feed.statuses if status.node == name)
 
     def states(self, name: str) -> list[str]:
-        told = [status for tick in self.ticks for status in tick.statuses]
-        return [status.state.value for status in told if status.node == name]
+        statuses = [status for tick in self.ticks for status in tick.statuses]
+        return [status.state.value for status in statuses if status.node == name]
 
     async def close(self) -> None:
         await self.feed.aclose()
@@ -204,18 +204,20 @@ async def test_notices_from_before_a_hello_are_dropped(two: Rig) -> None:
 
 
 async def test_failures_are_failed_before_the_first_frame_and_lost_after(two: Rig) -> None:
-    two.nodes.trouble["b"] = Unreachable("connection refused by 10.0.0.2:22", "refused")
+    two.nodes.errors["b"] = Unreachable("connection refused by 10.0.0.2:22", "refused")
     await two.run(0.0)
     two.nodes.sessions["a"].greet()
     await two.run(1.0)
     assert two.feed.statuses[1].reason == "connection refused by 10.0.0.2:22"
     assert (two.state("a"), two.state("b")) == ("up", "failed")
-    two.nodes.trouble["a"] = two.nodes.trouble["b"]
+    two.nodes.errors["a"] = two.nodes.errors["b"]
     two.nodes.reboot("a")
     await two.run(60.0)
     assert two.states("a")[-2:] == ["lost", "lost"], "the reason changed once"
-    assert two.states("b") == ["queued", "connecting", "failed"], "said once, not at every try"
-    del two.nodes.trouble["a"]
+    assert two.states("b") == ["queued", "connecting", "failed"], (
+        "reported once, not at every attempt"
+    )
+    del two.nodes.errors["a"]
     await two.run(31.0)
     two.nodes.sessions["a"].greet()
     await two.run(1.0)
@@ -223,7 +225,7 @@ async def test_failures_are_failed_before_the_first_frame_and_lost_after(two: Ri
 
 
 async def test_attempts_become_rarer_down_to_one_in_30_s(two: Rig) -> None:
-    two.nodes.trouble["a"] = Unreachable("no", "refused")
+    two.nodes.errors["a"] = Unreachable("no", "refused")
     await two.run(10.0)
     early = two.nodes.opened.count("a")
     await two.run(290.0)
@@ -233,7 +235,7 @@ async def test_attempts_become_rarer_down_to_one_in_30_s(two: Rig) -> None:
 
 
 async def test_a_refused_login_is_tried_more_rarely(two: Rig) -> None:
-    two.nodes.trouble["a"] = LoginRefused("permission denied", "permission denied")
+    two.nodes.errors["a"] = LoginRefused("permission denied", "permission denied")
     await two.run(300.0)
     assert 3 <= two.nodes.opened.count("a") <= 7
 
@@ -241,7 +243,7 @@ async def test_a_refused_login_is_tried_more_rarely(two: Rig) -> None:
 async def test_an_internal_error_affects_one_node(
     two: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    two.nodes.trouble["a"] = RuntimeError("surprise")
+    two.nodes.errors["a"] = RuntimeError("surprise")
     await two.run(0.0)
     two.nodes.sessions["b"].greet()
     await two.run(20.0)
@@ -257,9 +259,9 @@ async def test_loss_and_recovery_are_logged_once_and_grouped(
     names = [f"gpu{number:03}" for number in range(1, 17)]
     rig = Rig(*names)
     for number, name in enumerate(names):
-        rig.nodes.trouble[name] = Unreachable(f"connection refused by 10.0.0.{number}", "refused")
+        rig.nodes.errors[name] = Unreachable(f"connection refused by 10.0.0.{number}", "refused")
     await rig.run(40.0)
-    rig.nodes.trouble.clear()
+    rig.nodes.errors.clear()
     await rig.run(31.0)
     for name in names:
         rig.nodes.sessions[name].greet()
@@ -337,11 +339,11 @@ async def test_a_flood_ends_the_session_of_that_node(
 
 def megabyte(port: str) -> tuple[bytes, bytes]:
     """A hello of 1.3 MB and its frame: one port in 2,000 objects."""
-    part = {"kind": "ethernet", "port": port, "info": {"serial": "x" * 200}}
+    item = {"kind": "ethernet", "port": port, "info": {"serial": "x" * 200}}
     metrics = [
         f"ib_{direction}_{what}" for direction in ("tx", "rx") for what in ("bytes", "packets")
     ]
-    objects = [{**part, "id": f"{port}/{n}", "metrics": 8 * metrics} for n in range(2000)]
+    objects = [{**item, "id": f"{port}/{n}", "metrics": 8 * metrics} for n in range(2000)]
     blocks = [{"source": "ib", "every": 1, "objects": objects}]
     return hello_line(blocks=blocks), frame_line(0, [1] * 64_000)
 

@@ -104,8 +104,8 @@ def test_pythons_that_are_too_old_are_skipped_and_named(
     child = run(["/bin/sh", "-c", probe_input.shell_line()], b"", str(tmp_path))
     _, errors = child.communicate(timeout=5)
     assert child.returncode == 127
-    told = probe_input.no_python("some noise\n" + errors.decode())
-    assert str(told) == (
+    error = probe_input.no_python("some noise\n" + errors.decode())
+    assert str(error) == (
         f"no python3 >= 3.9 on the node: found 3.6.8 at {tmp_path}/python3, "
         f"3.8.1 at {tmp_path}/python3.9, {tmp_path}/python2 that does not run; "
         "set python= in the hosts file"

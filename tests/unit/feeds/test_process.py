@@ -118,7 +118,7 @@ def test_cancelling_close_leaves_nothing_running(
         await asyncio.wait([closing])
         assert closing.cancelled()
 
-    monkeypatch.setattr(sys, "unraisablehook", lambda said: late.append(str(said.exc_value)))
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: late.append(str(event.exc_value)))
     asyncio.run(cut_short())
     gc.collect()
     assert late == []

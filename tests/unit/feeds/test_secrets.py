@@ -41,7 +41,7 @@ def test_a_file_that_others_can_access_is_rejected_with_the_fix(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    ("data", "reason"),
     [
         (b"", "is empty"),
         (b"\n", "is empty"),
@@ -52,12 +52,12 @@ def test_a_file_that_others_can_access_is_rejected_with_the_fix(tmp_path: Path, 
     ],
 )
 def test_malformed_secrets_are_rejected_and_never_quoted(
-    tmp_path: Path, data: bytes, complaint: str
+    tmp_path: Path, data: bytes, reason: str
 ) -> None:
     path = secret(tmp_path / "token", data)
     with pytest.raises(BadSecret) as caught:
         read_secret(path)
-    assert complaint in str(caught.value)
+    assert reason in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
 
 

@@ -349,10 +349,10 @@ async def test_a_node_that_its_jump_host_cannot_reach(nodes: Nodes, empty_root: 
 async def test_the_ssh_agent_and_the_environment_are_not_forwarded(
     nodes: Nodes, empty_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
+    forwarded: list[object] = []
 
     async def node(process: Process) -> None:
-        asked.extend([process.channel.get_agent_path(), dict(process.env), process.term_type])
+        forwarded.extend([process.channel.get_agent_path(), dict(process.env), process.term_type])
         await speaks(hello_line(), frame_line(0))(process)
 
     monkeypatch.setenv("SSH_AUTH_SOCK", str(nodes.directory / "agent"))
@@ -360,7 +360,7 @@ async def test_the_ssh_agent_and_the_environment_are_not_forwarded(
     port = await nodes.listen(node)
     async with live(nodes, empty_root, ssh_host("gpu1", port)) as feed:
         await watch(feed, are(NodeState.UP, "gpu1"))
-    assert asked == [None, {}, None]
+    assert forwarded == [None, {}, None]
 
 
 @contextmanager

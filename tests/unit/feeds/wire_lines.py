@@ -51,8 +51,8 @@ async def watch(
                 if until(latest):
                     break
     except TimeoutError:
-        told = {name: (status.state.value, status.reason) for name, status in latest.items()}
-        raise AssertionError(f"not within {timeout_s} s: {told}") from None
+        states = {name: (status.state.value, status.reason) for name, status in latest.items()}
+        raise AssertionError(f"not within {timeout_s} s: {states}") from None
     return latest, ticks
 
 

@@ -22,7 +22,7 @@ CAPTURES = Path(__file__).parents[5] / "shared" / "hardware"
 EXPORTERS = sorted(path.stem for path in PAGES.glob("*.prom"))
 
 
-def told(reading: PageReading) -> str:
+def shown(reading: PageReading) -> str:
     """A reading as text."""
     lines = []
     values = iter(reading.values or ())
@@ -37,9 +37,9 @@ def told(reading: PageReading) -> str:
 def test_a_page_of(exporter: str) -> None:
     page = (PAGES / f"{exporter}.prom").read_bytes()
     reading = PageReader(exporter_tables()).read(page)
-    check_golden(PAGES / f"{exporter}.txt", told(reading))
+    check_golden(PAGES / f"{exporter}.txt", shown(reading))
     # No metric on the page matches another exporter's table.
-    assert told(PageReader(exporter_tables().of(exporter)).read(page)) == told(reading)
+    assert shown(PageReader(exporter_tables().of(exporter)).read(page)) == shown(reading)
 
 
 def test_every_table_has_a_page() -> None:
@@ -133,7 +133,7 @@ sent = "ib_tx_bytes"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("ib_tx_bytes", "ib_sent"), "mine.toml: sent: the catalog has no metric ib_sent"),
         (("labels", "label"), "mine.toml: Object contains unknown field `label`"),
@@ -144,9 +144,9 @@ sent = "ib_tx_bytes"
         (("[group.rows]", "[group.rows"), "mine.toml: "),
     ],
 )
-def test_a_table_is_checked_when_it_is_loaded(change: tuple[str, str], said: str) -> None:
+def test_a_table_is_checked_when_it_is_loaded(change: tuple[str, str], message: str) -> None:
     assert load_table(BAD, "mine.toml").name == "mine"
-    with pytest.raises(TableError, match=re.escape(said)):
+    with pytest.raises(TableError, match=re.escape(message)):
         load_table(BAD.replace(*change), "mine.toml")
 
 

@@ -181,7 +181,7 @@ def test_only_wanted_values_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "message"),
     [
         (b"node_up 1\nnode_up{ 1\n", "line 2: neither a comment nor a name"),
         (b'node_up{device="eth0} 1\n', "line 1: neither a comment nor a name"),
@@ -199,8 +199,8 @@ def test_only_wanted_values_are_parsed() -> None:
         (b"node_up 12", "line 1: the page breaks off in the middle of a line: 'node_up 12'"),
     ],
 )
-def test_an_error_names_its_line(page: bytes, said: str) -> None:
-    with pytest.raises(BadPage, match=said.replace("(", r"\(")):
+def test_an_error_names_its_line(page: bytes, message: str) -> None:
+    with pytest.raises(BadPage, match=message.replace("(", r"\(")):
         PageDecoder().decode(page)
 
 
