@@ -25,7 +25,10 @@ _MAX_DUTY = 0.01
 
 
 class BackgroundSource(Source, Generic[T]):
-    """Facts that are not counters. `repeat_s` is the minimum time from one query to the next.
+    """Facts that are not counters, from the output of a command.
+
+    A tree at another root carries that output in the file `capture`. `repeat_s` is the minimum time
+    from one query to the next.
 
     `running` is the query in progress, `next_query_s` the monotonic clock from which the next one
     may start.
@@ -34,6 +37,7 @@ class BackgroundSource(Source, Generic[T]):
     every = 10
     deadline_s = 1.0
     repeat_s = 30.0
+    capture = ""
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
@@ -44,12 +48,12 @@ class BackgroundSource(Source, Generic[T]):
         self._changes = 0
 
     @abstractmethod
-    def query(self) -> T:
-        """The facts of this machine; called in a thread. Raises SourceError."""
+    def output(self) -> str:
+        """The output of the command on this machine; called in a thread. Raises SourceError."""
 
     @abstractmethod
-    def captured(self) -> T:
-        """The facts that a tree at another root carries. Raises SourceError."""
+    def parse(self, text: str) -> T:
+        """The facts in the command's output. Raises Failed for other output."""
 
     @abstractmethod
     def objects(self, facts: T) -> List[Object]:
@@ -62,7 +66,7 @@ class BackgroundSource(Source, Generic[T]):
     def discover(self) -> List[Object]:
         """The latest facts. Raises SourceError where there are none."""
         if not self.host.is_live:
-            return self.objects(self.captured())
+            return self.objects(self.parse(self._captured()))
         if self._known is None and self._error is None:
             if self.running is None:
                 self._start()
@@ -90,8 +94,15 @@ class BackgroundSource(Source, Generic[T]):
 
     def _start(self) -> None:
         self.next_query_s = time.monotonic() + self.repeat_s
-        self.running = QueryThread(self.name, self.query)
+        self.running = QueryThread(self.name, lambda: self.parse(self.output()))
         self.running.start()
+
+    def _captured(self) -> str:
+        try:
+            with open(self.host.path(self.capture), encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError:
+            raise NoData(f"no {self.capture} in this tree") from None
 
     def _collect(self) -> None:
         """Take the result of a query that has ended."""

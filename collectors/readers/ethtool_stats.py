@@ -1,8 +1,11 @@
 """The counters of `ethtool -S`, without ethtool: a driver's list of names, and its u64s.
 
-Two readers of the same shape, one interface each. `SocketStats` asks the kernel: the names once,
-then one ioctl a read, of which only the wanted numbers become Python integers. `TextStats` reads
-the output of `ethtool -S <interface>` from a file, which a tree at another root may contain.
+Two readers with the same methods, one interface each. `names` are the counters in the driver's
+order, stripped, whose positions change when queues or PFC change; `choose` sets which of the
+`count` values `read` returns, positions in ascending order; `read` returns them, or None when the
+driver's list is no longer `count` long. `SocketStats` asks the kernel: the names once, then one
+ioctl a read, of which only the wanted numbers become Python integers. `TextStats` reads the output
+of `ethtool -S <interface>` from a file, which a tree at another root may contain.
 """
 
 from __future__ import annotations
@@ -10,9 +13,8 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from abc import ABC, abstractmethod
 from array import array
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple, Union
 
 from collectors.hostfs import HostFS
 from collectors.source import Failed, Unsupported
@@ -32,26 +34,6 @@ _BUFFER_U64S = 131072
 has at that moment, however many were requested: a list that has grown must not overrun it."""
 
 
-class EthtoolStats(ABC):
-    """The names of one interface's counters, and the values of those that were chosen."""
-
-    @abstractmethod
-    def names(self) -> List[str]:
-        """The names in the driver's order, stripped; positions change when queues or PFC change."""
-
-    @abstractmethod
-    def choose(self, positions: Sequence[int], count: int) -> None:
-        """Set which of the `count` values `read` returns; positions in ascending order."""
-
-    @abstractmethod
-    def read(self) -> Optional[Tuple[int, ...]]:
-        """The chosen values; None when the driver's list is no longer `count` long."""
-
-    def close(self) -> None:
-        """Close what is open; nothing, unless a subclass keeps a file open."""
-        return
-
-
 class EthtoolSocket:
     """One ioctl socket and one buffer for all interfaces."""
 
@@ -69,7 +51,7 @@ class EthtoolSocket:
         self._socket.close()
 
 
-class SocketStats(EthtoolStats):
+class SocketStats:
     """Counters of an interface of this machine, from the kernel."""
 
     def __init__(self, link: EthtoolSocket, interface: str) -> None:
@@ -116,8 +98,11 @@ class SocketStats(EthtoolStats):
             return None
         return self._wanted.unpack_from(buffer, _HEADER.size)
 
+    def close(self) -> None:
+        """Nothing to close: the socket is shared."""
 
-class TextStats(EthtoolStats):
+
+class TextStats:
     """Counters from a file with the output of `ethtool -S`."""
 
     def __init__(self, fs: HostFS, *parts: str) -> None:
@@ -152,3 +137,6 @@ class TextStats(EthtoolStats):
     def _lines(self) -> List[bytes]:
         """The lines of counters; the heading `NIC statistics:` has nothing after its colon."""
         return [line for line in self._file.read_all().splitlines() if b": " in line]
+
+
+EthtoolStats = Union[SocketStats, TextStats]

@@ -14,8 +14,7 @@ import os
 import re
 import shutil
 import subprocess
-from abc import ABC, abstractmethod
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from collectors.hostfs import HostFS, readable_by
 from collectors.source import Denied, Failed, Faults, NoData, SourceError, Unsupported
@@ -37,28 +36,12 @@ Answer = Callable[[], Dict[int, Counters]]
 """Waits for the counters of a query: by port number those that arrived."""
 
 
-class DiagTools(ABC):
-    """The two queries. Both may raise SourceError."""
-
-    @abstractmethod
-    def links(self) -> str:
-        """The output of iblinkinfo for the whole fabric, a port a line."""
-
-    @abstractmethod
-    def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
-        """Start a query for the 64-bit counters of some ports of a LID, or for the classic ones."""
-
-    def stop(self) -> None:
-        """Kill the queries that are running."""
-        return
-
-
-def find_tools(fs: HostFS) -> DiagTools:
+def find_tools(fs: HostFS) -> "DiagTools":
     """The tools of this machine. Raises NoData without an InfiniBand, Denied, Unsupported."""
     if not fs.is_live:
         if not fs.exists("ib_fabric"):
             raise NoData("no ib_fabric in this tree")
-        return _CapturedOutput(fs)
+        return CapturedOutput(fs)
     found = []
     for command in ("iblinkinfo", "perfquery"):
         path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_PATH}")
@@ -66,7 +49,7 @@ def find_tools(fs: HostFS) -> DiagTools:
             raise NoData(f"no {command} on this node: it comes with infiniband-diags")
         found.append(path)
     check_permission(fs)
-    return _Commands(*found)
+    return Commands(*found)
 
 
 def check_permission(fs: HostFS) -> None:
@@ -76,7 +59,7 @@ def check_permission(fs: HostFS) -> None:
         raise Denied(readable_by(devices[0]) or f"{devices[0]} may not be opened for writing")
 
 
-class _Commands(DiagTools):
+class Commands:
     """The commands of this machine; each query is a process."""
 
     def __init__(self, iblinkinfo: str, perfquery: str) -> None:
@@ -85,6 +68,7 @@ class _Commands(DiagTools):
         self._running: "List[subprocess.Popen[str]]" = []
 
     def links(self) -> str:
+        """The output of iblinkinfo for the whole fabric, a port a line. Raises SourceError."""
         process = self._start([self._iblinkinfo, "--line"])
         try:
             text, errors = process.communicate(timeout=_SWEEP_S)
@@ -98,6 +82,7 @@ class _Commands(DiagTools):
         return text
 
     def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
+        """Start a query for the 64-bit counters of some ports of a LID, or for the classic ones."""
         which = ["--extended"] if extended else []
         ports = ",".join(str(number) for number in numbers)
         argv = [self._perfquery, *which, "--loop_ports", "--timeout", _TIMEOUT_MS, str(lid), ports]
@@ -116,6 +101,7 @@ class _Commands(DiagTools):
         return answer
 
     def stop(self) -> None:
+        """Kill the queries that are running."""
         for process in list(self._running):
             process.kill()
 
@@ -135,18 +121,27 @@ class _Commands(DiagTools):
         return process
 
 
-class _CapturedOutput(DiagTools):
+class CapturedOutput:
     """The tools' output in a tree at another root."""
 
     def __init__(self, fs: HostFS) -> None:
         self._fs = fs
 
     def links(self) -> str:
+        """The captured output of iblinkinfo."""
         return self._fs.text("ib_fabric", "iblinkinfo.txt") or ""
 
     def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
+        """The captured counters of a LID."""
         text = self._fs.text("ib_fabric", f"perfquery-{'x-' if extended else ''}{lid}.txt")
         return lambda: parse_counters(text or "")
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+DiagTools = Union[Commands, CapturedOutput]
+"""Both answer the same two queries."""
 
 
 def parse_counters(text: str) -> Dict[int, Counters]:

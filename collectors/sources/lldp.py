@@ -22,7 +22,6 @@ from collectors.readers.ports import natural
 from collectors.source import Denied, Failed, NoData
 from collectors.wire import Object
 
-_CAPTURE = "lldp.json"
 _SOCKETS = ("run/lldpd.socket", "var/run/lldpd.socket", "run/lldpd/lldpd.socket")
 _PATH = "/usr/sbin:/sbin:/usr/local/sbin"
 """Directories of lldpcli that a login's PATH may lack."""
@@ -37,9 +36,10 @@ class Lldp(BackgroundSource[List[Info]]):
     """The neighbours of this machine's ports."""
 
     name = "lldp"
+    capture = "lldp.json"
 
-    def query(self) -> List[Info]:
-        """The neighbours from lldpcli. Raises NoData without lldpd, Denied without access."""
+    def output(self) -> str:
+        """The output of lldpcli. Raises NoData without lldpd, Denied without access."""
         socket = next((path for path in _SOCKETS if self.host.exists(path)), None)
         command = shutil.which("lldpcli", path=f"{os.environ.get('PATH', '')}:{_PATH}")
         if socket is None or command is None:
@@ -48,13 +48,10 @@ class Lldp(BackgroundSource[List[Info]]):
         if not os.access(path, os.R_OK | os.W_OK):
             raise Denied(readable_by(path) or f"{path} may not be opened")
         argv = [command, "-u", path, "-f", "json0", "show", "neighbors"]
-        return neighbours(command_output(argv, _TIMEOUT_S))
+        return command_output(argv, _TIMEOUT_S)
 
-    def captured(self) -> List[Info]:
-        """The neighbours in the file of a tree at another root."""
-        text = self.host.text(_CAPTURE)
-        if text is None:
-            raise NoData(f"no {_CAPTURE} in this tree")
+    def parse(self, text: str) -> List[Info]:
+        """The neighbours in lldpcli's output."""
         return neighbours(text)
 
     def objects(self, facts: List[Info]) -> List[Object]:

@@ -31,7 +31,6 @@ from collectors.readers.background_source import BackgroundSource, command_outpu
 from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
 from collectors.wire import Object
 
-_CAPTURE = "rdma_qp.json"
 _PATH = "/usr/sbin:/sbin:/usr/local/sbin:/opt/mellanox/iproute2/sbin"
 """Directories of `rdma` that a login's PATH may lack."""
 
@@ -62,28 +61,24 @@ class QueuePairs(BackgroundSource[List[Pair]]):
     """The connected queue pairs of this machine's RDMA ports."""
 
     name = "qps"
+    capture = "rdma_qp.json"
     repeat_s = 60.0
 
-    def query(self) -> List[Pair]:
-        """The queue pairs from `rdma`. Raises NoData without a device, else SourceError."""
+    def output(self) -> str:
+        """The output of `rdma`. Raises NoData without a device, else SourceError."""
         if not self.host.names(ports.INFINIBAND):
             raise NoData("no RDMA device")
         command = shutil.which("rdma", path=f"{os.environ.get('PATH', '')}:{_PATH}")
         if command is None:
             raise Unsupported("no rdma command on this node: it comes with iproute2")
         try:
-            text = command_output([command, "-j", "resource", "show", "qp"], _TIMEOUT_S)
+            return command_output([command, "-j", "resource", "show", "qp"], _TIMEOUT_S)
         except SourceError as error:
             raise _rdma_error(str(error)) from None
-        return pairs(text)
 
-    def captured(self) -> List[Pair]:
-        """The queue pairs in the file of a tree at another root."""
-        try:
-            with open(self.host.path(_CAPTURE), encoding="utf-8", errors="replace") as file:
-                return pairs(file.read())
-        except OSError:
-            raise NoData(f"no {_CAPTURE} in this tree") from None
+    def parse(self, text: str) -> List[Pair]:
+        """The queue pairs in the output of `rdma`."""
+        return pairs(text)
 
     def objects(self, facts: List[Pair]) -> List[Object]:
         """One object a port, with or without connections."""

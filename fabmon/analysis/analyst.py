@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
@@ -76,7 +77,8 @@ class Analyst:
         except Exception:
             if detect not in self._failed:
                 self._failed.add(detect)
-                name = getattr(detect, "__name__", type(detect).__name__)
+                function = detect.func if isinstance(detect, partial) else detect
+                name = getattr(function, "__name__", type(function).__name__)
                 _LOG.exception("detector %s failed: its findings are missing from this tick", name)
             return ()
 

@@ -1,8 +1,8 @@
-"""What a burst shows that one sample a second hides, and how fast the counter really moves.
+"""Summary of a burst of samples: what one sample a second hides, and how often a counter updates.
 
-A NIC may refresh its counters more seldom than they are read: then most reads repeat the last
-value, and the next seems to hold a moment of impossible speed. Rates are therefore those between
-two moves of the counter where it moves like a clock, and the clock is told.
+A NIC may refresh its counters more rarely than they are read. Then most readings repeat the last
+value, and the next one seems to show an impossible rate. Where a counter updates at regular
+intervals, rates are therefore computed between two updates, and the interval is reported.
 """
 
 from __future__ import annotations
@@ -15,14 +15,22 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 HOT = 0.9
+"""Share of line rate, 0 to 1, above which a span counts as hot."""
+
 PERCENTILES = (50, 95, 99)
+"""Percentiles of the rate, by time, in a summary."""
 
-_LEAST_MOVES = 4
+_MIN_UPDATES = 4
+"""Updates of a counter from which on its interval can be estimated."""
+
 _COARSE_SAMPLES = 1.6
-"""A counter that moves at most every so many samples is slower than the reading."""
+"""Readings between two updates from which on a counter is slower than the reading."""
 
-_LIKE_A_CLOCK = 0.35
+_REGULAR = 0.35
+"""Standard deviation over mean of the intervals up to which a counter updates regularly."""
+
 _BACKGROUND = 0.02
+"""Share of the largest increase, 0 to 1, up to which an increase is background traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +38,12 @@ class BurstSummary:
     """One direction of a port, in bits/s and seconds.
 
     `at_s` and `rate_bps` are the middle and the rate of every span between two values, evenly
-    spaced or not. `resolution_s` is the shortest time that can be told apart: the reading's, or the
-    counter's own where that is longer, and then `is_coarse`: its moves are so regular that it is
-    refreshed by a clock (or the traffic comes in bursts as regular as one). `percentiles_bps` go
-    with PERCENTILES. `hot_share` is the share of time above 90 % of line rate, `longest_hot_s` the
-    longest stretch of it; both NaN where no line rate is known. `seconds_bps` is the greatest mean
-    over a second: what one sample a second would have shown at most.
+    spaced or not. `resolution_s` is the shortest time that can be distinguished: the reading
+    interval, or the counter's own where that is longer. The latter is `is_coarse`: its updates are
+    so regular that a timer makes them (or the traffic comes in bursts as regular).
+    `percentiles_bps` correspond to PERCENTILES. `hot_share` is the share of time above 90 % of line
+    rate, `longest_hot_s` the longest time of it; both NaN without a known line rate. `seconds_bps`
+    is the greatest mean over a second: the most that one sample a second would have shown.
     """
 
     at_s: Floats
@@ -51,7 +59,7 @@ class BurstSummary:
 
 
 def summarise_burst(at_s: Floats, counts: Floats, line_rate_bps: float) -> BurstSummary | None:
-    """Judge bytes counted at these times; None with fewer than three values."""
+    """Summarise byte counts read at some times; None with fewer than three values or a decrease."""
     known = np.isfinite(counts)
     known[1:] &= np.diff(at_s) > 0
     at_s, counts = at_s[known], counts[known]
@@ -59,17 +67,17 @@ def summarise_burst(at_s: Floats, counts: Floats, line_rate_bps: float) -> Burst
     if len(at_s) < 3 or not grows.all():
         return None
     reading_s = float(np.median(np.diff(at_s)))
-    clock_s = _clock(at_s, counts, reading_s)
-    if clock_s is not None:
-        at_s, counts = _moves(at_s, counts, clock_s)
+    update_s = _update_interval_s(at_s, counts, reading_s)
+    if update_s is not None:
+        at_s, counts = _updates(at_s, counts, update_s)
     spans = np.diff(at_s)
     rates = np.diff(counts) * 8 / spans
     hot = rates > HOT * line_rate_bps if line_rate_bps > 0 else None
     return BurstSummary(
         at_s=at_s[:-1] + spans / 2,
         rate_bps=rates,
-        resolution_s=clock_s or reading_s,
-        is_coarse=clock_s is not None,
+        resolution_s=update_s or reading_s,
+        is_coarse=update_s is not None,
         percentiles_bps=tuple(_weighted(rates, spans, share / 100) for share in PERCENTILES),
         greatest_bps=float(rates.max()),
         mean_bps=float((rates * spans).sum() / spans.sum()),
@@ -79,40 +87,41 @@ def summarise_burst(at_s: Floats, counts: Floats, line_rate_bps: float) -> Burst
     )
 
 
-def _clock(at_s: Floats, counts: Floats, reading_s: float) -> float | None:
-    """From one move of the counter to the next, where it moves slower than it is read, regularly.
+def _update_interval_s(at_s: Floats, counts: Floats, reading_s: float) -> float | None:
+    """The interval at which a counter updates, where it is regular and longer than the reading
+    interval; else None.
 
-    Long stillness is silence on the link; what counts is how it moves while something is sent.
+    A long time without updates is a link without traffic; only updates during traffic count.
     """
-    moves = at_s[1:][np.diff(counts) > _BACKGROUND * float(np.diff(counts).max())]
-    if len(moves) < _LEAST_MOVES:
+    updates = at_s[1:][np.diff(counts) > _BACKGROUND * float(np.diff(counts).max())]
+    if len(updates) < _MIN_UPDATES:
         return None
-    gaps = np.diff(moves)
+    gaps = np.diff(updates)
     usual = float(np.quantile(gaps, 0.25))
-    # The readings blur each of its moves by up to one of them.
-    alike = gaps[gaps < max(1.5 * usual, usual + 2.5 * reading_s)]
-    if usual < _COARSE_SAMPLES * reading_s or len(alike) < _LEAST_MOVES - 1:
+    # Each update is known only to within one reading interval.
+    regular = gaps[gaps < max(1.5 * usual, usual + 2.5 * reading_s)]
+    if usual < _COARSE_SAMPLES * reading_s or len(regular) < _MIN_UPDATES - 1:
         return None
-    regular = float(alike.std()) <= _LIKE_A_CLOCK * float(alike.mean())
-    return float(alike.mean()) if regular else None
+    mean_s = float(regular.mean())
+    return mean_s if float(regular.std()) <= _REGULAR * mean_s else None
 
 
-def _moves(at_s: Floats, counts: Floats, clock_s: float) -> tuple[Floats, Floats]:
-    """Times and values of a counter that is refreshed by a clock: where it moved.
+def _updates(at_s: Floats, counts: Floats, update_s: float) -> tuple[Floats, Floats]:
+    """Times and values of the updates of a counter that updates every `update_s`.
 
-    Before its first move nobody knows since when a value was true. After a silence, what it moved
-    by was sent in the last turn of the clock.
+    How old the value before the first update is, is not known. After a time without traffic, what
+    an update adds was sent in its last interval.
     """
-    moved = np.concatenate([[False], np.diff(counts) > 0])
-    times, values = at_s[moved], counts[moved]
-    silent = 1 + np.flatnonzero(np.diff(times) > 1.5 * clock_s)
-    times = np.insert(times, silent, times[silent] - clock_s)
+    increased = np.concatenate([[False], np.diff(counts) > 0])
+    times, values = at_s[increased], counts[increased]
+    silent = 1 + np.flatnonzero(np.diff(times) > 1.5 * update_s)
+    times = np.insert(times, silent, times[silent] - update_s)
     values = np.insert(values, silent, values[silent - 1])
     return times, values
 
 
 def _weighted(values: Floats, weights: Floats, share: float) -> float:
-    """The value that is not exceeded for that share of the time."""
+    """The value that is not exceeded for a share of the time."""
     order = np.argsort(values)
     passed = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(passed, share * passed[-1])])
@@ -127,7 +136,7 @@ def _longest(hot: NDArray[np.bool_], spans: Floats) -> float:
 
 
 def _greatest_second(at_s: Floats, counts: Floats) -> float:
-    """The greatest mean over a whole second; over all of it when it is shorter."""
+    """The greatest mean over a second, bits/s; over the whole burst when it is shorter."""
     total = float(at_s[-1] - at_s[0])
     if total <= 1:
         return float((counts[-1] - counts[0]) * 8 / total)

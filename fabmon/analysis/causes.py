@@ -6,6 +6,8 @@ A new detector is a module in fabmon/analysis/detectors. Here it is listed in `C
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from fabmon.analysis.detectors import (
@@ -86,23 +88,25 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
     damage = LinkDamage(t.link_health, degraded_link.CAUSE, error_burst.CAUSE)
     pauses = HostPauses(slow_receiver.CAUSE, pause_storm.CAUSE)
     return (
-        node_lost.NodesLost(t.node_lost),
+        partial(node_lost.lost_nodes, t=t.node_lost),
         link_down.links_down,
         flapping_link.FlappingLinks(t.link_health),
         degraded_link.DegradedLinks(t.link_health, damage),
-        error_burst.ErrorBursts(damage),
-        ecmp_collision.EcmpCollisions(t.ecmp_groups),
-        polarization.Polarization(t.ecmp_groups),
-        oversubscription.Oversubscription(t.ecmp_groups),
-        inferred_collision.InferredCollisions(t.from_hosts, ecmp_collision.CAUSE),
-        incast.Incasts(t.incast),
-        slow_receiver.SlowReceivers(pauses),
-        pause_storm.PauseStorms(pauses),
-        host_pcie_limit.HostPcieLimits(t.bus),
+        partial(error_burst.error_bursts, damage=damage),
+        partial(ecmp_collision.ecmp_collisions, t=t.ecmp_groups),
+        partial(polarization.polarization, t=t.ecmp_groups),
+        partial(oversubscription.oversubscription, t=t.ecmp_groups),
+        partial(
+            inferred_collision.inferred_collisions, t=t.from_hosts, collision=ecmp_collision.CAUSE
+        ),
+        partial(incast.incasts, t=t.incast),
+        partial(slow_receiver.slow_receivers, pauses=pauses),
+        partial(pause_storm.pause_storms, pauses=pauses),
+        partial(host_pcie_limit.host_pcie_limits, t=t.bus),
         pause_deadlock.pause_deadlocks,
         pause_victim.pause_victims,
-        uneven_rails.UnevenRails(t.uneven_rails),
-        straggler.Stragglers(t.straggler),
+        partial(uneven_rails.uneven_rails, t=t.uneven_rails),
+        partial(straggler.stragglers, t=t.straggler),
         saturated_counter.saturated_counters,
         gpu_nic_numa.distant_gpus,
         miscabled.miscabled_links,

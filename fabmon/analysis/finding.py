@@ -46,7 +46,8 @@ class Trait(Enum):
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """The declaration of a cause; its detector's module has it as `CAUSE`.
 
-    `name` is used in jsonl, recordings and scenarios, `title` everywhere a person reads.
+    `name` is used in jsonl, recordings and scenarios, `title` everywhere a person reads; `meaning`
+    explains it in the glossary of help.
     `severity` and `advice` are what its conditions usually have. `picture` names the drawing on the
     finding's page (fabmon/tui/text/picture). `tables` are the tables of config/thresholds.toml that
     its rule reads.
@@ -54,6 +55,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
+    meaning: str
     severity: str
     picture: str
     advice: str = ""

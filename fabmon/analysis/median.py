@@ -1,6 +1,7 @@
-"""Medians and quantiles of a few numbers, as numpy says them bit for bit.
+"""Medians and quantiles of a few numbers, bit for bit those of numpy.
 
-Its own take 30 us and more whatever is given, and a tick asks for dozens; sorting takes one or two.
+numpy's own functions take 30 us and more for any input, and a tick needs dozens of them; sorting
+takes one or two.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ Numbers = NDArray[np.floating]
 
 
 def median(values: Numbers) -> float:
-    """The middle one, or the mean of the middle two; NaN of none, and where one is NaN."""
+    """The median of some values; NaN of none, and where one is NaN."""
     if not len(values):
         return float("nan")
     ordered = np.sort(values)
@@ -21,21 +22,21 @@ def median(values: Numbers) -> float:
 
 
 def medians(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The same of every column of [rows, columns] without NaN, at least one row."""
+    """[columns]: the median of every column of [rows, columns] without NaN, at least one row."""
     return _middle(np.sort(values, axis=0)).astype(np.float32, copy=False)
 
 
 def quantile(values: NDArray[np.float64], share: float) -> float:
-    """What so large a share of the values, 0 to 1 and at least one, is below: linear between two.
+    """The value below which a share, 0 to 1, of at least one value is; linear between two values.
 
-    The formula is method 7 of Hyndman and Fan (1996).
+    Method 7 of Hyndman and Fan (1996).
     """
     ordered = np.sort(values)
     place = (len(ordered) - 1) * share
     before = int(place)
     low, high = float(ordered[before]), float(ordered[min(before + 1, len(ordered) - 1)])
     part = place - before
-    # From the nearer of the two, as numpy does: it rounds differently.
+    # From the nearer of the two, as numpy does: the other way rounds differently.
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 

@@ -1,9 +1,10 @@
-"""Traced flows: which node each answer is from, which ports the flow crosses, which links it uses.
+"""Traced flows: the node of each answer, the ports that a flow crosses, the links that flows use.
 
-An answer's address tells the node, not the port: a Linux router answers from the address of the
-port by which it sends the answer, others from that of the port by which the flow came in. So ports
-are told by the cables between two nodes that both answered: where there is one, it is that one;
-where there are several, the one whose far end has the address. What is not known is left open.
+The address of an answer identifies the node, not the port: a Linux router answers from the address
+of the port by which it sends the answer, other routers from that of the port by which the flow
+arrived. So ports are found by the cables between two nodes that both answered. Where there is one
+cable, it is that one; where there are several, the one whose far end has the address. Ports that
+cannot be found this way are left empty.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from fabmon.fabric.flows.endpoints import Endpoint
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.wire.messages import TracedPath
 
-_MOST_HOPS = 64
+_MAX_HOPS = 64
+"""Hops of a path that are named: no fabric is deeper."""
 
 
 class NamedHop(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answered at a TTL: `addresses`, none where nobody did, several where packets of one flow
-    go several ways. `rtt_ms` is of the quickest answer.
+    """The answers at one TTL. `addresses` is empty without an answer, and has several entries where
+    packets of one flow take several paths. `rtt_ms` is the shortest round trip.
 
-    `node` is whom the address belongs to, `in_port` and `out_port` are where the flow enters and
-    leaves it; empty where that is not known.
+    `node` owns the address; `in_port` and `out_port` are where the flow enters and leaves it. They
+    are empty where not known.
     """
 
     ttl: int
@@ -38,7 +40,7 @@ class NamedHop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedPath(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of the flow with UDP source port `sport`; `end` and `text` as in `TracedPath`."""
+    """The path of the flow with UDP source port `sport`; `end` and `text` as in `TracedPath`."""
 
     sport: int
     end: str
@@ -47,8 +49,8 @@ class NamedPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EcmpSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """How flows spread over the equal-cost `links` of a node: source ports by the port they took;
-    ports that none took are there too, with none. `unknown` are those that crossed the node by a
+    """How flows spread over the equal-cost `links` of a node: their source ports by the port that
+    they took; ports without a flow are included. `unknown` are the flows that crossed the node by a
     link that is not known."""
 
     node: str
@@ -58,40 +60,40 @@ class EcmpSpread(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> int:
-        """Links that some flow takes."""
+        """The number of links that some flow takes."""
         return sum(bool(sports) for sports in self.links.values())
 
 
 def name_path(
     fabric: Fabric, addresses: Addresses, src: Endpoint, dst: Endpoint, path: TracedPath
 ) -> NamedPath:
-    """A path with the names of what it crosses. Hops behind the last answer are left out."""
+    """A path with the nodes and ports that it crosses, up to the last hop that answered."""
     hops: list[NamedHop] = []
-    before, leaving = src.node, _port(fabric, src.node, src.port)
-    told = [[each for each in hop if parse_address(each[0])] for hop in path.hops[:_MOST_HOPS]]
-    answered = max((ttl for ttl, hop in enumerate(told, 1) if hop), default=0)
-    for ttl, answers in enumerate(told[:answered], 1):
-        who = tuple(dict.fromkeys(address for address, _ in answers))
-        node = _node(addresses, dst, before, leaving, who)
+    previous, leaving = src.node, _port(fabric, src.node, src.port)
+    answers = [[each for each in hop if parse_address(each[0])] for hop in path.hops[:_MAX_HOPS]]
+    answered = max((ttl for ttl, hop in enumerate(answers, 1) if hop), default=0)
+    for ttl, hop in enumerate(answers[:answered], 1):
+        from_addresses = tuple(dict.fromkeys(address for address, _ in hop))
+        node = _node(addresses, dst, previous, leaving, from_addresses)
         if hops:
-            leaving = _leaving(fabric, addresses, before, node, dst, who)
+            leaving = _leaving(fabric, addresses, previous, node, dst, from_addresses)
             hops[-1] = msgspec.structs.replace(hops[-1], out_port=leaving.name if leaving else "")
         hops.append(
             NamedHop(
                 ttl=ttl,
-                addresses=who,
-                rtt_ms=min((took_us / 1000 for _, took_us in answers), default=None),
+                addresses=from_addresses,
+                rtt_ms=min((took_us / 1000 for _, took_us in hop), default=None),
                 node=node,
                 in_port=_far_port(fabric, leaving, node),
             )
         )
-        before, leaving = node, None
+        previous, leaving = node, None
     text = path.text or _where_it_ends(fabric, dst, path, hops)
     return NamedPath(sport=path.sport, end=path.end, text=text, hops=tuple(hops))
 
 
 def spreads(fabric: Fabric, paths: Sequence[NamedPath]) -> list[EcmpSpread]:
-    """How the flows spread wherever they had equal-cost links to choose from, in their order."""
+    """How flows spread at each node with equal-cost links, in the order of the paths."""
     found: dict[tuple[str, str], dict[str, list[int]]] = {}
     for path in paths:
         for hop in path.hops:
@@ -119,7 +121,7 @@ def spreads(fabric: Fabric, paths: Sequence[NamedPath]) -> list[EcmpSpread]:
 
 
 def parallel(fabric: Fabric, paths: Sequence[NamedPath]) -> list[tuple[str, str]]:
-    """Neighbours on the paths with several cables between them: an address says which it was."""
+    """Neighbours on the paths with several cables between them, where the address decides which."""
     pairs = {
         (one.node, other.node)
         for path in paths
@@ -134,18 +136,18 @@ def parallel(fabric: Fabric, paths: Sequence[NamedPath]) -> list[tuple[str, str]
 
 
 def _node(
-    addresses: Addresses, dst: Endpoint, before: str, leaving: Port | None, who: Sequence[str]
+    addresses: Addresses, dst: Endpoint, previous: str, leaving: Port | None, answers: Sequence[str]
 ) -> str:
-    """The one node that answers from these addresses; empty when it is not known."""
+    """The one node that answers from some addresses; empty when not known, or several."""
     nodes = set()
-    for text in who:
+    for text in answers:
         if text == dst.address:
             nodes.add(dst.node)
             continue
         address = parse_address(text)
         owner = addresses.owner(address) if address is not None else None
         if owner is None and address is not None:
-            towards = addresses.port_towards(before, address)
+            towards = addresses.port_towards(previous, address)
             if towards is not None and towards.cable is not None:
                 owner = towards.cable.node
         nodes.add(owner or "")
@@ -155,25 +157,25 @@ def _node(
 def _leaving(
     fabric: Fabric,
     addresses: Addresses,
-    before: str,
+    previous: str,
     node: str,
     dst: Endpoint,
-    who: Sequence[str],
+    answers: Sequence[str],
 ) -> Port | None:
-    """The port by which a flow left the node `before` towards who answered next."""
-    if not before or len(who) == 0:
+    """The port by which a flow left the node `previous` towards the next hop; None if not known."""
+    if not previous or len(answers) == 0:
         return None
-    ports = [port for port in _ports(fabric, before) if port.cable and port.cable.node == node]
+    ports = [port for port in _ports(fabric, previous) if port.cable and port.cable.node == node]
     if node == dst.node and len(ports) > 1:
         ports = [port for port in ports if _far_port(fabric, port, node) == dst.port]
     if len(ports) == 1:
         return ports[0]
-    if len(who) > 1:
+    if len(answers) > 1:
         return None
-    address = parse_address(who[0])
+    address = parse_address(answers[0])
     if address is None:
         return None
-    towards = addresses.port_towards(before, address)
+    towards = addresses.port_towards(previous, address)
     if towards is not None:
         return towards
     far = {port.row: fabric.ports[port.peer] for port in ports if port.peer is not None}
@@ -184,7 +186,7 @@ def _leaving(
 def _where_it_ends(
     fabric: Fabric, dst: Endpoint, path: TracedPath, hops: Sequence[NamedHop]
 ) -> str:
-    """What is known of a flow that nobody answers any more."""
+    """Where a flow ended that got no further answer; empty for other ends."""
     if path.end != "silent":
         return ""
     if not hops:
@@ -194,11 +196,11 @@ def _where_it_ends(
         far = _far_port(fabric, port, dst.node)
         if far == dst.port:
             return f"{dst.id} is behind {port.id} and does not answer"
-    return f"nobody answers behind hop {last.ttl}"
+    return f"no answer after hop {last.ttl}"
 
 
 def _far_port(fabric: Fabric, port: Port | None, node: str) -> str:
-    """The port at the other end, where it is one of `node`."""
+    """The name of the port at the other end of a cable to `node`; empty when it is not known."""
     if port is None:
         return ""
     if port.peer is not None and fabric.ports[port.peer].node == node:

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 
+STALE_READS = 2.5
+"""A sample is valid for this many periods of its source; then it is stale and its rate absent."""
+
 
 @dataclass(frozen=True, slots=True)
 class LastReads:

@@ -99,20 +99,14 @@ class History:
         self._topology = topology
         self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
-        self._bursts = BurstAssembler()
         self.rows = PortRows() if rows is None else rows
-        self._nodes: dict[str, _NodeSlots] = {}
         self._before_restart: dict[str, _NodeSlots] = {}
         self._is_new = False
         self._built_of: list[str] = []
         self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
-        self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
-        self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
-        self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._metrics: dict[str, int] = {}
         self._deriver = MetricDeriver(self._metrics, np.empty((0, 0), np.bool_))
-        self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
-        self._queue_pairs: dict[str, QueuePairs] = {}
+        self._forget_nodes()
         self._heard = ReportedFacts()
         self._fabric = self._built({}, 0)
         self._connections = Connections(self._fabric, {})
@@ -126,16 +120,20 @@ class History:
         """
         self._is_new = True
         self._before_restart = {**self._before_restart, **self._nodes}
-        self._nodes = {}
+        self._forget_nodes()
         self._rates.restart()
         self._ring.restart()
+        self._deriver = MetricDeriver(self._metrics, self._has)
+
+    def _forget_nodes(self) -> None:
+        """Set the state of all nodes and ports to that before the first tick."""
+        self._nodes: dict[str, _NodeSlots] = {}
         self._bursts = BurstAssembler()
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
-        self._last_heat = np.empty((len(HEAT), 0), np.float32)
-        self._was_up = np.empty(0, np.bool_)
-        self._notices = {}
-        self._queue_pairs = {}
-        self._deriver = MetricDeriver(self._metrics, self._has)
+        self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
+        self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
+        self._queue_pairs: dict[str, QueuePairs] = {}
 
     def accept(self, tick: Tick) -> Snapshot:
         """Take a tick. Returns the fabric at its end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +40,11 @@ class FrameSlots:
 
     def fits(self, frame: Frame) -> bool:
         """Whether a frame fills these blocks exactly."""
-        blocks, ends = frame.blocks, (*self.starts, self.stop)
-        if len(blocks) != len(self.starts):
-            return False
-        for number, block in enumerate(blocks):
-            if block is not None and len(block) != ends[number + 1] - ends[number]:
-                return False
-        return True
+        bounds = pairwise((*self.starts, self.stop))
+        return len(frame.blocks) == len(self.starts) and all(
+            block is None or len(block) == end - start
+            for block, (start, end) in zip(frame.blocks, bounds, strict=True)
+        )
 
     @property
     def start(self) -> int:

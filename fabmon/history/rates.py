@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import WRAP32, WRAP64, require
+from fabmon.fabric.tick import STALE_READS
 from fabmon.fabric.wire.messages import Hello
 
 CLOCK, _WRAP64, _WRAP32, _SATURATING, GAUGE = range(5)
@@ -34,9 +35,6 @@ _FASTEST_WRAP32 = 500e6
 500 million packets a second."""
 
 _WIDTHS = {str(bits): bits for bits in range(1, 65)}
-
-STALE_READS = 2.5
-"""A rate is valid for this many periods of its source, then it is absent."""
 
 UInt64s = NDArray[np.uint64]
 Float64s = NDArray[np.float64]

@@ -76,20 +76,17 @@ class RateRing:
 
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
         """[len(rows), ticks] up to and including `end_seq`; NaN where nothing is kept."""
-        place = HEAT.index(column)
-        if place < _TRAFFIC and not self._is_brief.any():
-            return self._traffic.window(place, rows, self._seqs(ticks, end_seq), *self._kept)
-        if place < _TRAFFIC:
-            return self._both(place, np.asarray(rows, np.intp), self._seqs(ticks, end_seq))
-        return self._rest.window(place - _TRAFFIC, rows, self._seqs(ticks, end_seq), *self._kept)
-
-    def _both(self, column: int, rows: _Slots, seqs: _Slots) -> Floats:
-        """A window of traffic of ports of both kinds."""
-        picked = np.full((len(rows), len(seqs)), np.nan, np.float32)
-        is_brief = self._is_brief[rows]
-        for table, wanted in ((self._traffic, ~is_brief), (self._brief_traffic, is_brief)):
-            if wanted.any():
-                picked[wanted] = table.window(column, self._slots[rows[wanted]], seqs, *self._kept)
+        place, seqs = HEAT.index(column), self._seqs(ticks, end_seq)
+        if place >= _TRAFFIC:
+            return self._rest.window(place - _TRAFFIC, rows, seqs, *self._kept)
+        if not self._is_brief.any():
+            return self._traffic.window(place, rows, seqs, *self._kept)
+        wanted = np.asarray(rows, np.intp)
+        picked = np.full((len(wanted), ticks), np.nan, np.float32)
+        is_brief = self._is_brief[wanted]
+        for table, ours in ((self._traffic, ~is_brief), (self._brief_traffic, is_brief)):
+            if ours.any():
+                picked[ours] = table.window(place, self._slots[wanted[ours]], seqs, *self._kept)
         return picked
 
     def worst(self, ticks: int, end_seq: int) -> Floats:

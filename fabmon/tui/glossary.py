@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fabmon.analysis.causes import CAUSES
 from fabmon.tui.metrics import HEATS
 
 _TEXT = """
@@ -244,5 +245,6 @@ def _entries(text: str) -> dict[str, str]:
     return entries
 
 
-GLOSSARY = _entries(_TEXT)
-"""Word -> explanation, in alphabetical order."""
+_WORDS = _entries(_TEXT) | {cause.title: f"finding: {cause.meaning}." for cause in CAUSES.values()}
+GLOSSARY = dict(sorted(_WORDS.items(), key=lambda entry: entry[0].lower()))
+"""Word -> explanation, in alphabetical order; the titles of causes with their meanings."""

@@ -1,4 +1,4 @@
-"""Recordings of many hours, made in seconds: a few blocks of traffic, over and over."""
+"""Makes recordings of many hours within seconds, by repeating a few blocks of traffic."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NOTE_EVERY_S = 900
 
 
 def make(path: Path, nodes: int, size: int, hours: float = 1e9) -> None:
-    """A recording of some nodes, up to a size or so many hours, whatever comes first.
+    """Make a recording of some nodes, up to a size in bytes or a number of hours.
 
-    Blocks are those of real traffic with their ticks put later; counters start anew with each
+    Blocks are those of real traffic with later ticks; counters start anew with each
     repetition, as after a reboot.
     """
     with tempfile.TemporaryDirectory() as scratch:
@@ -41,7 +41,7 @@ def make(path: Path, nodes: int, size: int, hours: float = 1e9) -> None:
 
 
 def _record(path: Path, nodes: int) -> None:
-    """Two blocks and a minute, as a recorder writes them."""
+    """Record two blocks and a minute."""
     traffic = Traffic(nodes)
     history = History(traffic.hosts)
     hosts = tuple(traffic.hosts)
@@ -89,8 +89,8 @@ def _repeat(source: Recording, path: Path, size: int, hours: float) -> None:
         if at_s >= next_note_s:
             next_note_s += _NOTE_EVERY_S
             note = Note(kind="finding", time_ns=now_ns, seq=at_s, text="hot", change="open")
-            said = compress(msgspec.json.encode(note))
-            pieces.append(PendingFrame(FrameKind.NOTE, said, now_ns, now_ns))
+            note_json = compress(msgspec.json.encode(note))
+            pieces.append(PendingFrame(FrameKind.NOTE, note_json, now_ns, now_ns))
         store.settle(pieces)
         if store.end >= size or at_s >= hours * 3600:
             break
@@ -100,7 +100,7 @@ def _repeat(source: Recording, path: Path, size: int, hours: float) -> None:
 
 
 def _later(group: list[PendingFrame], at_s: int) -> Iterator[PendingFrame]:
-    """Blocks as they would be, had they begun at another second; some busier, some less."""
+    """The same blocks at another time, some with more traffic and some with less."""
     for piece in group:
         sections = split_sections(piece.payload)
         ticks = RowTicks.unpacked(sections[1])

@@ -1,4 +1,4 @@
-"""Recordings: bytes and CPU a sample beside VictoriaMetrics; opening, seeking, replaying them."""
+"""Recordings: bytes and CPU per sample beside VictoriaMetrics; opening, seeking, replaying."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BIG = int(os.environ.get("FABMON_BENCH_RECORDING_BYTES", 4_000_000_000))
 
 
 def main() -> None:
-    """Print them all. The big files need some 6 GB in the temporary directory."""
+    """Print all results. The large files need about 6 GB in the temporary directory."""
     with tempfile.TemporaryDirectory(prefix="fabmon-bench-") as scratch:
         home = Path(scratch)
         beside_victoria_metrics(home)
@@ -46,13 +46,13 @@ def main() -> None:
         for nodes, hours in ((1024, 1e9), (64, 24.0)):
             path = home / f"long-{nodes}.fabrec"
             make(path, nodes, BIG, hours)
-            # A process of its own: its memory is that of reading alone.
+            # In a process of its own, whose memory is that of reading alone.
             subprocess.run([sys.executable, "-m", __spec__.name, str(path)], check=True)
             path.unlink()
 
 
 def beside_victoria_metrics(home: Path) -> None:
-    """The same samples recorded, tiers and all, and imported into VictoriaMetrics."""
+    """Record samples with their minutes, and import the same samples into VictoriaMetrics."""
     traffic = Traffic(NODES)
     history = History(traffic.hosts)
     hosts = tuple(traffic.hosts)
@@ -92,7 +92,7 @@ def beside_victoria_metrics(home: Path) -> None:
 
 
 def victoria_metrics_bytes(home: Path, names: list[str], series: list[list[int]]) -> int:
-    """What VictoriaMetrics needs for some series, flushed and merged: data and index, no caches."""
+    """Bytes of some series in VictoriaMetrics, flushed and merged: data and index, no caches."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -124,7 +124,7 @@ def victoria_metrics_bytes(home: Path, names: list[str], series: list[list[int]]
 
 
 def replay(home: Path) -> None:
-    """An hour of 64 nodes through history and analysis, as fast as it goes."""
+    """Replay an hour of 64 nodes through history and analysis, as fast as possible."""
     path = home / "hour.fabrec"
     make(path, NODES, 1 << 40, hours=1.0)
 
@@ -147,7 +147,7 @@ def replay(home: Path) -> None:
 
 
 def long(path: Path) -> None:
-    """Open a long recording, seek in it, draw its strip."""
+    """Open a long recording, seek in it, and compute its strip."""
     figures: dict[str, object] = {"gb": round(path.stat().st_size / 1e9, 2)}
     with _lap(figures, "open_ms"):
         timeline = Timeline([path])
@@ -189,7 +189,7 @@ def long(path: Path) -> None:
 
 
 class _Drawn(FabmonApp):
-    """The screen, which tells when it has drawn."""
+    """The screen, with an event that is set after drawing."""
 
     CSS_PATH = str(Path(sys.modules[FabmonApp.__module__].__file__ or "").with_name("screen.tcss"))
     _again = asyncio.Event()
@@ -205,7 +205,7 @@ class _Drawn(FabmonApp):
 
 
 async def through_the_screen(timeline: Timeline) -> dict[str, object]:
-    """Seeks from the key to the drawn screen of 200 x 60; then until a tick is worked through."""
+    """Time seeks from the key to the drawn screen of 200 x 60, and to the whole history."""
     recording = ReplayedRecording(Session(load(None)), timeline)
     app = _Drawn(None, title="bench", color="truecolor", recording=recording)
     chance = random.Random(2)
@@ -247,8 +247,8 @@ def _metrics(address: str) -> str:
 
 def _ask(url: str, data: bytes | None = None) -> bytes:
     with urllib.request.urlopen(url, data, timeout=60) as answer:
-        said: bytes = answer.read()
-    return said
+        body: bytes = answer.read()
+    return body
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:

@@ -51,8 +51,8 @@ async def test_every_screen_says_that_it_is_simulated(size: tuple[int, int]) -> 
 
 async def test_the_tour_of_a_collision() -> None:
     async with playing(20) as (run, _):
-        await run.shows("Two elephant flows")
-        await run.shows("ECMP collision")
+        await run.shows("several large flows share one uplink")
+        await run.shows("▲ ECMP collision")
         await run.looks_like("demo-collision")
 
 
@@ -67,11 +67,11 @@ async def test_captions_come_and_go_with_the_time_of_the_scenes() -> None:
 
 async def test_escape_ends_the_captions_for_good() -> None:
     async with playing(2) as (run, play):
-        await run.shows("Nothing here is real")
+        await run.shows("This fabric is simulated")
         await run.press("escape")
-        await run.until(lambda: "Nothing here is real" not in run.text)
+        await run.until(lambda: "This fabric is simulated" not in run.text)
         await run.send(*play.scenes(12))
-        await run.until(lambda: "elephant" not in run.text)
+        await run.until(lambda: "large flows" not in run.text)
         await run.heads(f" {DEMO_MARK} ")
 
 

@@ -87,7 +87,7 @@ def test_a_rack_in_good_order_has_no_fault() -> None:
         (
             "pcie_downtrained",
             nic(1, pcie_width=8),
-            "PCIe 32 GT/s x8, it can 32 GT/s x16: at most 252 Gb/s",
+            "PCIe 32 GT/s x8, supports 32 GT/s x16: at most 252 Gb/s",
         ),
         (
             "mtu",
@@ -168,7 +168,7 @@ def test_ports_that_flap_alike_are_no_fault() -> None:
 @pytest.mark.parametrize(("speed", "gbps"), [(2.5, 32), (5.0, 64), (8.0, 126), (16.0, 252)])
 def test_what_a_slow_pcie_link_carries(speed: float, gbps: int) -> None:
     (fault,) = audit(survey(rack(gpu2=nic(1, pcie_speed_gtps=speed))))
-    assert fault.text.endswith(f"it can 32 GT/s x16: at most {gbps} Gb/s")
+    assert fault.text.endswith(f"supports 32 GT/s x16: at most {gbps} Gb/s")
 
 
 def test_a_gpu_is_judged_by_its_lanes_since_it_slows_down_while_idle() -> None:
@@ -177,14 +177,14 @@ def test_a_gpu_is_judged_by_its_lanes_since_it_slows_down_while_idle() -> None:
     bad = Object("gpu1", "gpu", "gpu1", {**pcie, "pcie_speed_gtps": 2.5, "pcie_width": 4}, ())
     (fault,) = audit(survey({"n1": [nic(0), (idle, []), (bad, [])]}))
     assert (fault.check, fault.ports) == ("pcie_downtrained", ("n1/gpu1",))
-    assert fault.text == "PCIe 32 GT/s x4, it can 32 GT/s x16: at most 126 Gb/s"
+    assert fault.text == "PCIe 32 GT/s x4, supports 32 GT/s x16: at most 126 Gb/s"
 
 
 def test_errors_that_have_added_up_are_to_know() -> None:
     bad = nic(1, {"ib_symbol_errors": 12, "ib_ext_link_downed": 2})
     (fault,) = audit(survey(rack(gpu2=bad)))
     assert (fault.check, fault.severity, fault.ports) == ("errors", KNOW, ("gpu2/mlx5_1",))
-    assert fault.text == "2 times down, 12 symbol errors since the counters began"
+    assert fault.text == "2 times down, 12 symbol errors since the counters started"
 
 
 def addresses(dev: str, *there: str, **more: Any) -> Object:
@@ -243,7 +243,7 @@ def test_two_cables_that_are_swapped() -> None:
         ("rail_leaf", FIX, ("gpu3/mlx5_0",)),
         ("rail_leaf", FIX, ("gpu3/mlx5_1",)),
     ]
-    assert faults[0].text == "cabled to leaf1, rail r0 of the others to leaf0"
+    assert faults[0].text == "cabled to leaf1; rail r0 of the other hosts is cabled to leaf0"
 
 
 def units(**odd: tuple[str, ...]) -> Cabling:
@@ -263,7 +263,7 @@ def test_a_swap_is_told_in_the_smaller_unit_too() -> None:
         ("rail_leaf", FIX, ("b2/mlx5_0",)),
         ("rail_leaf", FIX, ("b2/mlx5_1",)),
     ]
-    assert faults[0].text == "cabled to leafb1, rail r0 of the others to leafb0"
+    assert faults[0].text == "cabled to leafb1; rail r0 of the other hosts is cabled to leafb0"
 
 
 def test_leaves_that_take_all_rails_alike_are_no_fault() -> None:

@@ -10,11 +10,10 @@ import jsonschema
 from fabmon.fabric.wire.messages import Notice
 from fabmon.report.flows import (
     FlowsRecord,
-    flows_json,
     flows_record,
-    flows_schema,
     flows_table,
 )
+from fabmon.report.output import as_json, json_schema
 from tests.connections import reported_pairs, ring
 from tests.goldens import check_golden
 from tests.tui.scenes import World
@@ -35,9 +34,9 @@ def record() -> FlowsRecord:
 
 
 def test_the_object_follows_its_schema() -> None:
-    check_golden(SCHEMA, flows_schema().decode())
-    said = json.loads(flows_json(record()))
-    jsonschema.validate(said, json.loads(flows_schema()))
+    check_golden(SCHEMA, json_schema(FlowsRecord).decode())
+    said = json.loads(as_json(record()))
+    jsonschema.validate(said, json.loads(json_schema(FlowsRecord)))
     assert said["silent"] == [{"node": "gpu004", "reason": WHY}]
     nobody = next(each for each in said["flows"] if each["lqpn"] == 5)
     assert (nobody["peer"], nobody["peer_leaf"], nobody["candidates"]) == (None, None, 0)
@@ -62,5 +61,5 @@ def test_this_machine_is_asked_and_who_does_not_tell_is_named() -> None:
     done = fabmon("flows", "--format", "json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    jsonschema.validate(said, json.loads(flows_schema()))
+    jsonschema.validate(said, json.loads(json_schema(FlowsRecord)))
     assert said["hosts"] == said["told"] + len(said["silent"]) == 1

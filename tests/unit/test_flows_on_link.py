@@ -113,10 +113,10 @@ def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
     )
     on_link = found("leaf1/up5", snapshot=some)
     assert on_link.silent == {"gpu001"}
-    assert on_link.is_told
+    assert on_link.has_queue_pairs
     assert on_link.unsure == 2 * 8 * 2, "gpu002 to gpu001, and gpu004 to gpu005"
     none = found("leaf1/up5", snapshot=QUIET.scene(70).snapshot)
-    assert not none.is_told
+    assert not none.has_queue_pairs
     assert not len(none.flows)
 
 
@@ -147,7 +147,7 @@ def test_the_simulated_senders_of_a_collision_are_among_those_who_may_be_on_the_
     scenario = Scenario(
         topology=Topology(kind="leaf-spine", hosts=16, rails=4),
         job=(Job(qps=2),),
-        fault=(Fault(kind="collision", at=0),),
+        fault=(Fault(kind="ecmp_collision", at=0),),
     )
     feed = DemoFeed(scenario)
     history = History(feed.hosts)

@@ -172,7 +172,7 @@ def test_a_destination_that_is_silent_is_told_with_the_port_that_it_is_behind() 
     silent = net.path("10.1.1.0", "10.2.3.1", "10.3.2.0", "", "", "", end="silent")
     assert len(silent.hops) == 3
     assert silent.text == "gpu2/mlx5_0 is behind leaf2/down1 and does not answer"
-    assert net.path("10.1.1.0", "", "", "", end="silent").text == "nobody answers behind hop 1"
+    assert net.path("10.1.1.0", "", "", "", end="silent").text == "no answer after hop 1"
     assert net.path("", "", "", end="silent").text == "no hop answers"
 
 

@@ -1,4 +1,4 @@
-"""What a careful engineer looks at before a run: pure functions over what was heard of a fabric."""
+"""Checks of a fabric before a run: pure functions over what its nodes reported."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
 
 
 def audit(survey: Survey) -> list[Problem]:
-    """Every fault, what to mend before what to know."""
-    found = [fault for check in _CHECKS for fault in check(survey)]
-    return sorted(found, key=lambda fault: fault.severity != FIX)
+    """Every problem; those to fix first, then those to know of."""
+    found = [problem for check in _CHECKS for problem in check(survey)]
+    return sorted(found, key=lambda problem: problem.severity != FIX)

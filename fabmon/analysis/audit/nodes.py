@@ -1,4 +1,4 @@
-"""What is wrong with one node by itself: flaps, errors that have added up, ports with two jobs."""
+"""Checks of single nodes: flaps, accumulated errors, PCIe links, NUMA nodes, shared ports."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import gpus_without_near_nic
+from fabmon.analysis.fabric_structure import pcie_link_bps
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 
 _FLAPS = 10
-"""Changes of carrier since boot below which nobody is told: reboots of switches, cables pulled."""
+"""Changes of carrier since boot up to which a port is fine: switches reboot, cables are moved."""
 
 _TIMES_PEERS = 4
-"""And so many times the median of all the other rail ports."""
+"""A port with more flaps must also have so many times the median of the other rail ports."""
 
-_COUNTED = (
+_ERROR_COUNTERS = (
     ("ib_link_downed", "times down"),
     ("ib_link_error_recovery", "link recoveries"),
     ("ib_symbol_errors", "symbol errors"),
     ("ib_excessive_buffer_overruns", "buffer overruns"),
     ("ib_local_link_integrity_errors", "link integrity errors"),
-    ("phy_rx_fec_uncorrectable_blocks", "blocks that FEC could not mend"),
+    ("phy_rx_fec_uncorrectable_blocks", "blocks that FEC could not correct"),
     ("rdma_transport_retries_exceeded", "connections given up without an ACK"),
 )
-"""Counters that stand at 0 on a good port."""
+"""Counters that are 0 on a good port, and what they count."""
 
 
 def flapping(survey: Survey) -> Iterator[Problem]:
-    """Links that went up and down since boot far more than their peers."""
+    """Links that changed carrier since boot far more often than their peers."""
     known = [
         (port, count)
         for port in survey.ports()
@@ -51,7 +52,7 @@ def flapping(survey: Survey) -> Iterator[Problem]:
 
 
 def _median_of_others(counts: Sequence[int], own: int) -> float | None:
-    """The median of sorted counts without one of `own`; None where there are no others."""
+    """The median of sorted counts without one occurrence of `own`; None without others."""
     place = bisect_left(counts, own)
     others = len(counts) - 1
     low, high = ((others - 1) // 2, others // 2)
@@ -61,29 +62,29 @@ def _median_of_others(counts: Sequence[int], own: int) -> float | None:
 
 
 def errors_added_up(survey: Survey) -> Iterator[Problem]:
-    """Ports whose error counters do not stand at 0. They may be old: the count says since when."""
+    """Ports whose error counters are not 0. They may be old: counters start at boot or reset."""
     for port in survey.ports():
         totals = survey.totals.get(port.id, {})
-        counts = [(_total(totals, name), words) for name, words in _COUNTED]
-        told = [f"{count} {words}" for count, words in counts if count]
-        if told:
+        counts = [(_total(totals, name), words) for name, words in _ERROR_COUNTERS]
+        errors = [f"{count} {words}" for count, words in counts if count]
+        if errors:
             yield Problem(
                 check="errors",
                 severity=KNOW,
                 ports=(port.id,),
-                text=f"{', '.join(told)} since the counters began",
-                advice="Look whether they still grow: fabmon, the port's screen, errors /s.",
+                text=f"{', '.join(errors)} since the counters started",
+                advice="Check whether they still grow: errors /s on the port's page of fabmon.",
             )
 
 
 def _total(totals: Mapping[str, int], name: str) -> int:
-    """A count, of an InfiniBand port that of 64 bits where it has one."""
+    """A counter's value; on InfiniBand that of its 64-bit variant where it has one."""
     wide = totals.get(name.replace("ib_", "ib_ext_", 1)) if name.startswith("ib_") else None
     return totals.get(name, 0) if wide is None else wide
 
 
 def pcie_downtrained(survey: Survey) -> Iterator[Problem]:
-    """NICs and GPUs behind fewer or slower PCIe lanes than they have."""
+    """NICs and GPUs whose PCIe link has fewer or slower lanes than they support."""
     for port in survey.ports():
         now, most = _pcie(port, ""), _pcie(port, "max_")
         # A GPU lowers its own link's speed while it is idle; the number of its lanes stays.
@@ -96,18 +97,10 @@ def pcie_downtrained(survey: Survey) -> Iterator[Problem]:
                 check="pcie_downtrained",
                 severity=FIX,
                 ports=(port.id,),
-                text=f"PCIe {_words(now)}, it can {_words(most)}: "
-                f"at most {now[0] * now[1] * _coding(now[0]):.0f} Gb/s",
+                text=f"PCIe {_words(now)}, supports {_words(most)}: "
+                f"at most {pcie_link_bps(*now) / 1e9:.0f} Gb/s",
                 advice="Reseat the card, look at riser and slot, and at the BIOS's link speed.",
             )
-
-
-def _coding(speed_gtps: float) -> float:
-    """What the line code leaves of a lane's transfers: 8b/10b to PCIe 2, 128b/130b after it."""
-    return 0.8 if speed_gtps <= _LAST_8B10B_GTPS else 128 / 130
-
-
-_LAST_8B10B_GTPS = 5.0
 
 
 def shared_with_management(survey: Survey) -> Iterator[Problem]:
@@ -165,11 +158,8 @@ def _words(link: tuple[float, int]) -> str:
     return f"{link[0]:g} GT/s x{link[1]}"
 
 
-# GPUs whose nearest NIC is on another NUMA node.
-
-
 def distant_gpus(survey: Survey) -> Iterator[Problem]:
-    """One fault for each node that has any."""
+    """GPUs whose nearest NIC is on another NUMA node: one problem for each node."""
     for node in survey.snapshot.fabric.nodes:
         far = gpus_without_near_nic(node)
         if far:

@@ -1,4 +1,4 @@
-"""What should be equal along a rail and is not: speed, MTU, PFC, ECN, the leaf."""
+"""Checks along a rail: ports that are down, missing or cabled wrongly; speed, MTU, PFC, ECN."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from typing import TypeVar
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
 from fabmon.analysis.detectors.miscabled import miscabled_conditions
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
+from fabmon.fabric.wording import name_list
 
-_MOST_NAMED = 4
+_MAX_NAMED = 4
+"""Ports, or PCI slots, named in a problem."""
+
+_NUMBER = re.compile(r"\d+")
 
 T = TypeVar("T", float, str)
 
 
 def slower_than_peers(survey: Survey) -> Iterator[Problem]:
-    """A port whose line rate is below that of most ports of its rail; a downed lane halves it."""
+    """Ports with a line rate below that of most ports of their rail: a failed lane halves it."""
     for rail, ports in survey.rails():
         rates = [(port, float(survey.snapshot.line_rate_bps[port.row])) for port in ports]
         known = [(port, rate) for port, rate in rates if rate > 0]
@@ -35,7 +39,7 @@ def slower_than_peers(survey: Survey) -> Iterator[Problem]:
 
 
 def mtu_differs(survey: Survey) -> Iterator[Problem]:
-    """Ports of one rail with different largest packets: the greater ones are dropped on the way."""
+    """Ports of one rail with different MTUs: larger packets are dropped on their path."""
     yield from _odd_ones(
         survey,
         "mtu",
@@ -46,7 +50,7 @@ def mtu_differs(survey: Survey) -> Iterator[Problem]:
 
 
 def pfc_differs(survey: Survey) -> Iterator[Problem]:
-    """PFC on here and off there, or on for other priorities."""
+    """PFC that is on at some ports only, or for different priorities."""
     yield from _odd_ones(
         survey,
         "pfc",
@@ -57,7 +61,7 @@ def pfc_differs(survey: Survey) -> Iterator[Problem]:
 
 
 def ecn_differs(survey: Survey) -> Iterator[Problem]:
-    """DCQCN on here and off there: those without it push the others aside."""
+    """DCQCN that is on at some ports only: senders without it take bandwidth from the others."""
     yield from _odd_ones(
         survey,
         "ecn",
@@ -70,9 +74,9 @@ def ecn_differs(survey: Survey) -> Iterator[Problem]:
 def leaves_differ(survey: Survey) -> Iterator[Problem]:
     """Ports that are cabled to the leaf of another rail.
 
-    A leaf is a rail's when most of its ports are of that rail; then the hosts on it tell where
-    their other rails go. Rails may have many leaves, one in each scalable unit. Where a rack's
-    leaves take all rails alike, nothing is told.
+    A leaf belongs to a rail when most of its ports are of that rail; then the hosts on it show
+    where their other rails should go. A rail may have many leaves, one in each scalable unit. Where
+    every leaf of a rack takes all rails, there is nothing to check.
     """
     leaf_of = _leaves(survey)
     on_leaf: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -83,14 +87,14 @@ def leaves_differ(survey: Survey) -> Iterator[Problem]:
         if owner is None or owner == rail:
             continue
         peers = [peer for peer, theirs in on_leaf[leaf] if theirs == owner and peer != node]
-        homes = [leaf_of[peer, rail][1] for peer in peers if (peer, rail) in leaf_of]
-        home = _most_common(homes)
-        if home is not None and home != leaf:
+        leaves_of_peers = [leaf_of[peer, rail][1] for peer in peers if (peer, rail) in leaf_of]
+        expected = _most_common(leaves_of_peers)
+        if expected is not None and expected != leaf:
             yield Problem(
                 check="rail_leaf",
                 severity=FIX,
                 ports=(port.id,),
-                text=f"cabled to {leaf}, rail {rail} of the others to {home}",
+                text=f"cabled to {leaf}; rail {rail} of the other hosts is cabled to {expected}",
                 advice="Look at the cabling plan: two cables may be swapped.",
             )
 
@@ -108,7 +112,7 @@ def _leaves(survey: Survey) -> dict[tuple[str, str], tuple[Port, str]]:
 
 
 def _majority(values: Sequence[str]) -> str | None:
-    """The value of more than half of them."""
+    """The value that more than half have; None without one."""
     value, count = Counter(values).most_common(1)[0]
     return value if 2 * count > len(values) else None
 
@@ -124,11 +128,11 @@ def _pfc(port: Port) -> str | None:
 def _ecn(port: Port) -> str | None:
     if "roce_ecn_np" not in port.info and "roce_ecn_rp" not in port.info:
         return None
-    told = []
-    for key, who in (("roce_ecn_np", "receiving"), ("roce_ecn_rp", "sending")):
+    parts = []
+    for key, direction in (("roce_ecn_np", "receiving"), ("roce_ecn_rp", "sending")):
         priorities = ",".join(str(each) for each in port.info.get(key, ()))
-        told.append(f"{who} {priorities or 'none'}")
-    return f"ECN for priorities {', '.join(told)}"
+        parts.append(f"{direction} {priorities or 'none'}")
+    return f"ECN for priorities {', '.join(parts)}"
 
 
 def _odd_ones(
@@ -138,7 +142,7 @@ def _odd_ones(
     words: Callable[[T], str],
     advice: str,
 ) -> Iterator[Problem]:
-    """Along each rail the ports whose value is not that of most."""
+    """The ports of each rail whose value is not the most common one of their rail."""
     for rail, ports in survey.rails():
         known = [(port, value) for port in ports if (value := value_of(port)) is not None]
         usual = _most_common([value for _, value in known])
@@ -149,28 +153,20 @@ def _odd_ones(
             if value != usual:
                 odd[value].append(port.id)
         for value, names in odd.items():
-            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
             yield Problem(
                 check=check,
                 severity=FIX,
                 ports=tuple(names),
-                text=f"{words(value)} on {', '.join(names[:_MOST_NAMED])}{more}; "
+                text=f"{words(value)} on {name_list(names, _MAX_NAMED)}; "
                 f"{words(usual)} on the rest of rail {rail}",
                 advice=advice,
             )
 
 
 def _most_common(values: Sequence[T]) -> T | None:
-    """The value that most have; of equally common ones the greatest; None without values."""
+    """The most common value; of several the greatest; None without values."""
     counts = Counter(values)
     return max(counts, key=lambda value: (counts[value], value), default=None)
-
-
-# Rails that carry nothing: the port is down, or the host has fewer of them than its peers.
-
-
-_MOST_NAMED_presence = 4
-_NUMBER = re.compile(r"\d+")
 
 
 def rails_down(survey: Survey) -> Iterator[Problem]:
@@ -193,7 +189,7 @@ def rails_down(survey: Survey) -> Iterator[Problem]:
 
 
 def rails_missing(survey: Survey) -> Iterator[Problem]:
-    """Hosts with fewer rails than most of their peers: those whose names differ by numbers only.
+    """Hosts with fewer rails than most of their peers, hosts whose names differ in numbers only.
 
     Where some of the peers have RDMA, only ports with RDMA count.
     """
@@ -213,7 +209,7 @@ def _rails(node: Node, peers: Sequence[Node]) -> list[Port]:
 
 
 def _fewer(rails: dict[str, list[Port]]) -> Iterator[Problem]:
-    """`rails` are those of hosts that are peers of each other."""
+    """Those of some peers, with their `rails` by name, that have fewer rails than most."""
     counts = Counter(len(ports) for ports in rails.values())
     usual = max(counts, key=lambda count: (counts[count], count))
     if 2 * counts[usual] < len(rails):
@@ -224,7 +220,7 @@ def _fewer(rails: dict[str, list[Port]]) -> Iterator[Problem]:
             continue
         mine = {str(port.info.get("pci")) for port in ports} | {"None"}
         empty = [each for each in places if each not in mine and 2 * places[each] >= len(rails)]
-        where = f"; nothing at {', '.join(sorted(empty)[:_MOST_NAMED_presence])}" if empty else ""
+        where = f"; nothing at {', '.join(sorted(empty)[:_MAX_NAMED])}" if empty else ""
         yield Problem(
             check="rail_missing",
             severity=FIX,
@@ -234,11 +230,8 @@ def _fewer(rails: dict[str, list[Port]]) -> Iterator[Problem]:
         )
 
 
-# Cables that are not where the topology has them.
-
-
 def miscabled_ports(survey: Survey) -> Iterator[Problem]:
-    """One fault for each set of contradictions that hang together."""
+    """Cables that are not where the topology has them: one problem for each related set."""
     fabric = survey.snapshot.fabric
     for condition in miscabled_conditions(fabric):
         yield Problem(

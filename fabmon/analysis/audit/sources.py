@@ -1,4 +1,4 @@
-"""How each source of each node fares: works, absent, unsupported, not permitted, too slow."""
+"""The state of each source of each node: works, absent, unsupported, not permitted, too slow."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ABSENT = "absent"
 SLOW = "too slow"
 
 _STATES = {"denied": "not permitted", "late": SLOW}
-"""Reasons of the wire that a person would call otherwise."""
+"""Words for reasons of the wire protocol."""
 
 _SLOW_US = 100_000
-"""A read that takes longer is told: at one a second it is a tenth of the probe's time."""
+"""Microseconds; a read that takes longer is too slow: it is a tenth of the probe's second."""
 
 _PROBE = "probe"
 _READ_US = "probe_read_us"
@@ -43,7 +43,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def source_states(survey: Survey, node: str) -> list[SourceState]:
-    """The sources that a node has been asked for, in its own order; none before its hello."""
+    """The sources that were requested of a node, in its own order; none before its hello."""
     hello, frame = survey.hellos.get(node), survey.frames.get(node)
     if hello is None:
         return []

@@ -1,4 +1,4 @@
-"""Everything that an audit looks at: the fabric, a moment of it, and the raw counters."""
+"""The input and the output of an audit: what the nodes of a fabric reported, and problems."""
 
 from __future__ import annotations
 
@@ -14,11 +14,29 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, fits
 
+FIX, KNOW = "mend", "know"
+"""Severities of problems, as `fabmon doctor --format json` has them."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit finds: something set up or built wrongly, whether or not it has effects now.
+
+    `check` is the name of the check. `severity` is `mend` for what should be fixed before a run,
+    `know` for the rest. `ports` are `node/port`, or a node that lacks something; `text` is one
+    sentence with its numbers, `advice` says what to do.
+    """
+
+    check: str
+    severity: str
+    ports: tuple[str, ...]
+    text: str
+    advice: str
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was heard. `frames` have the last reading of every source; `totals` maps a port's id to
-    its counters as they stand, by catalog name.
+    """What the nodes reported. `frames` have the last reading of every source; `totals` maps a
+    port's id to the current values of its counters, by catalog name.
     """
 
     snapshot: Snapshot
@@ -37,18 +55,18 @@ class Survey:
         yield from found.items()
 
     def ports(self) -> Iterator[Port]:
-        """Every port of every node, as they are shown."""
+        """Every port of every node, in display order."""
         for node in self.snapshot.fabric.nodes:
             yield from node.ports
 
     def level(self, port: Port, metric: str) -> float | None:
-        """A gauge of a port as it is now; None when it is absent."""
+        """The current value of a gauge; None when it is absent."""
         value = float(self.snapshot.column(metric)[port.row])
         return None if value != value else value
 
 
 class Surveyor:
-    """Listens to ticks until there is enough to judge by; `hosts` are those of the hosts file."""
+    """Collects ticks for an audit; `hosts` are those of the hosts file."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self._hosts = {host.name: host for host in hosts}
@@ -57,9 +75,8 @@ class Surveyor:
         self._heard: defaultdict[str, int] = defaultdict(int)
 
     def accept(self, tick: Tick) -> None:
-        """Take what came; a hello makes the node begin anew.
-
-        What was read before it still stands when only facts are different in it.
+        """Add a tick. A new hello resets its node, unless only facts in it are different: then the
+        readings before it are kept.
         """
         for host in tick.hosts:
             self._hosts.setdefault(host.name, host)
@@ -76,28 +93,28 @@ class Surveyor:
                 self._heard[node] += 1
 
     def frames_of(self, node: str) -> int:
-        """Frames heard from a node since its last hello."""
+        """The number of frames of a node since its last hello."""
         return self._heard[node]
 
     def survey(self, snapshot: Snapshot) -> Survey:
-        """All that was heard so far, with the moment of the last tick."""
+        """All that was reported so far, with the snapshot of the last tick."""
         totals: dict[str, dict[str, int]] = {}
         for node, frame in self._frames.items():
             self._count(totals, self._hosts[node], self._hellos[node], frame)
         return Survey(snapshot, self._hellos, self._frames, snapshot.notices, totals)
 
     def _count(
-        self, totals: dict[str, dict[str, int]], speaker: Host, hello: Hello, frame: Frame
+        self, totals: dict[str, dict[str, int]], reporter: Host, hello: Hello, frame: Frame
     ) -> None:
-        """Add what one node says of its ports, and of others where it has a say in them."""
+        """Add the counters of one node: of its own ports and of those it reports for others."""
         for block, info in zip(frame.blocks, hello.blocks, strict=True):
             if block is None:
                 continue
             position = 1
             for item in info.objects:
-                about = owner_of(item, speaker, self._hosts)
-                if item.port is not None and about is not None:
-                    known = totals.setdefault(f"{about}/{item.port}", {})
+                owner = owner_of(item, reporter, self._hosts)
+                if item.port is not None and owner is not None:
+                    known = totals.setdefault(f"{owner}/{item.port}", {})
                     for metric, value in zip(item.metrics, block[position:], strict=False):
                         if value is not None:
                             known[metric] = value
@@ -105,32 +122,10 @@ class Surveyor:
 
 
 def _completed(frame: Frame, before: Frame | None) -> Frame:
-    """A frame with the last reading of every source that it was not the turn of."""
+    """A frame completed with the last reading of every source that was not read for it."""
     if before is None:
         return frame
     blocks = [
         old if new is None else new for new, old in zip(frame.blocks, before.blocks, strict=True)
     ]
     return Frame(frame.seq, frame.wall_ns, frame.mono_ns, blocks)
-
-
-# What an audit finds: something that is set or built wrongly, whether or not it hurts just now.
-
-
-FIX = "mend"
-KNOW = "know"
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a careful engineer would want changed before a run, or would want to know.
-
-    `check` names the check, equal for equal faults. `severity` is `mend` or `know`. `ports` are
-    `node/port`, or a node for what it lacks; `text` is one sentence, numbers first; `advice` says
-    what to do.
-    """
-
-    check: str
-    severity: str
-    ports: tuple[str, ...]
-    text: str
-    advice: str

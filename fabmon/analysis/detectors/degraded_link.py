@@ -23,6 +23,7 @@ from fabmon.fabric.wording import bit_rate
 CAUSE = Cause(
     name="degraded_link",
     title="Degraded link",
+    meaning="a link is slower than its peers, or loses much of its traffic to damaged packets",
     severity=WARNING,
     picture="link_ends",
     advice=CHECK_CABLE,

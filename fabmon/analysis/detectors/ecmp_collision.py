@@ -27,6 +27,7 @@ from fabmon.fabric.wording import name_list, rounded_percent
 CAUSE = Cause(
     name="ecmp_collision",
     title="ECMP collision",
+    meaning="a link is full while others of its group have room: flows were hashed unevenly",
     severity=WARNING,
     picture="link_group",
     advice=(
@@ -69,101 +70,95 @@ _QUEUES = {
 }
 
 
-class EcmpCollisions:
-    """Judges every group of two or more live links."""
+def ecmp_collisions(inputs: DetectorInput, t: EcmpGroupThresholds) -> Iterator[Condition]:
+    """One condition for each hot link beside links with room.
 
-    def __init__(self, thresholds: EcmpGroupThresholds) -> None:
-        self._t = thresholds
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each hot link beside links with room.
-
-        A link has a group for each set of destinations; the group that loses most is reported.
-        """
-        worst: dict[str, Condition] = {}
-        uneven = [
-            load
-            for load in group_loads(inputs, self._t)
-            if not load.is_lone and load.lost >= self._t.lost_min
-        ]
-        polarized = {load.group.node for load in uneven if load.is_polarized(inputs)}
-        downstream = _downstream_links(inputs, uneven)
-        passing = {row for rows in downstream.values() for row in rows}
-        for load in uneven:
-            if load.group.node in polarized and not load.group.is_inward:
+    A link has a group for each set of destinations; the group that loses most is reported.
+    """
+    worst: dict[str, Condition] = {}
+    uneven = [
+        load for load in group_loads(inputs, t) if not load.is_lone and load.lost >= t.lost_min
+    ]
+    polarized = {load.group.node for load in uneven if load.is_polarized(inputs)}
+    downstream = _downstream_links(inputs, uneven)
+    passing = {row for rows in downstream.values() for row in rows}
+    for load in uneven:
+        if load.group.node in polarized and not load.group.is_inward:
+            continue
+        for member in np.flatnonzero(load.hot).tolist():
+            row = int(load.group.rows[member])
+            if row in passing:
                 continue
-            for member in np.flatnonzero(load.hot).tolist():
-                row = int(load.group.rows[member])
-                if row in passing:
-                    continue
-                condition = self._condition(inputs, load, member, downstream.get(row, []))
-                before = worst.get(condition.key)
-                if before is None or before.lost < condition.lost:
-                    worst[condition.key] = condition
-        yield from worst.values()
+            condition = _condition(inputs, t, load, member, downstream.get(row, []))
+            before = worst.get(condition.key)
+            if before is None or before.lost < condition.lost:
+                worst[condition.key] = condition
+    yield from worst.values()
 
-    def _condition(
-        self, inputs: DetectorInput, load: Load, member: int, downstream: list[int]
-    ) -> Condition:
-        structure, level, group = inputs.structure, load.level, load.group
-        row = int(group.rows[member])
-        ports = structure.fabric.ports
-        idle = [
-            structure.label(each) if group.is_inward else ports[each].label
-            for each, util in zip(group.rows.tolist(), level, strict=True)
-            if util < _IDLE_UTIL
-        ]
-        peer = int(structure.peer[row])
-        towards = f" to {ports[peer].node}" if peer >= 0 else ""
-        flows = round(load.effective_flows)
-        seen, usual = hashing_evidence(float(level[member]) / load.mean, flows, load.links)
-        links = (
-            f"the {load.links} links into {group.node}"
-            if group.is_inward
-            else (f"the {load.links} links of its group")
-        )
-        lost = min(max(1.0 - load.mean / float(level[member]), 0.0), 1.0)
-        room = f"; idle: {_named(idle)}" if idle else ""
-        wrong = (
-            "; above 100 % is impossible: its line rate is wrong"
-            if float(np.nanmax(level)) > _IMPOSSIBLE_UTIL
-            else ""
-        )
-        return Condition(
-            cause=CAUSE.name,
-            severity=CRITICAL if lost >= _CRITICAL_LOST else CAUSE.severity,
-            subject=ports[row].id,
-            rows=(row, *downstream, *(int(each) for each in group.rows if each != row)),
-            text=(
-                f"{structure.label(row)}{towards} sends at {rounded_percent(level[member])} of line"
-                f" rate while {links} average {rounded_percent(load.mean)}: the job gets"
-                f" {rounded_percent(1 - lost)} of what they could carry{room}{wrong}"
-            ),
-            evidence=(
-                Evidence(LINK_UTIL, round(float(level[member]) * 100, 1), "%"),
-                Evidence("group mean", round(load.mean * 100, 1), "%"),
-                Evidence("lost bandwidth", round(lost * 100, 1), "%"),
-                Evidence("group links", load.links, "links"),
-                Evidence("idle links", len(idle), "links"),
-                Evidence("hot ticks", int(load.hot_ticks[member]), f"of {self._t.of_ticks}"),
-                seen,
-                *effective_flows(inputs.snapshot, row, flows),
-                usual,
-                Evidence("queue", _QUEUES[load.queue]),
-            ),
-            advice=CAUSE.advice,
-            confidence=self._confidence(load, member),
-            lost=lost,
-            victims=tuple(ports[each].id for each in downstream),
-            unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
-            unless=(Trait.MAKES_QUEUES,) if load.queue and not load.was_full else (),
-        )
 
-    def _confidence(self, load: Load, member: int) -> float:
-        """0.5 to 0.98: more with every hot tick, and where a queue was seen."""
-        share = int(load.hot_ticks[member]) / self._t.of_ticks
-        least = _QUEUE_CONFIDENCE if load.queue else _NO_QUEUE_CONFIDENCE
-        return round(min(_MAX_CONFIDENCE, least + (_MAX_CONFIDENCE - least) * share), 2)
+def _condition(
+    inputs: DetectorInput, t: EcmpGroupThresholds, load: Load, member: int, downstream: list[int]
+) -> Condition:
+    structure, level, group = inputs.structure, load.level, load.group
+    row = int(group.rows[member])
+    ports = structure.fabric.ports
+    idle = [
+        structure.label(each) if group.is_inward else ports[each].label
+        for each, util in zip(group.rows.tolist(), level, strict=True)
+        if util < _IDLE_UTIL
+    ]
+    peer = int(structure.peer[row])
+    towards = f" to {ports[peer].node}" if peer >= 0 else ""
+    flows = round(load.effective_flows)
+    seen, usual = hashing_evidence(float(level[member]) / load.mean, flows, load.links)
+    links = (
+        f"the {load.links} links into {group.node}"
+        if group.is_inward
+        else (f"the {load.links} links of its group")
+    )
+    lost = min(max(1.0 - load.mean / float(level[member]), 0.0), 1.0)
+    room = f"; idle: {_named(idle)}" if idle else ""
+    wrong = (
+        "; above 100 % is impossible: its line rate is wrong"
+        if float(np.nanmax(level)) > _IMPOSSIBLE_UTIL
+        else ""
+    )
+    return Condition(
+        cause=CAUSE.name,
+        severity=CRITICAL if lost >= _CRITICAL_LOST else CAUSE.severity,
+        subject=ports[row].id,
+        rows=(row, *downstream, *(int(each) for each in group.rows if each != row)),
+        text=(
+            f"{structure.label(row)}{towards} sends at {rounded_percent(level[member])} of line"
+            f" rate while {links} average {rounded_percent(load.mean)}: the job gets"
+            f" {rounded_percent(1 - lost)} of what they could carry{room}{wrong}"
+        ),
+        evidence=(
+            Evidence(LINK_UTIL, round(float(level[member]) * 100, 1), "%"),
+            Evidence("group mean", round(load.mean * 100, 1), "%"),
+            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
+            Evidence("group links", load.links, "links"),
+            Evidence("idle links", len(idle), "links"),
+            Evidence("hot ticks", int(load.hot_ticks[member]), f"of {t.of_ticks}"),
+            seen,
+            *effective_flows(inputs.snapshot, row, flows),
+            usual,
+            Evidence("queue", _QUEUES[load.queue]),
+        ),
+        advice=CAUSE.advice,
+        confidence=_confidence(t, load, member),
+        lost=lost,
+        victims=tuple(ports[each].id for each in downstream),
+        unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
+        unless=(Trait.MAKES_QUEUES,) if load.queue and not load.was_full else (),
+    )
+
+
+def _confidence(t: EcmpGroupThresholds, load: Load, member: int) -> float:
+    """0.5 to 0.98: more with every hot tick, and where a queue was seen."""
+    share = int(load.hot_ticks[member]) / t.of_ticks
+    least = _QUEUE_CONFIDENCE if load.queue else _NO_QUEUE_CONFIDENCE
+    return round(min(_MAX_CONFIDENCE, least + (_MAX_CONFIDENCE - least) * share), 2)
 
 
 def _named(idle: list[str]) -> str:

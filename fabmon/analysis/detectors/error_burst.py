@@ -11,6 +11,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Trait
 CAUSE = Cause(
     name="error_burst",
     title="Error burst",
+    meaning="a port receives damaged data, without losing much of its line rate to it",
     severity=WARNING,
     picture="link_ends",
     advice=CHECK_CABLE,
@@ -19,12 +20,6 @@ CAUSE = Cause(
 )
 
 
-class ErrorBursts:
-    """Judges every port by the damage that `damage` measures."""
-
-    def __init__(self, damage: LinkDamage) -> None:
-        self._damage = damage
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each cable."""
-        yield from self._damage.conditions(inputs, CAUSE)
+def error_bursts(inputs: DetectorInput, damage: LinkDamage) -> Iterator[Condition]:
+    """One condition for each cable with a damaged port that `damage` finds."""
+    return damage.conditions(inputs, CAUSE)

@@ -21,6 +21,7 @@ from fabmon.fabric.snapshot import Floats
 CAUSE = Cause(
     name="flapping_link",
     title="Flapping link",
+    meaning="a link goes down and up again and again",
     severity=CRITICAL,
     picture="link_ends",
     advice=f"{CHECK_CABLE} Take the port down until it is fixed: every flap costs a reroute.",

@@ -15,6 +15,7 @@ from fabmon.fabric.model import GPU, RAIL, Fabric, Node, Port
 CAUSE = Cause(
     name="gpu_nic_numa",
     title="GPU far from its NIC",
+    meaning="the nearest NIC of a GPU is attached to the other CPU of the host",
     severity=WARNING,
     picture="numa_nodes",
     advice=(

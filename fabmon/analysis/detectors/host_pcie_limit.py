@@ -23,6 +23,7 @@ from fabmon.fabric.wording import bit_rate, rounded_percent
 CAUSE = Cause(
     name="host_pcie_limit",
     title="Host PCIe limit",
+    meaning="the PCIe link of a NIC limits it: it stalls, or is slower than the other rails",
     severity=WARNING,
     picture="pcie_links",
     advice=(
@@ -57,35 +58,30 @@ class HostPcieThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     of_ticks: Ticks
 
 
-class HostPcieLimits:
-    """Judges every rail that is in use."""
+def host_pcie_limits(inputs: DetectorInput, t: HostPcieThresholds) -> Iterator[Condition]:
+    """One condition for each NIC in use."""
+    rail = inputs.structure.is_rail
+    stalled = inputs.often("bus", t.stalled, t.of_ticks, t.ticks)
+    narrow = _narrow(inputs, t)
+    if not (stalled | narrow).any():
+        return
+    used = np.fmax(inputs.util("tx"), inputs.received)[:, -t.of_ticks :]
+    with np.errstate(invalid="ignore"):
+        busy = (used > t.busy_util).any(axis=1)
+    for row in np.flatnonzero((stalled | (narrow & busy)) & rail).tolist():
+        yield _condition(inputs, row, bool(narrow[row]))
 
-    def __init__(self, thresholds: HostPcieThresholds) -> None:
-        self._t = thresholds
 
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each NIC."""
-        t, rail = self._t, inputs.structure.is_rail
-        stalled = inputs.often("bus", t.stalled, t.of_ticks, t.ticks)
-        narrow = self._narrow(inputs)
-        if not (stalled | narrow).any():
-            return
-        used = np.fmax(inputs.util("tx"), inputs.received)[:, -t.of_ticks :]
-        with np.errstate(invalid="ignore"):
-            busy = (used > t.busy_util).any(axis=1)
-        for row in np.flatnonzero((stalled | (narrow & busy)) & rail).tolist():
-            yield _condition(inputs, row, bool(narrow[row]))
-
-    def _narrow(self, inputs: DetectorInput) -> Mask:
-        """[ports]: whether a rail's PCIe link carries far less than those of the other rails."""
-        structure = inputs.structure
-        carries: Floats = structure.pcie_bps
-        known = carries[structure.is_rail & np.isfinite(carries)]
-        if len(known) < _MIN_RAILS:
-            return np.zeros(len(carries), np.bool_)
-        with np.errstate(invalid="ignore"):
-            narrow: Mask = carries < self._t.narrow * median(known)
-        return narrow
+def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
+    """[ports]: whether a rail's PCIe link carries far less than those of the other rails."""
+    structure = inputs.structure
+    carries: Floats = structure.pcie_bps
+    known = carries[structure.is_rail & np.isfinite(carries)]
+    if len(known) < _MIN_RAILS:
+        return np.zeros(len(carries), np.bool_)
+    with np.errstate(invalid="ignore"):
+        narrow: Mask = carries < t.narrow * median(known)
+    return narrow
 
 
 def _condition(inputs: DetectorInput, row: int, narrow: bool) -> Condition:

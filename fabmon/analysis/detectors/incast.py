@@ -18,6 +18,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="incast",
     title="Incast",
+    meaning="many senders, one receiver: the last hop to a host is full and its switch queues",
     severity=WARNING,
     picture="receiver",
     advice=(
@@ -65,61 +66,60 @@ class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     others_below: Share
 
 
-class Incasts:
-    """Judges every rail by what it receives, and by signs that more is sent to it."""
+def incasts(inputs: DetectorInput, t: IncastThresholds) -> Iterator[Condition]:
+    """One condition for each rail that is full while more is sent to it."""
+    structure = inputs.structure
+    util = inputs.received
+    with np.errstate(invalid="ignore"):
+        hot_ticks = (util[:, -t.of_ticks :] >= t.hot_util).sum(axis=1)
+    hot = np.flatnonzero(structure.is_rail & (hot_ticks >= t.hot_ticks)).tolist()
+    if not hot:
+        return
+    marked = inputs.often("ecn", t.marks_per_s, _OF_TICKS, _TICKS)
+    marked |= inputs.often("cnp_sent", t.cnps_per_s, _OF_TICKS, _TICKS)
+    usual_at_least = _usual_at_least(inputs, util)
+    level = np.nanmean(np.ascontiguousarray(util[hot, -_LEVEL_TICKS:]), axis=1)
+    may = (level >= t.hot_util) & (usual_at_least < t.others_below * level)
+    for row, own, may_stand_out in zip(hot, level.tolist(), may.tolist(), strict=True):
+        if pause_graph(inputs).pauses[row]:
+            continue  # a slow receiver
+        is_marked, queues = bool(marked[row]), _switch_pauses(inputs, row)
+        if is_marked or queues or (may_stand_out and _stands_out(inputs, t, util, row, own)):
+            senders, are_slowed = _senders(inputs, row)
+            if senders >= 2:
+                confidence = _CONFIDENCE[is_marked + queues]
+                yield _condition(inputs, row, own, senders, are_slowed, queues, confidence)
 
-    def __init__(self, thresholds: IncastThresholds) -> None:
-        self._t = thresholds
 
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each receiver."""
-        structure, t = inputs.structure, self._t
-        util = inputs.received
-        with np.errstate(invalid="ignore"):
-            hot_ticks = (util[:, -t.of_ticks :] >= t.hot_util).sum(axis=1)
-        hot = np.flatnonzero(structure.is_rail & (hot_ticks >= t.hot_ticks)).tolist()
-        if not hot:
-            return
-        marked = inputs.often("ecn", t.marks_per_s, _OF_TICKS, _TICKS)
-        marked |= inputs.often("cnp_sent", t.cnps_per_s, _OF_TICKS, _TICKS)
-        usual_at_least = _usual_at_least(inputs, util)
-        level = np.nanmean(np.ascontiguousarray(util[hot, -_LEVEL_TICKS:]), axis=1)
-        may = (level >= t.hot_util) & (usual_at_least < t.others_below * level)
-        for row, own, may_stand_out in zip(hot, level.tolist(), may.tolist(), strict=True):
-            if pause_graph(inputs).pauses[row]:
-                continue  # a slow receiver
-            is_marked, queues = bool(marked[row]), self._switch_pauses(inputs, row)
-            if is_marked or queues or (may_stand_out and self._stands_out(inputs, util, row, own)):
-                senders, are_slowed = self._senders(inputs, row)
-                if senders >= 2:
-                    confidence = _CONFIDENCE[is_marked + queues]
-                    yield _condition(inputs, row, own, senders, are_slowed, queues, confidence)
+def _switch_pauses(inputs: DetectorInput, row: int) -> bool:
+    """Whether the switch of the last hop pauses others and is not paused itself."""
+    edge = int(inputs.structure.peer[row])
+    return edge != NONE and int(inputs.structure.node[edge]) in pause_graph(inputs).roots
 
-    def _switch_pauses(self, inputs: DetectorInput, row: int) -> bool:
-        """Whether the switch of the last hop pauses others and is not paused itself."""
-        edge = int(inputs.structure.peer[row])
-        return edge != NONE and int(inputs.structure.node[edge]) in pause_graph(inputs).roots
 
-    def _senders(self, inputs: DetectorInput, row: int) -> tuple[int, bool]:
-        """The number of other hosts' rails that are slowed, and True; where fewer than two are, the
-        number of those that send below their line rate, and False."""
-        structure = inputs.structure
-        others = structure.is_rail & (structure.node != structure.node[row])
-        count = int(np.count_nonzero(inputs.slowed & others))
-        if count >= 2:
-            return count, True
-        sent = inputs.sent[:, -_LEVEL_TICKS:].mean(axis=1)
-        return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum()), False
+def _senders(inputs: DetectorInput, row: int) -> tuple[int, bool]:
+    """The number of other hosts' rails that are slowed, and True; where fewer than two are, the
+    number of those that send below their line rate, and False."""
+    structure = inputs.structure
+    others = structure.is_rail & (structure.node != structure.node[row])
+    count = int(np.count_nonzero(inputs.slowed & others))
+    if count >= 2:
+        return count, True
+    sent = inputs.sent[:, -_LEVEL_TICKS:].mean(axis=1)
+    return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum()), False
 
-    def _stands_out(self, inputs: DetectorInput, util: Floats, row: int, own: float) -> bool:
-        """Whether a rail receives far more than most rails of other hosts."""
-        structure = inputs.structure
-        is_other = structure.is_rail & (structure.node != structure.node[row])
-        others = util[is_other][:, -_LEVEL_TICKS:]
-        known = others[np.isfinite(others)]
-        if not len(known):
-            return False
-        return float(np.percentile(known, _USUAL_PERCENT)) < self._t.others_below * own
+
+def _stands_out(
+    inputs: DetectorInput, t: IncastThresholds, util: Floats, row: int, own: float
+) -> bool:
+    """Whether a rail receives far more than most rails of other hosts."""
+    structure = inputs.structure
+    is_other = structure.is_rail & (structure.node != structure.node[row])
+    others = util[is_other][:, -_LEVEL_TICKS:]
+    known = others[np.isfinite(others)]
+    if not len(known):
+        return False
+    return float(np.percentile(known, _USUAL_PERCENT)) < t.others_below * own
 
 
 def _condition(

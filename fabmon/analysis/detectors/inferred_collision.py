@@ -66,150 +66,163 @@ class InferredCollisionThresholds(msgspec.Struct, frozen=True, forbid_unknown_fi
     few_senders: int
 
 
-class InferredCollisions:
-    """Judges all rails together whose own switch is not watched, or silent."""
+def inferred_collisions(
+    inputs: DetectorInput, t: InferredCollisionThresholds, collision: Cause
+) -> Iterator[Condition]:
+    """At most one condition: all senders behind unwatched switches that one queue slows."""
+    structure = inputs.structure
+    if not structure.rails:
+        return
+    reporting = _reporting_switches(inputs)
+    unwatched = structure.is_rail & ~_is_below(inputs, reporting | _blamed_switches(inputs))
+    if not unwatched.any():
+        return
+    queue = _by_marks(inputs, t, unwatched) or _by_pause(inputs, t, unwatched)
+    if queue is None or (len(reporting) and _is_explained(inputs, collision)):
+        return
+    active: Mask = np.any(inputs.sent > t.busy_util, axis=1)
+    if 1 <= len(queue.senders) <= t.most_senders * active.sum():
+        yield _condition(inputs, t, collision, queue, active, bool(reporting))
 
-    def __init__(self, thresholds: InferredCollisionThresholds, collision: Cause) -> None:
-        self._t = thresholds
-        self._cause = collision
 
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """At most one condition: all senders that one queue slows."""
-        structure = inputs.structure
-        if not structure.rails:
-            return
-        reporting = _reporting_switches(inputs)
-        unwatched = structure.is_rail & ~_is_below(inputs, reporting | _blamed_switches(inputs))
-        if not unwatched.any():
-            return
-        queue = self._by_marks(inputs, unwatched) or self._by_pause(inputs, unwatched)
-        if queue is None or (len(reporting) and self._is_explained(inputs)):
-            return
-        active: Mask = np.any(inputs.sent > self._t.busy_util, axis=1)
-        if 1 <= len(queue.senders) <= self._t.most_senders * active.sum():
-            yield self._condition(inputs, queue, active, bool(reporting))
+def _by_marks(
+    inputs: DetectorInput, t: InferredCollisionThresholds, unwatched: Mask
+) -> FabricQueue | None:
+    rail = inputs.structure.is_rail
+    handled = _recent(inputs, t, "cnp", rail)
+    sent = _recent(inputs, t, "cnp_sent", rail)
+    marks = np.fmax(sent, _recent(inputs, t, "ecn", rail))
+    if (marks.sum(axis=0) > t.marks_per_s).sum() < t.ticks:
+        return None
+    total = marks.sum(axis=1)
+    unexplained = total * ~_is_last_hop(inputs, t, marks)
+    inside = float(unexplained.sum() / total.sum())
+    receivers = np.flatnonzero(unexplained > t.named * max(float(unexplained.max()), 1.0))
+    slowed = np.where(unwatched, handled.sum(axis=1), 0)
+    senders = np.flatnonzero(slowed > t.named * max(float(slowed.max()), 1.0))
+    if inside < t.inside or not len(senders):
+        return None
+    if float(total.max() / total.sum()) > t.one_receiver and len(senders) > t.few_senders:
+        return None  # many senders, one receiver: an incast that one sample a second hides
+    ratio = float(handled.sum() / sent.sum()) if sent.sum() > 0 else float("nan")
+    return FabricQueue(senders, receivers, MARKS, slowed, unexplained, inside, ratio)
 
-    def _by_marks(self, inputs: DetectorInput, unwatched: Mask) -> FabricQueue | None:
-        t, rail = self._t, inputs.structure.is_rail
-        handled = self._recent(inputs, "cnp", rail)
-        sent = self._recent(inputs, "cnp_sent", rail)
-        marks = np.fmax(sent, self._recent(inputs, "ecn", rail))
-        if (marks.sum(axis=0) > t.marks_per_s).sum() < t.ticks:
-            return None
-        total = marks.sum(axis=1)
-        unexplained = total * ~self._is_last_hop(inputs, marks)
-        inside = float(unexplained.sum() / total.sum())
-        receivers = np.flatnonzero(unexplained > t.named * max(float(unexplained.max()), 1.0))
-        slowed = np.where(unwatched, handled.sum(axis=1), 0)
-        senders = np.flatnonzero(slowed > t.named * max(float(slowed.max()), 1.0))
-        if inside < t.inside or not len(senders):
-            return None
-        if float(total.max() / total.sum()) > t.one_receiver and len(senders) > t.few_senders:
-            return None  # many senders, one receiver: an incast that one sample a second hides
-        ratio = float(handled.sum() / sent.sum()) if sent.sum() > 0 else float("nan")
-        return FabricQueue(senders, receivers, MARKS, slowed, unexplained, inside, ratio)
 
-    def _by_pause(self, inputs: DetectorInput, unwatched: Mask) -> FabricQueue | None:
-        t, rail = self._t, inputs.structure.is_rail
-        paused = np.fmax(
-            self._recent(inputs, "pause_rx", unwatched), self._recent(inputs, "stall", unwatched)
-        )
-        queued = paused.max(axis=0, initial=0.0) > t.held
-        if queued.sum() < t.ticks:
-            return None
-        received = inputs.received_filled[:, -t.of_ticks :]
-        full = ((received > t.full) & queued & rail[:, None]).any()
-        pauses = self._recent(inputs, "pause_tx", rail).max(initial=0.0) > t.held
-        if full or pauses or self._recent(inputs, "bus", rail).max(initial=0.0) > t.bus:
-            return None
-        share = paused.sum(axis=1)
-        senders = np.flatnonzero(share > t.held_named * float(share.max()))
-        nobody, nothing = np.empty(0, np.intp), np.zeros_like(share)
-        return FabricQueue(senders, nobody, PAUSE, share, nothing, 1.0, float("nan"))
+def _by_pause(
+    inputs: DetectorInput, t: InferredCollisionThresholds, unwatched: Mask
+) -> FabricQueue | None:
+    rail = inputs.structure.is_rail
+    paused = np.fmax(
+        _recent(inputs, t, "pause_rx", unwatched), _recent(inputs, t, "stall", unwatched)
+    )
+    queued = paused.max(axis=0, initial=0.0) > t.held
+    if queued.sum() < t.ticks:
+        return None
+    received = inputs.received_filled[:, -t.of_ticks :]
+    full = ((received > t.full) & queued & rail[:, None]).any()
+    pauses = _recent(inputs, t, "pause_tx", rail).max(initial=0.0) > t.held
+    if full or pauses or _recent(inputs, t, "bus", rail).max(initial=0.0) > t.bus:
+        return None
+    share = paused.sum(axis=1)
+    senders = np.flatnonzero(share > t.held_named * float(share.max()))
+    nobody, nothing = np.empty(0, np.intp), np.zeros_like(share)
+    return FabricQueue(senders, nobody, PAUSE, share, nothing, 1.0, float("nan"))
 
-    def _is_last_hop(self, inputs: DetectorInput, marks: Floats) -> Mask:
-        """[ports]: whether the host itself, or the link to it, explains the marks it receives."""
-        t, rail = self._t, inputs.structure.is_rail
-        received = inputs.received_filled[:, -t.of_ticks :]
-        full = ((received > t.full) & (marks > 0)).sum(axis=1) >= t.full_ticks
-        pauses = (self._recent(inputs, "pause_tx", rail) > t.held).any(axis=1)
-        stalls = (self._recent(inputs, "bus", rail) > t.bus).any(axis=1)
-        found: Mask = full | pauses | stalls
-        return found
 
-    def _recent(self, inputs: DetectorInput, column: str, ports: Mask) -> Floats:
-        """[ports, of_ticks] of a HEAT column; 0 for absent values and for all other ports."""
-        recent: Floats = inputs.filled(column)[:, -self._t.of_ticks :] * ports[:, None]
-        return recent
+def _is_last_hop(inputs: DetectorInput, t: InferredCollisionThresholds, marks: Floats) -> Mask:
+    """[ports]: whether the host itself, or the link to it, explains the marks it receives."""
+    rail = inputs.structure.is_rail
+    received = inputs.received_filled[:, -t.of_ticks :]
+    full = ((received > t.full) & (marks > 0)).sum(axis=1) >= t.full_ticks
+    pauses = (_recent(inputs, t, "pause_tx", rail) > t.held).any(axis=1)
+    stalls = (_recent(inputs, t, "bus", rail) > t.bus).any(axis=1)
+    found: Mask = full | pauses | stalls
+    return found
 
-    def _is_explained(self, inputs: DetectorInput) -> bool:
-        """Whether a watched switch has a collision that may slow these senders: one on the way
-        down, or one of a switch to which no host is known to be cabled.
-        """
-        structure = inputs.structure
-        for finding in inputs.open_of(self._cause):
-            row = finding.rows[0]
-            if not structure.is_switch[row]:
-                continue
-            has_hosts = (structure.is_edge & (structure.node == structure.node[row])).any()
-            if not (structure.is_uplink[row] and has_hosts):
-                return True
-        return False
 
-    def _condition(
-        self, inputs: DetectorInput, queue: FabricQueue, active: Mask, some_report: bool
-    ) -> Condition:
-        structure = inputs.structure
-        against = list(doubts(inputs, queue, active))
-        subject, where = locate_queue(inputs, queue)
-        senders = f"{len(queue.senders)} of {active.sum()} senders"
-        by_marks = queue.seen_by == MARKS
-        fullest = inputs.received_filled[queue.receivers, -self._t.of_ticks :].max(initial=0)
-        evidence = [
-            Evidence("slowed senders", len(queue.senders), f"of {active.sum()}"),
-            Evidence("slowed by", "CNPs" if by_marks else "pause or credits"),
-            Evidence("rail-peer z-score, lowest", round(_rail_deviation(inputs, queue.senders), 1)),
+def _recent(
+    inputs: DetectorInput, t: InferredCollisionThresholds, column: str, ports: Mask
+) -> Floats:
+    """[ports, of_ticks] of a HEAT column; 0 for absent values and for all other ports."""
+    recent: Floats = inputs.filled(column)[:, -t.of_ticks :] * ports[:, None]
+    return recent
+
+
+def _is_explained(inputs: DetectorInput, collision: Cause) -> bool:
+    """Whether a watched switch has a collision that may slow these senders: one on the way
+    down, or one of a switch to which no host is known to be cabled.
+    """
+    structure = inputs.structure
+    for finding in inputs.open_of(collision):
+        row = finding.rows[0]
+        if not structure.is_switch[row]:
+            continue
+        has_hosts = (structure.is_edge & (structure.node == structure.node[row])).any()
+        if not (structure.is_uplink[row] and has_hosts):
+            return True
+    return False
+
+
+def _condition(
+    inputs: DetectorInput,
+    t: InferredCollisionThresholds,
+    collision: Cause,
+    queue: FabricQueue,
+    active: Mask,
+    some_report: bool,
+) -> Condition:
+    structure = inputs.structure
+    against = list(doubts(inputs, queue, active))
+    subject, where = locate_queue(inputs, queue)
+    senders = f"{len(queue.senders)} of {active.sum()} senders"
+    by_marks = queue.seen_by == MARKS
+    fullest = inputs.received_filled[queue.receivers, -t.of_ticks :].max(initial=0)
+    evidence = [
+        Evidence("slowed senders", len(queue.senders), f"of {active.sum()}"),
+        Evidence("slowed by", "CNPs" if by_marks else "pause or credits"),
+        Evidence("rail-peer z-score, lowest", round(_rail_deviation(inputs, queue.senders), 1)),
+    ]
+    if by_marks:
+        evidence += [
+            Evidence("receivers that see marks", len(queue.receivers), "ports"),
+            Evidence("marks not of the last hop", round(queue.inside * 100, 1), "%"),
+            Evidence("fullest such receiver", round(float(fullest) * 100, 1), "%"),
         ]
-        if by_marks:
-            evidence += [
-                Evidence("receivers that see marks", len(queue.receivers), "ports"),
-                Evidence("marks not of the last hop", round(queue.inside * 100, 1), "%"),
-                Evidence("fullest such receiver", round(float(fullest) * 100, 1), "%"),
-            ]
-            if np.isfinite(queue.cnp_ratio):
-                evidence.append(Evidence("CNPs handled over sent", round(queue.cnp_ratio, 2)))
-        evidence += [Evidence("speaks against it", doubt.text) for doubt in against]
-        switches = "the switches before the senders" if some_report else "all switches"
-        return Condition(
-            cause=self._cause.name,
-            severity=self._cause.severity,
-            subject=self._open_subject(inputs, queue.senders) or subject or _paths(inputs, queue),
-            rows=tuple(queue.senders.tolist()),
-            text=(
-                f"{senders} ({structure.labels(queue.senders, 3)}) are"
-                f" {'slowed by CNPs' if by_marks else 'paused'}, and no receiver is full, slow or"
-                f" stalled: inferred, a queue {where or 'between switches'}; {_verdict(against)}"
-            ),
-            evidence=tuple(evidence),
-            advice=(
-                "Watch the leaf switches to see which link it is. Until then give the hash more"
-                " flows: NCCL_IB_QPS_PER_CONNECTION=4, or adaptive routing on the switch."
-            ),
-            confidence=confidence(against),
-            victims=tuple(
-                structure.fabric.ports[row].id for row in queue.receivers[:_MAX_VICTIMS].tolist()
-            ),
-            unseen=f"{switches}: the link itself, and whether it is damaged instead of crowded",
-            unless=(Trait.LAST_HOP,),
-        )
+        if np.isfinite(queue.cnp_ratio):
+            evidence.append(Evidence("CNPs handled over sent", round(queue.cnp_ratio, 2)))
+    evidence += [Evidence("speaks against it", doubt.text) for doubt in against]
+    switches = "the switches before the senders" if some_report else "all switches"
+    return Condition(
+        cause=collision.name,
+        severity=collision.severity,
+        subject=_open_subject(inputs, collision, queue.senders) or subject or _paths(inputs, queue),
+        rows=tuple(queue.senders.tolist()),
+        text=(
+            f"{senders} ({structure.labels(queue.senders, 3)}) are"
+            f" {'slowed by CNPs' if by_marks else 'paused'}, and no receiver is full, slow or"
+            f" stalled: inferred, a queue {where or 'between switches'}; {_verdict(against)}"
+        ),
+        evidence=tuple(evidence),
+        advice=(
+            "Watch the leaf switches to see which link it is. Until then give the hash more"
+            " flows: NCCL_IB_QPS_PER_CONNECTION=4, or adaptive routing on the switch."
+        ),
+        confidence=confidence(against),
+        victims=tuple(
+            structure.fabric.ports[row].id for row in queue.receivers[:_MAX_VICTIMS].tolist()
+        ),
+        unseen=f"{switches}: the link itself, and whether it is damaged instead of crowded",
+        unless=(Trait.LAST_HOP,),
+    )
 
-    def _open_subject(self, inputs: DetectorInput, senders: Rows) -> str:
-        """The subject of the open finding about some of the same senders; empty without one."""
-        mine = set(senders.tolist())
-        for finding in inputs.open_of(self._cause):
-            if mine & set(finding.rows):
-                return finding.subject
-        return ""
+
+def _open_subject(inputs: DetectorInput, collision: Cause, senders: Rows) -> str:
+    """The subject of the open finding about some of the same senders; empty without one."""
+    mine = set(senders.tolist())
+    for finding in inputs.open_of(collision):
+        if mine & set(finding.rows):
+            return finding.subject
+    return ""
 
 
 def _reporting_switches(inputs: DetectorInput) -> set[int]:

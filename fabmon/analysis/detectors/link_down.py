@@ -14,6 +14,7 @@ from fabmon.fabric.model import GPU, MANAGEMENT, NVLINK, Port
 CAUSE = Cause(
     name="link_down",
     title="Link down",
+    meaning="a port that was up is down",
     severity=CRITICAL,
     picture="link_ends",
     advice="Check the cable and the optics, then the switch's log for this port.",

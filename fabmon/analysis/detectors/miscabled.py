@@ -16,6 +16,7 @@ from fabmon.fabric.topology.claims import AND, MAC
 CAUSE = Cause(
     name="miscabled",
     title="Miscabled link",
+    meaning="two sources name different far ends of a port: the cable or the plan is wrong",
     severity=WARNING,
     picture="cabling",
     advice="Look at the two ends of the cable; move it, or correct the plan.",

@@ -14,6 +14,7 @@ from fabmon.fabric.tick import NodeState
 CAUSE = Cause(
     name="node_lost",
     title="Node lost",
+    meaning="a node that was up does not answer any more",
     severity=CRITICAL,
     picture="last_traffic",
     advice="fabmon keeps trying to reconnect; look at the node's console or its BMC.",
@@ -28,30 +29,24 @@ class NodeLostThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     after_s: Seconds
 
 
-class NodesLost:
-    """Judges by the feed's status alone: it does not show whether the node itself is down."""
-
-    def __init__(self, thresholds: NodeLostThresholds) -> None:
-        self._t = thresholds
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each lost node."""
-        snapshot = inputs.snapshot
-        for node in snapshot.fabric.nodes:
-            status = snapshot.statuses.get(node.name)
-            if status is None or status.state is not NodeState.LOST:
-                continue
-            lost_s = (snapshot.time_ns - status.since_ns) / 1e9
-            if lost_s >= self._t.after_s:
-                yield Condition(
-                    cause=CAUSE.name,
-                    severity=CAUSE.severity,
-                    subject=node.name,
-                    rows=tuple(port.row for port in node.ports),
-                    text=f"{node.name} is lost: {status.reason or 'it does not answer'}",
-                    evidence=(Evidence("cause", status.cause or "unknown"),),
-                    advice=CAUSE.advice,
-                    confidence=1.0,
-                    lost=1.0,
-                    unseen="whether the node is down, or only the connection to it",
-                )
+def lost_nodes(inputs: DetectorInput, t: NodeLostThresholds) -> Iterator[Condition]:
+    """One condition for each lost node. Whether the node itself is down is not observable."""
+    snapshot = inputs.snapshot
+    for node in snapshot.fabric.nodes:
+        status = snapshot.statuses.get(node.name)
+        if status is None or status.state is not NodeState.LOST:
+            continue
+        lost_s = (snapshot.time_ns - status.since_ns) / 1e9
+        if lost_s >= t.after_s:
+            yield Condition(
+                cause=CAUSE.name,
+                severity=CAUSE.severity,
+                subject=node.name,
+                rows=tuple(port.row for port in node.ports),
+                text=f"{node.name} is lost: {status.reason or 'it does not answer'}",
+                evidence=(Evidence("cause", status.cause or "unknown"),),
+                advice=CAUSE.advice,
+                confidence=1.0,
+                lost=1.0,
+                unseen="whether the node is down, or only the connection to it",
+            )

@@ -14,6 +14,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="oversubscription",
     title="Oversubscription",
+    meaning="a whole ECMP group is full: its hosts send more than its links can carry",
     severity=WARNING,
     picture="link_group",
     advice=(
@@ -29,21 +30,15 @@ _MORE = 1.05
 per cent is what a difference of port speeds by their line coding can make."""
 
 
-class Oversubscription:
-    """Judges the groups of which no link has room."""
-
-    def __init__(self, thresholds: EcmpGroupThresholds) -> None:
-        self._t = thresholds
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each group."""
-        for load in group_loads(inputs, self._t):
-            if load.group.is_inward or load.lost >= self._t.lost_min or load.is_lone:
-                continue
-            ratio = _below_to_above(inputs, load)
-            more, full = ratio > _MORE, load.mean >= self._t.hot_util
-            if (load.queue and (more or full)) or (more and full):
-                yield _condition(load, ratio)
+def oversubscription(inputs: DetectorInput, t: EcmpGroupThresholds) -> Iterator[Condition]:
+    """One condition for each group of which no link has room."""
+    for load in group_loads(inputs, t):
+        if load.group.is_inward or load.lost >= t.lost_min or load.is_lone:
+            continue
+        ratio = _below_to_above(inputs, load)
+        more, full = ratio > _MORE, load.mean >= t.hot_util
+        if (load.queue and (more or full)) or (more and full):
+            yield _condition(load, ratio)
 
 
 def _below_to_above(inputs: DetectorInput, load: Load) -> float:

@@ -14,6 +14,7 @@ from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 CAUSE = Cause(
     name="pause_deadlock",
     title="Pause deadlock",
+    meaning="ports of switches pause each other in a cycle, and nothing moves",
     severity=CRITICAL,
     picture="pause_cycle",
     advice=(

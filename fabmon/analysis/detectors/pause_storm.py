@@ -16,6 +16,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="pause_storm",
     title="Pause storm",
+    meaning="a host or a switch pauses its neighbour nearly all the time, whatever arrives",
     severity=CRITICAL,
     picture="pause_tree",
     advice=(
@@ -44,30 +45,23 @@ _HOT_OF_TICKS, _HOT_TICKS = 5, 3
 """... in so many of the last so many ticks."""
 
 
-class PauseStorms:
-    """Judges the hosts that `pauses` finds, and switches that pause others without a hot port."""
-
-    def __init__(self, pauses: HostPauses) -> None:
-        self._pauses = pauses
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each port of a host, and for each switch."""
-        yield from self._pauses.conditions(inputs, CAUSE)
-        graph, structure = pause_graph(inputs), inputs.structure
-        if not graph.paused.any():
-            return
-        with np.errstate(invalid="ignore"):
-            hot = (inputs.util("tx")[:, -_HOT_OF_TICKS:] >= _HOT).sum(axis=1) >= _HOT_TICKS
-        for node, rows in graph.roots.items():
-            if (
-                structure.fabric.nodes[node].role != SWITCH
-                or (hot & (structure.node == node)).any()
-            ):
-                continue
-            victims = graph.victims(node)
-            share = max((float(graph.share[row]) for row in victims), default=0.0)
-            if share >= _SWITCH_STORM:
-                yield _switch(inputs, node, rows, victims, share)
+def pause_storms(inputs: DetectorInput, pauses: HostPauses) -> Iterator[Condition]:
+    """One condition for each port of a host that `pauses` finds, and for each switch that pauses
+    others without a hot port of its own."""
+    yield from pauses.conditions(inputs, CAUSE)
+    graph, structure = pause_graph(inputs), inputs.structure
+    if not graph.paused.any():
+        return
+    with np.errstate(invalid="ignore"):
+        hot = (inputs.util("tx")[:, -_HOT_OF_TICKS:] >= _HOT).sum(axis=1) >= _HOT_TICKS
+    for node, rows in graph.roots.items():
+        is_switch = structure.fabric.nodes[node].role == SWITCH
+        if not is_switch or (hot & (structure.node == node)).any():
+            continue
+        victims = graph.victims(node)
+        share = max((float(graph.share[row]) for row in victims), default=0.0)
+        if share >= _SWITCH_STORM:
+            yield _switch(inputs, node, rows, victims, share)
 
 
 def _switch(

@@ -14,6 +14,7 @@ from fabmon.fabric.wording import plural, rounded_percent
 CAUSE = Cause(
     name="pause_victim",
     title="Pause victim",
+    meaning="ports are paused by a neighbour that is not watched: the root cannot be found",
     severity=WARNING,
     picture="paused_ports",
     advice="Watch the switch too (role=switch in the hosts file): the root is behind it.",

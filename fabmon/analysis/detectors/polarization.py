@@ -22,6 +22,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="polarization",
     title="Polarization",
+    meaning="many flows use few links of a group: the hash of the switch sees few differences",
     severity=CRITICAL,
     picture="link_group",
     advice=(
@@ -39,17 +40,11 @@ _MAX_CONFIDENCE = 0.98
 """Confidence, 0 to 1, where chance is all but excluded."""
 
 
-class Polarization:
-    """Judges the groups with a hot link by how many links their senders use."""
-
-    def __init__(self, thresholds: EcmpGroupThresholds) -> None:
-        self._t = thresholds
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each group."""
-        for load in group_loads(inputs, self._t):
-            if load.lost >= self._t.lost_min and load.is_polarized(inputs):
-                yield _condition(inputs, load)
+def polarization(inputs: DetectorInput, t: EcmpGroupThresholds) -> Iterator[Condition]:
+    """One condition for each group with a hot link whose flows use too few links."""
+    for load in group_loads(inputs, t):
+        if load.lost >= t.lost_min and load.is_polarized(inputs):
+            yield _condition(inputs, load)
 
 
 def _condition(inputs: DetectorInput, load: Load) -> Condition:

@@ -13,6 +13,7 @@ from fabmon.fabric.wording import plural
 CAUSE = Cause(
     name="saturated_counter",
     title="Saturated counter",
+    meaning="a counter that other findings need is stuck at its maximum",
     severity=NOTE,
     picture="affected_ports",
     advice="Reset it on these ports when nothing else needs its value: perfquery -R.",

@@ -11,6 +11,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Trait
 CAUSE = Cause(
     name="slow_receiver",
     title="Slow receiver",
+    meaning="a host takes its data too slowly, so that its NIC pauses the switch",
     severity=WARNING,
     picture="pause_tree",
     advice=(
@@ -28,12 +29,6 @@ CAUSE = Cause(
 )
 
 
-class SlowReceivers:
-    """Judges every port of a host that pauses its switch, as `pauses` measures it."""
-
-    def __init__(self, pauses: HostPauses) -> None:
-        self._pauses = pauses
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each port."""
-        yield from self._pauses.conditions(inputs, CAUSE)
+def slow_receivers(inputs: DetectorInput, pauses: HostPauses) -> Iterator[Condition]:
+    """One condition for each port of a host that pauses its switch, as `pauses` finds them."""
+    return pauses.conditions(inputs, CAUSE)

@@ -23,6 +23,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="straggler",
     title="Straggler",
+    meaning="a host is quiet while the hosts of its job wait for it",
     severity=WARNING,
     picture="host_peers",
     advice=(
@@ -61,70 +62,68 @@ class StragglerThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     alike: Share
 
 
-class Stragglers:
-    """Judges hosts against those whose traffic correlates with theirs."""
+def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condition]:
+    """One condition for each host that is late compared with the hosts of its job."""
+    moved = _moved(inputs)
+    if len(moved) <= _MIN_PEERS or moved.shape[1] < _MIN_TICKS:
+        return
+    busy = moved > t.busy_util
+    others = busy.sum(axis=0) >= _MIN_PEERS
+    quiet = (others & ~busy).sum(axis=1)
+    suspects = np.flatnonzero((quiet >= t.ticks) & (busy.sum(axis=1) >= t.ticks))
+    if len(suspects) > _MAX_SUSPECTS:
+        suspects = suspects[np.argsort(-quiet[suspects], kind="stable")[:_MAX_SUSPECTS]]
+    if not len(suspects):
+        return
+    filled = np.nan_to_num(moved)
+    in_job = _correlations(filled, suspects) >= t.alike
+    in_job[np.arange(len(suspects)), suspects] = False
+    late: dict[int, tuple[int, int, float]] = {}
+    jobs: dict[int, Rows] = {}
+    for number in np.flatnonzero(_may_be_late(t, moved, suspects, in_job)).tolist():
+        host, peers = int(suspects[number]), np.flatnonzero(in_job[number])
+        if len(peers) < _MIN_PEERS:
+            continue
+        usual = medians(filled[peers])
+        send = (moved[peers] > t.busy_util).mean(axis=0) >= _NEARLY_ALL
+        for ticks in (TICKS, _ITERATION_TICKS):
+            waited = _waited(t, moved[host, -ticks:], usual[-ticks:], send[-ticks:])
+            if waited is not None:
+                late[host] = (min(ticks, moved.shape[1]), *waited)
+                jobs[host] = peers
+                break
+    for host, (of_ticks, ticks, level) in late.items():
+        peers = jobs[host]
+        if np.isin(peers, list(late)).sum() <= max(1, _MAX_LATE * len(peers)):
+            rows = inputs.structure.rails_of_hosts[host]
+            yield _condition(inputs, rows, len(peers), ticks, of_ticks, level)
 
-    def __init__(self, thresholds: StragglerThresholds) -> None:
-        self._t = thresholds
 
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for each late host."""
-        moved = _moved(inputs)
-        if len(moved) <= _MIN_PEERS or moved.shape[1] < _MIN_TICKS:
-            return
-        busy = moved > self._t.busy_util
-        others = busy.sum(axis=0) >= _MIN_PEERS
-        quiet = (others & ~busy).sum(axis=1)
-        suspects = np.flatnonzero((quiet >= self._t.ticks) & (busy.sum(axis=1) >= self._t.ticks))
-        if len(suspects) > _MAX_SUSPECTS:
-            suspects = suspects[np.argsort(-quiet[suspects], kind="stable")[:_MAX_SUSPECTS]]
-        if not len(suspects):
-            return
-        filled = np.nan_to_num(moved)
-        in_job = _correlations(filled, suspects) >= self._t.alike
-        in_job[np.arange(len(suspects)), suspects] = False
-        late: dict[int, tuple[int, int, float]] = {}
-        jobs: dict[int, Rows] = {}
-        for number in np.flatnonzero(self._may_be_late(moved, suspects, in_job)).tolist():
-            host, peers = int(suspects[number]), np.flatnonzero(in_job[number])
-            if len(peers) < _MIN_PEERS:
-                continue
-            usual = medians(filled[peers])
-            send = (moved[peers] > self._t.busy_util).mean(axis=0) >= _NEARLY_ALL
-            for ticks in (TICKS, _ITERATION_TICKS):
-                waited = self._waited(moved[host, -ticks:], usual[-ticks:], send[-ticks:])
-                if waited is not None:
-                    late[host] = (min(ticks, moved.shape[1]), *waited)
-                    jobs[host] = peers
-                    break
-        for host, (of_ticks, ticks, level) in late.items():
-            peers = jobs[host]
-            if np.isin(peers, list(late)).sum() <= max(1, _MAX_LATE * len(peers)):
-                rows = inputs.structure.rails_of_hosts[host]
-                yield _condition(inputs, rows, len(peers), ticks, of_ticks, level)
+def _may_be_late(t: StragglerThresholds, moved: Floats, suspects: Rows, in_job: Mask) -> Mask:
+    """[suspects]: False where a cheap test excludes that a host is late.
 
-    def _may_be_late(self, moved: Floats, suspects: Rows, in_job: Mask) -> Mask:
-        """[suspects]: False where a cheap test excludes that a host is late.
+    It was in too few ticks far below the most that any host moved while nearly all of its job
+    sent. The medians that decide take longer.
+    """
+    moved = moved[:, -_ITERATION_TICKS:]
+    sends = (moved > t.busy_util).astype(np.float32)
+    peers = in_job.sum(axis=1)
+    nearly_all = (in_job.astype(np.float32) @ sends) / np.maximum(peers, 1)[:, None]
+    behind = moved[suspects] < t.below * np.fmax.reduce(moved, axis=0)
+    waited: Rows = ((nearly_all >= _NEARLY_ALL) & behind).sum(axis=1)
+    return waited >= t.ticks
 
-        It was in too few ticks far below the most that any host moved while nearly all of its job
-        sent. The medians that decide take longer.
-        """
-        moved = moved[:, -_ITERATION_TICKS:]
-        sends = (moved > self._t.busy_util).astype(np.float32)
-        peers = in_job.sum(axis=1)
-        nearly_all = (in_job.astype(np.float32) @ sends) / np.maximum(peers, 1)[:, None]
-        behind = moved[suspects] < self._t.below * np.fmax.reduce(moved, axis=0)
-        waited: Rows = ((nearly_all >= _NEARLY_ALL) & behind).sum(axis=1)
-        return waited >= self._t.ticks
 
-    def _waited(self, own: Floats, usual: Floats, send: Mask) -> tuple[int, float] | None:
-        """The number of ticks in which a host was silent while nearly all of its job sent, and the
-        mean of the job's median then; None for too few, and for a host that was ahead."""
-        waited = send & (own < self._t.below * usual)
-        ahead = (own > self._t.busy_util) & (usual < self._t.below * own)
-        if waited.sum() < self._t.ticks or ahead.any():
-            return None
-        return int(waited.sum()), float(usual[waited].mean())
+def _waited(
+    t: StragglerThresholds, own: Floats, usual: Floats, send: Mask
+) -> tuple[int, float] | None:
+    """The number of ticks in which a host was silent while nearly all of its job sent, and the
+    mean of the job's median then; None for too few, and for a host that was ahead."""
+    waited = send & (own < t.below * usual)
+    ahead = (own > t.busy_util) & (usual < t.below * own)
+    if waited.sum() < t.ticks or ahead.any():
+        return None
+    return int(waited.sum()), float(usual[waited].mean())
 
 
 def _moved(inputs: DetectorInput) -> Floats:

@@ -23,6 +23,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="uneven_rails",
     title="Uneven rails",
+    meaning="hosts send over some of their rails only: a collective is as fast as its busiest rail",
     severity=WARNING,
     picture="rails",
     advice=(
@@ -56,101 +57,97 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     lost_min: Share
 
 
-class UnevenRails:
-    """Judges every host with two rails or more, in the seconds in which it sends."""
-
-    def __init__(self, thresholds: UnevenRailsThresholds) -> None:
-        self._t = thresholds
-
-    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
-        """One condition for all hosts that leave out the same rails."""
-        found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
-        for rows in self._suspects(inputs):
-            level = self._level(_sent(inputs, rows))
-            if level is None:
-                continue
-            low = level < self._t.low * float(level.max())
-            found[tuple(inputs.structure.rail[rows[low]].tolist())].append((rows, level))
-        subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
-        for low_rails, hosts in found.items():
-            subjects[low_rails] = subject = (
-                _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
-            )
-            yield self._condition(inputs, subject, low_rails, hosts)
-
-    def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
-        """The rails of hosts that may be uneven: all have data now, and their totals differ."""
-        known = np.isfinite(inputs.util("tx")[:, -1])
-        total = inputs.sent.sum(axis=1)
-        for _, rows in inputs.structure.rail_tables:
-            if rows.shape[1] > 1:
-                sums = total[rows]
-                top = sums.max(axis=1)
-                lost = top - sums.mean(axis=1) >= _SUSPECT * self._t.lost_min * top
-                yield from rows[lost & (top > 0) & known[rows].all(axis=1)]
-
-    def _level(self, sent: Floats) -> Floats | None:
-        """[rails]: mean utilisation over the last active ticks; None unless some rails are low in
-        each of them."""
-        top = sent.max(axis=0)
-        active = sent[:, top > self._t.busy_util][:, -self._t.of_ticks :]
-        if active.shape[1] < self._t.of_ticks:
-            return None
-        level: Floats = active.mean(axis=1)
-        peak = float(level.max())
-        low = level < self._t.low * peak
-        if not low.any() or 1.0 - float(level.mean()) / peak < self._t.lost_min:
-            return None
-        if (~low).sum() == 1 and len(level) > 2:
-            # A single rail above others that are in use carries traffic beside the collective; one
-            # that is busy alone may carry other traffic while the job computes.
-            if (medians(active) > _IN_USE * active.max(axis=0)).any():
-                return None
-            if not (top[-_ALONE_TICKS:] > self._t.busy_util).all():
-                return None
-        is_steady = (active[low] < self._t.low * active.max(axis=0)).all()
-        return level if is_steady else None
-
-    def _condition(
-        self,
-        inputs: DetectorInput,
-        subject: str,
-        low_rails: tuple[int, ...],
-        hosts: list[tuple[Rows, Floats]],
-    ) -> Condition:
-        structure = inputs.structure
-        lost = float(np.mean([1 - level.mean() / level.max() for _, level in hosts]))
-        names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
-        low = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] in low_rails]
-        busy = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] not in low_rails]
-        top = float(np.mean([level.max() for _, level in hosts]))
-        low_levels = [level[np.isin(structure.rail[rows], low_rails)] for rows, level in hosts]
-        low_util = float(np.mean([level.mean() for level in low_levels]))
-        who = names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} …)"
-        rails = _rail_names(low_rails)
-        return Condition(
-            cause=CAUSE.name,
-            severity=CAUSE.severity,
-            subject=subject,
-            rows=(*low, *busy),
-            text=(
-                f"{who} {'sends' if len(names) == 1 else 'send'} at {rounded_percent(low_util)} of"
-                f" line rate on {rails} and at {rounded_percent(top)} on the other rails: lost"
-                f" bandwidth {rounded_percent(lost)}"
-            ),
-            evidence=(
-                Evidence("hosts", len(names), "hosts"),
-                Evidence("busiest rail", round(top * 100, 1), "%"),
-                Evidence(rails, round(low_util * 100, 1), "%"),
-                Evidence("lost bandwidth", round(lost * 100, 1), "%"),
-            ),
-            advice=CAUSE.advice,
-            confidence=0.85,
-            lost=round(lost, 3),
-            victims=tuple(names[1:]),
-            # The senders of an incast send it on one rail.
-            unless=(Trait.ONE_RAIL,) if len(busy) == len(hosts) else (),
+def uneven_rails(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Condition]:
+    """One condition for all hosts with two rails or more that leave out the same rails."""
+    found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
+    for rows in _suspects(inputs, t):
+        level = _level(t, _sent(inputs, rows))
+        if level is None:
+            continue
+        low = level < t.low * float(level.max())
+        found[tuple(inputs.structure.rail[rows[low]].tolist())].append((rows, level))
+    subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
+    for low_rails, hosts in found.items():
+        subjects[low_rails] = subject = (
+            _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
         )
+        yield _condition(inputs, subject, low_rails, hosts)
+
+
+def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:
+    """The rails of hosts that may be uneven: all have data now, and their totals differ."""
+    known = np.isfinite(inputs.util("tx")[:, -1])
+    total = inputs.sent.sum(axis=1)
+    for _, rows in inputs.structure.rail_tables:
+        if rows.shape[1] > 1:
+            sums = total[rows]
+            top = sums.max(axis=1)
+            lost = top - sums.mean(axis=1) >= _SUSPECT * t.lost_min * top
+            yield from rows[lost & (top > 0) & known[rows].all(axis=1)]
+
+
+def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
+    """[rails]: mean utilisation over the last active ticks; None unless some rails are low in
+    each of them."""
+    top = sent.max(axis=0)
+    active = sent[:, top > t.busy_util][:, -t.of_ticks :]
+    if active.shape[1] < t.of_ticks:
+        return None
+    level: Floats = active.mean(axis=1)
+    peak = float(level.max())
+    low = level < t.low * peak
+    if not low.any() or 1.0 - float(level.mean()) / peak < t.lost_min:
+        return None
+    if (~low).sum() == 1 and len(level) > 2:
+        # A single rail above others that are in use carries traffic beside the collective; one
+        # that is busy alone may carry other traffic while the job computes.
+        if (medians(active) > _IN_USE * active.max(axis=0)).any():
+            return None
+        if not (top[-_ALONE_TICKS:] > t.busy_util).all():
+            return None
+    is_steady = (active[low] < t.low * active.max(axis=0)).all()
+    return level if is_steady else None
+
+
+def _condition(
+    inputs: DetectorInput,
+    subject: str,
+    low_rails: tuple[int, ...],
+    hosts: list[tuple[Rows, Floats]],
+) -> Condition:
+    structure = inputs.structure
+    lost = float(np.mean([1 - level.mean() / level.max() for _, level in hosts]))
+    names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
+    low = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] in low_rails]
+    busy = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] not in low_rails]
+    top = float(np.mean([level.max() for _, level in hosts]))
+    low_levels = [level[np.isin(structure.rail[rows], low_rails)] for rows, level in hosts]
+    low_util = float(np.mean([level.mean() for level in low_levels]))
+    who = names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} …)"
+    rails = _rail_names(low_rails)
+    return Condition(
+        cause=CAUSE.name,
+        severity=CAUSE.severity,
+        subject=subject,
+        rows=(*low, *busy),
+        text=(
+            f"{who} {'sends' if len(names) == 1 else 'send'} at {rounded_percent(low_util)} of"
+            f" line rate on {rails} and at {rounded_percent(top)} on the other rails: lost"
+            f" bandwidth {rounded_percent(lost)}"
+        ),
+        evidence=(
+            Evidence("hosts", len(names), "hosts"),
+            Evidence("busiest rail", round(top * 100, 1), "%"),
+            Evidence(rails, round(low_util * 100, 1), "%"),
+            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
+        ),
+        advice=CAUSE.advice,
+        confidence=0.85,
+        lost=round(lost, 3),
+        victims=tuple(names[1:]),
+        # The senders of an incast send it on one rail.
+        unless=(Trait.ONE_RAIL,) if len(busy) == len(hosts) else (),
+    )
 
 
 def _rail_names(rails: tuple[int, ...]) -> str:

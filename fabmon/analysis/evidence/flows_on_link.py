@@ -1,8 +1,9 @@
-"""Who is on a link: flows by the hosts' queue pairs, or else hosts whose traffic moves with it.
+"""The flows on a link: from the hosts' queue pairs, or else NICs whose traffic correlates with it.
 
-A host's own link carries its flows and no others. Which of a leaf's uplinks a flow takes is a
-secret of the switch's hash: all flows from below the leaf to elsewhere may be on any of them. Where
-no queue pair is known, hosts that send more when the link carries more are inferred to be on it.
+A host's own link carries its flows and no others. Which of a leaf's uplinks a flow takes is decided
+by the switch's hash and not observable: every flow from below the leaf to elsewhere may be on any
+of them. Where no queue pair is known, NICs that send more when the link carries more are inferred
+to use it.
 """
 
 from __future__ import annotations
@@ -20,18 +21,27 @@ from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.topology.leaves import NONE, Mask, Rows, far_node, is_uplink_to
 
 _TICKS = 120
-_LEAST_TICKS = 20
+"""Ticks over which traffic is correlated."""
+
+_MIN_TICKS = 20
+"""Ticks with traffic below which a correlation says nothing."""
+
 _COMMUNICATES = 0.3
-"""Share of the usual traffic above which a tick counts: between them, all are alike idle."""
-_MOVES = 0.5
-_MOST_MOVING = 12
+"""Share of the usual traffic, 0 to 1, above which a tick counts: all NICs are idle between."""
+
+_MIN_CORRELATION = 0.5
+"""Pearson's r from which on a NIC's traffic correlates with a link's."""
+
+_MAX_CORRELATED = 12
+"""Correlated NICs that are returned, the best first."""
+
 _STEADY = 1e-3
-"""Curves that vary less than this share of their mean move with nothing."""
+"""Curves that vary by less than this share of their mean correlate with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorrelatedNic:
-    """A NIC whose traffic moves with a link's: `r` is Pearson's correlation, to 1."""
+    """A NIC whose traffic correlates with a link's: `r` is Pearson's correlation, up to 1."""
 
     row: int
     r: float
@@ -39,15 +49,15 @@ class CorrelatedNic:
 
 @dataclass(frozen=True, slots=True)
 class FlowsOnLink:
-    """What may be on a link in one direction.
+    """The flows that may be on a link in one direction.
 
-    `flows` are places in the moment's flow table, those of the port that sends most first. They are
-    on the link where it `is_exact`, else they may be: then first those of ports whose traffic moves
-    with the link's. `unsure` are flows of those who can send into
-    it whose other end is not known. `sports` are their distinct UDP source ports, 0 when they
-    cannot be worked out. Of the `senders`, the hosts that can send into it, the `silent` do not
-    tell their queue pairs. Where none does, `moving` are NICs that were seen to move with the link
-    over `ticks` ticks; they do so in `way`.
+    `flows` are places in the snapshot's flow table, those of the port that sends most first. They
+    are on the link where it `is_exact`, else they may be; then those of ports whose traffic
+    correlates with the link's are first. `unsure` counts flows of possible senders whose
+    destination is not known. `sports` counts the distinct UDP source ports, 0 when they cannot be
+    computed. Of the `senders`, the hosts that can send into the link, the `silent` do not report
+    queue pairs. Where none does, `moving` are the NICs that correlate with the link over `ticks`
+    ticks, by what they send or receive (`way`, `tx` or `rx`).
     """
 
     flows: Rows
@@ -61,17 +71,17 @@ class FlowsOnLink:
     ticks: int = 0
 
     @property
-    def is_told(self) -> bool:
-        """Whether anybody who can send into it tells queue pairs."""
+    def has_queue_pairs(self) -> bool:
+        """Whether any host that can send into the link reports queue pairs."""
         return self.silent != self.senders
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """[ports]: NICs that can send into a link, and those they can send to over it.
+    """[ports]: NICs that can send into a link, and those that they can reach over it.
 
-    `leaves` says that the senders are those behind the link: whatever they send elsewhere takes it
-    or one beside it.
+    `leaves`: the senders are behind the link, so that all they send elsewhere takes this link or
+    one beside it.
     """
 
     src: Mask
@@ -81,45 +91,37 @@ class _Ends:
 
 
 def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> FlowsOnLink | None:
-    """What may be on any of the links, in the direction that their ports send (`tx`) or receive.
+    """The flows that may be on any of some links, in the direction that their ports send (`tx`) or
+    receive (`rx`).
 
-    None where the ports carry nothing between nodes, or nobody knows what is behind them.
+    None where the ports carry no traffic between nodes, or it is not known what is behind them.
     """
     ends = [found for row in rows if (found := _ends(snapshot, row, way)) is not None]
     if not ends:
         return None
-    table = snapshot.connections.flows
+    table, ports = snapshot.connections.flows, snapshot.fabric.ports
     picked, unsure = _picked(table, ends)
-    names = snapshot.fabric.ports
     can_send = np.flatnonzero(np.any([each.src for each in ends], axis=0)).tolist()
-    senders = frozenset(names[row].node for row in can_send)
+    senders = frozenset(ports[row].node for row in can_send)
     silent = senders - table.reporting
     is_exact = all(each.is_exact for each in ends)
     moving: tuple[CorrelatedNic, ...] = ()
-    seen_way, ticks = "tx", 0
+    nics_way, ticks = "tx", 0
     if silent == senders and not is_exact:
-        seen_way = "tx" if ends[0].leaves else "rx"
+        nics_way = "tx" if ends[0].leaves else "rx"
         near = np.flatnonzero(ends[0].src if ends[0].leaves else ends[0].dst)
-        moving, ticks = correlated_nics(snapshot, rows[0], way, near, seen_way)
+        moving, ticks = correlated_nics(snapshot, rows[0], way, near, nics_way)
     picked = _by_rate(snapshot, picked)
     if not is_exact and len(picked):
-        picked = _likeliest_first(snapshot, rows[0], way, picked)
-    return FlowsOnLink(
-        picked,
-        is_exact,
-        unsure,
-        table.distinct_sports(picked),
-        senders,
-        silent,
-        moving,
-        seen_way,
-        ticks,
-    )
+        picked = _by_correlation(snapshot, rows[0], way, picked)
+    sports = table.distinct_sports(picked)
+    return FlowsOnLink(picked, is_exact, unsure, sports, senders, silent, moving, nics_way, ticks)
 
 
 def effective_flows(snapshot: Snapshot, row: int, flows: float) -> tuple[Evidence, ...]:
-    """The effective flows of a group that a port is of, and of how many queue pairs on it at most,
-    where those are few enough to be joined within a tick.
+    """Evidence: the effective flows of a port's group, and of how many queue pairs at most.
+
+    Queue pairs are included where they are few enough to be joined within a tick.
     """
     table = snapshot.connections.flows_if_quick
     ends = _ends(snapshot, row, "tx") if table else None
@@ -127,16 +129,15 @@ def effective_flows(snapshot: Snapshot, row: int, flows: float) -> tuple[Evidenc
     if not table or not len(picked):
         return (Evidence("effective flows", flows, "flows"),)
     of = f"of {len(picked)} QPs"
-    sports = table.distinct_sports(picked)
-    told = Evidence("distinct UDP source ports", sports, of)
-    return (Evidence("effective flows", flows, of), *((told,) if sports else ()))
+    effective, sports = Evidence("effective flows", flows, of), table.distinct_sports(picked)
+    return (effective, *([Evidence("distinct UDP source ports", sports, of)] if sports else []))
 
 
 def correlated_nics(
     snapshot: Snapshot, row: int, way: str, nics: Rows, nics_way: str
 ) -> tuple[tuple[CorrelatedNic, ...], int]:
-    """NICs whose traffic moves with a port's while they communicate, the likest first, and over how
-    many ticks that was looked at; too few ticks are told as 0.
+    """The NICs whose traffic correlates with a port's while they communicate, the best first, and
+    the number of ticks that were compared; none and 0 for too few ticks.
     """
     if not len(nics):
         return (), 0
@@ -146,12 +147,12 @@ def correlated_nics(
     usual = float(np.percentile(together, 95))
     counts = np.isfinite(link) & (together > _COMMUNICATES * usual) & (usual > 0)
     ticks = int(counts.sum())
-    if ticks < _LEAST_TICKS:
+    if ticks < _MIN_TICKS:
         return (), 0
     r = correlations(link[counts], theirs[:, counts])
-    best = np.argsort(-np.nan_to_num(r, nan=-2.0), kind="stable")[:_MOST_MOVING]
-    alike = [CorrelatedNic(int(nics[place]), round(float(r[place]), 2)) for place in best.tolist()]
-    return tuple(each for each in alike if each.r >= _MOVES), ticks
+    best = np.argsort(-np.nan_to_num(r, nan=-2.0), kind="stable")[:_MAX_CORRELATED]
+    found = [CorrelatedNic(int(nics[place]), round(float(r[place]), 2)) for place in best.tolist()]
+    return tuple(each for each in found if each.r >= _MIN_CORRELATION), ticks
 
 
 def correlations(curve: Floats, others: Floats) -> NDArray[np.float64]:
@@ -162,36 +163,36 @@ def correlations(curve: Floats, others: Floats) -> NDArray[np.float64]:
     many -= mean[:, None]
     lengths = np.sqrt((many * many).sum(axis=1))
     length = float(np.sqrt((one * one).sum()))
-    ticks = max(len(curve), 1)
-    steady = lengths <= _STEADY * np.sqrt(ticks) * np.abs(mean)
-    if length <= _STEADY * np.sqrt(ticks) * abs(float(curve.mean(dtype=np.float64))):
+    least = _STEADY * np.sqrt(max(len(curve), 1))
+    if length <= least * abs(float(curve.mean(dtype=np.float64))):
         return np.full(len(many), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         r: NDArray[np.float64] = (many @ one) / (lengths * length)
-    r[steady] = np.nan
+    r[lengths <= least * np.abs(mean)] = np.nan
     return r
 
 
 def _ends(snapshot: Snapshot, row: int, way: str) -> _Ends | None:
-    fabric, found = snapshot.fabric, snapshot.connections.leaves
+    """The possible ends of flows on a link; None for a port that carries none between nodes."""
+    fabric, leaves = snapshot.fabric, snapshot.connections.leaves
     if not 0 <= row < len(fabric.ports) or not fabric.ports[row].node:
         return None
     port = fabric.ports[row]
     sends = way == "tx"
     nic = row if port.role == RAIL else port.peer
-    if nic is not None and found.is_rail[nic]:
+    if nic is not None and leaves.is_rail[nic]:
         one = np.zeros(len(fabric.ports), np.bool_)
         one[nic] = True
         from_it = sends == (nic == row)
-        src, dst = (one, found.is_rail) if from_it else (found.is_rail, one)
+        src, dst = (one, leaves.is_rail) if from_it else (leaves.is_rail, one)
         return _Ends(src, dst, True, from_it)
     if port.role not in (UPLINK, DOWNLINK):
         return None
     far = far_node(port, fabric)
-    here = found.under(port.node)
+    here = leaves.under(port.node)
     goes_up = is_uplink_to(port, far, fabric)
-    below = here if goes_up else found.under(far)
-    elsewhere = (found.is_rail if goes_up else here) & ~below
+    below = here if goes_up else leaves.under(far)
+    elsewhere = (leaves.is_rail if goes_up else here) & ~below
     if not below.any():
         return None
     upwards = goes_up == sends
@@ -200,7 +201,7 @@ def _ends(snapshot: Snapshot, row: int, way: str) -> _Ends | None:
 
 
 def _picked(table: FlowTable, ends: Sequence[_Ends]) -> tuple[Rows, int]:
-    """The flows that may be on one of the links, and how many more have an unknown other end."""
+    """The flows that may be on one of some links, and how many more have an unknown destination."""
     on_any = np.zeros(len(table), np.bool_)
     unsure = np.zeros(len(table), np.bool_)
     is_known = table.dst != NONE
@@ -212,17 +213,18 @@ def _picked(table: FlowTable, ends: Sequence[_Ends]) -> tuple[Rows, int]:
     return np.flatnonzero(on_any), int(unsure.sum())
 
 
-def _likeliest_first(snapshot: Snapshot, row: int, way: str, flows: Rows) -> Rows:
+def _by_correlation(snapshot: Snapshot, row: int, way: str, flows: Rows) -> Rows:
+    """Flows, those of NICs that correlate best with a port first; else in their order."""
     src = snapshot.connections.flows.src[flows]
-    moving, _ = correlated_nics(snapshot, row, way, np.unique(src), "tx")
     r = np.full(len(snapshot.fabric.ports), -1.0)
-    for each in moving:
+    for each in correlated_nics(snapshot, row, way, np.unique(src), "tx")[0]:
         r[each.row] = each.r
     order: Rows = flows[np.argsort(-r[src], kind="stable")]
     return order
 
 
 def _by_rate(snapshot: Snapshot, flows: Rows) -> Rows:
+    """Flows, those of the NIC that sends most first."""
     table = snapshot.connections.flows
     src = table.src[flows]
     rate = np.nan_to_num(snapshot.column("tx_bps"), nan=-1.0)[src]

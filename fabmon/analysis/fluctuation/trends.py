@@ -28,6 +28,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation.results import Drift, Slot, Step
+from fabmon.analysis.iteration.signal_analysis import SIGMA_PER_MAD, LevelChange
 from fabmon.fabric.snapshot import Floats
 
 MIN_CHANGE = 0.02
@@ -41,9 +42,6 @@ _MIN_VALUES_PER_LEVEL = 5
 _PENALTY = 4.0
 """Cost of a step, times log(n) variances; 2 is the Bayesian information criterion of a mean and its
 position."""
-
-_SIGMA_PER_MAD = 1.4826
-"""Standard deviation of normal noise, in median absolute deviations."""
 
 _SIGMAS_AT_90TH_PERCENTILE = 1.645
 """The 90th percentile of absolute values of normal noise, in standard deviations."""
@@ -65,15 +63,6 @@ _HOUR_S, _DAY_S = 3600, 86_400
 
 Values = NDArray[np.float64]
 Times = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class LevelChange:
-    """The median level before and after value `index`, the first of the new level."""
-
-    index: int
-    before: float
-    after: float
 
 
 def level_changes(values: Values) -> list[LevelChange]:
@@ -149,7 +138,7 @@ def _running_median(values: Values) -> Values:
 def _noise_sigma(values: Values) -> float:
     """Standard deviation of one value, from differences: levels and drifts hardly contribute."""
     differences = np.abs(np.diff(values))
-    sigma_of_most = float(np.median(differences)) * _SIGMA_PER_MAD / 2**0.5
+    sigma_of_most = float(np.median(differences)) * SIGMA_PER_MAD / 2**0.5
     sigma_of_tail = float(np.quantile(differences, 0.9)) / (_SIGMAS_AT_90TH_PERCENTILE * 2**0.5)
     return max(sigma_of_most, sigma_of_tail)
 

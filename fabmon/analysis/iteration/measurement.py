@@ -19,7 +19,7 @@ from fabmon.analysis.iteration.signal_analysis import (
     fill_gaps,
     find_pulses,
     find_repetition,
-    last_level_shift,
+    last_level_change,
     normalise,
 )
 from fabmon.analysis.median import median, quantile
@@ -217,8 +217,8 @@ class _Series:
         maxima = np.maximum.reduceat(signal, pulses.starts)[:-1]
         busy = (self.volumes - levels.low * self.lengths) / np.maximum(maxima - levels.low, 1e-12)
         self.shares: Floats = np.clip(busy / self.lengths, 0.0, 1.0)
-        shift = last_level_shift(self.lengths)
-        self.since = 0 if shift is None else shift.index
+        change = last_level_change(self.lengths)
+        self.since = 0 if change is None else change.index
 
     @property
     def alternates(self) -> bool:
@@ -229,10 +229,10 @@ class _Series:
 
     def change(self, values: Floats) -> MeasuredChange | None:
         """The last change in one of the three, and when it was."""
-        shift = last_level_shift(values)
-        if shift is None:
+        change = last_level_change(values)
+        if change is None:
             return None
-        return MeasuredChange(float(self._middles[shift.index]), shift.before, shift.after)
+        return MeasuredChange(float(self._middles[change.index]), change.before, change.after)
 
 
 def _estimate(signal: Floats) -> float:

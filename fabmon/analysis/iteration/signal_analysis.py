@@ -60,7 +60,7 @@ _MIN_LEVEL_CHANGE = 0.06
 
 _STEP_SIGMAS = 5.0
 _OUTLIER_SIGMAS = 8.0
-_SIGMA_PER_MAD = 1.4826
+SIGMA_PER_MAD = 1.4826
 """Standard deviation of normal noise, in median absolute deviations."""
 
 
@@ -98,7 +98,7 @@ class Repetition:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelShift:
+class LevelChange:
     """The level `before` and `after` value `index`, the first of the new level."""
 
     index: int
@@ -228,19 +228,17 @@ def autocorrelation(signal: Floats, longest: int) -> Floats | None:
     return curve
 
 
-def last_level_shift(values: Floats) -> LevelShift | None:
+def last_level_change(values: Floats) -> LevelChange | None:
     """The last change of level; None where none exceeds the noise."""
-    found: LevelShift | None = None
+    found: LevelChange | None = None
     start = 0
-    while True:
-        shift = _largest_shift(values[start:])
-        if shift is None:
-            return found
-        found = LevelShift(start + shift.index, shift.before, shift.after)
-        start = found.index
+    while change := _largest_change(values[start:]):
+        start += change.index
+        found = LevelChange(start, change.before, change.after)
+    return found
 
 
-def _largest_shift(values: Floats) -> LevelShift | None:
+def _largest_change(values: Floats) -> LevelChange | None:
     """The split into two levels that explains most of the variance, if it explains enough.
 
     The levels must differ by 6 %, and by five standard errors of the difference.
@@ -265,12 +263,12 @@ def _largest_shift(values: Floats) -> LevelShift | None:
         return None
     before, after = median(values[:at]), median(values[at:])
     enough = abs(after - before) > _MIN_LEVEL_CHANGE * abs(before)
-    return LevelShift(at, before, after) if enough else None
+    return LevelChange(at, before, after) if enough else None
 
 
 def _without_outliers(values: Floats) -> Floats:
     """Outliers clipped: one iteration with a checkpoint is not a new level."""
     middle = median(values)
-    sigma = median(np.abs(values - middle)) * _SIGMA_PER_MAD
+    sigma = median(np.abs(values - middle)) * SIGMA_PER_MAD
     room = max(_OUTLIER_SIGMAS * sigma, 0.5 * abs(middle))
     return np.clip(values, middle - room, middle + room)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.tick import STALE_READS, NodeState, NodeStatus
 from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.prometheus.queries import QueryRound
 
-_STALE_READS = 2.5
 _LOST_READS = 6.0
 _MAX_LAG_S = 90.0
 """All data may be late together (remote write): a delay of up to this much is assumed at first."""
@@ -79,7 +78,7 @@ class NodeStates:
                 return NodeState.FAILED, f"Prometheus cannot scrape it ({fold(jobs)})", _DOWN
             return NodeState.FAILED, "Prometheus has no metrics of it that fabmon knows", _UNKNOWN
         age_s = result.at_s - self._lag_s - latest_s
-        if age_s <= _STALE_READS * period_s and not (jobs and age_s > period_s / 2):
+        if age_s <= STALE_READS * period_s and not (jobs and age_s > period_s / 2):
             return NodeState.UP, "", ""
         state = NodeState.LOST if age_s > _LOST_READS * period_s else NodeState.STALE
         if jobs:

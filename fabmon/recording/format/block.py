@@ -17,14 +17,14 @@ from fabmon.recording.format.columns import (
     IndexArray,
     Int64Array,
     UInt64Array,
-    byte_planes,
     decode_columns,
     encode_columns,
-    from_byte_planes,
 )
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.records import decode_sanitised
 from fabmon.recording.format.sections import (
+    byte_planes,
+    from_byte_planes,
     join_sections,
     pack_section,
     split_sections,

@@ -10,13 +10,19 @@ the most bits first.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.recording.format.errors import Damaged
-from fabmon.recording.format.sections import ZstdError, pack_section, unpack_section
+from fabmon.recording.format.sections import (
+    ZstdError,
+    byte_planes,
+    from_byte_planes,
+    pack_section,
+    unpack_section,
+)
 
 UInt64Array = NDArray[np.uint64]
 Int64Array = NDArray[np.int64]
@@ -319,14 +325,3 @@ def _add_predictions(steps: Int64Array, table: NDArray[np.void]) -> None:
         steps[at] += _predicted(steps, table, at)
         ready[at] = True
         waiting = waiting[~now]
-
-
-def byte_planes(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """[bytes of an item, items]: all lowest bytes first, all highest last."""
-    return values.view(np.uint8).reshape(-1, values.itemsize).T
-
-
-def from_byte_planes(planes: bytes, kind: np.dtype[Any]) -> NDArray[Any]:
-    """The reverse of `byte_planes`, items of a kind. Raises ValueError for a wrong length."""
-    by_byte = np.frombuffer(planes, np.uint8).reshape(kind.itemsize, -1)
-    return np.ascontiguousarray(by_byte.T).view(kind).ravel()

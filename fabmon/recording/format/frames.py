@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fabmon.recording.format.columns import byte_planes, from_byte_planes
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.sections import (
+    byte_planes,
+    from_byte_planes,
     join_sections,
     pack_section,
     split_sections,

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
-from fabmon.recording.format.columns import byte_planes, from_byte_planes
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.sections import (
+    byte_planes,
+    from_byte_planes,
     join_sections,
     pack_section,
     split_sections,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,10 @@ else:
 __all__ = [
     "MAX_SECTION_BYTES",
     "ZstdError",
+    "byte_planes",
     "compress",
     "decompress",
+    "from_byte_planes",
     "join_sections",
     "pack_section",
     "section_table",
@@ -107,3 +110,14 @@ def split_sections(payload: bytes) -> list[bytes]:
     if start != len(payload):
         raise Damaged("a payload's length does not match its table of sections")
     return sections
+
+
+def byte_planes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """[bytes of an item, items]: all lowest bytes first, all highest last."""
+    return values.view(np.uint8).reshape(-1, values.itemsize).T
+
+
+def from_byte_planes(planes: bytes, kind: np.dtype[Any]) -> NDArray[Any]:
+    """The reverse of `byte_planes`, items of a kind. Raises ValueError for a wrong length."""
+    by_byte = np.frombuffer(planes, np.uint8).reshape(kind.itemsize, -1)
+    return np.ascontiguousarray(by_byte.T).view(kind).ravel()

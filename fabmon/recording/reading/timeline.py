@@ -230,15 +230,13 @@ class Timeline:
         if self._single:
             return [tick for _, tick in known]
         known.sort(key=lambda each: each[1].time_ns)
-        numbers = [
-            tick.seq
-            + self._numbers.offset(
-                self.files, file, file.read(lambda view: view.session_before(at_ns))
-            )
-            for file, tick in known
-        ]
+
+        def number(file: Recording, tick: Tick) -> int:
+            session = file.read(lambda view: view.session_before(at_ns))
+            return tick.seq + self._numbers.offset(self.files, file, session)
+
         # Ticks of the same time in files that were written side by side have the same number.
-        first = max(numbers, default=0) - len(known) + 1
+        first = max((number(*each) for each in known), default=0) - len(known) + 1
         return [
             msgspec.structs.replace(tick, seq=first + place)
             for place, (_, tick) in enumerate(known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.style import Style
 
 from fabmon.tui import keys
@@ -75,8 +76,9 @@ def help_page(view: str, width: int, palette: Palette) -> list[Line]:
     for what, text in keys.MOUSE:
         lines += _entry(what, text, 12, width, palette)
     lines += [line(("", palette.text)), line((" Words", palette.strong))]
+    longest = max(map(cell_len, GLOSSARY))
     for word, text in GLOSSARY.items():
-        lines += _entry(word, text, 12, width, palette)
+        lines += _entry(word, text, min(longest, width // 4), width, palette)
     return lines
 
 

@@ -9,5 +9,5 @@ from tests.unit.recording.builders import demo_recording
 
 @pytest.fixture(scope="session")
 def pod7(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """70 seconds of the tour, ended a moment ago: a collision, a slow receiver, a node lost."""
+    """70 seconds of the tour that ended just now: a collision, a slow receiver, a lost node."""
     return demo_recording(tmp_path_factory.mktemp("pod7") / "pod7.fabrec", 70)

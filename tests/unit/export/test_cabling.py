@@ -1,4 +1,4 @@
-"""What a person gave of the cabling is used for what is made of a recording, as it was live."""
+"""The configured cabling applies to exports and replays as it does live."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NAMES = ("gpu1", "gpu2")
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    """Two hosts that do not know whom they are cabled to."""
+    """Record two hosts that do not know the other end of their cables."""
     path = tmp_path / "a.fabrec"
     hosts = tuple(Host(name=name) for name in NAMES)
     record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=hosts)
     writer = Writer.create(path, record)
     for seq in range(5):
-        said = {name: hello(port("eth0")) for name in NAMES} if seq == 0 else {}
+        hellos = {name: hello(port("eth0")) for name in NAMES} if seq == 0 else {}
         frames = {name: frame(seq, 1, seq * 1000, seq * 1000, 0) for name in NAMES}
-        writer.write(tick(seq, frames, said, up(*NAMES) if seq == 0 else ()))
+        writer.write(tick(seq, frames, hellos, up(*NAMES) if seq == 0 else ()))
     writer.close()
     return path
 
@@ -45,7 +45,7 @@ def peers(text: str) -> dict[str, str | None]:
     return {f"{link['node']}/{link['port']}": link["peer"] for link in ticks[-1]["links"]}
 
 
-def test_an_export_and_a_replay_know_the_configured_cables(
+def test_exports_and_replays_use_the_configured_cables(
     recorded: Path, config: str, tmp_path: Path
 ) -> None:
     known = {"gpu1/eth0": "gpu2/eth0", "gpu2/eth0": "gpu1/eth0"}
@@ -61,9 +61,7 @@ def test_an_export_and_a_replay_know_the_configured_cables(
     assert peers(fabmon("replay", str(recorded), *given).stdout) == known
 
 
-def test_the_cables_are_known_by_pseudonyms_too(
-    recorded: Path, config: str, tmp_path: Path
-) -> None:
+def test_configured_cables_are_redacted(recorded: Path, config: str, tmp_path: Path) -> None:
     path = exported(recorded, tmp_path / "b.jsonl", "--config", config, "--redact")
     assert peers(path.read_text()) == {"host-1/eth0": "host-2/eth0", "host-2/eth0": "host-1/eth0"}
     assert "gpu" not in path.read_text()
@@ -80,7 +78,7 @@ def test_a_cut_keeps_the_cables(recorded: Path, config: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("style", ["jsonl", "csv", "openmetrics"])
-def test_links_are_chosen_by_their_names_where_names_are_replaced(
+def test_links_are_selected_by_original_names_when_redacted(
     recorded: Path, tmp_path: Path, style: str
 ) -> None:
     to = tmp_path / f"b.{style}"
@@ -94,5 +92,5 @@ def test_links_are_chosen_by_their_names_where_names_are_replaced(
 
 
 @pytest.mark.parametrize("command", ["record", "replay", "report"])
-def test_cables_can_be_given_to_commands(command: str) -> None:
+def test_commands_accept_a_topology(command: str) -> None:
     assert "--topology" in fabmon(command, "--help").stdout

@@ -1,4 +1,4 @@
-"""export as OpenMetrics: what Prometheus and VictoriaMetrics really take, and give back."""
+"""export as OpenMetrics: imported by a real Prometheus and VictoriaMetrics."""
 
 from __future__ import annotations
 
@@ -55,19 +55,23 @@ def leaf1(pod7: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_families_and_series_are_each_in_one_piece(leaf1: Path) -> None:
     text = leaf1.read_text()
     assert text.endswith("\n# EOF\n")
-    told = list(samples(text))
-    series = [key for key, _ in groupby((name, labels) for name, labels, _, _ in told)]
+    exported_samples = list(samples(text))
+    series = [key for key, _ in groupby((name, labels) for name, labels, _, _ in exported_samples)]
     assert len(series) == len(set(series)) > 1000
     families = [name for name, _ in groupby(name for name, _ in series)]
     heads = re.findall(r"# TYPE (\w+) (counter|gauge)", text)
     assert families == [f"{name}_total" if kind == "counter" else name for name, kind in heads]
-    for _, group in groupby(told, key=lambda each: each[:2]):
+    for _, group in groupby(exported_samples, key=lambda each: each[:2]):
         times = [time for *_, time in group]
         assert times == sorted(set(times))
 
 
 def counted(name: str, labels: str, text: str) -> list[float]:
-    return [value for n, said, value, _ in samples(text) if (n, said) == (name, labels)]
+    return [
+        value
+        for n, sample_labels, value, _ in samples(text)
+        if (n, sample_labels) == (name, labels)
+    ]
 
 
 def test_values_are_those_that_the_nodes_sent(tmp_path: Path) -> None:
@@ -75,12 +79,12 @@ def test_values_are_those_that_the_nodes_sent(tmp_path: Path) -> None:
     text = text_of(ticks, tmp_path)
     labels = '{instance="gpu002",port="eth0",kind="ethernet",source="netdev"}'
     sent = [each for t in ticks for node, each in t.frames if node == "gpu002"]
-    told = [each.blocks[0] for each in sent if each.blocks[0] is not None]
+    blocks = [each.blocks[0] for each in sent if each.blocks[0] is not None]
     for name, place in (
         ("fabmon_netdev_tx_bytes_total", 2),
         ("fabmon_netdev_rx_bytes_total", 3),
     ):
-        values = [block[place] for block in told if block is not None]
+        values = [block[place] for block in blocks if block is not None]
         assert counted(name, labels, text) == [float(each) for each in values if each is not None]
     both = [
         [s for s in samples(text) if s[0] == "fabmon_netdev_up" and f'port="{name}"' in s[1]]
@@ -92,9 +96,9 @@ def test_values_are_those_that_the_nodes_sent(tmp_path: Path) -> None:
 
 
 def test_a_counter_at_its_maximum_is_absent(tmp_path: Path) -> None:
-    said = hello(port("mlx5_0", metrics=("ib_symbol_errors", "pause_rx_us")))
+    counters = hello(port("mlx5_0", metrics=("ib_symbol_errors", "pause_rx_us")))
     ticks = [
-        tick(0, {"gpu001": frame(0, 65_534, 1_500_000)}, {"gpu001": said}, up("gpu001")),
+        tick(0, {"gpu001": frame(0, 65_534, 1_500_000)}, {"gpu001": counters}, up("gpu001")),
         tick(1, {"gpu001": frame(1, 65_535, 2_000_000)}),
     ]
     text = text_of(ticks, tmp_path)
@@ -128,17 +132,17 @@ def test_times_keep_the_steps_of_the_nodes_clock() -> None:
 
 
 def test_frames_that_arrive_together_keep_their_times(tmp_path: Path) -> None:
-    said = hello(port("eth0"))
+    one_port = hello(port("eth0"))
     frames = [Frame(n, 0, n * SECOND_NS, [[n * SECOND_NS, 1, n, n, 0]]) for n in range(4)]
     ticks = [
-        Tick(0, START_NS, hellos=(("gpu001", said),), frames=(("gpu001", frames[0]),)),
+        Tick(0, START_NS, hellos=(("gpu001", one_port),), frames=(("gpu001", frames[0]),)),
         Tick(3, START_NS + 3 * SECOND_NS, frames=tuple(("gpu001", each) for each in frames[1:])),
     ]
     times = [t for name, _, _, t in samples(text_of(ticks, tmp_path)) if name == "fabmon_netdev_up"]
     assert times == [START_NS / SECOND_NS + n for n in range(4)]
 
 
-def test_nobody_is_left_by_a_filter(tmp_path: Path) -> None:
+def test_a_filter_without_match_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", eventful_ticks())
     done = fabmon("export", str(tmp_path / "a.fabrec"), "--format", "openmetrics", "--links", "xy")
     assert (done.returncode, done.stdout) == (0, "# EOF\n")
@@ -146,7 +150,7 @@ def test_nobody_is_left_by_a_filter(tmp_path: Path) -> None:
 
 
 def expected_bps(pod7: Path, tmp_path: Path) -> float:
-    """What fabmon itself shows of leaf1's port swp37, as the mean over 10 s."""
+    """The mean rate over 10 s of leaf1's port swp37 as shown by fabmon."""
     part = ("--from", "+20s", "--to", "+29s", "--links", "node:leaf1 port:swp37")
     lines = lines_of(exported(pod7, tmp_path / "a.jsonl", *part))
     links = [link for line in lines if line["type"] == "tick" for link in line["links"]]
@@ -163,7 +167,7 @@ def asked(url: str, time_s: float) -> float:
 
 
 def end_s(pod7: Path, text: str) -> float:
-    """The time of the sample of tick 29."""
+    """The time of the sample at tick 29, in seconds."""
     times = [
         time
         for name, labels, _, time in samples(text)
@@ -172,9 +176,7 @@ def end_s(pod7: Path, text: str) -> float:
     return times[29]
 
 
-def test_prometheus_serves_the_blocks_that_promtool_makes(
-    pod7: Path, leaf1: Path, tmp_path: Path
-) -> None:
+def test_prometheus_serves_blocks_made_by_promtool(pod7: Path, leaf1: Path, tmp_path: Path) -> None:
     need_command("promtool", "prometheus")
     data = tmp_path / "prometheus" / "data"
     data.parent.mkdir()

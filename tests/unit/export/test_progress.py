@@ -1,4 +1,4 @@
-"""How far it is: told on a terminal, once it takes longer than a second."""
+"""Progress is shown on a terminal after one second."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ with progress("exporting pod7", total, unit) as tell:
 
 
 def on_a_terminal(seconds: float, *unit: str) -> str:
-    """What such work says on standard error."""
+    """The standard error of work that takes some time."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(seconds), *unit], stderr=theirs, env=environment
     ) as process:
         os.close(theirs)
-        said = b""
+        output = b""
         while True:
             try:
                 part = os.read(ours, 4096)
@@ -35,28 +35,28 @@ def on_a_terminal(seconds: float, *unit: str) -> str:
                 break
             if not part:
                 break
-            said += part
+            output += part
         assert process.wait() == 0
     os.close(ours)
-    return said.decode("utf-8", "replace")
+    return output.decode("utf-8", "replace")
 
 
-def test_pace_and_time_left_of_what_takes_longer() -> None:
-    said = on_a_terminal(2.5)
-    assert "exporting pod7" in said
-    assert "of 0:10:00" in said
-    assert "x real time" in said
-    assert "0:00:0" in said
+def test_slow_work_shows_pace_and_time_left() -> None:
+    output = on_a_terminal(2.5)
+    assert "exporting pod7" in output
+    assert "of 0:10:00" in output
+    assert "x real time" in output
+    assert "0:00:0" in output
 
 
-def test_a_share_of_what_has_no_length_is_told_in_percent() -> None:
+def test_work_without_a_length_shows_percent() -> None:
     assert " 50%" in on_a_terminal(3.5, "share")
 
 
-def test_nothing_of_what_is_quick() -> None:
+def test_quick_work_shows_nothing() -> None:
     assert on_a_terminal(0.2) == ""
 
 
-def test_nothing_where_there_is_no_terminal() -> None:
+def test_nothing_is_shown_without_a_terminal() -> None:
     done = subprocess.run([sys.executable, "-c", _SLOW, "1.5"], capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -1,4 +1,4 @@
-"""export as CSV, Parquet and JSON lines: the same numbers as everywhere."""
+"""export as CSV, Parquet and JSON lines gives the same numbers as other outputs."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_parquet_has_the_numbers_of_csv(pod7: Path, tmp_path: Path) -> None:
     for name in ("node", "port", "role", "peer", "state"):
         assert table[name].to_pylist() == [row[name] or None for row in rows]
     for name in ("tx_bps", "pause_rx_ratio", "stall_ratio", "ecn_packets_per_s"):
-        told = np.array([row[name] or "nan" for row in rows], np.float32)
-        np.testing.assert_allclose(table[name].to_numpy(), told, rtol=1e-5)
+        expected = np.array([row[name] or "nan" for row in rows], np.float32)
+        np.testing.assert_allclose(table[name].to_numpy(), expected, rtol=1e-5)
     times = [each.isoformat().replace("+00:00", "Z") for each in table["time"].to_pylist()]
     assert times == [row["time"] for row in rows]
     assert table["stall_ratio"].null_count == table.num_rows
@@ -84,17 +84,17 @@ def test_what_is_absent_is_empty_and_null(tmp_path: Path) -> None:
     assert ours[9]["tx_bps"] == ""
     assert ours[7]["tx_bps"] == "0.0"
     table = pq.read_table(exported(tmp_path / "a.fabrec", tmp_path / "b.parquet"))
-    told = table["tx_bps"].to_pylist()
-    assert [value is None for value in told] == [row["tx_bps"] == "" for row in rows]
+    values = table["tx_bps"].to_pylist()
+    assert [value is None for value in values] == [row["tx_bps"] == "" for row in rows]
 
 
-def test_no_name_is_a_formula(tmp_path: Path) -> None:
+def test_names_are_not_formulas_in_csv(tmp_path: Path) -> None:
     names = ["=cmd|calc", "@SUM(1)", "+1", "-1", "eth0"]
     host = Host(name="gpu001")
     record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(host,))
     writer = Writer.create(tmp_path / "a.fabrec", record)
-    said = {host.name: hello(*(port(name, name) for name in names))}
-    writer.write(tick(0, {host.name: frame(0, *[1, 0, 0, 0] * len(names))}, said, up(host.name)))
+    hellos = {host.name: hello(*(port(name, name) for name in names))}
+    writer.write(tick(0, {host.name: frame(0, *[1, 0, 0, 0] * len(names))}, hellos, up(host.name)))
     writer.close()
     rows = rows_of(exported(tmp_path / "a.fabrec", tmp_path / "b.csv"))
     assert {row["port"] for row in rows} == {"'=cmd|calc", "'@SUM(1)", "'+1", "'-1", "eth0"}
@@ -108,7 +108,7 @@ def test_lines_are_those_of_a_replay(pod7: Path, tmp_path: Path) -> None:
     assert piped.stdout == replay.stdout
 
 
-def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
+def test_links_are_selected_by_filters_of_the_screen(pod7: Path, tmp_path: Path) -> None:
     chosen = ("--links", "rail:3 node:gpu00", "--links", "util>95")
     rows = rows_of(exported(pod7, tmp_path / "a.csv", *SHORT, *chosen))
     assert rows
@@ -121,7 +121,7 @@ def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (("FILE", "--format", "parquet"), 2, "--format parquet: name a file with -o"),
         (("FILE", "--format", "csv", "-o", "FILE"), 2, "this file exists already"),
@@ -141,13 +141,13 @@ def test_links_are_chosen_as_on_the_screen(pod7: Path, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_explained(
-    tmp_path: Path, arguments: tuple[str, ...], status: int, said: str
+    tmp_path: Path, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(30))
     path = str(tmp_path / "a.fabrec")
     done = fabmon("export", *(path if each == "FILE" else each for each in arguments))
     assert done.returncode == status, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -164,7 +164,7 @@ def test_without_pyarrow_the_extra_is_named(
     assert not out.exists()
 
 
-def test_a_full_disk_is_told(pod7: Path) -> None:
+def test_a_full_disk_is_reported(pod7: Path) -> None:
     program = Path(sys.executable).with_name("fabmon")
     with Path("/dev/full").open("wb") as file:
         done = subprocess.run(

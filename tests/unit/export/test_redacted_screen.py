@@ -1,4 +1,4 @@
-"""What `x` saves from a screen with --redact holds no name either."""
+"""Files that `x` saves from a screen with --redact have no names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_S = 60
 
 
 class Screen:
-    """A fabmon in a terminal: keys in, what it draws out."""
+    """fabmon in a terminal: takes keys and collects what is drawn."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
@@ -40,7 +40,7 @@ class Screen:
         while not wanted():
             assert time.monotonic() < until_s, self.drawn[-3000:]
             if select.select([self._keys], [], [], 0.1)[0]:
-                # Linux calls it an error when nobody is at the other end any more.
+                # Linux reports an error when the other end is closed.
                 with suppress(OSError):
                     self.drawn += os.read(self._keys, 65536)
 
@@ -84,7 +84,7 @@ def screen(cwd: Path, *arguments: str) -> Iterator[tuple[Screen, subprocess.Pope
 
 
 @pytest.mark.parametrize("view", ["1", "3", "4"])
-def test_nothing_of_them_is_in_what_a_replay_saves(tmp_path: Path, view: str) -> None:
+def test_files_saved_from_a_redacted_replay_have_no_names(tmp_path: Path, view: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
     named = recording(tmp_path / "in" / "acme.fabrec")
@@ -112,7 +112,7 @@ def test_nothing_of_them_is_in_what_a_replay_saves(tmp_path: Path, view: str) ->
         assert {host.name for host in cut.hosts} == {"host-1", "host-2", "switch-1"}
 
 
-def test_watching_without_names_tells_and_records_none(tmp_path: Path) -> None:
+def test_redacted_watching_prints_and_records_no_names(tmp_path: Path) -> None:
     hosts, kept = tmp_path / "hosts.txt", tmp_path / "kept.fabrec"
     hosts.write_text("acme-gpu17 via=local group=acme-rack\n")
     fabmon = str(Path(sys.executable).with_name("fabmon"))
@@ -127,14 +127,14 @@ def test_watching_without_names_tells_and_records_none(tmp_path: Path) -> None:
     assert b"acme" not in lines
     with Recording(kept) as recording:
         assert [(host.name, host.group) for host in recording.hosts] == [("host-1", "group-1")]
-        told = [each for tick in recording.ticks() for each in (*tick.hellos, *tick.statuses)]
+        events = [each for tick in recording.ticks() for each in (*tick.hellos, *tick.statuses)]
         session = recording.sessions[0]
-    assert told
-    assert "acme" not in str(told)
+    assert events
+    assert "acme" not in str(events)
     assert (session.recorder, session.title) == ("", "without names")
 
 
-def test_a_live_screen_without_names_saves_none(tmp_path: Path) -> None:
+def test_files_saved_from_a_redacted_live_screen_have_no_names(tmp_path: Path) -> None:
     (tmp_path / "hosts.txt").write_text("acme-gpu17 via=local group=acme-rack\n")
     arguments = ("--hosts", str(tmp_path / "hosts.txt"), "--redact", "--interval", "0.5")
     with screen(tmp_path, *arguments) as (shown, _):

@@ -1,4 +1,4 @@
-"""--redact: no name is left in what is written, and what is written still makes sense."""
+"""--redact removes all names from the output and changes nothing else."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SECRETS = (
     *("aurora", "acme", "alice", "vega", "lustre-oss", "login7", "rack12", "project-x"),
     *("10.1.2.", "fd00:", "aa:bb:cc", "aabb.cc", "b859:9f03", "5e:77", "7f3a9c", "/home"),
 )
-"""What must not be found, in any case of letters: pieces of the names and addresses below."""
+"""Parts of the names and addresses below that must not be in the output, in any case of letters."""
 
 
 def recording(path: Path) -> Path:
-    """Two hosts on a leaf with LLDP, a node that is lost, with names wherever they can be."""
+    """Record two hosts on a leaf with LLDP and a lost node, with names in every possible place."""
     hosts = [
         Host(name="aurora-gpu10.acme.example", address="10.1.2.3", user="alice", group="rack12"),
         Host(name="aurora-gpu2.acme.example", command="ssh -J alice@login7", secret="/home/a/s"),
@@ -103,7 +103,7 @@ def recording(path: Path) -> Path:
     bookmark = Note(
         kind="bookmark", time_ns=START_NS + 5 * SECOND_NS, seq=5, text="alice starts project-x"
     )
-    told = Note(
+    opened = Note(
         kind="finding",
         time_ns=START_NS + 6 * SECOND_NS,
         seq=6,
@@ -116,7 +116,7 @@ def recording(path: Path) -> Path:
     found = {
         1: (note(1, "incast", lldp_switch), note(1, "ecmp_collision", nobody)),
         5: (bookmark,),
-        6: (told, note(6, "oversubscription", "acme-spine4/uplinks")),
+        6: (opened, note(6, "oversubscription", "acme-spine4/uplinks")),
         7: (note(7, "straggler", "aurora-gpu77"), note(7, "uneven_rails", f"{names[0]} r1")),
     }
     writer = Writer.create(path, record)
@@ -144,7 +144,7 @@ def recording(path: Path) -> Path:
 
 
 def note(seq: int, cause: str, subject: str) -> Note:
-    """A finding that opens, with all that one has, as it is recorded."""
+    """A note of a finding that opens, with every field."""
     time_ns = START_NS + seq * SECOND_NS
     finding = Finding(
         cause=cause,
@@ -180,17 +180,17 @@ def leaks(data: bytes) -> list[str]:
 
 
 def plain(path: Path) -> bytes:
-    """All texts of a recording: sections and JSON as they were before they were packed."""
-    said = path.read_bytes()
+    """All texts of a recording: sections and JSON, decompressed."""
+    content = path.read_bytes()
     with Recording(path) as opened:
         for entry in opened.entries():
             payload = opened.payload(entry)
             if entry.header.kind in (FrameKind.BLOCK, FrameKind.MINUTE, FrameKind.INDEX):
                 continue
-            said += decompress(payload) if payload else b""
-        said += msgspec.json.encode([tick.frames for tick in opened.ticks()])
-        said += msgspec.json.encode(opened.sessions)
-    return said
+            content += decompress(payload) if payload else b""
+        content += msgspec.json.encode([tick.frames for tick in opened.ticks()])
+        content += msgspec.json.encode(opened.sessions)
+    return content
 
 
 def test_the_recording_has_all_of_them(named: Path) -> None:
@@ -198,7 +198,7 @@ def test_the_recording_has_all_of_them(named: Path) -> None:
 
 
 @pytest.mark.parametrize("style", ["csv", "jsonl", "openmetrics", "parquet"])
-def test_nothing_of_them_is_exported(named: Path, tmp_path: Path, style: str) -> None:
+def test_exports_have_no_names(named: Path, tmp_path: Path, style: str) -> None:
     path = exported(named, tmp_path / f"a.{style}", "--redact")
     data = path.read_bytes()
     if style == "parquet":
@@ -208,7 +208,7 @@ def test_nothing_of_them_is_exported(named: Path, tmp_path: Path, style: str) ->
     assert b"switch-1" in data
 
 
-def test_nothing_of_them_is_reported(named: Path, tmp_path: Path) -> None:
+def test_reports_have_no_names(named: Path, tmp_path: Path) -> None:
     html = reported(named, tmp_path / "a.html", "--redact")
     assert leaks(html.encode()) == []
     assert "host-1" in html
@@ -216,7 +216,7 @@ def test_nothing_of_them_is_reported(named: Path, tmp_path: Path) -> None:
     assert leaks(reported(named, tmp_path / "b.html").encode()) != []
 
 
-def test_nothing_of_them_is_cut_out(named: Path, tmp_path: Path) -> None:
+def test_cuts_have_no_names(named: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.fabrec"
     done = fabmon("cut", str(named), "--from", "+1s", "--redact", "-o", str(cut))
     assert done.returncode == 0, done.stderr
@@ -234,9 +234,7 @@ def test_nothing_of_them_is_cut_out(named: Path, tmp_path: Path) -> None:
         }
 
 
-def test_what_was_found_then_is_told_beside_what_is_found_today(
-    named: Path, tmp_path: Path
-) -> None:
+def test_earlier_findings_are_shown_beside_those_of_today(named: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.fabrec"
     done = fabmon("cut", str(named), "--from", "+3s", "--redact", "-o", str(cut))
     assert done.returncode == 0, done.stderr
@@ -254,29 +252,29 @@ def test_what_was_found_then_is_told_beside_what_is_found_today(
     assert {each.since_ns for each in then} == {START_NS + SECOND_NS}
 
 
-async def test_a_screen_names_nobody_that_was_found(named: Path) -> None:
+async def test_the_screen_redacts_earlier_findings(named: Path) -> None:
     with Timeline([named]) as timeline:
         past = RecordedPast(timeline, Session(load(None), redactor=Redactor(timeline.hosts)))
-        told = await past.look()
+        contents = await past.look()
         shares: list[float] = []
-        steady = await past.study(0, told.until_ns, None, shares.append)
-        one = await past.study(0, told.until_ns, {"host-2/eth0"}, shares.append)
+        steady = await past.study(0, contents.until_ns, None, shares.append)
+        one = await past.study(0, contents.until_ns, {"host-2/eth0"}, shares.append)
         await past.close()
-    assert leaks(msgspec.json.encode(told.notes)) == []
+    assert leaks(msgspec.json.encode(contents.notes)) == []
     assert leaks(msgspec.json.encode(steady)) == []
     assert "host-1/eth0" in {each.name for each in steady.of("link")}
     assert [each.name for each in one.of("link")] == ["host-2/eth0"]
-    assert "incast device-1/swp9" in {note.text for note in told.notes}
+    assert "incast device-1/swp9" in {note.text for note in contents.notes}
 
 
-def test_a_replay_shows_none_of_them(named: Path) -> None:
+def test_a_replay_shows_no_names(named: Path) -> None:
     done = fabmon("replay", str(named), "--redact", "--format", "table")
     assert leaks(done.stdout.encode()) == []
     assert "host-2" in done.stdout
 
 
 def untold(value: Any) -> Any:
-    """A line without texts: numbers, states, and how many there are of everything."""
+    """A line without texts: numbers, states and counts."""
     if isinstance(value, dict):
         return {key: untold(item) for key, item in value.items() if key not in ("text", "rates")}
     if isinstance(value, list):
@@ -318,7 +316,7 @@ def test_a_tick_without_names_is_not_changed() -> None:
     assert Redactor().tick(each) == each
 
 
-def test_facts_are_told_without_names() -> None:
+def test_facts_are_redacted() -> None:
     redactor = Redactor([Host(name="acme-n1")])
     facts: dict[str, Any] = {
         "alias": "roce_acmecorp_alice",
@@ -326,10 +324,10 @@ def test_facts_are_told_without_names() -> None:
         "exporter": "http://alice@acme-n1:9100/metrics?who=alice",
         "peers": {"acme-n1": {"port": "rocep59s0f0"}},
     }
-    told = redactor.hello(hello(port("eth0", "", **facts))).blocks[0].objects[0].info
-    assert told["exporter"] == "http://host-1:9100"
-    assert told["alias"] == "text-1"
-    assert told["peers"] == {"host-1": {"port": "rocep59s0f0"}}
+    facts_redacted = redactor.hello(hello(port("eth0", "", **facts))).blocks[0].objects[0].info
+    assert facts_redacted["exporter"] == "http://host-1:9100"
+    assert facts_redacted["alias"] == "text-1"
+    assert facts_redacted["peers"] == {"host-1": {"port": "rocep59s0f0"}}
     assert redactor.text("see http://10.0.0.1:9100/a and file:/home/alice/x") == (
         "see http://198.18.0.1:9100 and file:path-1"
     )
@@ -342,11 +340,11 @@ def test_a_name_is_the_same_in_every_thread() -> None:
     try:
         redactor = Redactor()
         with ThreadPoolExecutor(4) as pool:
-            told = list(pool.map(lambda _: [redactor.node(name) for name in names], range(4)))
+            redacted = list(pool.map(lambda _: [redactor.node(name) for name in names], range(4)))
     finally:
         sys.setswitchinterval(before_s)
-    assert told[1:] == told[:1] * 3
-    assert len(set(told[0])) == len(names)
+    assert redacted[1:] == redacted[:1] * 3
+    assert len(set(redacted[0])) == len(names)
 
 
 def test_addresses_are_replaced_whole_however_they_are_written() -> None:
@@ -359,7 +357,7 @@ def test_addresses_are_replaced_whole_however_they_are_written() -> None:
     assert redactor.text("::1 4420 a:b") == "::1 4420 a:b"
 
 
-def test_nodes_whose_names_begin_alike_stay_two() -> None:
+def test_nodes_with_a_common_prefix_stay_two() -> None:
     redactor = Redactor([Host(name="worker-0.joba"), Host(name="worker-0.jobb"), Host(name="r9")])
     names = ["worker-0.joba", "worker-0.jobb", "r9"]
     shown = redactor.tick(tick(0, dict.fromkeys(names, frame(0, 1))))
@@ -371,7 +369,7 @@ def test_nodes_whose_names_begin_alike_stay_two() -> None:
     assert [node for node, _ in found_later.frames] == ["device-1", "host-1"]
 
 
-def test_bursts_and_notices_and_who_probes_have_no_names() -> None:
+def test_bursts_notices_and_hellos_are_redacted() -> None:
     redactor = Redactor([Host(name="acme-gpu17")])
     burst = Burst(
         id=1,
@@ -381,7 +379,7 @@ def test_bursts_and_notices_and_who_probes_have_no_names() -> None:
     )
     notice = Notice("lost", "ib", "acme-gpu17-ib1", "", "acme-gpu17 says no", "acme")
     hello = msgspec.structs.replace(LeafSpine().hellos()["gpu001"], probe="http://acme-gpu17:9090")
-    told = redactor.tick(
+    redacted = redactor.tick(
         Tick(
             0,
             START_NS,
@@ -390,7 +388,9 @@ def test_bursts_and_notices_and_who_probes_have_no_names() -> None:
             answers=(("acme-gpu17", burst),),
         )
     )
-    ((node, answer),) = told.answers
+    ((node, answer),) = redacted.answers
     assert isinstance(answer, Burst)
     assert (node, answer.ports) == ("host-1", burst.ports)
-    assert "acme" not in str((told.answers, told.notices, [each.probe for _, each in told.hellos]))
+    assert "acme" not in str(
+        (redacted.answers, redacted.notices, [each.probe for _, each in redacted.hellos])
+    )

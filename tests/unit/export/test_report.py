@@ -1,4 +1,4 @@
-"""report: one page, in a real browser."""
+"""report: one page, checked in a real browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fabmon.analysis.fluctuation.results import Fluctuation, Foreign, Slot, Spre
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import event_time
-from fabmon.fabric.wording import bit_rate, percent
+from fabmon.fabric.wording import NO_BREAK_SPACE, bit_rate, loss_and_confidence, percent
 from fabmon.history.history import History
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import SessionRecord
@@ -47,8 +47,9 @@ def page(pod7: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(html: str) -> str:
-    """What there is to read, without the elements."""
-    return unescape(re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL))
+    """The text of the page without its elements."""
+    text = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)
+    return unescape(text).replace(NO_BREAK_SPACE, " ")
 
 
 def embedded(html: str) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def embedded(html: str) -> dict[str, Any]:
     return data
 
 
-def test_the_browser_has_nothing_to_complain_of(page: Path, tmp_path: Path) -> None:
+def test_the_browser_reports_no_error(page: Path, tmp_path: Path) -> None:
     shown = browser.dom(page)
     assert shown.console == []
     assert 'aria-pressed="true"' in shown.dom  # the script ran
@@ -86,22 +87,20 @@ def test_light_and_dark_are_both_drawn(page: Path, tmp_path: Path) -> None:
 
 def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path) -> None:
     lines = lines_of(exported(pod7, tmp_path / "a.jsonl"))
-    told = {(x["key"], x["since"]): x for x in lines if x["type"] == "finding"}
+    by_key = {(x["key"], x["since"]): x for x in lines if x["type"] == "finding"}
     ticks = {x["time"]: x["links"] for x in lines if x["type"] == "tick"}
     html = page.read_text()
     sections = re.findall(r'<section class="finding.*?</section>', html, flags=re.DOTALL)
-    assert len(sections) == len(told) >= 3
+    assert len(sections) == len(by_key) >= 3
     pictures = 0
-    for section, finding in zip(sections, told.values(), strict=True):
+    for section, finding in zip(sections, by_key.values(), strict=True):
         text = words(section)
-        for said in (finding["text"], finding["advice"], finding["subject"], finding["unseen"]):
-            assert said in text
-        assert f"{finding['confidence'] * 100:.0f} % sure" in text
-        if finding["lost"]:
-            assert f"costs {percent(finding['lost'])} of the bandwidth" in text
+        for part in (finding["text"], finding["advice"], finding["subject"], finding["unseen"]):
+            assert part in text
+        assert loss_and_confidence(finding["lost"], finding["confidence"]) in text
         for evidence in finding["evidence"]:
             assert evidence["name"] in text
-        at = re.search(r"At (\S+)Z, when it cost the most", text)
+        at = re.search(r"At (\S+)Z, the time of the highest loss", text)
         if at is None:
             continue
         pictures += 1
@@ -109,9 +108,9 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
         by_id = {f"{link['node']}/{link['port']}": link for link in links}
         bars = re.findall(r"<g[^>]*><title>(.*?): (.*?)</title>", section)
         assert finding["ports"][0] in [name for name, _ in bars]
-        for name, said in bars:
+        for name, label in bars:
             link = by_id[name]
-            assert said == ", ".join(
+            assert label == ", ".join(
                 f"{way} {bit_rate(link[f'{way}_bps'])} {percent(link[f'{way}_util'])}"
                 for way in ("tx", "rx")
             )
@@ -134,7 +133,7 @@ def test_the_heatmap_has_the_rates_of_the_lines(pod7: Path, page: Path, tmp_path
 
 
 def _rows(html: str) -> list[list[str]]:
-    """The cells of all rows of all tables of the section on fluctuation."""
+    """The cells of all tables in the section on fluctuation."""
     section = re.search(r'<section class="part" id="fluctuation">(.*?)</section>', html, re.DOTALL)
     assert section is not None
     rows = re.findall(r"<tr>(.*?)</tr>", section[1], re.DOTALL)
@@ -145,33 +144,33 @@ def _rows(html: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("options", [[], ["--from", "+20s", "--to", "+60s"]], ids=["all", "part"])
-def test_fluctuation_says_what_fluctuate_says(
+def test_fluctuation_has_the_numbers_of_fabmon_fluctuate(
     pod7: Path, tmp_path: Path, options: list[str]
 ) -> None:
     html = reported(pod7, tmp_path / "a.html", *options)
     cells = _rows(html)
-    told = 0
+    found = 0
     for by in ("job", "rail", "pair", "link"):
         done = fabmon("fluctuate", str(pod7), "--by", by, *options, timeout_s=100)
         head, _, *lines = done.stdout.splitlines()
         assert head in words(html)
         columns = re.split(r"\s{2,}", lines[0])[:-1]  # The last is the strip, here a curve.
         for line in lines[1 : lines.index("")]:
-            said = re.split(r"\s{2,}", line)[: len(columns)]
-            if "·" not in said[1:3]:
-                own = [row[:1] + row[2:] for row in cells if row[:1] == said[:1]]
-                assert said in own or by in ("pair", "link"), (said, own)
-                told += said in own
+            printed = re.split(r"\s{2,}", line)[: len(columns)]
+            if "·" not in printed[1:3]:
+                own = [row[:1] + row[2:] for row in cells if row[:1] == printed[:1]]
+                assert printed in own or by in ("pair", "link"), (printed, own)
+                found += printed in own
         for line in lines[lines.index("") :]:
             if re.match(r"  \d{4}-", line):
                 assert re.split(r"\s{2,}", line.strip()) in cells
             if line.startswith("  leaf"):
                 leaf, _, share = line.strip().partition(": ")
                 assert [leaf, "", share] in cells
-    assert told > 50
+    assert found > 50
 
 
-def test_steps_hours_and_others_are_drawn_where_they_are_told() -> None:
+def test_steps_hours_and_others_are_drawn_where_they_are_known() -> None:
     begin, hour_ns = START_NS // (3600 * SECOND_NS) * 3600 * SECOND_NS, 3600 * SECOND_NS
     spread = Spread(
         median_bps=200e9, p5_bps=100e9, p95_bps=300e9, mean_bps=200e9, cov=0.3, samples=9,
@@ -232,7 +231,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     record = SessionRecord(
         started_ns=START_NS, interval_s=1.0, hosts=(host,), title=HOSTILE, recorder=HOSTILE
     )
-    said = hello(port(HOSTILE, HOSTILE, driver=HOSTILE), hostname=HOSTILE)
+    hostile_hello = hello(port(HOSTILE, HOSTILE, driver=HOSTILE), hostname=HOSTILE)
     lost = NodeStatus(HOSTILE, NodeState.LOST, START_NS, HOSTILE, HOSTILE)
     writer = Writer.create(tmp_path / "a.fabrec", record)
     history = History([host])
@@ -241,7 +240,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
         each = tick(
             seq,
             {HOSTILE: frame(seq, *values)} if seq < 10 else {},
-            {HOSTILE: said} if seq == 0 else {},
+            {HOSTILE: hostile_hello} if seq == 0 else {},
             up(HOSTILE) if seq == 0 else (lost,) if seq == 12 else (),
         )
         writer.write(each, history.accept(each))
@@ -255,7 +254,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert embedded(html)["rows"] == [f"{HOSTILE} r0"]
 
 
-def test_losses_are_told(tmp_path: Path) -> None:
+def test_losses_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
     with Recording(path) as recording:
@@ -272,7 +271,7 @@ def test_losses_are_told(tmp_path: Path) -> None:
     assert "damaged frame (B)" in text
 
 
-def test_a_part_begins_with_what_was_found_before(pod7: Path, tmp_path: Path) -> None:
+def test_a_part_begins_with_earlier_findings(pod7: Path, tmp_path: Path) -> None:
     html = reported(pod7, tmp_path / "a.html", "--from", "+22s", "--to", "+26s")
     with Recording(pod7) as recording:
         begin = recording.start_ns
@@ -287,11 +286,11 @@ def test_many_links_and_hours_stay_a_small_page(tmp_path: Path) -> None:
     hosts = [Host(name=f"gpu{n:03}") for n in range(40)]
     record = SessionRecord(started_ns=START_NS, interval_s=60.0, hosts=tuple(hosts))
     writer = Writer.create(tmp_path / "a.fabrec", record)
-    said = {host.name: hello(*ports, interval_s=60.0) for host in hosts}
+    hellos = {host.name: hello(*ports, interval_s=60.0) for host in hosts}
     for seq in range(0, 60 * 500, 60):
         values = [1, seq * 1000, 0, 0] * len(ports)
         frames = {host.name: frame(seq, *values) for host in hosts} if seq < 600 else {}
-        writer.write(tick(seq, frames, said if seq == 0 else {}, up(*said) if seq == 0 else ()))
+        writer.write(tick(seq, frames, hellos if seq == 0 else {}, up(*hellos) if seq == 0 else ()))
     writer.close()
     html = reported(tmp_path / "a.fabrec", tmp_path / "a.html")
     data = embedded(html)
@@ -306,14 +305,14 @@ def test_times_of_more_than_a_day_have_dates(tmp_path: Path) -> None:
     record = SessionRecord(started_ns=START_NS, interval_s=hour_s, hosts=(host,))
     writer = Writer.create(tmp_path / "a.fabrec", record)
     history = History([host])
-    said = hello(port("eth0", "a"), interval_s=hour_s)
+    first_hello = hello(port("eth0", "a"), interval_s=hour_s)
     lost = NodeStatus(host.name, NodeState.LOST, START_NS, "no route", "unreachable")
     for hour in range(60):
         seq = hour * hour_s
         changed = up(host.name) if hour % 24 == 0 else (lost,) if hour % 24 == 12 else ()
         is_up = hour % 24 < 12
         frames = {host.name: frame(seq, 1, seq, seq, 0)} if is_up else {}
-        each = tick(seq, frames, {host.name: said} if hour % 24 == 0 else {}, changed)
+        each = tick(seq, frames, {host.name: first_hello} if hour % 24 == 0 else {}, changed)
         writer.write(each, history.accept(each))
     writer.close()
     reported(tmp_path / "a.fabrec", tmp_path / "a.html")

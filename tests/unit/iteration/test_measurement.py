@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fabmon.analysis.iteration.measurement import MeasuredIteration, measure_iteration
-from fabmon.analysis.iteration.signal_analysis import fill_gaps, last_level_shift
+from fabmon.analysis.iteration.signal_analysis import fill_gaps, last_level_change
 from tests.unit.iteration.waves import Wave
 
 SAMPLES = 240
@@ -187,7 +187,7 @@ def test_without_samples_entirely_in_communication_the_share_is_a_range() -> Non
 
 
 def test_one_long_iteration_is_not_a_new_level() -> None:
-    assert last_level_shift(np.array([4.0, 4.1, 3.9, 4.0, 30.0, 4.0, 4.1, 3.9, 4.0, 4.0])) is None
-    shift = last_level_shift(np.array([4.0, 4.1, 3.9, 4.0, 4.1, 6.0, 6.1, 6.0, 5.9, 6.0]))
+    assert last_level_change(np.array([4.0, 4.1, 3.9, 4.0, 30.0, 4.0, 4.1, 3.9, 4.0, 4.0])) is None
+    shift = last_level_change(np.array([4.0, 4.1, 3.9, 4.0, 4.1, 6.0, 6.1, 6.0, 5.9, 6.0]))
     assert shift is not None
     assert (shift.index, shift.before, shift.after) == (5, 4.0, 6.0)

@@ -1,4 +1,4 @@
-"""Recordings for tests: a small fabric with all that can happen to it, written down."""
+"""Recordings for tests: a small fabric with every kind of event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def session(fabric: LeafSpine) -> SessionRecord:
 
 
 def quiet_ticks(count: int) -> list[Tick]:
-    """Traffic that moves, and nothing else."""
+    """Ticks with changing traffic and no events."""
     return list(_quiet_ticks(-(-count // 1000) * 1000)[:count])
 
 
@@ -40,7 +40,7 @@ def _quiet_ticks(count: int) -> tuple[Tick, ...]:
 
 
 def long_ticks() -> list[Tick]:
-    """Eventful ones, then quiet ones: a block and a tail."""
+    """Eventful ticks, then quiet ones: a full block and the ticks after it."""
     ticks = [*eventful_ticks(), *quiet_ticks(330)[40:]]
     again = dict(ticks[0].hellos)["gpu001"]
     ticks[40] = msgspec.structs.replace(ticks[40], hellos=(("gpu001", again),))
@@ -48,7 +48,7 @@ def long_ticks() -> list[Tick]:
 
 
 def eventful_ticks() -> list[Tick]:
-    """All that can happen: a burst, values and blocks absent, a loss, a new layout, noise."""
+    """Every kind of event: several frames in a tick, absent values, a lost node, a new layout."""
     ticks = quiet_ticks(40)
     two_ports = hello(port("eth0", "gpu001-eth0"), port("eth1", "gpu001-eth1"))
 
@@ -67,14 +67,14 @@ def eventful_ticks() -> list[Tick]:
     ticks[20] = msgspec.structs.replace(ticks[20], hellos=(("gpu001", two_ports),))
     lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "unreachable")
     ticks[12] = msgspec.structs.replace(ticks[12], statuses=(lost,), frames=())
-    told = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "\u26a0 needs a group")
-    ticks[13] = msgspec.structs.replace(ticks[13], notices=(("gpu001", told),))
+    notice = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "\u26a0 needs a group")
+    ticks[13] = msgspec.structs.replace(ticks[13], notices=(("gpu001", notice),))
     ticks[14] = Tick(14, START_NS + 14 * SECOND_NS)
     return ticks
 
 
 def write(path: Path, ticks: Iterable[Tick], *, close: bool = True) -> Writer:
-    """A recording of some ticks; left as after a `kill -9` unless it is closed."""
+    """Write a recording; unless it is closed it is left as after a `kill -9`."""
     writer = Writer.create(path, session(LeafSpine()))
     for tick in ticks:
         writer.write(tick)
@@ -89,17 +89,17 @@ def ticks_in(path: Path) -> list[Tick]:
 
 
 def values(frame: Frame) -> list[int | None]:
-    """A frame's values, one block after the other."""
+    """The values of all blocks of a frame."""
     return [value for block in frame.blocks for value in block or ()]
 
 
 def last_values(known: Tick) -> dict[str, list[int]]:
-    """The last read of every node, of a tick that tells what was known."""
+    """The last read of every node, from a tick of `prime`."""
     return {node: reads.now.tolist() for node, reads in known.reads}
 
 
 def by_node(ticks: Iterable[Tick]) -> list[Tick]:
-    """The same with frames in the order of nodes: between nodes, a recording keeps no order."""
+    """The same ticks with frames sorted by node: a recording keeps no order between nodes."""
     return [
         msgspec.structs.replace(
             tick, frames=tuple(sorted(tick.frames, key=lambda each: (each[0], each[1].seq)))
@@ -111,7 +111,7 @@ def by_node(ticks: Iterable[Tick]) -> list[Tick]:
 def demo_recording(
     path: Path, seconds: int, topology: str = "leaf-spine", start_ns: int | None = None
 ) -> Path:
-    """The tour of the simulated fabric, recorded; it begins `seconds` ago unless told otherwise."""
+    """Record the tour of the simulated fabric, begun `seconds` ago or at `start_ns`."""
     feed = DemoFeed(
         scenarios.tour(topology),
         start_ns=time.time_ns() - seconds * SECOND_NS if start_ns is None else start_ns,

@@ -1,4 +1,4 @@
-"""Who seeks sees what was seen live, how old it was included."""
+"""Seeking shows the same values and ages as live."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.builders import SECOND_NS, START_NS, port, tick, up
 
 STEADY, SILENT, BACK, SLOW, NEVER = NODES = ("steady", "silent", "back", "slow", "never")
 SILENT_FROM, BACK_AT, TICKS = 240, 265, 300
-"""A block of the recording ends at 256: who is silent by then is found in the one before."""
+"""A block of the recording ends at 256: nodes that are silent then have reads before it only."""
 HOSTS = [Host(name=name) for name in NODES]
 
 
 def two_sources(node: str) -> Hello:
-    """A port that is read each tick, and its line rate and drops, read every ten."""
+    """A port that is read at every tick; its line rate and drops are read at every tenth."""
     facts = Object("eth0", "ethernet", "eth0", {}, ("netdev_speed_bps", "netdev_rx_drops"))
     metrics = ("netdev_up", "netdev_tx_bytes", "netdev_rx_bytes")
     layout = [
@@ -39,14 +39,14 @@ def two_sources(node: str) -> Hello:
 
 
 def sends(node: str, seq: int) -> bool:
-    """`silent` stops, `back` is away for a while, `never` has said what it has, and no more."""
+    """`silent` stops, `back` stops for a while, `never` sends a hello and no frame."""
     if node in (SILENT, BACK) and seq >= SILENT_FROM:
         return node == BACK and seq >= BACK_AT
     return node != NEVER
 
 
 def ticks() -> list[Tick]:
-    said = {node: two_sources(node) for node in NODES}
+    hellos = {node: two_sources(node) for node in NODES}
     made = []
     for seq in range(TICKS):
         frames = {}
@@ -60,12 +60,12 @@ def ticks() -> list[Tick]:
             frames[node] = Frame(
                 seq, START_NS + clock, clock, [counted, slow if reads_slow else None]
             )
-        made.append(tick(seq, frames, said if not seq else {}, states(seq)))
+        made.append(tick(seq, frames, hellos if not seq else {}, states(seq)))
     return made
 
 
 def states(seq: int) -> tuple[NodeStatus, ...]:
-    """What the console made of it."""
+    """The statuses that the console reports at a tick."""
     if not seq:
         return up(*NODES)
     now_ns = START_NS + seq * SECOND_NS
@@ -78,7 +78,7 @@ def states(seq: int) -> tuple[NodeStatus, ...]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Snapshot]]:
-    """A recording, and what was seen live meanwhile."""
+    """A recording, and the snapshots that were computed while it was written."""
     path = tmp_path_factory.mktemp("ages") / "a.fabrec"
     history = History(HOSTS)
     session = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(HOSTS))
@@ -92,9 +92,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Snaps
 
 
 @pytest.mark.parametrize("seq", [30, 241, 243, 255, 256, 257, 264, 265, 266, 290, 299])
-def test_who_seeks_sees_how_old_everything_was(
-    recorded: tuple[Path, list[Snapshot]], seq: int
-) -> None:
+def test_seeking_restores_values_and_ages(recorded: tuple[Path, list[Snapshot]], seq: int) -> None:
     path, seen = recorded
     live = seen[seq]
     with Timeline([path]) as timeline:
@@ -109,7 +107,7 @@ def test_who_seeks_sees_how_old_everything_was(
     assert stale_ports(sought).tolist() == stale_ports(live).tolist()
 
 
-def test_who_is_silent_is_stale_and_who_is_back_is_not(
+def test_a_silent_node_is_stale_and_a_recovered_one_is_not(
     recorded: tuple[Path, list[Snapshot]],
 ) -> None:
     path, _ = recorded

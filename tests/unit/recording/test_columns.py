@@ -1,4 +1,4 @@
-"""Counters in columns come back as they were, whatever they are."""
+"""Any counters are decoded to the values that were encoded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def back(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @st.composite
 def matrices(draw: st.DrawFn) -> NDArray[np.uint64]:
-    """Steady, related, wrapping and wild columns side by side."""
+    """Constant, related, wrapping and random columns side by side."""
     rows = draw(st.integers(1, 12))
     steps = st.one_of(
         st.just(0), st.integers(0, 3), st.integers(0, 1 << 36), st.integers(0, (1 << 64) - 1)
@@ -45,11 +45,11 @@ def matrices(draw: st.DrawFn) -> NDArray[np.uint64]:
 
 
 @given(matrices())
-def test_any_columns_come_back(values: NDArray[np.uint64]) -> None:
+def test_columns_are_decoded_as_they_were_encoded(values: NDArray[np.uint64]) -> None:
     np.testing.assert_array_equal(back(values), values)
 
 
-def test_what_moves_alike_takes_little_room() -> None:
+def test_related_columns_take_little_room() -> None:
     rng = np.random.default_rng(1)
     sent = np.cumsum(rng.integers(40 << 30, 50 << 30, 200)).astype(np.uint64)
     packets = sent // np.uint64(4096)
@@ -58,13 +58,13 @@ def test_what_moves_alike_takes_little_room() -> None:
     assert sum(map(len, both)) < 1.3 * sum(map(len, alone))
 
 
-def test_stored_sections_are_zstd_of_any_length() -> None:
+def test_uncompressed_sections_are_zstd_frames_of_any_length() -> None:
     for length in (0, 1, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_000):
         data = bytes(length)
         assert decompress(b"".join(uncompressed_section(data))) == data
 
 
 @given(st.binary(max_size=200))
-def test_sections_that_are_none_are_damaged_not_a_fault(data: bytes) -> None:
+def test_random_sections_are_reported_as_damaged(data: bytes) -> None:
     with pytest.raises(Damaged):
         columns.decode_columns([data, data, data], 3, 3)

@@ -1,4 +1,4 @@
-"""record, replay, info, verify and cut, as they are typed."""
+"""The commands record, replay, info, verify and cut."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_recorded_session_replays_to_the_same_lines(tmp_path: Path) -> None:
     assert "1/1 nodes up" in fabmon("replay", str(path), "--format", "table").stdout
 
 
-def test_record_ends_whole_when_it_is_told_to(tmp_path: Path) -> None:
+def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     command = [str(Path(sys.executable).with_name("fabmon")), "record", "--interval", "0.2"]
     with subprocess.Popen(
@@ -50,15 +50,15 @@ def test_record_ends_whole_when_it_is_told_to(tmp_path: Path) -> None:
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
-    assert process.returncode == 0, said
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
     with Recording(path) as recording:
         assert recording.is_closed
         assert recording.hosts
-    assert str(path) in said
+    assert str(path) in errors
 
 
-def test_info_says_what_a_recording_holds(tmp_path: Path) -> None:
+def test_info_summarises_a_recording(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(300))
     done = fabmon("info", str(tmp_path / "a.fabrec"))
     assert "2025-11-21 04:40:00Z to 2025-11-21 04:44:59Z (0:04:59), 300 ticks" in done.stdout
@@ -67,7 +67,7 @@ def test_info_says_what_a_recording_holds(tmp_path: Path) -> None:
     assert (found[0]["ticks"], found[0]["closed"], found[0]["lost_bytes"]) == (300, True, 0)
 
 
-def test_nodes_that_were_found_while_it_recorded_are_its_nodes(tmp_path: Path) -> None:
+def test_nodes_that_were_found_during_the_recording_are_its_nodes(tmp_path: Path) -> None:
     path = tmp_path / "found.fabrec"
     nobody = msgspec.structs.replace(session(LeafSpine()), hosts=())
     writer = Writer.create(path, nobody)
@@ -87,15 +87,15 @@ def test_nodes_that_were_found_while_it_recorded_are_its_nodes(tmp_path: Path) -
     assert f"nodes  {len(LeafSpine().hosts)}" in fabmon("info", str(path)).stdout
 
 
-def test_a_pipe_is_no_recording(tmp_path: Path) -> None:
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = fabmon("info", str(tmp_path / "pipe"))
     assert done.returncode == 2
     assert f"{tmp_path}/pipe: not a regular file: save the recording to a file" in done.stderr
 
 
-def test_a_file_that_is_removed_while_a_directory_is_opened_is_none(tmp_path: Path) -> None:
-    """Or one that a link leads to: it is listed, and is not there."""
+def test_a_file_that_vanishes_while_a_directory_is_opened_is_skipped(tmp_path: Path) -> None:
+    """A dangling symbolic link is the same: it is listed and does not exist."""
     write(tmp_path / "b.fabrec", quiet_ticks(5))
     (tmp_path / "a.fabrec").symlink_to("gone")
     done = fabmon("info", str(tmp_path))
@@ -105,7 +105,7 @@ def test_a_file_that_is_removed_while_a_directory_is_opened_is_none(tmp_path: Pa
     assert "a.fabrec: bytes 0 to 0 are lost: No such file or directory" in replay.stderr
 
 
-def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
+def test_verify_reports_damage(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(300))
     assert fabmon("verify", str(path)).stdout == f"{path}: intact\n"
@@ -123,7 +123,7 @@ def test_verify_finds_what_is_damaged(tmp_path: Path) -> None:
     assert "are lost" in replay.stderr
 
 
-def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
+def test_cut_copies_a_range(tmp_path: Path) -> None:
     ticks = long_ticks()
     write(tmp_path / "a.fabrec", ticks)
     cut = tmp_path / "b.fabrec"
@@ -138,7 +138,7 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("replay", "FILE", "--at", "noon"), "--from noon: write a time such as 14:03"),
         (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give only one of them"),
@@ -158,12 +158,12 @@ def test_cut_makes_a_recording_of_a_part(tmp_path: Path) -> None:
         (("--record", "/proc/none/a.fabrec", "--once"), "/proc/none"),
     ],
 )
-def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(30))
     done = fabmon(*(str(path) if each == "FILE" else each for each in arguments))
     assert done.returncode == 2, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_amounts() -> None:
@@ -176,7 +176,7 @@ def test_amounts() -> None:
     ]
 
 
-def test_moments_of_a_recording() -> None:
+def test_times_of_a_recording() -> None:
     until_ns = START_NS + 7200 * SECOND_NS  # 04:40:00 to 06:40:00
 
     def at(text: str) -> float | None:
@@ -199,13 +199,13 @@ def test_moments_of_a_recording() -> None:
     "text",
     ["-" + "9" * 400, "+99999999999999999999d", "event " + "9" * 5000, "0001-01-01", "9999-12-31"],
 )
-def test_what_no_clock_can_tell_is_no_moment(text: str) -> None:
+def test_times_outside_64_bits_are_invalid(text: str) -> None:
     until_ns = START_NS + SECOND_NS
     assert parse_time(text, START_NS, until_ns) is None
     assert parse_time_near(text, START_NS, START_NS, until_ns) is None
 
 
-def test_from_is_held_to_the_start_and_to_to_the_end(tmp_path: Path) -> None:
+def test_from_and_to_are_limited_to_the_recording(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(40))
     with Timeline([tmp_path / "a.fabrec"]) as timeline:
         whole = (timeline.start_ns, timeline.until_ns)
@@ -227,7 +227,7 @@ def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert not output.exists()
 
 
-def test_a_replay_is_painted_on_a_terminal_only(tmp_path: Path) -> None:
+def test_a_replay_draws_the_screen_on_a_terminal_only(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(40))
     done = fabmon("replay", str(tmp_path / "a.fabrec"))
     assert done.returncode == 0
@@ -236,7 +236,7 @@ def test_a_replay_is_painted_on_a_terminal_only(tmp_path: Path) -> None:
     assert "nodes up" in done.stdout
 
 
-def test_info_lists_the_events_that_a_time_may_be_asked_by(tmp_path: Path) -> None:
+def test_info_lists_the_events_that_can_be_given_as_times(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(40)
     writer = Writer.create(path, session(LeafSpine()))
@@ -246,9 +246,9 @@ def test_info_lists_the_events_that_a_time_may_be_asked_by(tmp_path: Path) -> No
             seen = f"look at {tick.seq}"
             writer.note(Note(kind="bookmark", time_ns=tick.time_ns, seq=tick.seq, text=seen))
     writer.close()
-    said = fabmon("info", str(path)).stdout
-    assert "event 1 11-21 04:40:07Z  look at 7" in said
-    assert "event 2 11-21 04:40:20Z  look at 20" in said
+    output = fabmon("info", str(path)).stdout
+    assert "event 1 11-21 04:40:07Z  look at 7" in output
+    assert "event 2 11-21 04:40:20Z  look at 20" in output
     (found,) = json.loads(fabmon("info", "--format", "json", str(path)).stdout)
     assert [(each["number"], each["text"]) for each in found["events"]] == [
         (1, "look at 7"),

@@ -1,4 +1,4 @@
-"""What was found while it was recorded, looked at later."""
+"""Findings that were reported during a recording, read later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def note(second: int, seq: int, change: str, subject: str) -> Note:
 
 
 def record(path: Path, began: int, seqs: range, *notes: Note, run: int = 0) -> Path:
-    """Ticks of `gpu1` from a second on, and what was found in them."""
+    """Record ticks of `gpu1` from a second on, with notes of findings."""
     session = SessionRecord(
         started_ns=START_NS + began * SECOND_NS,
         run_ns=START_NS + run * SECOND_NS if run else 0,
@@ -37,8 +37,10 @@ def record(path: Path, began: int, seqs: range, *notes: Note, run: int = 0) -> P
     writer = resume(path, session) if path.exists() else Writer.create(path, session)
     for seq in seqs:
         is_first = seq == seqs[0]
-        said = {"gpu1": hello(port("eth0"))} if is_first else {}
-        each = tick(seq, {"gpu1": frame(seq, 1, seq, seq, 0)}, said, up("gpu1") if is_first else ())
+        hellos = {"gpu1": hello(port("eth0"))} if is_first else {}
+        each = tick(
+            seq, {"gpu1": frame(seq, 1, seq, seq, 0)}, hellos, up("gpu1") if is_first else ()
+        )
         shifted = START_NS + (began + seq - seqs[0]) * SECOND_NS
         each = type(each)(
             each.seq, shifted, hellos=each.hellos, frames=each.frames, statuses=each.statuses
@@ -56,7 +58,7 @@ def open_at(timeline: Timeline, second: int) -> list[str]:
     ]
 
 
-def test_what_a_run_that_was_killed_left_open_is_not_open_in_the_next(tmp_path: Path) -> None:
+def test_findings_that_a_killed_run_left_open_are_closed_in_the_next_run(tmp_path: Path) -> None:
     path = record(tmp_path / "a.fabrec", 0, range(20), note(5, 5, "open", "gpu1/eth0"))
     record(path, 1000, range(90), note(1080, 80, "open", "gpu2/eth0"))
     with Timeline([path]) as timeline:
@@ -81,18 +83,18 @@ def test_a_cut_closes_what_a_run_left_open(tmp_path: Path) -> None:
         for _ in copy_range(timeline, output, began_ns, timeline.until_ns, history.accept):
             pass
     with Recording(output) as cut:
-        told = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
-    assert told == [(10, "open"), (1000, "close"), (1010, "open")]
+        changes = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
+    assert changes == [(10, "open"), (1000, "close"), (1010, "open")]
 
 
-def test_at_every_note_it_is_open_what_was_told_and_not_closed() -> None:
+def test_open_findings_at_any_time_equal_a_scan_of_all_notes() -> None:
     changes = ("open", "update", "close")
     notes = [
         note(place // 3, place, changes[place * place % 3 if place % 5 else 0], f"p{place % 7}")
         for place in range(300)
     ]
     notes[100:100] = [Note(kind="bookmark", time_ns=notes[100].time_ns, seq=0, text="here")]
-    told, runs_ns = RecordedFindings(notes), [START_NS, START_NS + 50 * SECOND_NS]
+    recorded, runs_ns = RecordedFindings(notes), [START_NS, START_NS + 50 * SECOND_NS]
     for second in range(-1, 102):
         at_ns = START_NS + second * SECOND_NS
         seen: dict[str, Note] = {}
@@ -102,12 +104,12 @@ def test_at_every_note_it_is_open_what_was_told_and_not_closed() -> None:
                 if each.change != "close":
                     seen[each.text] = each
         began_ns = max([run for run in runs_ns if run <= at_ns], default=0)
-        assert told.open_at(runs_ns, at_ns) == [
+        assert recorded.open_at(runs_ns, at_ns) == [
             each for each in seen.values() if each.time_ns >= began_ns
         ]
 
 
-async def test_a_step_makes_nothing_anew_of_what_was_found_before(tmp_path: Path) -> None:
+async def test_a_step_reuses_the_events_of_earlier_findings(tmp_path: Path) -> None:
     changes = ("open", "update", "close")
     found = [note(at // 10, at, changes[at % 3], f"gpu1/eth{at // 3}") for at in range(200)]
     past = past_of(record(tmp_path / "a.fabrec", 0, range(40), *found))
@@ -122,7 +124,7 @@ async def test_a_step_makes_nothing_anew_of_what_was_found_before(tmp_path: Path
 
 
 class Reads(Timeline):
-    """Counts the notes that are read of it."""
+    """A timeline that records how many notes are read from it."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__(paths)
@@ -158,7 +160,7 @@ async def test_notes_that_were_read_are_not_read_again(tmp_path: Path) -> None:
     writer.close()
 
 
-async def test_a_step_goes_over_what_was_not_recorded(tmp_path: Path) -> None:
+async def test_a_step_skips_time_that_was_not_recorded(tmp_path: Path) -> None:
     path = record(tmp_path / "a.fabrec", 0, range(20))
     record(path, 1000, range(20))
     past = past_of(path)

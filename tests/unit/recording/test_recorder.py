@@ -1,4 +1,4 @@
-"""The recorder: in files one after the other, and never in the way of the watching."""
+"""The recorder: rotation, full and slow disks, and that it never delays the feed."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_files_of_a_rotation_are_one_timeline(tmp_path: Path) -> None:
         assert {name for name, _ in timeline.prime(at)[0].hellos} == set(LeafSpine().hellos())
 
 
-def test_later_files_of_a_rotation_know_what_was_told_in_those_before(tmp_path: Path) -> None:
-    """Alone, and where the first ones were removed: what came before them is in them."""
+def test_later_files_of_a_rotation_begin_with_the_state_of_earlier_ones(tmp_path: Path) -> None:
+    """Also alone, and after the first files were removed."""
     ticks = quiet_ticks(60)
     wrong = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "needs a group")
     ticks[30] = msgspec.structs.replace(ticks[30], notices=(("gpu001", wrong),))
@@ -92,13 +92,13 @@ def test_later_files_of_a_rotation_know_what_was_told_in_those_before(tmp_path: 
 
 
 def copied(timeline: Timeline, path: Path, from_ns: int) -> int:
-    """How many hellos a cut has."""
+    """The number of hellos in a cut."""
     history = History(timeline.hosts)
     list(copy_range(timeline, path, from_ns, timeline.until_ns, history.accept))
     return sum(len(tick.hellos) for tick in ticks_in(path))
 
 
-def test_a_file_in_the_middle_that_is_gone_costs_nothing_of_those_after(tmp_path: Path) -> None:
+def test_a_removed_file_in_the_middle_costs_nothing_of_later_files(tmp_path: Path) -> None:
     ticks = quiet_ticks(60)
     again = dict(ticks[0].hellos)["gpu001"]
     other = msgspec.structs.replace(again, probe="another")
@@ -115,18 +115,18 @@ def test_a_file_in_the_middle_that_is_gone_costs_nothing_of_those_after(tmp_path
     ("rotation", "most_s"),
     [(Rotation(), 89), (Rotation(every_s=20), 89), (Rotation(every_s=20, keep_bytes=1), 19)],
 )
-def test_how_far_back_is_kept_grows_until_a_file_is_removed(
+def test_the_kept_time_grows_until_a_file_is_removed(
     tmp_path: Path, rotation: Rotation, most_s: int
 ) -> None:
     recorder = Recorder(Segments(tmp_path / "pod.fabrec", rotation), session(LeafSpine()))
-    told = []
+    kept_s = []
     for tick in quiet_ticks(90):
         recorder.accept(tick)
         wait_for(lambda ticks=tick.seq + 1: recorder.status.ticks >= ticks)  # type: ignore[misc]
-        told.append(recorder.status.kept_s)
+        kept_s.append(recorder.status.kept_s)
     recorder.close()
-    assert told[:20] == [float(second) for second in range(20)]
-    assert max(told) == most_s
+    assert kept_s[:20] == [float(second) for second in range(20)]
+    assert max(kept_s) == most_s
 
 
 def test_ticks_keep_their_numbers_when_a_rotation_removes_the_oldest_file(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_ticks_keep_their_numbers_when_a_rotation_removes_the_oldest_file(tmp_pa
             assert [tick.seq for tick in timeline.prime(at)] == [44]
 
 
-def test_only_what_is_to_be_kept_is_kept_and_other_files_are_left_alone(tmp_path: Path) -> None:
+def test_a_rotation_removes_its_own_expired_files_only(tmp_path: Path) -> None:
     other = tmp_path / "pod-notes.fabrec"
     other.write_text("mine")
     record(tmp_path / "pod.fabrec", quiet_ticks(60), Rotation(every_s=10, keep_bytes=9000)).close()
@@ -154,14 +154,14 @@ def test_only_what_is_to_be_kept_is_kept_and_other_files_are_left_alone(tmp_path
         assert timeline.until_ns == START_NS + 59 * SECOND_NS
 
 
-def test_all_files_together_take_no_more_room_than_they_may(tmp_path: Path) -> None:
+def test_all_files_together_stay_within_keep_bytes(tmp_path: Path) -> None:
     recorder = Recorder(
         Segments(tmp_path / "pod.fabrec", Rotation(every_bytes=4000, keep_bytes=16_000)),
         session(LeafSpine()),
     )
     most = 0
     for number, tick in enumerate(quiet_ticks(120), start=1):
-        # A file's name has its time to the second: a second a tick.
+        # The name of a file has its time in seconds: one tick per second.
         recorder.accept(tick)
         wait_for(lambda count=number: recorder.status.ticks == count)  # type: ignore[misc]
         most = max(most, sum(path.stat().st_size for path in tmp_path.iterdir()))
@@ -171,7 +171,7 @@ def test_all_files_together_take_no_more_room_than_they_may(tmp_path: Path) -> N
 
 @contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
-    """What a quota or a full disk does to a write: it fails, after it wrote a part."""
+    """Make writes fail after they wrote a part, as with a quota or a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -180,7 +180,7 @@ def no_file_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room(
+def test_a_full_disk_is_logged_once_and_recording_continues_when_there_is_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ticks = quiet_ticks(80)
@@ -205,7 +205,7 @@ def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room(
     assert ticks_in(path) == ticks
 
 
-def test_a_disk_that_is_full_from_the_start_leaves_no_file_and_is_tried_again(
+def test_a_disk_that_is_full_from_the_start_leaves_no_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.fabrec"
@@ -217,7 +217,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_file_and_is_tried_again(
     assert ticks_in(path) == quiet_ticks(5)
 
 
-def test_what_cannot_be_read_in_a_directory_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_unreadable_files_of_a_directory_are_reported_as_losses(tmp_path: Path) -> None:
     record(tmp_path / "a.fabrec", quiet_ticks(5)).close()
     (tmp_path / "b.fabrec").touch()
     (tmp_path / "c.fabrec").write_text("years of work")
@@ -239,7 +239,7 @@ def test_what_cannot_be_read_in_a_directory_is_passed_over_and_told(tmp_path: Pa
         Timeline([tmp_path / "c.fabrec"])
 
 
-def test_what_is_no_file_in_a_directory_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_directory_entries_that_are_no_files_are_reported_as_losses(tmp_path: Path) -> None:
     record(tmp_path / "a.fabrec", quiet_ticks(5)).close()
     (tmp_path / "b.fabrec").mkdir()
     (tmp_path / "c.fabrec").symlink_to("gone")
@@ -257,14 +257,14 @@ def test_what_is_no_file_in_a_directory_is_passed_over_and_told(tmp_path: Path) 
         Timeline([tmp_path])
 
 
-def test_a_large_file_that_is_something_else_is_told_without_reading_it(tmp_path: Path) -> None:
+def test_a_large_foreign_file_is_refused_without_reading_it(tmp_path: Path) -> None:
     with (tmp_path / "disk.img").open("wb") as image:
         image.truncate(1 << 42)
     with pytest.raises(NotARecording, match=r"disk\.img: not a fabmon recording"):
         Timeline([tmp_path / "disk.img"])
 
 
-def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
+def test_a_foreign_file_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
     with pytest.raises(NotARecording, match="not a fabmon recording"):
@@ -272,7 +272,7 @@ def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     assert path.read_text() == "years of work"
 
 
-def test_a_file_that_another_records_to_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_in_use_by_another_recorder_is_not_changed(tmp_path: Path) -> None:
     ticks = quiet_ticks(30)
     path = tmp_path / "a.fabrec"
     recorder = record(path, ticks[:10])
@@ -284,7 +284,7 @@ def test_a_file_that_another_records_to_is_not_touched(tmp_path: Path) -> None:
     assert ticks_in(path) == ticks
 
 
-def test_files_of_a_rotation_that_another_writes_are_not_touched(tmp_path: Path) -> None:
+def test_files_of_a_rotation_in_use_by_another_recorder_are_not_changed(tmp_path: Path) -> None:
     ticks = quiet_ticks(60)
     rotation = Rotation(every_s=20, keep_bytes=1)
     recorder = record(tmp_path / "pod.fabrec", ticks[:30], rotation)
@@ -299,13 +299,13 @@ def test_files_of_a_rotation_that_another_writes_are_not_touched(tmp_path: Path)
     assert len(segments.files()) == 2
 
 
-def test_where_nothing_can_be_written_is_said_at_once(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         Recorder(Segments(tmp_path / "file" / "a.fabrec", Rotation()), session(LeafSpine()))
 
 
-def test_a_disk_that_hangs_does_not_hold_up_the_watching(
+def test_a_disk_that_hangs_does_not_delay_the_feed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = quiet_ticks(100)
@@ -330,10 +330,10 @@ def test_a_disk_that_hangs_does_not_hold_up_the_watching(
     assert len(ticks_in(tmp_path / "a.fabrec")) == 100 - lost
 
 
-def test_what_a_lost_tick_told_is_told_with_the_next(
+def test_events_of_a_lost_tick_are_recorded_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node says hello while the disk hangs; it is there when the disk answers again."""
+    """A hello that arrives while the disk hangs is recorded when the disk answers again."""
     ticks = quiet_ticks(100)
     ours = dict(ticks[0].hellos)["gpu001"]
 
@@ -369,16 +369,16 @@ def test_what_a_lost_tick_told_is_told_with_the_next(
 
 
 def finding(tick: Tick, change: str) -> Note:
-    told = {"cause": "link_down", "subject": "leaf1/up1"}
+    fields = {"cause": "link_down", "subject": "leaf1/up1"}
     return Note(
-        kind="finding", time_ns=tick.time_ns, seq=tick.seq, text="", change=change, finding=told
+        kind="finding", time_ns=tick.time_ns, seq=tick.seq, text="", change=change, finding=fields
     )
 
 
-def test_what_was_found_while_nothing_could_be_written_is_noted_later(
+def test_notes_of_ticks_that_were_not_written_are_recorded_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a tick that is dropped as the disk hangs, and at one that a full disk costs."""
+    """Of a tick that is dropped while the disk hangs, and of one that is lost on a full disk."""
     ticks = quiet_ticks(700)
     path = tmp_path / "a.fabrec"
     recorder = record(path, ticks[:2])
@@ -412,7 +412,7 @@ def test_what_was_found_while_nothing_could_be_written_is_noted_later(
         ]  # fmt: skip
 
 
-def test_a_bookmark_that_is_set_while_nothing_can_be_written_is_kept(tmp_path: Path) -> None:
+def test_a_bookmark_that_is_set_on_a_full_disk_is_kept(tmp_path: Path) -> None:
     ticks = quiet_ticks(30)
     segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=20))
     recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
@@ -432,7 +432,7 @@ def test_a_bookmark_that_is_set_while_nothing_can_be_written_is_kept(tmp_path: P
         assert timeline.notes() == [mark]
 
 
-def test_after_a_fault_the_next_file_of_a_rotation_knows_the_nodes(
+def test_after_an_internal_error_the_next_file_begins_with_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = quiet_ticks(40)
@@ -461,13 +461,13 @@ def test_after_a_fault_the_next_file_of_a_rotation_knows_the_nodes(
     assert ticks_in(first)[:20] == ticks[:20]
     assert [tick.frames for tick in ticks_in(second)] == [tick.frames for tick in ticks[21:]]
     with Timeline([second]) as timeline:
-        told = next(timeline.ticks())
-        assert dict(told.hellos) == dict(ticks[0].hellos)
-        assert {s.node: s.state for s in told.statuses}["spine2"] is NodeState.LOST
+        first_tick = next(timeline.ticks())
+        assert dict(first_tick.hellos) == dict(ticks[0].hellos)
+        assert {s.node: s.state for s in first_tick.statuses}["spine2"] is NodeState.LOST
         assert [(note.seq, note.change) for note in timeline.notes()] == [(20, "open")]
 
 
-def test_while_nothing_can_be_written_what_is_told_is_kept(tmp_path: Path) -> None:
+def test_events_of_a_full_disk_are_recorded_when_there_is_room(tmp_path: Path) -> None:
     ticks = quiet_ticks(60)
     segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=20))
     recorder = Recorder(segments, session(LeafSpine()), retry_s=0.0)
@@ -486,7 +486,7 @@ def test_while_nothing_can_be_written_what_is_told_is_kept(tmp_path: Path) -> No
     assert [tick.frames for tick in last] == [tick.frames for tick in ticks[30:]]
 
 
-def test_it_goes_on_with_a_file_that_is_there(tmp_path: Path) -> None:
+def test_an_existing_recording_is_continued(tmp_path: Path) -> None:
     ticks = quiet_ticks(10)
     record(tmp_path / "a.fabrec", ticks).close()
     later = [msgspec.structs.replace(t, time_ns=t.time_ns + 99 * SECOND_NS) for t in ticks]

@@ -1,4 +1,4 @@
-"""What was recorded is there: whole, growing, killed, truncated, damaged, of a newer version."""
+"""Reading recordings: whole, growing, killed, truncated, damaged, of a newer version."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.unit.recording.builders import (
 )
 
 
-def test_every_tick_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_ticks_are_read_as_they_were_written(tmp_path: Path) -> None:
     ticks = eventful_ticks()
     write(tmp_path / "a.fabrec", ticks)
     assert by_node(ticks_in(tmp_path / "a.fabrec")) == by_node(ticks)
@@ -78,8 +78,8 @@ def test_a_reader_follows_a_file_that_grows(tmp_path: Path) -> None:
     recording.close()
 
 
-def test_what_is_written_anew_while_it_is_read_comes_once_and_is_no_loss(tmp_path: Path) -> None:
-    """A block of ticks is settled behind the back of who has looked at them one by one."""
+def test_ticks_that_are_replaced_during_reading_are_returned_once(tmp_path: Path) -> None:
+    """A reader has looked up provisional frames that the writer then settles as a block."""
     ticks = quiet_ticks(700)
     path = tmp_path / "a.fabrec"
     writer = write(path, ticks[:250], close=False)
@@ -106,16 +106,16 @@ def test_what_is_written_anew_while_it_is_read_comes_once_and_is_no_loss(tmp_pat
         assert not unread.losses
 
 
-def test_opening_what_has_no_index_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_opening_a_file_without_index_reports_progress(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.fabrec", quiet_ticks(60), close=False)
     size = (tmp_path / "a.fabrec").stat().st_size
-    told: list[float] = []
-    Timeline([tmp_path], told.append).close()
-    assert told == sorted(told)
-    assert told[0] == 0
-    assert len(told) > 120
-    assert 1.9 * size < told[-1] < 2 * size
+    progress: list[float] = []
+    Timeline([tmp_path], progress.append).close()
+    assert progress == sorted(progress)
+    assert progress[0] == 0
+    assert len(progress) > 120
+    assert 1.9 * size < progress[-1] < 2 * size
 
 
 WRITE_FOR_EVER = """
@@ -132,7 +132,7 @@ for tick in quiet_ticks(2000):
 
 
 @pytest.mark.parametrize("after", [0, 100, 255, 256, 400])
-def test_a_writer_killed_loses_nothing_that_it_had_taken(tmp_path: Path, after: int) -> None:
+def test_a_killed_writer_loses_no_tick(tmp_path: Path, after: int) -> None:
     path = tmp_path / "a.fabrec"
     with subprocess.Popen(
         [sys.executable, "-c", WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE, text=True
@@ -152,10 +152,10 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("killed_at_write", range(12))
-def test_killed_while_a_block_is_settled_every_tick_is_there(
+def test_a_writer_killed_while_settling_loses_no_tick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at_write: int
 ) -> None:
-    """Each write of the settling is cut short in turn, and so is the file's."""
+    """Each system call of the settling is interrupted in turn, before it and half-way."""
     ticks = quiet_ticks(256)
     killed_while_settling(tmp_path / "a.fabrec", ticks, monkeypatch, killed_at_write)
     with Recording(tmp_path / "a.fabrec") as recording:
@@ -169,7 +169,7 @@ def test_killed_while_a_block_is_settled_every_tick_is_there(
 def killed_while_settling(
     path: Path, ticks: list[Tick], monkeypatch: pytest.MonkeyPatch, killed_at_write: int
 ) -> None:
-    """Writes ticks until the last of them makes a block, and there is killed at a moment."""
+    """Write ticks; the last completes a block and is interrupted at the given step."""
     writer = write(path, ticks[:-1], close=False)
     calls = 0
 
@@ -194,7 +194,7 @@ def killed_while_settling(
 
 
 @pytest.mark.timeout(7200)
-def test_truncated_anywhere_it_holds_every_frame_before(tmp_path: Path) -> None:
+def test_a_truncated_file_has_every_frame_before_the_end(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = long_ticks()
     write(path, ticks, close=False)
@@ -221,14 +221,14 @@ def test_truncated_anywhere_it_holds_every_frame_before(tmp_path: Path) -> None:
 
 
 def _some(every: range, at: list[int]) -> list[int]:
-    """A sample of places, and all those around the beginnings of frames."""
+    """A sample of byte offsets, and all those around the beginnings of frames."""
     around = {place + near for place in at[-40:] for near in (-1, 0, 1, 20, 60)}
     sample = random.Random(1).sample(every, 150)
     return sorted({*sample, *(place for place in around if place in every)})
 
 
 @pytest.mark.timeout(7200)
-def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
+def test_a_flipped_bit_costs_one_frame(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(300)
     write(path, ticks, close=False)
@@ -262,14 +262,12 @@ def test_flipped_bytes_cost_the_frames_that_they_are_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
-def test_hellos_whose_frame_is_damaged_are_known_from_what_was_told_else(
-    tmp_path: Path, damaged: int
-) -> None:
-    """Who seeks behind it has every node, one that said something else just before it too."""
+def test_damaged_hellos_are_restored_from_other_frames(tmp_path: Path, damaged: int) -> None:
+    """A seek behind the damage knows every node, also one whose hello changed just before."""
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(1900)
-    said = msgspec.structs.replace(dict(ticks[0].hellos)["gpu001"], probe="another")
-    ticks[500] = msgspec.structs.replace(ticks[500], hellos=(("gpu001", said),))
+    changed = msgspec.structs.replace(dict(ticks[0].hellos)["gpu001"], probe="another")
+    ticks[500] = msgspec.structs.replace(ticks[500], hellos=(("gpu001", changed),))
     ticks[1200] = msgspec.structs.replace(ticks[1200], hellos=ticks[0].hellos[:1])
     write(path, ticks)
     with Recording(path) as recording:
@@ -287,7 +285,7 @@ def test_hellos_whose_frame_is_damaged_are_known_from_what_was_told_else(
         assert len(known.reads) == len(LeafSpine().hellos())
 
 
-def test_many_wounds_are_survived(tmp_path: Path) -> None:
+def test_random_damage_never_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, eventful_ticks() + quiet_ticks(300)[40:], close=False)
     whole = path.read_bytes()
@@ -312,7 +310,7 @@ def test_many_wounds_are_survived(tmp_path: Path) -> None:
     wounded()
 
 
-def test_something_else_is_no_recording(tmp_path: Path) -> None:
+def test_a_foreign_file_is_no_recording(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     path.write_bytes(b"PK\x03\x04 or whatever")
     with pytest.raises(NotARecording, match="not a fabmon recording"):
@@ -328,8 +326,8 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
         path = tmp_path / f"{major}.{minor}.fabrec"
         record = msgspec.to_builtins(session(LeafSpine()))
         record |= {"format": [major, minor], "a_new_key": {"of": "later"}}
-        said = compress(msgspec.json.encode(record))
-        path.write_bytes(b"".join(encode_frame(FrameKind.SESSION, said, time_ns=START_NS)))
+        payload = compress(msgspec.json.encode(record))
+        path.write_bytes(b"".join(encode_frame(FrameKind.SESSION, payload, time_ns=START_NS)))
         store = FrameWriter(path, is_new=False)
         store.continue_from(path.stat().st_size, 0)
         writer = Writer(store, session(LeafSpine()))
@@ -343,7 +341,7 @@ def test_a_newer_minor_is_read_and_a_newer_major_is_not(tmp_path: Path) -> None:
                 Recording(path)
 
 
-def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
+def test_unknown_kinds_of_frames_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(3)
     write(path, ticks)
@@ -360,8 +358,8 @@ def test_unknown_kinds_of_frames_are_passed_over(tmp_path: Path) -> None:
         assert not recording.losses
 
 
-def test_what_inflates_without_bounds_is_a_loss_and_takes_no_memory(tmp_path: Path) -> None:
-    """A note, and blocks of a tick whose seats, ticks or values are said to be very many."""
+def test_decompression_bombs_are_losses_and_take_no_memory(tmp_path: Path) -> None:
+    """A note, and blocks of a tick that claim very many layouts, ticks or values."""
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(3)
     write(path, ticks, close=False)
@@ -391,7 +389,7 @@ def test_what_inflates_without_bounds_is_a_loss_and_takes_no_memory(tmp_path: Pa
     tracemalloc.stop()
 
 
-def test_a_killed_recording_goes_on_with_another_session(tmp_path: Path) -> None:
+def test_a_killed_recording_is_continued_with_another_session(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     first = eventful_ticks()
     write(tmp_path / "killed.fabrec", first, close=False)
@@ -424,7 +422,7 @@ def test_a_resume_keeps_the_counters_of_ticks_behind_the_last_block(tmp_path: Pa
     assert ticks_in(path) == ticks
 
 
-def test_a_resume_keeps_what_a_killed_run_wrote_after_the_clock_was_set_back(
+def test_a_resume_keeps_the_ticks_of_a_killed_run_after_the_clock_was_set_back(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.fabrec"
@@ -447,7 +445,7 @@ def test_a_resume_keeps_what_a_killed_run_wrote_after_the_clock_was_set_back(
 
 
 @pytest.mark.parametrize("killed_at_write", range(12))
-def test_a_resume_keeps_what_a_run_wrote_that_was_killed_while_a_block_was_settled(
+def test_a_resume_keeps_the_ticks_of_a_run_that_was_killed_while_settling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at_write: int
 ) -> None:
     path = tmp_path / "a.fabrec"
@@ -468,7 +466,7 @@ HOUR_NS = 3600 * SECOND_NS
 
 
 def one_after_the_other(path: Path, *starts_ns: int) -> None:
-    """A session with one node of its own from each time on, all in one file."""
+    """Write sessions to one file, each with one node of its own."""
     for number, start_ns in enumerate(starts_ns):
         name = f"gpu{number}"
         hosts = (Host(name=name),)
@@ -488,7 +486,7 @@ def one_after_the_other(path: Path, *starts_ns: int) -> None:
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
-def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged: int) -> None:
+def test_a_session_with_a_damaged_record_is_reconstructed(tmp_path: Path, damaged: int) -> None:
     path = tmp_path / "a.fabrec"
     one_after_the_other(path, START_NS, START_NS + HOUR_NS, START_NS + 2 * HOUR_NS)
     with Recording(path) as recording:
@@ -507,7 +505,7 @@ def test_a_session_whose_record_is_damaged_is_still_one(tmp_path: Path, damaged:
         assert len(list(timeline.ticks())) == 60
 
 
-def test_who_seeks_into_a_session_sees_whom_it_does_not_watch_as_lost(tmp_path: Path) -> None:
+def test_nodes_that_a_session_does_not_watch_are_lost_after_a_seek(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     one_after_the_other(path, START_NS, START_NS + HOUR_NS, START_NS + 2 * HOUR_NS)
     at = START_NS + 2 * HOUR_NS + 10 * SECOND_NS
@@ -521,7 +519,7 @@ def test_who_seeks_into_a_session_sees_whom_it_does_not_watch_as_lost(tmp_path: 
             }  # fmt: skip
 
 
-def test_a_node_that_was_found_is_lost_where_the_next_run_does_not_watch_it(
+def test_a_found_node_is_lost_where_the_next_run_does_not_watch_it(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.fabrec"
@@ -536,11 +534,11 @@ def test_a_node_that_was_found_is_lost_where_the_next_run_does_not_watch_it(
         again = msgspec.structs.replace(record, started_ns=started_ns)
         writer = resume(path, again) if start else Writer.create(path, record)
         for tick in ticks:
-            told = msgspec.structs.replace(tick, time_ns=started_ns + tick.seq * SECOND_NS)
+            shifted = msgspec.structs.replace(tick, time_ns=started_ns + tick.seq * SECOND_NS)
             if start == 100:
                 rest = tuple(each for each in tick.statuses if each.node != ours.name)
-                told = msgspec.structs.replace(told, hosts=(), statuses=rest)
-            writer.write(told)
+                shifted = msgspec.structs.replace(shifted, hosts=(), statuses=rest)
+            writer.write(shifted)
         writer.close()
     with Timeline([path]) as timeline:
         gone = [
@@ -594,7 +592,7 @@ def test_bookmarks_and_findings_are_kept_with_their_time(tmp_path: Path) -> None
     writer.close()
 
 
-def test_a_full_disk_keeps_what_was_written_and_goes_on_when_there_is_room(
+def test_after_a_full_disk_all_ticks_are_written_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = quiet_ticks(600)
@@ -622,7 +620,7 @@ def _half_then_full(real: object) -> object:
     return pwrite
 
 
-def test_seeking_tells_all_that_was_known(tmp_path: Path) -> None:
+def test_prime_has_all_states_and_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = eventful_ticks()
     write(path, ticks)
@@ -638,7 +636,7 @@ def test_seeking_tells_all_that_was_known(tmp_path: Path) -> None:
     assert reads.arrived_ns.tolist() == [START_NS + 29 * SECOND_NS]
 
 
-def test_the_reader_in_the_documentation_reads_the_same(tmp_path: Path) -> None:
+def test_the_reader_in_the_documentation_returns_the_same_ticks(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "recording.md").read_text()
     text = page.partition("```python\n")[2].partition("```")[0]
     assert len(text.splitlines()) <= 80

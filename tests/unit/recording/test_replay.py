@@ -1,4 +1,4 @@
-"""What is replayed is what was live: the same rates and findings, and as fast as one likes."""
+"""Replay gives the same rates and findings as live, at any speed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def feed_of(ticks: Sequence[Tick]) -> AsyncIterator[Tick]:
 
 async def lines_of(ticks: AsyncIterator[Tick], hosts: Sequence[Host]) -> list[bytes]:
     lines = JsonLines()
-    said: list[bytes] = []
+    output: list[bytes] = []
     async for scene in new_pipeline(hosts).scenes(ticks):
-        said += lines.lines(scene)
-    return said
+        output += lines.lines(scene)
+    return output
 
 
 def collision_ticks() -> list[Tick]:
-    """Events, then one uplink hot for a while."""
+    """Eventful ticks, then one busy uplink for a while."""
     ticks = eventful_ticks()
     fabric = LeafSpine()
     for _ in ticks:
@@ -49,7 +49,7 @@ def collision_ticks() -> list[Tick]:
     return ticks
 
 
-async def test_the_same_lines_byte_for_byte(tmp_path: Path) -> None:
+async def test_a_replay_gives_the_same_lines_byte_for_byte(tmp_path: Path) -> None:
     ticks, hosts = collision_ticks(), LeafSpine().hosts
     live = await lines_of(feed_of(ticks), hosts)
     assert any(b'"cause":"ecmp_collision"' in line for line in live)
@@ -59,7 +59,7 @@ async def test_the_same_lines_byte_for_byte(tmp_path: Path) -> None:
     assert replayed == live
 
 
-async def test_started_in_the_middle_it_knows_what_was_known(tmp_path: Path) -> None:
+async def test_a_replay_from_the_middle_begins_with_the_state_then(tmp_path: Path) -> None:
     ticks, hosts = long_ticks(), LeafSpine().hosts
     live = await lines_of(feed_of(ticks), hosts)
     write(tmp_path / "a.fabrec", ticks)
@@ -85,7 +85,7 @@ class FastClock:
         self.now_s += max(0.0, seconds)
 
 
-async def test_it_keeps_the_pace_that_it_is_told(tmp_path: Path) -> None:
+async def test_speed_sets_the_pace(tmp_path: Path) -> None:
     ticks = quiet_ticks(30)
     later = [msgspec.structs.replace(t, time_ns=t.time_ns + 600 * SECOND_NS) for t in ticks[20:]]
     write(tmp_path / "a.fabrec", [*ticks[:20], *later])
@@ -99,7 +99,7 @@ async def test_it_keeps_the_pace_that_it_is_told(tmp_path: Path) -> None:
     assert steps[20:].tolist() == [0.5] * 9
 
 
-async def test_it_follows_what_is_still_being_recorded(tmp_path: Path) -> None:
+async def test_follow_waits_for_a_growing_file(tmp_path: Path) -> None:
     ticks = quiet_ticks(20)
     writer = write(tmp_path / "a.fabrec", ticks[:5], close=False)
     with Timeline([tmp_path / "a.fabrec"]) as timeline:
@@ -113,7 +113,7 @@ async def test_it_follows_what_is_still_being_recorded(tmp_path: Path) -> None:
     assert seen == ticks
 
 
-async def test_it_follows_until_the_time_that_it_is_told(tmp_path: Path) -> None:
+async def test_follow_ends_at_until_ns(tmp_path: Path) -> None:
     ticks = quiet_ticks(20)
     writer = write(tmp_path / "a.fabrec", ticks[:5], close=False)
     with Timeline([tmp_path / "a.fabrec"]) as timeline:
@@ -149,8 +149,8 @@ async def test_several_files_are_one_timeline(tmp_path: Path) -> None:
 
 
 async def test_ticks_of_a_directory_keep_their_numbers_as_it_grows(tmp_path: Path) -> None:
-    """A feed begins with ticks that follow each other sooner than others, and so does a run that
-    begins right after another: the numbers are the same for who follows, and for who seeks.
+    """Also where the first ticks of a run follow each other faster than later ones, and where a
+    run begins right after another: a reader that follows and one that seeks get the same numbers.
     """
     later_s = [0.35, 0.8, *(at + 0.3 for at in range(1, 59))]
     ticks = [

@@ -1,4 +1,4 @@
-"""The rings of several consoles, on several machines, in one directory."""
+"""The ring recordings of several consoles on several machines in one directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.recording.builders import quiet_ticks, write
 
 
 def left(home: Path, name: str, age: int) -> Path:
-    """A ring that was last written to some time ago."""
+    """Make a ring directory that was last written to some time ago."""
     directory = home / name
     directory.mkdir()
     write(directory / "live-20251121T044000Z.fabrec", quiet_ticks(3))
@@ -22,7 +22,7 @@ def left(home: Path, name: str, age: int) -> Path:
     return directory
 
 
-def test_only_rings_of_consoles_that_are_gone_from_this_machine_are_removed(tmp_path: Path) -> None:
+def test_only_rings_of_ended_consoles_of_this_machine_are_removed(tmp_path: Path) -> None:
     host, parent = socket.gethostname(), os.getppid()
     elsewhere = left(tmp_path, f"not{host}-1-77", 4)
     reused = left(tmp_path, f"{host}-{parent}-0", 3)

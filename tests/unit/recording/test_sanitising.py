@@ -1,4 +1,4 @@
-"""Texts of a recording that somebody else has made, on the terminal of who reads it."""
+"""Texts of a foreign recording cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLD = "?]0;owned??[2J?31m?gnp"
 
 
 def hostile(path: Path) -> Path:
-    """Wherever a recording has a text that a person comes to see, there is an escape sequence."""
+    """Write a recording with escape sequences in every text that is shown."""
     record = msgspec.structs.replace(session(LeafSpine()), title=EVIL, recorder=EVIL)
     ticks = quiet_ticks(40)
     lost = NodeStatus("gpu001", NodeState.LOST, START_NS, EVIL, EVIL)
@@ -43,7 +43,7 @@ def test_no_escape_sequence_of_a_recording_reaches_the_terminal(
     assert (TOLD in done.stdout) == (name != "verify")
 
 
-def test_all_texts_are_cleaned_where_they_are_read(tmp_path: Path) -> None:
+def test_all_texts_are_sanitised_when_they_are_read(tmp_path: Path) -> None:
     with Recording(hostile(tmp_path / "a.fabrec")) as recording:
         assert recording.sessions[0].title == TOLD
         assert [note.text for note in recording.notes()] == [TOLD]
@@ -51,8 +51,8 @@ def test_all_texts_are_cleaned_where_they_are_read(tmp_path: Path) -> None:
         assert reasons[-1] == TOLD
 
 
-def test_what_is_printable_stays_as_it_was() -> None:
-    told = {"path": 'a\\nb "c" /d', "\u26a0 key": ["\xe4\u4e2d"]}
-    assert decode_sanitised(msgspec.json.encode(told), dict[str, object]) == told
+def test_printable_text_is_unchanged() -> None:
+    document = {"path": 'a\\nb "c" /d', "\u26a0 key": ["\xe4\u4e2d"]}
+    assert decode_sanitised(msgspec.json.encode(document), dict[str, object]) == document
     nested = decode_sanitised(b'{"a\\u001b": {"b": ["c\\td", 5, null]}}', dict[str, object])
     assert nested == {"a?": {"b": ["c?d", 5, None]}}

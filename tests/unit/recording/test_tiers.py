@@ -1,4 +1,4 @@
-"""Hours and days out of minutes: the same as the ticks say, port by port."""
+"""Tiers computed from minutes equal those computed from ticks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ PORTS = ("leaf1/up1", "leaf1/down2", "gpu001/eth0", "nobody/eth0")
 COLUMNS = ("tx_bps", "rx_bps", "drops")
 
 
-def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False) -> list[Snapshot]:
-    """Traffic that varies, perhaps behind what is there; `turned` has the nodes say hello in
-    another order."""
+def _record(
+    path: Path, seconds: int, *, later_s: int = 0, is_reversed: bool = False
+) -> list[Snapshot]:
+    """Record varying traffic, after what is in the file already.
+
+    With `is_reversed` the nodes send their hellos in reverse order.
+    """
     fabric = LeafSpine()
     fabric.clock_off_ns = later_s * SECOND_NS
     history = History(fabric.hosts)
@@ -43,7 +47,7 @@ def _record(path: Path, seconds: int, *, later_s: int = 0, turned: bool = False)
             fabric.sent[name] = 1e6 * ((second * (7 + place)) % 90)
             fabric.received[name] = 4e7 / (1 + second % (20 + place))
         each = fabric.step()
-        if turned:
+        if is_reversed:
             each = msgspec.structs.replace(each, hellos=each.hellos[::-1])
         moments.append(history.accept(each))
         writer.write(each, moments[-1])
@@ -68,7 +72,7 @@ def _wanted(from_ns: int, until_ns: int, bin_ns: int, *, share: bool = False) ->
 
 
 def _by_ticks(moments: list[Snapshot], wanted: TierQuery) -> tuple[Floats, Floats]:
-    """Highest and mean of each bin, tick by tick."""
+    """Highest and mean of each bin, computed from ticks."""
     shape = (len(COLUMNS), len(PORTS), wanted.bins)
     most, mean = np.full(shape, np.nan), np.full(shape, np.nan)
     for p, name in enumerate(PORTS):
@@ -90,7 +94,7 @@ def _by_ticks(moments: list[Snapshot], wanted: TierQuery) -> tuple[Floats, Float
 
 @pytest.mark.parametrize("bin_s", [10, 30, 60, 120])
 @pytest.mark.parametrize("share", [False, True])
-def test_they_say_what_the_ticks_say(tmp_path: Path, bin_s: int, share: bool) -> None:
+def test_tiers_equal_those_computed_from_ticks(tmp_path: Path, bin_s: int, share: bool) -> None:
     moments = _record(tmp_path / "a.fabrec", 260)
     wanted = _wanted(
         START_NS - 300 * SECOND_NS, moments[-1].time_ns + 1, bin_s * SECOND_NS, share=share
@@ -102,16 +106,16 @@ def test_they_say_what_the_ticks_say(tmp_path: Path, bin_s: int, share: bool) ->
     assert np.array_equal(np.isnan(tier.mean), np.isnan(mean))
     scale = np.nanmax(np.nan_to_num(most), axis=2, keepdims=True)
     assert np.nanmax(np.abs(tier.highest - most) / np.maximum(scale, 1e-9)) < 0.007
-    # Minutes count alike, also the first and the last, of which a part was recorded.
+    # All minutes have the same weight, also the first and the last, which are incomplete.
     whole = slice(300 // bin_s + 2, wanted.bins - 2)
     off = np.abs(tier.mean - mean)[..., whole] / np.maximum(scale, 1e-9)
     assert not off.size or np.nanmax(off) < 0.007
 
 
-def test_ports_are_known_by_their_names_whatever_their_rows_were(tmp_path: Path) -> None:
-    """Two runs an hour apart, of the same nodes in another order: between them is a gap."""
+def test_ports_are_matched_by_name_when_rows_differ(tmp_path: Path) -> None:
+    """Two runs of the same nodes in another order, with a gap of an hour."""
     first = _record(tmp_path / "a.fabrec", 130)
-    second = _record(tmp_path / "b.fabrec", 130, later_s=3600, turned=True)
+    second = _record(tmp_path / "b.fabrec", 130, later_s=3600, is_reversed=True)
     rows = [{x.id: x.row for x in each[-1].fabric.ports} for each in (first, second)]
     assert rows[0]["leaf1/up1"] != rows[1]["leaf1/up1"]
     wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
@@ -124,7 +128,7 @@ def test_ports_are_known_by_their_names_whatever_their_rows_were(tmp_path: Path)
 
 
 @pytest.mark.parametrize("bin_ns", [BIN_NS, MINUTE_NS])
-def test_a_minute_that_is_damaged_is_a_gap(tmp_path: Path, bin_ns: int) -> None:
+def test_a_damaged_minute_is_a_gap(tmp_path: Path, bin_ns: int) -> None:
     path = tmp_path / "a.fabrec"
     moments = _record(path, 260)
     wanted = _wanted(START_NS, moments[-1].time_ns + 1, bin_ns)
@@ -143,11 +147,11 @@ def test_a_minute_that_is_damaged_is_a_gap(tmp_path: Path, bin_ns: int) -> None:
     assert np.array_equal(tier.highest, whole.highest, equal_nan=True)
 
 
-def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None:
-    """Rows of another run would be other ports."""
+def test_minutes_without_their_topology_record_are_unknown(tmp_path: Path) -> None:
+    """The rows of another run are other ports."""
     both = tmp_path / "both.fabrec"
     _record(both, 130)
-    second = _record(both, 130, later_s=3600, turned=True)
+    second = _record(both, 130, later_s=3600, is_reversed=True)
     wanted = _wanted(START_NS, second[-1].time_ns + 1, MINUTE_NS)
     assert np.isfinite(_read(wanted, both).highest[0, 0, -2])
     with Recording(both) as recording:
@@ -161,7 +165,7 @@ def test_without_the_record_of_the_ports_nothing_is_told(tmp_path: Path) -> None
     assert np.isnan(tier.highest[..., 5:]).all()
 
 
-def test_of_what_grows_only_what_is_new_is_read_and_none_twice(tmp_path: Path) -> None:
+def test_a_growing_recording_is_read_incrementally(tmp_path: Path) -> None:
     _record(tmp_path / "a.fabrec", 400)
     tiers = TierReader(lambda: [tmp_path], Session(load(None)))
     for seconds in (150, 250, 420):
@@ -177,7 +181,7 @@ def test_of_what_grows_only_what_is_new_is_read_and_none_twice(tmp_path: Path) -
     assert np.isfinite(grown.mean[0, 0, -4])
 
 
-def test_nothing_later_than_the_end_is_told(tmp_path: Path) -> None:
+def test_nothing_behind_the_end_is_known(tmp_path: Path) -> None:
     moments = _record(tmp_path / "a.fabrec", 260)
     wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
     end_ns = START_NS + 150 * SECOND_NS
@@ -188,7 +192,7 @@ def test_nothing_later_than_the_end_is_told(tmp_path: Path) -> None:
     assert np.isfinite(tier.highest[0, 0, last - 1])
 
 
-def test_with_a_redactor_ports_are_asked_for_by_the_names_it_gave(tmp_path: Path) -> None:
+def test_with_a_redactor_ports_are_requested_by_their_redacted_names(tmp_path: Path) -> None:
     moments = _record(tmp_path / "a.fabrec", 130)
     redactor = Redactor(LeafSpine().hosts)
     wanted = _wanted(START_NS, moments[-1].time_ns + 1, BIN_NS)
@@ -217,7 +221,7 @@ def test_a_tier_moves_with_its_time(tmp_path: Path) -> None:
     ("span_s", "most", "width_s"),
     [(300, 60, 10), (1800, 100, 20), (3600, 80, 60), (86400, 100, 900), (30 * 86400, 94, 28800)],
 )
-def test_bins_are_of_round_lengths_that_minutes_fill(span_s: int, most: int, width_s: int) -> None:
+def test_bins_have_round_lengths_that_minutes_fill(span_s: int, most: int, width_s: int) -> None:
     for off_s in (0, 7, 1234):
         from_ns = START_NS + off_s * SECOND_NS
         width_ns, first, bins = choose_bins(from_ns, from_ns + span_s * SECOND_NS, most)
