@@ -16,7 +16,7 @@ from collectors.wire import Block, BlockLayout, Object
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DISCOVERY_S = 0.4
-_LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_S = 5.0
 
 
 class Probe:
@@ -34,7 +34,7 @@ class Probe:
         interval_s: float = 1.0,
         encoding: str = wire.PLAIN,
     ) -> None:
-        look_every = max(1, round(_LOOK_AGAIN_S / interval_s))
+        look_every = max(1, round(LOOK_AGAIN_S / interval_s))
         self._notices: List[bytes] = []
         self._slots = [
             SourceSlot(source, place, interval_s, look_every, self._notices.append)

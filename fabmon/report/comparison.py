@@ -12,7 +12,7 @@ from fabmon.analysis.fluctuation.comparison import (
     Difference,
 )
 from fabmon.fabric.wording import ABSENT, bit_rate, name_list
-from fabmon.report.scene_report import aligned
+from fabmon.report.output import aligned
 
 _MAX_LINKS = 40
 _MAX_UNMATCHED = 8
@@ -80,7 +80,7 @@ def _sentence(each: Difference) -> str:
 
 
 def _subject(each: Difference) -> str:
-    return f"{'the bandwidth' if each.what == BANDWIDTH else 'the step time'} of {each.name}"
+    return f"{'the bandwidth' if each.what == BANDWIDTH else 'the step time'} of {each.label}"
 
 
 def _size(each: Difference) -> str:
@@ -123,7 +123,7 @@ def _row(each: Difference) -> tuple[str, ...]:
         tested = (change, _range(each), f"{each.p:.2g}", "yes" if each.real else "no")
     covs = (each.cov_before, each.cov_after)
     return (
-        each.name if each.what == BANDWIDTH else f"step time of {each.name}",
+        each.label if each.what == BANDWIDTH else f"step time of {each.label}",
         _value(each, each.before),
         _value(each, each.after),
         *tested,

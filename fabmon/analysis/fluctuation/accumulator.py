@@ -165,7 +165,7 @@ class Accumulator:
         if not len(ticks):
             return
         self._count_time(rate_chunk, ticks)
-        links = np.array([self._indices[link.label] for link in self._links_now])
+        links = np.array([self._indices[link.key] for link in self._links_now])
         line_rates = rate_chunk.line_rate_bps[rows]
         self.rate[links] = line_rates
         jobs, signal = self._jobs(rate_chunk, rates, line_rates)
@@ -193,7 +193,7 @@ class Accumulator:
         self._version = (id(fabric), fabric.version)
         self._links_now = traffic_links(fabric, self._wanted)
         for link in self._links_now:
-            index = self._indices.setdefault(link.label, len(self._indices))
+            index = self._indices.setdefault(link.key, len(self._indices))
             self.links[index : index + 1] = [link]
         new = len(self.links) - len(self.busy)
         self.busy, self.known = (np.pad(each, (0, new)) for each in (self.busy, self.known))

@@ -63,6 +63,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     kind: str
     name: str
+    display_name: str = ""
     before: float
     after: float
     change: float | None = None
@@ -77,6 +78,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     p5_after: float | None = None
     cov_before: float | None = None
     cov_after: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The name by which it is shown."""
+        return self.display_name or self.name
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +116,12 @@ def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
     """Compare runs of two kinds; links are matched by name, jobs by their hosts."""
     by_runs = min(len(a), len(b)) >= MIN_RUNS
     subjects_a, subjects_b = _subjects(a), _subjects(b)
+    labels = {(each.kind, each.key): each.label for run in a for each in run.result.subjects}
     differences = [
-        _tested(BANDWIDTH, *key, subjects_a[key], subjects_b[key], by_runs)
+        msgspec.structs.replace(
+            _tested(BANDWIDTH, *key, subjects_a[key], subjects_b[key], by_runs),
+            display_name=labels[key],
+        )
         for key in subjects_a
         if key in subjects_b
     ]
@@ -152,7 +162,7 @@ def _subjects(runs: Sequence[StudiedRun]) -> dict[tuple[str, str], list[Values]]
     for run in runs:
         for each in run.result.subjects:
             if each.spread is not None and each.kind != JOB:
-                key = (each.kind, each.label)
+                key = (each.kind, each.key)
                 subjects.setdefault(key, []).append(run.series[key].values)
     return subjects
 

@@ -12,11 +12,13 @@ from fabmon.fabric.names import matches, natural
 class TrafficLink(NamedTuple):
     """One direction of a cable, as counted by one of its ports.
 
-    `way` is `tx` where the sending port is watched, else `rx`: then `name` and `row` are those of
-    the receiving port. `rail` and `pair` are empty where the link is part of none.
+    `name` is the port's id. `way` is `tx` where the sending port is watched, else `rx`: then names
+    and `row` are those of the receiving port. `rail` and `pair` are empty where the link is part of
+    none.
     """
 
     name: str
+    display_name: str
     way: str
     row: int
     node: str
@@ -24,8 +26,8 @@ class TrafficLink(NamedTuple):
     pair: str
 
     @property
-    def label(self) -> str:
-        """The name by which it is shown and matched between recordings."""
+    def key(self) -> str:
+        """The name by which it is matched between recordings."""
         return self.name if self.way == "tx" else f"{self.name} {self.way}"
 
 
@@ -57,10 +59,13 @@ def traffic_links(fabric: Fabric, wanted: PortFilter = all_ports) -> list[Traffi
     links = []
     for node in fabric.nodes:
         for port in filter(wanted, node.ports):
-            for way in _directions(port, fabric, roles):
-                rail = port.label if port.role == RAIL else ""
-                pair = _pair(port, way)
-                links.append(TrafficLink(port.id, way, port.row, port.node, rail, pair))
+            rail = port.label if port.role == RAIL else ""
+            links += [
+                TrafficLink(
+                    port.id, port.display_name, way, port.row, port.node, rail, _pair(port, way)
+                )
+                for way in _directions(port, fabric, roles)
+            ]
     return links
 
 

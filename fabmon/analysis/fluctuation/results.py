@@ -80,14 +80,15 @@ class Iterations(msgspec.Struct, frozen=True):
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """One rail, link, pair of switches or job, or all rails: `kind` is one of KINDS.
 
-    A link has the name of the sending port (`way` tx), or of the receiving port (`rx`) where the
-    sender is not watched. `links` is the number of links in it. `spread` is None where it never
-    communicated. `strip` are medians of equal parts of the whole time, None where it did not
+    A link has the id of the sending port as its name (`way` tx), or of the receiving port (`rx`)
+    where the sender is not watched. `links` is the number of links in it. `spread` is None where it
+    never communicated. `strip` are medians of equal parts of the whole time, None where it did not
     communicate.
     """
 
     kind: str
     name: str
+    display_name: str = ""
     way: str = ""
     links: int = 1
     line_rate_bps: float | None = None
@@ -101,9 +102,15 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
 
     @property
+    def key(self) -> str:
+        """The name by which it is matched between recordings."""
+        return f"{self.name} rx" if self.way == "rx" else self.name
+
+    @property
     def label(self) -> str:
         """The name by which it is shown; a link that is counted by its receiver says so."""
-        return f"{self.name} {self.way}" if self.way == "rx" else self.name
+        name = self.display_name or self.name
+        return f"{name} rx" if self.way == "rx" else name
 
 
 class Foreign(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +150,12 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
         """The results with other names of nodes: `text` replaces the names in a text."""
         change = msgspec.structs.replace
         subjects = tuple(
-            change(each, name=text(each.name), hosts=tuple(map(text, each.hosts)))
+            change(
+                each,
+                name=text(each.name),
+                display_name=text(each.display_name),
+                hosts=tuple(map(text, each.hosts)),
+            )
             for each in self.subjects
         )
         foreign = tuple(

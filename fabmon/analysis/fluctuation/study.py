@@ -131,7 +131,7 @@ class Study:
         groups = [(ALL, "all rails", rails) if rails else (ALL, "all links", everything)]
         groups += [(RAIL, name, own) for name, own in links_by_group(links, "rail").items()]
         groups += [(PAIR, name, own) for name, own in links_by_group(links, "pair").items()]
-        return groups + [(LINK, link.label, [n]) for n, link in enumerate(links)]
+        return groups + [(LINK, link.key, [n]) for n, link in enumerate(links)]
 
     def _whole_links(self) -> Bools:
         """[links]: where enough samples are entirely in a phase for only these to count."""
@@ -172,6 +172,7 @@ class Study:
         return Subject(
             kind=kind,
             name=first.name if kind == LINK else name,
+            display_name=first.display_name if kind == LINK else name,
             way=first.way if kind == LINK else "",
             links=len(links),
             line_rate_bps=self._line_rate(links),
@@ -181,6 +182,7 @@ class Study:
     def _job(self, number: int) -> Subject:
         data = self._data
         job = data.registry.jobs[number]
+        name = data.registry.names()[number]
         totals, is_whole = self._job_totals(number)
         iterations = None
         if job.lengths_s:
@@ -191,7 +193,8 @@ class Study:
         sums = totals.jobs.pooled(np.array([number], np.intp))
         return Subject(
             kind=JOB,
-            name=data.registry.names()[number],
+            name=name,
+            display_name=name,
             links=len(rails),
             line_rate_bps=self._line_rate(rails),
             spread=_spread(*sums, job.busy / max(job.known, 1.0), is_whole),
