@@ -30,8 +30,8 @@ def connections(wires: Wires, *names: str, silent: tuple[str, ...] = ()) -> Conn
             )
             for nic in NICS
         ]
-        reported = [] if name in silent else [wires.reported(f"{name}/{nic}") for nic in NICS]
-        hellos[name] = hello(*nics, *cables, *reported)
+        told = [] if name in silent else [wires.report(f"{name}/{nic}") for nic in NICS]
+        hellos[name] = hello(*nics, *cables, *told)
     fabric = build([Host(name=name) for name in names], hellos, PortRows(), 1)
     told_by = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
     return Connections(fabric, told_by)
@@ -143,14 +143,14 @@ def test_half_a_million_queue_pairs_join_in_less_than_a_second() -> None:
     hellos = {
         f"h{host}": hello(
             *(port(f"n{rail}") for rail in range(8)),
-            *(wires[host].reported(f"h{host}/n{rail}") for rail in range(8)),
+            *(wires[host].report(f"h{host}/n{rail}") for rail in range(8)),
         )
         for host in range(1024)
     }
     fabric = build([Host(name=name) for name in hellos], hellos, PortRows(), 1)
-    reported = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
+    told = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
     start_s = time.process_time()
-    table = Connections(fabric, reported).flows
+    table = Connections(fabric, told).flows
     took_s = time.process_time() - start_s
     assert len(table) == 2 * count
     assert (table.dst != NONE).mean() > 0.999

@@ -18,13 +18,13 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
 from fabmon.history.history import History
-from tests.connections import reported, ring
+from tests.connections import reported_pairs, ring
 from tests.tui.scenes import World, fabric
 
 HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
 """Four below each of two leaves."""
 QUIET = World(fabric(gpus=1))
-TALKING = replace(QUIET, queue_pairs=reported(ring(HOSTS), HOSTS))
+TALKING = replace(QUIET, queue_pairs=reported_pairs(ring(HOSTS), HOSTS))
 MOMENT = TALKING.scene(70).snapshot
 
 
@@ -107,7 +107,7 @@ def test_what_no_traffic_between_nodes_crosses_has_nobody() -> None:
 
 def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
     some = (
-        replace(QUIET, queue_pairs=reported(ring(HOSTS), HOSTS, "gpu001", "gpu005"))
+        replace(QUIET, queue_pairs=reported_pairs(ring(HOSTS), HOSTS, "gpu001", "gpu005"))
         .scene(70)
         .snapshot
     )
