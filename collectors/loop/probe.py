@@ -1,4 +1,4 @@
-"""The probe's loop: aligned ticks, a deadline for every source, one frame a tick."""
+"""The probe's loop: aligned ticks, a deadline for every source, one frame per tick."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collectors.wire import Block, BlockLayout, Object
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DISCOVERY_S = 0.4
-_LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_S = 5.0
 
 
 class Probe:
@@ -34,7 +34,7 @@ class Probe:
         interval_s: float = 1.0,
         encoding: str = wire.PLAIN,
     ) -> None:
-        look_every = max(1, round(_LOOK_AGAIN_S / interval_s))
+        look_every = max(1, round(LOOK_AGAIN_S / interval_s))
         self._notices: List[bytes] = []
         self._slots = [
             SourceSlot(source, place, interval_s, look_every, self._notices.append)
@@ -52,7 +52,7 @@ class Probe:
         self._last_hello = b""
 
     def run(self, frames: Optional[int] = None) -> None:
-        """Write a hello, then a frame a tick: `frames` of them, or without end."""
+        """Write a hello, then one frame per tick: `frames` of them, or without end."""
         while frames is None or self._seq < frames:
             if self._seq:
                 self._meter.late_us = self._sleep()
@@ -120,7 +120,7 @@ class Probe:
 
 
 class Meter:
-    """The probe's own counters, the last block of every frame: the node, then one object a source.
+    """The probe's own counters, the last block of a frame: the node, then one object per source.
 
     `late_us` is how late the last frame started, `read_us` how long each source's last read took.
     """

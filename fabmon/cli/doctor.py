@@ -45,7 +45,8 @@ def doctor(
     slow. Then the audit before a run: dead rails, link speed, PCIe, MTU, PFC and ECN along each
     rail, flaps, cabling, NUMA, shared ports. Nodes are asked directly: there is no --prometheus.
     """
-    from fabmon.report.doctor import doctor_json, doctor_table
+    from fabmon.report.doctor import doctor_table
+    from fabmon.report.output import as_json
     from fabmon.session.node_queries import examine_nodes
     from fabmon.session.printing import log_to_stderr, status_of, write
     from fabmon.session.session import Session, selected_hosts
@@ -54,7 +55,7 @@ def doctor(
     log_to_stderr()
     watched = selected_hosts(hosts, nodesets)
     record = asyncio.run(examine_nodes(session, watched, duration))
-    write(doctor_json(record) if style == "json" else doctor_table(record).encode())
-    if record.nodes_up and record.to_mend:
+    write(as_json(record) if style == "json" else doctor_table(record).encode())
+    if record.nodes_up and record.to_fix:
         sys.exit(Exit.FIX_NEEDED)
     sys.exit(status_of(record.nodes_up, record.nodes_total))

@@ -44,7 +44,8 @@ def flows(
     leaf to leaf. Both ends have to be watched. What is not known is listed as unknown.
     """
     from fabmon.fabric.tick import NodeState
-    from fabmon.report.flows import flows_json, flows_record, flows_table
+    from fabmon.report.flows import flows_record, flows_table
+    from fabmon.report.output import as_json
     from fabmon.session.node_queries import collect_queue_pairs
     from fabmon.session.printing import log_to_stderr, status_of, write
     from fabmon.session.session import Session, selected_hosts
@@ -54,6 +55,6 @@ def flows(
     watched = selected_hosts(hosts, nodesets)
     snapshot = asyncio.run(collect_queue_pairs(session, watched, duration))
     record = flows_record(snapshot)
-    write(flows_json(record) if style == "json" else flows_table(record).encode())
+    write(as_json(record) if style == "json" else flows_table(record).encode())
     up = sum(status.state is NodeState.UP for status in snapshot.statuses.values())
     sys.exit(status_of(up, len(snapshot.statuses)))

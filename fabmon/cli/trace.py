@@ -87,7 +87,8 @@ def trace(
     not answer. A Linux switch answers six times at once, then once per second, so that many source
     ports take a while.
     """
-    from fabmon.report.trace import trace_json, trace_table
+    from fabmon.report.output import as_json
+    from fabmon.report.trace import trace_table
     from fabmon.session.path_trace import (
         MAX_SPORTS,
         TraceFailed,
@@ -109,5 +110,5 @@ def trace(
     except TraceFailed as error:
         print(f"fabmon: {error}", file=sys.stderr)
         sys.exit(Exit.NO_NODE)
-    write(trace_json(record) if style == "json" else trace_table(record).encode())
+    write(as_json(record) if style == "json" else trace_table(record).encode())
     sys.exit(Exit.OK if any(path.hops for path in record.paths) else Exit.FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -185,6 +186,13 @@ class Fabric(msgspec.Struct, frozen=True):
             if node.name == name:
                 return node
         raise KeyError(name)
+
+    def display_names(self, ids: Iterable[str]) -> list[str]:
+        """Ids of ports (`leaf1/swp5`) as display names (`leaf1 up5`); other names as they are."""
+        wanted = list(ids)
+        nodes = {each.partition("/")[0] for each in wanted if "/" in each}
+        known = {port.id: port.display_name for port in self.ports if port.node in nodes}
+        return [known.get(each, each) for each in wanted]
 
     def group_of(self, row: int) -> EcmpGroup | None:
         """The ECMP group of a port, or None."""

@@ -12,7 +12,7 @@ from fabmon.analysis.fluctuation.comparison import (
     Difference,
 )
 from fabmon.fabric.wording import ABSENT, bit_rate, name_list
-from fabmon.report.scene_report import aligned
+from fabmon.report.output import aligned
 
 _MAX_LINKS = 40
 _MAX_UNMATCHED = 8

@@ -1,4 +1,4 @@
-"""What the doctor found, as one object and as a table."""
+"""The health of nodes and sources, with problems and advice: as one object and as a table."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from fabmon.analysis.audit.survey import FIX, Problem, Survey
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.wording import plural, trimmed
 from fabmon.report.records import utc
 
-_COSTS_OF_HOSTS = {
-    "ib": "no RDMA port counters: RDMA traffic is not seen where the kernel does not count it",
+_MISSING_ON_HOSTS = {
+    "ib": "no RDMA port counters: RDMA traffic that the kernel does not count is not visible",
     "rdma": "no RDMA statistics: ECN, CNP and retransmissions unknown",
-    "qps": "who talks to whom is unknown",
+    "qps": "flows between hosts unknown",
 }
-_COSTS = {
-    "ethtool": "no statistics of drivers: pause, PFC, discards and FEC unknown",
-    "dcb": "whether PFC and ECN are on is unknown",
-    "lldp": "cables are known from addresses or a plan only",
-    "routes": "which ports are equal-cost, and who is their neighbour, is unknown",
+_MISSING = {
+    "ethtool": "no driver statistics: pause, PFC, discards and FEC unknown",
+    "dcb": "state of PFC and ECN unknown",
+    "lldp": "cables known only from addresses or a topology file",
+    "routes": "equal-cost ports and their neighbours unknown",
 }
-"""What is not known of a node without a source. The others are of devices that not all have."""
+"""What is unknown of a node without a source. Other sources are of optional devices."""
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One node: its state, why it is in it, and its sources; none when it never answered."""
+    """One node: its state with the reason, and its sources, none where it never answered."""
 
     node: str
     role: str
@@ -41,7 +42,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="doctor"):
-    """`fabmon doctor --format json`: every node and source, and what is to be mended or known."""
+    """`fabmon doctor --format json`: every node and source, and all problems."""
 
     time: datetime.datetime
     nodes_up: int
@@ -50,13 +51,13 @@ class DoctorRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     faults: list[Problem]
 
     @property
-    def to_mend(self) -> int:
-        """Faults that should be mended before a run."""
+    def to_fix(self) -> int:
+        """The number of problems to fix before a job runs."""
         return sum(fault.severity == FIX for fault in self.faults)
 
 
 def examine(survey: Survey) -> DoctorRecord:
-    """Judge what was heard."""
+    """The record of a survey: nodes, sources and problems."""
     snapshot = survey.snapshot
     nodes = []
     for node in snapshot.fabric.nodes:
@@ -80,29 +81,16 @@ def examine(survey: Survey) -> DoctorRecord:
     )
 
 
-def doctor_json(record: DoctorRecord) -> bytes:
-    """The record, indented, with a last newline."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
-
-
-def doctor_schema() -> bytes:
-    """JSON Schema of that, as committed."""
-    document = msgspec.json.schema(DoctorRecord)
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
 def doctor_table(record: DoctorRecord) -> str:
-    """For a person: what to mend, what to know, then nodes that are alike under one heading."""
+    """The table: problems to fix, notes, then the nodes, identical ones under one heading."""
     return "\n".join([*_summary(record), *_faults(record), *_nodes(record)]) + "\n"
 
 
 def _summary(record: DoctorRecord) -> Iterator[str]:
-    time = record.time.strftime("%Y-%m-%d %H:%M:%SZ")
-    know = len(record.faults) - record.to_mend
+    notes = len(record.faults) - record.to_fix
     yield (
-        f"{time}  {record.nodes_up}/{record.nodes_total} nodes answered  "
-        f"{record.to_mend} to mend  {know} to know"
+        f"{record.time:%Y-%m-%d %H:%M:%SZ}  {record.nodes_up}/{record.nodes_total} nodes answered  "
+        f"{plural(record.to_fix, 'problem')} to fix  {plural(notes, 'note')}"
     )
 
 
@@ -111,17 +99,17 @@ def _faults(record: DoctorRecord) -> Iterator[str]:
         yield ""
     for fault in record.faults:
         sign = "!" if fault.severity == FIX else "-"
-        where = fault.ports[0] if len(fault.ports) == 1 else f"{len(fault.ports)} ports"
+        where = fault.ports[0] if len(fault.ports) == 1 else plural(len(fault.ports), "port")
         yield f"{sign} {fault.check:<18} {where}: {fault.text}"
         yield f"    {fault.advice}"
 
 
 def _nodes(record: DoctorRecord) -> Iterator[str]:
-    alike: defaultdict[tuple[object, ...], list[NodeHealth]] = defaultdict(list)
+    similar: defaultdict[tuple[object, ...], list[NodeHealth]] = defaultdict(list)
     for node in record.nodes:
         sources = tuple((s.source, s.state, s.text, s.objects, s.values) for s in node.sources)
-        alike[node.state, node.reason, sources].append(node)
-    for nodes in alike.values():
+        similar[node.state, node.reason, sources].append(node)
+    for nodes in similar.values():
         first = nodes[0]
         yield ""
         count = f"  ({len(nodes)} nodes)" if len(nodes) > 1 else ""
@@ -131,31 +119,31 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
             if source.state == ABSENT:
                 continue
             slowest = max((node.sources[place].read_ms or 0 for node in nodes), default=0)
-            yield f"  {source.source:<16} {source.state:<14} {_words(source, slowest)}".rstrip()
-
+            text = _source_text(source, slowest)
+            yield f"  {source.source:<16} {source.state:<14} {text}".rstrip()
         yield from _absent(first)
 
 
 def _absent(node: NodeHealth) -> Iterator[str]:
-    """What a node lacks, and what that costs; a line for all that only some devices have."""
+    """The absent sources of a node with what is unknown without each; optional ones in one line."""
     names = [each.source for each in node.sources if each.state == ABSENT]
-    costs = _COSTS if node.role == SWITCH else _COSTS_OF_HOSTS | _COSTS
+    effects = _MISSING if node.role == SWITCH else _MISSING_ON_HOSTS | _MISSING
     for name in names:
-        if name in costs:
-            yield f"  {name:<16} {ABSENT:<14} {costs[name]}"
+        if name in effects:
+            yield f"  {name:<16} {ABSENT:<14} {effects[name]}"
     parts = ("_errors", "_queues", "_link")
-    others = [name for name in names if name not in costs and not name.endswith(parts)]
+    others = [name for name in names if name not in effects and not name.endswith(parts)]
     if others:
         yield f"  {'no device for':<16} {', '.join(others)}"
 
 
-def _words(source: SourceState, read_ms: float) -> str:
+def _source_text(source: SourceState, read_ms: float) -> str:
     parts = [source.text] if source.text else []
     if source.state == WORKS:
-        parts.insert(0, f"{source.objects} objects")
+        parts.insert(0, plural(source.objects, "object"))
         if source.values:
             absent = f" ({source.missing} absent)" if source.missing else ""
-            parts.insert(1, f"{source.values} values{absent}")
+            parts.insert(1, f"{plural(source.values, 'value')}{absent}")
         if source.read_ms is not None:
-            parts.append(f"{read_ms:g} ms a read")
+            parts.append(f"{trimmed(read_ms)} ms per read")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Who talks to whom, as one object and as a table."""
+"""The flows between hosts, by their queue pairs: as one object and as a table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.topology.leaves import NONE
+from fabmon.report.output import aligned
 from fabmon.report.records import utc
 
 
 class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What one queue pair may send.
+    """One queue pair, over which a flow may be sent.
 
-    `peer` and `peer_port` are null where the other end is not known; `candidates` says how many
-    queue pairs of watched hosts could be it. `sport` is the UDP source port, null where it cannot
-    be worked out. `leaf` and `peer_leaf` are the switches, null where nobody says.
+    `peer` and `peer_port` are null where the other end is not known; `candidates` is the number of
+    queue pairs of watched hosts that it could be. `sport` is the UDP source port, null where it
+    cannot be computed. `leaf` and `peer_leaf` are the switches, null where they are not known.
     """
 
     node: str
@@ -41,7 +42,7 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeavesRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How many flows lead from a leaf to a leaf, over how many UDP source ports (0: unknown)."""
+    """The number of flows from one leaf to another, and of their UDP source ports (0: unknown)."""
 
     leaf: str
     peer_leaf: str
@@ -50,14 +51,16 @@ class LeavesRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SilentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that does not tell its queue pairs, and why."""
+    """A host that does not report its queue pairs, and why."""
 
     node: str
     reason: str
 
 
 class FlowsRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="flows"):
-    """`fabmon flows --format json`. `left_out` are queue pairs that were not told one by one."""
+    """`fabmon flows --format json`. `told` hosts of all `hosts` report their queue pairs;
+    `left_out` queue pairs were only counted.
+    """
 
     time: datetime.datetime
     told: int
@@ -91,44 +94,32 @@ def flows_record(snapshot: Snapshot) -> FlowsRecord:
     )
 
 
-def flows_json(record: FlowsRecord) -> bytes:
-    """The record, indented, with a last newline."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
-
-
-def flows_schema() -> bytes:
-    """JSON Schema of that, as committed."""
-    document = msgspec.json.schema(FlowsRecord)
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
 def flows_table(record: FlowsRecord) -> str:
-    """For a person: who does not tell, the leaves, then a line a queue pair."""
-    time = record.time.strftime("%Y-%m-%d %H:%M:%SZ")
+    """The table: hosts without queue pairs, flows between leaves, then a line per queue pair."""
+    time = f"{record.time:%Y-%m-%d %H:%M:%SZ}"
     lines = [
-        f"{time}  {record.told}/{record.hosts} hosts tell their queue pairs"
+        f"{time}  {record.told}/{record.hosts} hosts report their queue pairs"
         f"  {len(record.flows)} flows"
     ]
     if record.left_out:
-        lines.append(f"- {record.left_out} more are not told one by one: a node tells 4,096")
+        lines.append(f"- {record.left_out} more are only counted: a node reports 4,096")
     lines += _silent(record.silent)
     if record.leaves:
         lines.append("")
-        lines += _aligned([("LEAF", "TO", "FLOWS", "SPORTS"), *map(_leaves, record.leaves)])
+        lines += aligned([("LEAF", "TO", "FLOWS", "SPORTS"), *map(_leaves, record.leaves)])
     if record.flows:
         head = ("NODE", "PORT", "QPN", "TO", "PORT", "QPN", "SPORT", "OF", "PID")
         lines.append("")
-        lines += _aligned([head, *map(_cells, record.flows)])
+        lines += aligned([head, *map(_cells, record.flows)])
     return "\n".join(lines) + "\n"
 
 
 def _silent(silent: Sequence[SilentRecord]) -> Iterator[str]:
-    """A line for each reason, with the hosts that have it."""
-    alike: defaultdict[str, list[str]] = defaultdict(list)
+    """A line per reason, with its hosts."""
+    hosts_by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for each in silent:
-        alike[each.reason].append(each.node)
-    for reason, nodes in alike.items():
+        hosts_by_reason[each.reason].append(each.node)
+    for reason, nodes in hosts_by_reason.items():
         count = f" ({len(nodes)} hosts)" if len(nodes) > 1 else ""
         yield f"x {fold(nodes)}{count}: {reason}"
 
@@ -164,13 +155,14 @@ def _flow(snapshot: Snapshot, flow: int) -> FlowRecord:
 
 
 def _why_silent(snapshot: Snapshot, node: str) -> str:
+    """Why a host does not report its queue pairs."""
     for notice in snapshot.notices.get(node, ()):
         if notice.source == SOURCE and notice.event == "lost":
             return notice.text
     status = snapshot.statuses[node]
     if status.state is not NodeState.UP:
         return f"{status.state}: {status.reason}" if status.reason else str(status.state)
-    return "no RDMA device, or no word of it"
+    return "no RDMA device, or it is not reported"
 
 
 def _leaves(each: LeavesRecord) -> tuple[str, ...]:
@@ -190,10 +182,3 @@ def _cells(each: FlowRecord) -> tuple[str, ...]:
         f"job {each.job}" if each.job else each.comm,
         str(each.pid or "kernel"),
     )
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()

@@ -18,7 +18,7 @@ from fabmon.analysis.fluctuation.results import (
 )
 from fabmon.fabric.time_wording import date_time
 from fabmon.fabric.wording import ABSENT, bit_rate, byte_count, percent_range
-from fabmon.report.scene_report import aligned
+from fabmon.report.output import aligned
 
 HOUR, WEEKDAY = "hour", "weekday"
 

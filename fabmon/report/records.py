@@ -15,6 +15,9 @@ from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Snapshot
 from fabmon.fabric.tick import STALE_READS, NodeState
+from fabmon.report.output import json_schema
+
+_DIGITS = 6
 
 
 class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +25,7 @@ class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `peer` is the port at the other end of its cable, as `node/port`; null when it is not known.
     `state` is `up`, `down`, `stale` or `unknown`; `saturated` says that some counter of the port
-    sticks at its maximum, so that its true value is not known. `rates` are the port's counters by
+    is at its maximum, so that its true value is not known. `rates` are the port's counters by
     catalog name, in their unit per second; `levels` its gauges.
     """
 
@@ -56,7 +59,7 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="node"):
-    """A node's state changed; `reason` says why, `cause` in a word equal for equal failures."""
+    """A node's state changed; `reason` says why, and `cause` is one word per kind of failure."""
 
     time: datetime.datetime
     node: str
@@ -67,10 +70,10 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="finding"):
-    """A finding opened, moved or closed. `lost` and `confidence` are 0 to 1.
+    """A finding opened, changed or closed. `lost` and `confidence` are 0 to 1.
 
-    `seen` is when its condition held last, null where that is not known: text and numbers are of
-    then. One that does not hold any more stays open for some seconds, since it may come back.
+    `seen` is when its condition held last, the time of its text and numbers; null where that is not
+    known. A finding stays open for some seconds after that, because its condition may hold again.
     """
 
     time: datetime.datetime
@@ -93,20 +96,20 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 class MovedRecord(msgspec.Struct, frozen=True):
-    """What a number was, and when it changed."""
+    """The previous value of a number, and when it changed."""
 
     was: float
     at: datetime.datetime
 
 
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="rhythm"):
-    """The iterations of a job began to be seen (`open`), changed or were seen no more (`close`).
+    """The iterations of a job were first measured (`open`), changed or ended (`close`).
 
-    A job is the `hosts` whose traffic moves together; `hosts_sure` is false where another moves so
-    alike that some may be in the wrong one. `step_s` may be wrong by `error_s`; where `resolved` is
-    false, iterations shorter than two sampling intervals would look the same. `comm_low` to
-    `comm_high` is the share of time (0 to 1) in communication. `rail_bytes` are sent by each rail
-    in an iteration, by rail index; `line_share` is what it reaches of line rate meanwhile. `bound`
+    A job is the `hosts` whose traffic correlates; `hosts_sure` is false where another job has a
+    similar pattern, so that some hosts may be in the wrong one. `step_s` has an error of up to
+    `error_s`; where `resolved` is false, the steps may be shorter than two sampling intervals.
+    `comm_low` to `comm_high` is the share of time (0 to 1) in communication. `rail_bytes` are sent
+    by each rail in an iteration, by rail index; `line_share` is their share of line rate. `bound`
     is `compute-bound`, `balanced`, `network-bound` or empty. `best_step_s` is the step if the
     network delivered 80 % of line rate. `expected_rail_bytes` and `expected_comm_s` follow from the
     hints on the command line.
@@ -133,7 +136,7 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
 
 
 class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="report"):
-    """`--once --format json`: one tick, the state of every node, the findings that are open."""
+    """`--once --format json`: one tick, the state of every node, the open findings."""
 
     tick: TickRecord
     nodes: list[NodeRecord]
@@ -147,7 +150,7 @@ Record = TickRecord | NodeRecord | FindingRecord | IterationRecord
 def finding_record(
     change: Change, finding: Finding, ports: list[str], time_ns: int
 ) -> FindingRecord:
-    """A finding's change as it is told; `ports` are the names of its rows."""
+    """A change of a finding as a record; `ports` are the ids of its rows."""
     return FindingRecord(
         time=utc(time_ns),
         change=change,
@@ -169,26 +172,26 @@ def finding_record(
     )
 
 
-def iteration_record(change: Change, rhythm: JobIteration, time_ns: int) -> IterationRecord:
-    """A job's rhythm as it is told."""
-    due = rhythm.expected
+def iteration_record(change: Change, job: JobIteration, time_ns: int) -> IterationRecord:
+    """The iterations of a job as a record."""
+    due = job.expected
     return IterationRecord(
         time=utc(time_ns),
         change=change,
-        hosts=list(rhythm.hosts),
-        hosts_sure=rhythm.hosts_sure,
-        step_s=round(rhythm.step_s, 3),
-        error_s=round(rhythm.error_s, 3),
-        resolved=rhythm.resolved,
-        comm_low=round(rhythm.comm_low, 3),
-        comm_high=round(rhythm.comm_high, 3),
-        rail_bytes=[None if each is None else round(each) for each in rhythm.rail_bytes],
-        line_share=_rounded(rhythm.line_share),
-        bound=rhythm.bound,
-        best_step_s=_rounded(rhythm.best_step_s),
-        step_was=_moved(rhythm.step_was),
-        comm_was=_moved(rhythm.comm_was),
-        bytes_was=_moved(rhythm.bytes_was),
+        hosts=list(job.hosts),
+        hosts_sure=job.hosts_sure,
+        step_s=round(job.step_s, 3),
+        error_s=round(job.error_s, 3),
+        resolved=job.resolved,
+        comm_low=round(job.comm_low, 3),
+        comm_high=round(job.comm_high, 3),
+        rail_bytes=[None if each is None else round(each) for each in job.rail_bytes],
+        line_share=_rounded(job.line_share),
+        bound=job.bound,
+        best_step_s=_rounded(job.best_step_s),
+        step_was=_moved(job.step_was),
+        comm_was=_moved(job.comm_was),
+        bytes_was=_moved(job.bytes_was),
         expected_rail_bytes=None if due is None else round(due.bytes),
         expected_comm_s=None if due is None else _rounded(due.comm_s),
     )
@@ -203,27 +206,19 @@ def _rounded(value: float | None) -> float | None:
 
 
 def utc(time_ns: int) -> datetime.datetime:
-    """A wall clock in nanoseconds as a date; to the microsecond, without passing a float."""
+    """A wall clock in ns as a date in UTC, exact to the microsecond."""
     seconds, rest_ns = divmod(time_ns, 1_000_000_000)
-    snapshot = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return snapshot.replace(microsecond=rest_ns // 1000)
+    whole = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return whole.replace(microsecond=rest_ns // 1000)
 
 
 def schema() -> bytes:
     """JSON Schema of a line of `--format jsonl` and of `--format json`, as committed."""
-    document = msgspec.json.schema(Record | ReportRecord)
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
-# A moment's ports as records, in the order in which they are shown.
-
-
-_DIGITS = 6
+    return json_schema(Record | ReportRecord)
 
 
 def link_records(snapshot: Snapshot, wanted: Mask | None = None) -> list[LinkRecord]:
-    """One record a port of every node that has said what it has; of the `wanted` ones, if told."""
+    """A record per port of every node that has sent its ports; `wanted` selects ports, None all."""
     gauges = {position for name, position in snapshot.columns.items() if _is_gauge(name)}
     names = {position: name for name, position in snapshot.columns.items()}
     return [
@@ -235,7 +230,7 @@ def link_records(snapshot: Snapshot, wanted: Mask | None = None) -> list[LinkRec
 
 
 def link_state(snapshot: Snapshot, port: Port) -> str:
-    """`up`, `down`, `stale` (nothing heard for two and a half intervals) or `unknown`."""
+    """`up`, `down`, `stale` (no data for two and a half intervals) or `unknown`."""
     if snapshot.age_s[port.row] > snapshot.interval_s * STALE_READS:
         return "stale"
     up = snapshot.up[port.row]
@@ -271,11 +266,11 @@ def _is_gauge(name: str) -> bool:
 
 
 def rounded_or_none(value: np.float32) -> float | None:
-    """As it is told; None is absent."""
-    told = float(value)
-    return _round(told) if math.isfinite(told) else None
+    """A value with six significant digits; None where it is absent."""
+    number = float(value)
+    return _round(number) if math.isfinite(number) else None
 
 
 def _round(value: float) -> float:
-    """Six significant digits: what a float32 holds, without its noise."""
+    """Six significant digits: the precision of a float32."""
     return float(f"{value:.{_DIGITS}g}")

@@ -1,7 +1,4 @@
-"""`--format jsonl`: one JSON object a line.
-
-Nodes that changed, findings that changed, rhythms that changed, the tick.
-"""
+"""Scenes as text: a table (`--once`), one JSON object, or lines of JSON (`--format jsonl`)."""
 
 from __future__ import annotations
 
@@ -9,13 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from fabmon.analysis import causes
 from fabmon.analysis.finding import Change, sentence
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.wording import bit_rate, percent
+from fabmon.fabric.time_wording import date_time, interval
+from fabmon.fabric.wording import bit_rate, number, percent, plural
+from fabmon.report.output import aligned, as_json
 from fabmon.report.records import (
     IterationRecord,
     LinkRecord,
@@ -28,6 +28,13 @@ from fabmon.report.records import (
     link_records,
     utc,
 )
+
+_HEAD = ("NODE", "PORT", "AS", "STATE", "SPEED", "TX", "RX", "TX %", "RX %", "ERRORS/s", "DROPS/s")
+_LEFT = 4
+"""The first columns are texts, aligned left; the others are numbers, aligned right."""
+
+_JUDGED_S = 10.0
+"""Most detectors need this much time, which includes the start of the nodes."""
 
 _REPEAT_NS = 60_000_000_000
 """A job's iterations are reported again after this time."""
@@ -71,23 +78,26 @@ def _differs(job: JobIteration, before: JobIteration) -> bool:
 
 
 class JsonLines:
-    """Turns scenes into lines. Remembers what it has told of each node."""
+    """Turns scenes into lines of JSON: changed nodes, changed findings, iterations, the tick.
+
+    It keeps the last reported state of each node.
+    """
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder()
         self._iterations = IterationLines()
-        self._told: dict[str, tuple[NodeState, str]] = {}
+        self._states: dict[str, tuple[NodeState, str]] = {}
 
     def lines(self, scene: Scene, links: Mask | None = None) -> Iterator[bytes]:
-        """The lines of one scene, each with its newline; `links` are the ports to tell of."""
+        """The lines of one scene, each with its newline; `links` selects ports, None for all."""
         for record in self._records(scene, links):
             yield self._encoder.encode(record) + b"\n"
 
     def _records(self, scene: Scene, links: Mask | None) -> Iterator[Record]:
         snapshot = scene.snapshot
         for record in node_records(snapshot):
-            if self._told.get(record.node) != (record.state, record.cause):
-                self._told[record.node] = (record.state, record.cause)
+            if self._states.get(record.node) != (record.state, record.cause):
+                self._states[record.node] = (record.state, record.cause)
                 yield record
         for change, finding in scene.changes:
             ports = [snapshot.fabric.ports[row].id for row in finding.rows]
@@ -125,15 +135,12 @@ def node_records(snapshot: Snapshot) -> list[NodeRecord]:
 
 
 def nodes_up(scene: Scene) -> int:
-    """Nodes whose counters come in."""
+    """The number of nodes that send data."""
     return sum(status.state is NodeState.UP for status in scene.snapshot.statuses.values())
 
 
-# `--once --format json`: one report as one JSON object.
-
-
 def report_json(scene: Scene) -> bytes:
-    """The moment, the state of every node and what is open, indented, with a last newline."""
+    """The tick, the state of every node and the open findings as indented JSON."""
     snapshot = scene.snapshot
     record = ReportRecord(
         tick=tick_record(scene),
@@ -148,26 +155,15 @@ def report_json(scene: Scene) -> bytes:
             for finding in scene.findings
         ],
         rhythms=[
-            iteration_record(Change.OPEN, rhythm, snapshot.time_ns)
-            for rhythm in scene.iteration_report.jobs
+            iteration_record(Change.OPEN, job, snapshot.time_ns)
+            for job in scene.iteration_report.jobs
         ],
     )
-    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
-
-
-# `--once`: what there is to know in one table, for a pipe, a ticket or a glance.
-
-
-_HEAD = ("NODE", "PORT", "AS", "STATE", "SPEED", "TX", "RX", "TX %", "RX %", "ERRORS/s", "DROPS/s")
-_LEFT = 4
-"""The first columns are words and stand left, the others are numbers and stand right."""
-
-_JUDGED_S = 10.0
-"""What most rules look back at, and the time that nodes need to come up."""
+    return as_json(record)
 
 
 def table(scene: Scene) -> str:
-    """The whole report: a summary line, findings, nodes that are missing, one row a port."""
+    """The report as a table: a summary, findings, nodes that do not send data, a row per port."""
     return "\n".join(
         [*_summary(scene), *_findings(scene), *_missing(scene.snapshot), *_links(scene)]
     )
@@ -176,27 +172,27 @@ def table(scene: Scene) -> str:
 def _summary(scene: Scene) -> Iterator[str]:
     snapshot = scene.snapshot
     ports = sum(len(node.ports) for node in snapshot.fabric.nodes)
-    time = utc(snapshot.time_ns).strftime("%Y-%m-%d %H:%M:%SZ")
-    found = f"{len(scene.findings)} findings"
+    found = plural(len(scene.findings), "finding")
     watched_s = (snapshot.seq + 1) * snapshot.interval_s
     if not scene.findings and watched_s < _JUDGED_S:
-        found += f" in {watched_s:g} s (most need 10: --duration 15)"
+        found += f" in {interval(watched_s)} (most need 10 s: --duration 15)"
+    up = f"{nodes_up(scene)}/{len(snapshot.fabric.nodes)} nodes up"
     yield (
-        f"{time}  {nodes_up(scene)}/{len(snapshot.fabric.nodes)} nodes up  {ports} ports  "
-        f"{found}  rates over {snapshot.interval_s:g} s"
+        f"{date_time(snapshot.time_ns)}  {up}  {plural(ports, 'port')}  "
+        f"{found}  rates over {interval(snapshot.interval_s)}"
     )
 
 
 def _findings(scene: Scene) -> Iterator[str]:
     for finding in scene.findings:
-        yield f"! {finding.cause}: {sentence(finding, scene.snapshot)}"
+        yield f"! {causes.title(finding.cause)}: {sentence(finding, scene.snapshot)}"
         yield f"  {finding.advice}"
 
 
 def _missing(snapshot: Snapshot) -> Iterator[str]:
     for status in snapshot.statuses.values():
         if status.state is not NodeState.UP:
-            yield f"x {status.node} {status.state}: {status.reason or 'no word from it yet'}"
+            yield f"x {status.node} {status.state}: {status.reason or 'no data from it yet'}"
 
 
 def _links(scene: Scene) -> Iterator[str]:
@@ -222,17 +218,6 @@ def _cells(snapshot: Snapshot, link: LinkRecord, row: int) -> Sequence[str]:
         bit_rate(link.rx_bps),
         percent(link.tx_util),
         percent(link.rx_util),
-        "·" if errors != errors else f"{errors:.0f}",
-        "·" if drops != drops else f"{drops:.0f}",
+        number(errors),
+        number(drops),
     )
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Rows of cells as lines; the first `left` columns stand left, the others right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()

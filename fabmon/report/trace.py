@@ -1,4 +1,4 @@
-"""What `fabmon trace` found, as one object and as a table."""
+"""The paths that `fabmon trace` found: as one object and as a table."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ import msgspec
 from fabmon.analysis.evidence.null_model import flows_to_see_all
 from fabmon.analysis.traced_paths import EcmpSpread, NamedHop, NamedPath
 from fabmon.fabric.flows.endpoints import Endpoint
+from fabmon.fabric.time_wording import measured
+from fabmon.fabric.wording import plural, rounded_percent
 
-_CHANCE = 0.99
+_PROBABILITY = 0.99
+"""The probability for which the number of source ports that use all links is shown."""
 
 _ENDS = {
     "reached": "",
     "silent": "",
-    "refused": "goes no further",
+    "refused": "not forwarded any further",
     "failed": "not sent",
-    "far": "not there in so many hops: --max-hops",
-    "late": "out of time",
+    "far": "not reached within --max-hops",
+    "late": "not finished in time",
 }
 
 
 class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trace"):
     """`fabmon trace --format json`: the paths of some flows from `src` to `dst`, UDP port `dport`.
 
-    `sports_from` says where the source ports are from: `option`, `queue pairs` or `default`.
+    `sports_from` is the origin of the source ports: `option`, `queue pairs` or `default`.
     """
 
     time: datetime.datetime
@@ -40,20 +43,8 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     notes: list[str]
 
 
-def trace_json(record: TraceRecord) -> bytes:
-    """The record, indented, with a last newline."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
-
-
-def trace_schema() -> bytes:
-    """JSON Schema of that, as committed."""
-    document = msgspec.json.schema(TraceRecord)
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
 def trace_table(record: TraceRecord) -> str:
-    """For a person: the paths, flows that go the same way together, then the links they use."""
+    """The table: the paths, flows with the same path together, then the links that they use."""
     lines = [*_head(record), *_paths(record.paths), *_summary(record), *_notes(record)]
     return "\n".join(lines) + "\n"
 
@@ -63,20 +54,20 @@ def _head(record: TraceRecord) -> Iterator[str]:
     dscp = f", DSCP {record.dscp}" if record.dscp else ""
     yield f"{src.id} {src.address} → {dst.id} {dst.address}  UDP to port {record.dport}{dscp}"
     if record.sports_from != "option":
-        count = len(record.paths)
-        whose = {
-            "queue pairs": f"{count} source ports of the queue pairs between them",
-            "default": f"no queue pairs between them are known: {count} source ports from 49152 on",
+        count = plural(len(record.paths), "source port")
+        origins = {
+            "queue pairs": f"{count} of the queue pairs between them",
+            "default": f"no queue pairs between them are known: {count} from 49152 on",
         }
-        yield whose[record.sports_from]
-    yield "hop, time of its answer, node, ports in → out, address of the answer"
+        yield origins[record.sports_from]
+    yield "hop, response time, node, ports in → out, responding address"
 
 
 def _paths(paths: Sequence[NamedPath]) -> Iterator[str]:
-    alike: dict[tuple[object, ...], list[NamedPath]] = {}
+    groups: dict[tuple[object, ...], list[NamedPath]] = {}
     for path in sorted(paths, key=lambda path: path.sport):
-        alike.setdefault(_way(path), []).append(path)
-    for same in alike.values():
+        groups.setdefault(_shown(path), []).append(path)
+    for same in groups.values():
         yield ""
         yield f"source port{'s' if len(same) > 1 else ''} {_ports(path.sport for path in same)}"
         rows = [_row(place, same) for place in range(len(same[0].hops))]
@@ -85,13 +76,13 @@ def _paths(paths: Sequence[NamedPath]) -> Iterator[str]:
             cells = [row[0].rjust(widths[0]), row[1].rjust(widths[1])]
             cells += [cell.ljust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
             yield "  " + "  ".join(cells).rstrip()
-        said = ": ".join(filter(None, (_ENDS.get(same[0].end, same[0].end), same[0].text)))
-        if said:
-            yield f"   * {said}"
+        end = ": ".join(filter(None, (_ENDS.get(same[0].end, same[0].end), same[0].text)))
+        if end:
+            yield f"   * {end}"
 
 
-def _way(path: NamedPath) -> tuple[object, ...]:
-    """What is the same of flows that are shown together."""
+def _shown(path: NamedPath) -> tuple[object, ...]:
+    """What is identical for flows that are shown together: end and hops."""
     hops = [(h.node, h.in_port, h.out_port) if h.node else h.addresses for h in path.hops]
     return path.end, path.text, *hops
 
@@ -102,14 +93,14 @@ def _row(place: int, same: Sequence[NamedPath]) -> tuple[str, ...]:
     first = hops[0]
     addresses = list(dict.fromkeys(text for hop in hops for text in hop.addresses))
     if not addresses:
-        return str(first.ttl), "", "*", "does not answer", "", ""
+        return str(first.ttl), "", "*", "no response", "", ""
     times = [hop.rtt_ms for hop in hops if hop.rtt_ms is not None]
-    took = f"{min(times):.2f} ms" if times else ""
+    took = measured(min(times) / 1000) if times else ""
     return str(first.ttl), took, first.node or "?", _crossed(first), "", ", ".join(addresses)
 
 
 def _crossed(hop: NamedHop) -> str:
-    """`down1 → up3`; `?` for a port that is not known, nothing where neither is."""
+    """`down1 → up3`; `?` for a port that is not known, empty where neither is."""
     if not hop.in_port and not hop.out_port:
         return ""
     return f"{hop.in_port or '?'} → {hop.out_port}" if hop.out_port else hop.in_port
@@ -120,33 +111,32 @@ def _summary(record: TraceRecord) -> Iterator[str]:
         sports = sum(map(len, spread.links.values()))
         links = len(spread.links)
         yield ""
-        yield (
-            f"{spread.group}: {sports} source port{'s use' if sports > 1 else ' uses'} "
-            f"{spread.used} of {links} links"
-        )
+        uses = f"{plural(sports, 'source port')} {'use' if sports > 1 else 'uses'}"
+        yield f"{spread.group}: {uses} {spread.used} of {links} links"
         width = max(map(len, spread.links))
         for name, taken in spread.links.items():
             count = f"{len(taken):>3}  {_ports(taken)}" if taken else "  -"
             yield f"  {name:<{width}}  {count}"
         if spread.unknown:
-            yield f"  not known of {_ports(spread.unknown)}"
-        wanted = flows_to_see_all(links, _CHANCE)
+            yield f"  link unknown for {_ports(spread.unknown)}"
+        wanted = flows_to_see_all(links, _PROBABILITY)
+        percent = rounded_percent(_PROBABILITY)
         if spread.used < links and sports < wanted:
-            yield f"  {wanted} source ports would use all {links} with a chance of {_CHANCE:.0%}"
+            yield f"  {wanted} source ports would use all {links} with a probability of {percent}"
     if not record.spreads:
         yield from _without_groups(record.paths)
 
 
 def _without_groups(paths: Sequence[NamedPath]) -> Iterator[str]:
-    """Where no switch tells its equal-cost links: at which hops answers differ."""
+    """Where no switch reports its equal-cost links: the first hop at which the answers differ."""
     for place in range(max((len(path.hops) for path in paths), default=0)):
         answers = {path.hops[place].addresses for path in paths if place < len(path.hops)}
         answers.discard(())
         if len(answers) > 1:
             yield ""
             yield (
-                f"hop {place + 1}: {len(paths)} source ports are answered from {len(answers)} "
-                "addresses; which links are equal-cost is not known here"
+                f"hop {place + 1}: responses to {len(paths)} source ports come from {len(answers)} "
+                "addresses; the equal-cost links are not known here"
             )
             return
 

@@ -22,7 +22,7 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.session.config import load
 from tests.builders import new_pipeline
-from tests.goldens import check_golden
+from tests.goldens import check_golden, readable_json
 
 HERE = Path(__file__).parent
 SCENARIOS = sorted(HERE.glob("*.toml"))
@@ -101,8 +101,8 @@ def test_scenario(path: Path) -> None:
     for _, finding, _ in told:
         if finding.cause in by:
             assert closed.get(finding.key, math.inf) <= by[finding.cause], finding.key
-    text = msgspec.json.format(msgspec.json.encode([as_golden(*each) for each in told]), indent=2)
-    check_golden(HERE / "goldens" / f"{path.stem}.json", text.decode() + "\n")
+    text = readable_json([as_golden(*each) for each in told])
+    check_golden(HERE / "goldens" / f"{path.stem}.json", f"{text}\n")
 
 
 def test_there_are_at_least_forty() -> None:

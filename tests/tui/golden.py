@@ -1,10 +1,12 @@
-"""Text goldens: what a screen said when it was last looked at, in files a person can read.
+"""Goldens of screens as text, in files that a person can read.
 
-`FABMON_UPDATE_GOLDENS=1 pytest tests/tui` writes them anew. Look before keeping.
+Screens that must be identical share one golden; where only some lines matter, only these are kept.
+`FABMON_UPDATE_GOLDENS=1 pytest tests/tui` writes them again. Read the diff before committing.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 from tests.goldens import check_golden
@@ -13,7 +15,7 @@ _ROOT = Path(__file__).parent / "goldens"
 
 
 def check(name: str, text: str) -> None:
-    """Compare with the golden called `name`; show the difference."""
+    """Compare with the golden called `name`; fail with a diff."""
     check_golden(_ROOT / f"{name}.txt", _kept(text))
 
 
@@ -24,4 +26,9 @@ def is_like(name: str, text: str) -> bool:
 
 
 def _kept(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    """The text without trailing blanks; three and more blank lines are replaced by their number."""
+    kept: list[str] = []
+    for blank, run in groupby((line.rstrip() for line in text.splitlines()), key=lambda x: not x):
+        lines = list(run)
+        kept += [f"({len(lines)} blank lines)"] if blank and len(lines) > 2 else lines
+    return "\n".join(kept) + "\n"

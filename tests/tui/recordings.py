@@ -34,7 +34,7 @@ compute_s = 1.0
 payload_gb = 60.0
 demand = 0.7
 [[fault]]
-kind = "collision"
+kind = "ecmp_collision"
 at = 20.0
 for = 25.0
 where = "leaf1/up3"

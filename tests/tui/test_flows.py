@@ -13,7 +13,7 @@ from fabmon.fabric.wire.messages import Notice
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows
-from tests.connections import ring, told
+from tests.connections import reported_pairs, ring
 from tests.tui import golden
 from tests.tui.running import running
 from tests.tui.scenes import World
@@ -23,7 +23,7 @@ SEQ = 70
 HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
 
 
-TALKING = replace(COLLISION, told=told(ring(HOSTS), HOSTS))
+TALKING = replace(COLLISION, told=reported_pairs(ring(HOSTS), HOSTS))
 
 
 def page(world: World, width: int, row: int | None = None) -> str:
@@ -52,7 +52,7 @@ def test_a_hot_uplink_has_the_flows_that_may_be_on_it(width: int) -> None:
     assert "Flows (from the hosts' queue pairs)" in said
     assert "gpu004 r0" in said, "it sends to the other leaf"
     assert "gpu002 r0" not in said, "whom it talks to is below the same leaf"
-    assert "switch does not tell which" in " ".join(said.split())
+    assert "switch does not report which flow" in " ".join(said.split())
 
 
 def test_a_nic_has_its_own_flows_and_no_doubt() -> None:
@@ -67,7 +67,7 @@ def test_where_a_host_does_not_tell_what_is_open_is_said() -> None:
     alike = wires.connect("gpu002/mlx5_7", "gpu005/mlx5_7", 9, 8).connect(
         "gpu003/mlx5_7", "gpu006/mlx5_7", 9, 8
     )
-    said = page(replace(COLLISION, told=told(alike, HOSTS, "gpu004")), 79)
+    said = page(replace(COLLISION, told=reported_pairs(alike, HOSTS, "gpu004")), 79)
     golden.check("flows-partly-known-80", said)
     assert "one of 2" in said
     assert "unknown" in said
@@ -92,7 +92,7 @@ NOTICES = tuple((h, Notice("lost", "qps", reason="unsupported", text=WHY)) for h
 def test_without_queue_pairs_hosts_that_move_with_the_link_are_inferred() -> None:
     said = page(Waves(COLLISION.fabric, collides=30, notices=NOTICES), 79)
     golden.check("flows-inferred-80", said)
-    assert "Hosts that move with this link (inferred)" in said
+    assert "NICs that correlate with this link (inferred)" in said
     assert "gpu002 r1" in said
     assert "gpu003" not in said
     assert WHY in " ".join(said.split())
@@ -101,7 +101,7 @@ def test_without_queue_pairs_hosts_that_move_with_the_link_are_inferred() -> Non
 
 def test_where_nobody_moves_with_the_link_nobody_is_named() -> None:
     said = page(replace(COLLISION, notices=NOTICES), 119)
-    assert said == f" Flows: queue pairs are not known ({WHY})".strip()
+    assert said == f" Flows: queue pairs are not known ({WHY})"
     assert page(COLLISION, 119) == ""
 
 
@@ -109,7 +109,7 @@ def test_a_silent_nic_says_why_or_nothing() -> None:
     assert page(COLLISION, 79, nic("gpu001", 0)) == ""
     notices = (("gpu001", Notice("lost", "qps", reason="denied", text="not permitted")),)
     assert page(replace(COLLISION, notices=notices), 79, nic("gpu001", 0)) == (
-        " Flows: queue pairs are not known (not permitted)".strip()
+        " Flows: queue pairs are not known (not permitted)"
     )
 
 
@@ -127,11 +127,11 @@ class Swings(Waves):
 
 
 def test_of_what_may_be_on_a_link_the_likeliest_come_first_and_it_is_said_above_them() -> None:
-    world = Swings(COLLISION.fabric, collides=30, told=told(ring(HOSTS), HOSTS))
+    world = Swings(COLLISION.fabric, collides=30, told=reported_pairs(ring(HOSTS), HOSTS))
     said = page(world, 119).splitlines()
     nics = [line.split(" → ")[0].strip() for line in said if " → " in line]
     assert nics[0] == "gpu004 r3", "it suffers"
-    explained = next(n for n, line in enumerate(said) if "does not tell which" in line)
+    explained = next(n for n, line in enumerate(said) if "does not report which flow" in line)
     assert explained < next(n for n, line in enumerate(said) if " → " in line)
 
 
@@ -141,7 +141,7 @@ def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
         lines = flows.next_step(screen_state.draw_context(scene, 79), scene.findings[0])
         return "".join(line.text for line in lines)
 
-    said = "`fabmon trace {} {}` says which link each of their flows takes."
+    said = "`fabmon trace {} {}` shows the link of each of their flows."
     assert next_of(TALKING) == " Next: " + said.format("gpu004", "gpu005")
     assert next_of(replace(COLLISION, notices=NOTICES)) == " Next: " + said.format(
         "gpu002", "gpu005"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -87,8 +88,12 @@ async def test_lines_in_every_colour_mode(depth: Depth, digits: bool) -> None:
             await pilot.pause()
             for strip in app.grid.render_lines(Region(0, 0, 44, len(codes))):
                 texts.append(f"|{strip.text}|")
-                texts += [f"    {s.text!r} {described(s.style)}" for s in strip if s.text.strip()]
-    name = f"heatgrid-{depth}{'-digits' if digits else ''}"
+                styles = [described(s.style) for s in strip if s.text.strip()]
+                texts += [
+                    f"    {len(list(run))} x {style}" for style, run in itertools.groupby(styles)
+                ]
+    shown_digits = digits and depth is not Depth.NONE
+    name = f"heatgrid-{depth}{'-digits' if shown_digits else ''}"
     golden.check(name, "\n".join(texts))
 
 

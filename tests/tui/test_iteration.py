@@ -30,7 +30,8 @@ async def test_the_overview_has_the_steps_where_there_is_room(
 ) -> None:
     async with running(size=size) as run:
         await run.send(slowed)
-        golden.check(f"rhythm-{size[0]}x{size[1]}", run.text)
+        if size == (120, 40):
+            golden.check(f"rhythm-{size[0]}x{size[1]}", run.text)
         # On a small terminal the findings have the room.
         assert ("step " in run.text) is (size[1] > 24)
         if size[1] > 24:

@@ -1,4 +1,4 @@
-"""Whole screens, as they are read: every view at every size, every colour mode."""
+"""Whole screens: every view at every size and in every colour mode, at two sizes as goldens."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.tui.scenes import World, fabric, row_of
 from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
 
 SIZES = ((60, 18), (80, 24), (120, 40), (240, 70))
+GOLDEN_SIZES = ((80, 24), (120, 40))
+"""The sizes at which every view has a golden; at the others it must fit."""
 VIEWS: dict[str, tuple[str, ...]] = {
     "overview": (),
     "switches": ("2",),
@@ -35,13 +37,15 @@ async def test_views(view: str, size: tuple[int, int]) -> None:
     async with running(troubled(), size=size) as run:
         await run.press(*VIEWS[view])
         _fits(run, size)
-        golden.check(f"{view}-{size[0]}x{size[1]}", run.text)
+        if size in GOLDEN_SIZES or view == "overview":
+            golden.check(f"{view}-{size[0]}x{size[1]}", run.text)
 
 
 @pytest.mark.parametrize("color", ["truecolor", "256", "16", "none"])
 async def test_the_overview_in_every_colour_mode(color: str) -> None:
     async with running(troubled(), size=(120, 40), color=color) as run:
-        golden.check(f"overview-{color}", run.text)
+        name = "120x40" if color in ("truecolor", "256") else color
+        golden.check(f"overview-{name}", run.text)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -49,12 +53,12 @@ async def test_while_connecting(size: tuple[int, int]) -> None:
     async with running(connecting(), seq=5, size=size) as run:
         await run.press("n")
         _fits(run, size)
-        golden.check(f"connecting-{size[0]}x{size[1]}", run.text)
+        if size == GOLDEN_SIZES[0]:
+            golden.check(f"connecting-{size[0]}x{size[1]}", run.text)
 
 
 async def test_a_healthy_fabric_is_calm() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
-        golden.check("healthy", run.text)
         assert "▲ 0 flagged" in run.text
         assert "✖ 0 down" in run.text
         assert "No finding" in run.text
@@ -77,7 +81,8 @@ async def test_every_metric_has_its_scale_and_title() -> None:
 async def test_a_metric_of_each_scale(metric: str) -> None:
     async with running(COLLISION, size=(120, 24)) as run:
         await run.press(*["m"] * (METRICS.index(metric) + 1))
-        golden.check(f"metric-{metric}", run.text)
+        # The metric's scale, the rows of a leaf and its first host, and the cell as text.
+        golden.check(f"metric-{metric}", "\n".join([*run.lines[1:4], run.lines[-4]]))
 
 
 async def test_the_priorities_that_pause_are_reached_and_no_others() -> None:
@@ -85,7 +90,7 @@ async def test_the_priorities_that_pause_are_reached_and_no_others() -> None:
     async with running(world, size=(120, 24)) as run:
         await run.press(*["m"] * (METRICS.index("pause-tx") + 2))
         assert "m pause-rx-p3" in run.lines[0]
-        golden.check("metric-pause-rx-p3", run.text)
+        golden.check("metric-pause-rx-p3", "\n".join([*run.lines[1:4], run.lines[-4]]))
         await run.press("m", "m")
         assert "m xoff" in run.lines[0]
 
@@ -105,7 +110,8 @@ GPUS = World(fabric=fabric(leaves=1, hosts=4, rails=8, gpus=8))
 async def test_gpus_stand_beside_the_rails(size: tuple[int, int]) -> None:
     async with running(GPUS, size=size) as run:
         _fits(run, size)
-        golden.check(f"gpus-{size[0]}x{size[1]}", run.text)
+        if size == GOLDEN_SIZES[1]:
+            golden.check(f"gpus-{size[0]}x{size[1]}", run.text)
 
 
 async def test_a_gpu_opens_to_its_links() -> None:

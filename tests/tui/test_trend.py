@@ -68,7 +68,8 @@ async def test_a_day_in_the_waterfall(tmp_path: Path, size: tuple[int, int]) -> 
         gap = [made.column(made.ctx.snapshot.time_ns - n * 60_000_000_000) for n in (620, 420)]
         assert np.isnan(made.values[:, gap[0] + 1 : gap[1]]).all()
         assert np.isfinite(made.values[:, [gap[0] - 2, gap[1] + 2, -1]]).all()
-        check(f"waterfall-day-{size[0]}x{size[1]}", run.text)
+        if size == (80, 24):
+            check(f"waterfall-day-{size[0]}x{size[1]}", run.text)
         await run.press("left")
         assert "at most" in run.text
         await run.press(*"+++++", "+")
@@ -83,7 +84,8 @@ async def test_a_day_of_a_port(tmp_path: Path, size: tuple[int, int]) -> None:
         await all_is_read(run)
         assert run.view == "port"
         await run.shows("tx, Gb/s, 1 d, highest of each", f"{MINUS}1 d")
-        check(f"port-day-{size[0]}x{size[1]}", run.text)
+        if size == (80, 24):
+            check(f"port-day-{size[0]}x{size[1]}", run.text)
 
 
 async def test_the_zoom_is_the_strips(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, decode
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
-from fabmon.report.doctor import DoctorRecord, doctor_json, doctor_schema, doctor_table, examine
+from fabmon.report.doctor import DoctorRecord, doctor_table, examine
+from fabmon.report.output import as_json, json_schema
 from tests.builders import START_NS, frame, hello, port, tick, up
 from tests.fixtures.hosts import HOSTS
 from tests.goldens import check_golden
@@ -205,8 +206,10 @@ async def test_the_table_says_what_is_not_known_without_the_sources_that_a_node_
 
 
 def test_the_object_follows_its_schema() -> None:
-    check_golden(SCHEMA, doctor_schema().decode())
-    jsonschema.validate(json.loads(doctor_json(record_of_a_rack())), json.loads(doctor_schema()))
+    check_golden(SCHEMA, json_schema(DoctorRecord).decode())
+    jsonschema.validate(
+        json.loads(as_json(record_of_a_rack())), json.loads(json_schema(DoctorRecord))
+    )
 
 
 def test_this_machine() -> None:

@@ -188,7 +188,7 @@ def test_what_does_not_hold_any_more_is_not_told_as_if_it_did() -> None:
         passed_s = (scene.snapshot.time_ns - finding.seen_ns) // SECOND_NS
         said = f"last seen {passed_s} s ago: {finding.text}"
         assert sentence(finding, scene.snapshot) == (said if passed_s >= 3 else finding.text)
-        assert (f"! ecmp_collision: {said}" in table(scene)) == (passed_s >= 3)
+        assert (f"! ECMP collision: {said}" in table(scene)) == (passed_s >= 3)
         held += passed_s >= 3
     assert held > 5
     _, change, closed = house.changes[-1]

@@ -10,12 +10,11 @@ import jsonschema
 from fabmon.fabric.wire.messages import Notice
 from fabmon.report.flows import (
     FlowsRecord,
-    flows_json,
     flows_record,
-    flows_schema,
     flows_table,
 )
-from tests.connections import ring, told
+from fabmon.report.output import as_json, json_schema
+from tests.connections import reported_pairs, ring
 from tests.goldens import check_golden
 from tests.tui.scenes import World
 from tests.unit.test_cli import fabmon
@@ -30,14 +29,14 @@ def record() -> FlowsRecord:
     """A ring of eight hosts, of which one does not tell, and a connection to nobody watched."""
     wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6)
     notices = (("gpu004", Notice("lost", "qps", reason="unsupported", text=WHY)),)
-    world = World(told=told(wires, HOSTS, "gpu004"), notices=notices)
+    world = World(told=reported_pairs(wires, HOSTS, "gpu004"), notices=notices)
     return flows_record(world.scene(70).snapshot)
 
 
 def test_the_object_follows_its_schema() -> None:
-    check_golden(SCHEMA, flows_schema().decode())
-    said = json.loads(flows_json(record()))
-    jsonschema.validate(said, json.loads(flows_schema()))
+    check_golden(SCHEMA, json_schema(FlowsRecord).decode())
+    said = json.loads(as_json(record()))
+    jsonschema.validate(said, json.loads(json_schema(FlowsRecord)))
     assert said["silent"] == [{"node": "gpu004", "reason": WHY}]
     nobody = next(each for each in said["flows"] if each["lqpn"] == 5)
     assert (nobody["peer"], nobody["peer_leaf"], nobody["candidates"]) == (None, None, 0)
@@ -52,7 +51,7 @@ def test_the_table_has_leaves_then_every_queue_pair() -> None:
 def test_hosts_that_do_not_tell_for_one_reason_are_one_line() -> None:
     notice = Notice("lost", "qps", reason="unsupported", text=WHY)
     notices = tuple((name, notice) for name in HOSTS)
-    world = World(told=told(ring(HOSTS), HOSTS, *HOSTS), notices=notices)
+    world = World(told=reported_pairs(ring(HOSTS), HOSTS, *HOSTS), notices=notices)
     text = flows_table(flows_record(world.scene(70).snapshot))
     assert f"x gpu[001-008] (8 hosts): {WHY}\n" in text
     assert text.count(WHY) == 1
@@ -62,5 +61,5 @@ def test_this_machine_is_asked_and_who_does_not_tell_is_named() -> None:
     done = fabmon("flows", "--format", "json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    jsonschema.validate(said, json.loads(flows_schema()))
+    jsonschema.validate(said, json.loads(json_schema(FlowsRecord)))
     assert said["hosts"] == said["told"] + len(said["silent"]) == 1

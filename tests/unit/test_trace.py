@@ -14,8 +14,9 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wire.messages import Trace, WireError, decode
 from fabmon.feeds.live import LiveFeed
+from fabmon.report.output import as_json, json_schema
 from fabmon.report.records import utc
-from fabmon.report.trace import TraceRecord, trace_json, trace_schema, trace_table
+from fabmon.report.trace import TraceRecord, trace_table
 from tests.builders import START_NS
 from tests.goldens import check_golden
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
@@ -75,8 +76,8 @@ def test_without_switches_that_tell_their_links_answers_that_differ_are_counted(
 
 
 def test_the_object_follows_its_schema() -> None:
-    check_golden(SCHEMA, trace_schema().decode())
-    jsonschema.validate(json.loads(trace_json(record())), json.loads(trace_schema()))
+    check_golden(SCHEMA, json_schema(TraceRecord).decode())
+    jsonschema.validate(json.loads(as_json(record())), json.loads(json_schema(TraceRecord)))
 
 
 def test_help() -> None:

@@ -1,4 +1,4 @@
-"""What a page tells, gathered in one pass over the scenes of a recording."""
+"""The contents of a report page, gathered in one pass over the scenes of a recording."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 
-# Values of ports by time, in few enough bins for a page.
-
-
-MOST = 240
+MOST_BINS = 240
 _DAY_NS = 86_400 * 10**9
+_MOST_EVENTS = 1000
+_MOST_FINDINGS = 200
+_MOST_BARS = 32
 
 
 class Bins:
-    """Equal parts of the time between two ends, at most 240, each at least a tick long."""
+    """Equal parts of a time, at most MOST_BINS, each at least one tick long."""
 
     def __init__(self, from_ns: int, until_ns: int, interval_s: float) -> None:
-        """`until_ns` is in the last of them; `is_dated` where a time of day alone may mean two."""
+        """`until_ns` is in the last bin; `is_dated`: a time of day alone would be ambiguous."""
         self.from_ns = from_ns
         self.until_ns = until_ns
         ticks = (until_ns - from_ns) / (interval_s * 1e9) + 1
-        self.count = max(1, min(MOST, round(ticks)))
+        self.count = max(1, min(MOST_BINS, round(ticks)))
         self.is_dated = until_ns - from_ns > _DAY_NS
         self.width_ns = max(1, -(-(until_ns - from_ns + int(interval_s * 1e9)) // self.count))
 
@@ -39,12 +39,12 @@ class Bins:
         return min(self.count - 1, max(0, (time_ns - self.from_ns) // self.width_ns))
 
     def start_ns(self, place: int) -> int:
-        """Where a bin begins."""
+        """The start of a bin."""
         return self.from_ns + place * self.width_ns
 
 
 class Grid:
-    """Mean and highest of a value by port row and bin; NaN where none is known."""
+    """Mean and highest value by port row and bin; NaN where none is known."""
 
     def __init__(self, bins: Bins) -> None:
         self._bins = bins
@@ -53,7 +53,7 @@ class Grid:
         self._highest: Floats = np.full((0, bins.count), np.nan, np.float32)
 
     def add(self, values: Floats, time_ns: int) -> None:
-        """[ports] at a time."""
+        """Add values, [ports], of one time."""
         new = len(values) - len(self._sums)
         if new > 0:
             room = ((0, new), (0, 0))
@@ -67,29 +67,24 @@ class Grid:
 
     @property
     def mean(self) -> Floats:
-        """[ports, bins]"""
+        """[ports, bins]: the mean values."""
         with np.errstate(invalid="ignore", divide="ignore"):
             mean: Floats = (self._sums / self._counts).astype(np.float32)
         return mean
 
     @property
     def highest(self) -> Floats:
-        """[ports, bins]"""
+        """[ports, bins]: the highest values."""
         return self._highest
-
-
-_MOST_EVENTS = 1000
-_MOST_FINDINGS = 200
-_MOST_BARS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A port beside its equals at one tick; numbers are NaN where they are not known."""
+    """A port in a finding's picture, at one tick; numbers are NaN where they are not known."""
 
     port: str
     label: str
-    guilty: bool
+    is_subject: bool
     tx_bps: float
     rx_bps: float
     tx_util: float
@@ -99,23 +94,24 @@ class Bar:
 
 @dataclass(slots=True)
 class ReportedFinding:
-    """A finding as it was told last, and its ports at the tick when it cost the most.
+    """A finding as it was last, with display names, and its ports at the tick of the highest loss.
 
-    `more` counts the ports for which there are no bars.
+    `more` counts the ports for which there is no bar.
     """
 
     finding: Finding
-    ports: tuple[str, ...]
+    subject: str
+    victims: tuple[str, ...]
     at_ns: int
-    worst: float
+    highest_loss: float
     bars: tuple[Bar, ...]
     more: int
 
 
 @dataclass(slots=True)
 class Digest:
-    """All of it. `findings` are in the order in which they began, `left_out` counts those and the
-    events that did not fit.
+    """The contents of a page. `findings` are in the order in which they began; `left_out` counts
+    the findings and events for which there is no room.
     """
 
     bins: Bins
@@ -132,7 +128,7 @@ class Digest:
 
 
 def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
-    """Of all scenes."""
+    """The contents of a page about these scenes, which are read once."""
     made = Digest(bins, Grid(bins), Grid(bins))
     carries: Mask = np.zeros(0, np.bool_)
     for scene in scenes:
@@ -141,9 +137,9 @@ def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
             carries = np.array([is_drawn(port, snapshot.fabric) for port in snapshot.fabric.ports])
         made.fabric, made.last = snapshot.fabric, snapshot
         busy = np.fmax(snapshot.tx_util, snapshot.rx_util)
-        held = np.fmax(*(snapshot.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
+        pause = np.fmax(*(snapshot.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
         made.busy.add(np.where(carries, busy, np.nan), snapshot.time_ns)
-        made.paused.add(np.where(carries, held, np.nan), snapshot.time_ns)
+        made.paused.add(np.where(carries, pause, np.nan), snapshot.time_ns)
         _findings(made, scene, first=made.ticks == 0)
         _events(made, scene)
         made.rhythms = scene.iteration_report.jobs or made.rhythms
@@ -152,7 +148,7 @@ def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
 
 
 def is_drawn(port: Port, fabric: Fabric) -> bool:
-    """Whether a port has a row: hosts' rails, uplinks, and of the others one end of each cable."""
+    """Whether a port has a row in the heatmap: rails, uplinks, and else one end of each cable."""
     if not port.node:
         return False
     if port.role == DOWNLINK:
@@ -161,29 +157,34 @@ def is_drawn(port: Port, fabric: Fabric) -> bool:
 
 
 def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
+    """Add the findings of a scene; of the `first`, also those that were open before."""
     changes = list(scene.changes)
     if first:
         new = {finding.key for _, finding in changes}
         changes += [(Change.OPEN, each) for each in scene.findings if each.key not in new]
     for _, finding in changes:
         key = (finding.key, finding.since_ns)
-        told = made.findings.get(key)
-        if told is not None:
-            told.finding = finding
+        reported = made.findings.get(key)
+        if reported is not None:
+            reported.finding = finding
         elif len(made.findings) >= _MOST_FINDINGS:
             made.left_out_findings += 1
         else:
-            ports = tuple(scene.snapshot.fabric.ports[row].id for row in finding.rows)
-            made.findings[key] = ReportedFinding(finding, ports, 0, -1.0, (), 0)
+            subject, *victims = scene.snapshot.fabric.display_names(
+                [finding.subject, *finding.victims]
+            )
+            made.findings[key] = ReportedFinding(finding, subject, tuple(victims), 0, -1.0, (), 0)
     for finding in scene.findings:
-        told = made.findings.get((finding.key, finding.since_ns))
-        if told is not None and finding.lost > told.worst:
-            told.worst, told.at_ns = finding.lost, scene.snapshot.time_ns
-            told.bars, told.more = _bars(finding, scene.snapshot)
+        reported = made.findings.get((finding.key, finding.since_ns))
+        if reported is not None and finding.lost > reported.highest_loss:
+            reported.highest_loss, reported.at_ns = finding.lost, scene.snapshot.time_ns
+            reported.bars, reported.more = _bars(finding, scene.snapshot)
 
 
 def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
-    """The ECMP group of the guilty port, in physical order, then the other ports of the finding."""
+    """Bars of the ECMP group of the first port, then of the finding's other ports; and how many
+    ports have none.
+    """
     fabric = snapshot.fabric
     rows = [row for row in finding.rows if fabric.ports[row].node]
     group = fabric.group_of(rows[0]) if rows else None
@@ -192,8 +193,8 @@ def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
     bars = tuple(
         Bar(
             port=port.id,
-            label=port.label if one else f"{port.node} {port.label}",
-            guilty=row == rows[0],
+            label=port.label or port.name if one else port.display_name,
+            is_subject=row == rows[0],
             tx_bps=float(snapshot.column("tx_bps")[row]),
             rx_bps=float(snapshot.column("rx_bps")[row]),
             tx_util=float(snapshot.tx_util[row]),
@@ -207,7 +208,7 @@ def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
 
 
 def _events(made: Digest, scene: Scene) -> None:
-    """Those of this tick; findings are told of at their own place."""
+    """Add the events of this tick, without findings, which have their own section."""
     for event in reversed(scene.events):
         if event.seq != scene.snapshot.seq:
             break

@@ -1,4 +1,4 @@
-"""What was found: the sentence, its numbers, its ports beside their equals, what to do."""
+"""The section of each finding: its sentence, a picture of its ports, evidence and advice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from fabmon.analysis import causes
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
-from fabmon.fabric.wording import bit_rate, evidence_value, percent
+from fabmon.fabric.wording import bit_rate, evidence_value, loss_and_confidence, name_list, percent
 from fabmon.report.page.digest import Bar, Digest, ReportedFinding
 from fabmon.report.page.markup import Markup, joined, table, tag
 
@@ -16,20 +16,20 @@ _ROW = 24.0
 _WIDTH = 1000.0
 _GAP = 30.0
 _SHORT = 9
-_SAID = 222.0
+_VALUES = 222.0
 _ONE_COLUMN = 6
-"""More ports than this stand in two columns."""
+"""More ports than this are drawn in two columns."""
 
 
 def findings(digest: Digest) -> Markup:
-    """A section each, as they began."""
+    """A section per finding, in the order of their starts."""
     if not digest.findings:
-        return tag("p", "Nothing was found.", class_="muted")
+        return tag("p", "No findings.", class_="muted")
     return joined(
         [
             *(
-                _finding(number, told, digest)
-                for number, told in enumerate(digest.findings.values(), 1)
+                _finding(number, reported, digest)
+                for number, reported in enumerate(digest.findings.values(), 1)
             ),
             tag("p", f"{digest.left_out_findings} more did not fit on this page.", class_="muted")
             if digest.left_out_findings
@@ -38,29 +38,27 @@ def findings(digest: Digest) -> Markup:
     )
 
 
-def _finding(number: int, told: ReportedFinding, digest: Digest) -> Markup:
-    finding, dated = told.finding, digest.bins.is_dated
+def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
+    finding, dated = reported.finding, digest.bins.is_dated
     end_ns = finding.until_ns or digest.bins.until_ns
     lasted = duration((end_ns - finding.since_ns) / 1e9)
-    until = f"{event_time(finding.until_ns, dated)}" if finding.until_ns else "the end"
+    until = event_time(finding.until_ns, dated) if finding.until_ns else "the end"
     facts = [
         f"{event_time(finding.since_ns, dated)} to {until} ({lasted})",
-        f"{finding.confidence * 100:.0f} % sure",
+        loss_and_confidence(finding.lost, finding.confidence),
         finding.severity,
     ]
-    if finding.lost > 0:
-        facts.insert(1, f"costs {percent(finding.lost)} of the bandwidth")
     return tag(
         "section",
         tag(
             "h3",
             tag("span", str(number), class_=f"mark {finding.severity}"),
             f" {causes.title(finding.cause)} ",
-            tag("span", finding.subject, class_="subject"),
+            tag("span", reported.subject, class_="subject"),
         ),
         tag("p", finding.text, class_="said"),
         tag("p", " · ".join(facts), class_="muted"),
-        _picture(told, dated),
+        _picture(reported, dated),
         table(
             ("evidence", ""),
             ((each.name, evidence_value(each.value, each.unit)) for each in finding.evidence),
@@ -69,8 +67,8 @@ def _finding(number: int, told: ReportedFinding, digest: Digest) -> Markup:
         if finding.evidence
         else None,
         _labelled("Advice", finding.advice),
-        _labelled("Suffers under it", _victims(finding.victims)),
-        _labelled("Not visible", finding.unseen),
+        _labelled("Also affected", _victims(reported.victims)),
+        _labelled("Not observable", finding.unseen),
         class_=f"finding {finding.severity}",
         id=f"finding-{number}",
     )
@@ -81,35 +79,33 @@ def _labelled(name: str, text: str) -> Markup | None:
 
 
 def _victims(victims: tuple[str, ...]) -> str:
-    names = [name for name in victims if "/" not in name and " " not in name]
-    if len(names) == len(victims) and names:
-        return fold(names)
-    rest = len(victims) - _MOST_VICTIMS
-    said = ", ".join(victims[:_MOST_VICTIMS])
-    return f"{said} and {rest} more" if rest > 0 else said
+    """Nodes as a node set, ports as a list."""
+    if victims and not any("/" in name or " " in name for name in victims):
+        return fold(victims)
+    return name_list(victims, _MOST_VICTIMS)
 
 
-def _picture(told: ReportedFinding, dated: bool) -> Markup | None:
-    """Two bars a port, sent and received."""
-    if not any(math.isfinite(bar.tx_util) or math.isfinite(bar.rx_util) for bar in told.bars):
+def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
+    """Two bars per port (sent and received), at the tick of the highest loss."""
+    if not any(math.isfinite(bar.tx_util) or math.isfinite(bar.rx_util) for bar in reported.bars):
         return None
-    columns = 2 if len(told.bars) > _ONE_COLUMN else 1
-    lines = -(-len(told.bars) // columns)
+    columns = 2 if len(reported.bars) > _ONE_COLUMN else 1
+    lines = -(-len(reported.bars) // columns)
     height = _ROW * lines + 4
     width = (_WIDTH - _GAP * (columns - 1)) / columns
-    name = 90.0 if all(len(bar.label) <= _SHORT for bar in told.bars) else 170.0
+    name = 90.0 if all(len(bar.label) <= _SHORT for bar in reported.bars) else 170.0
     parts = []
     for column in range(columns):
         left = column * (width + _GAP)
         axis = left + name
-        room = width - name - _SAID
+        room = width - name - _VALUES
         parts += [
             tag("line", x1=x, x2=x, y1=0, y2=height, class_="grid")
             for x in (axis, axis + room / 2, axis + room)
         ]
-        shown = told.bars[column * lines : (column + 1) * lines]
+        shown = reported.bars[column * lines : (column + 1) * lines]
         parts += [_bar(bar, left, axis, room, _ROW * place + 2) for place, bar in enumerate(shown)]
-    more = f", and {told.more} ports more" if told.more else ""
+    more = f", and {reported.more} more ports" if reported.more else ""
     return tag(
         "figure",
         tag(
@@ -122,19 +118,19 @@ def _picture(told: ReportedFinding, dated: bool) -> Markup | None:
         ),
         tag(
             "figcaption",
-            f"At {event_time(told.at_ns, dated)}, when it cost the most{more}. ",
+            f"At {event_time(reported.at_ns, dated)}, the time of the highest loss{more}. ",
             tag("span", "■ sent", class_="key-tx"),
             " ",
             tag("span", "■ received", class_="key-rx"),
-            " of line rate; ▲ is the one that is meant.",
+            " as a share of line rate; ▲ is the port that the finding is about.",
         ),
     )
 
 
 def _bar(bar: Bar, left: float, axis: float, room: float, y: float) -> Markup:
-    """The two bars of a port: from `axis` on, `room` wide for all of line rate."""
-    mark = "✖ " if bar.up == 0 else "▲ " if bar.guilty else ""
-    said = [
+    """The two bars of a port, which start at `axis`; `room` is the width at line rate."""
+    mark = "✖ " if bar.up == 0 else "▲ " if bar.is_subject else ""
+    values = [
         f"{way} {bit_rate(bps)} {percent(util)}"
         for way, bps, util in (
             ("tx", bar.tx_bps, bar.tx_util),
@@ -148,9 +144,9 @@ def _bar(bar: Bar, left: float, axis: float, room: float, y: float) -> Markup:
     ]
     return tag(
         "g",
-        tag("title", f"{bar.port}: {', '.join(said)}"),
-        tag("text", mark + bar.label, x=left, y=y + 15, class_="hot" if bar.guilty else "name"),
+        tag("title", f"{bar.port}: {', '.join(values)}"),
+        tag("text", mark + bar.label, x=left, y=y + 15, class_="hot" if bar.is_subject else "name"),
         *strokes,
-        tag("text", "  ".join(said), x=axis + room + 8, y=y + 15, class_="axis"),
-        class_="guilty" if bar.guilty else None,
+        tag("text", "  ".join(values), x=axis + room + 8, y=y + 15, class_="axis"),
+        class_="subject-port" if bar.is_subject else None,
     )

@@ -1,4 +1,4 @@
-"""The section on how steady bandwidth is: what `fabmon fluctuate` tells, with its pictures."""
+"""The section on fluctuation: the tables of `fabmon fluctuate`, with drawings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fabmon.analysis.fluctuation.results import (
     Step,
     Subject,
 )
-from fabmon.fabric.time_wording import time_of_day
-from fabmon.fabric.wording import bit_rate
+from fabmon.fabric.time_wording import duration, time_of_day
+from fabmon.fabric.wording import bit_rate, number, percent, percent_change, plural
 from fabmon.report.fluctuation import (
     DAYS,
     FOREIGN,
@@ -30,25 +30,41 @@ from fabmon.report.fluctuation import (
     step_cells,
     step_time,
 )
-from fabmon.report.page import markup
-from fabmon.report.page.markup import CHART_LEFT, CHART_WIDTH, Markup, joined, table, tag
+from fabmon.report.page.markup import (
+    CHART_LEFT,
+    CHART_WIDTH,
+    Markup,
+    joined,
+    table,
+    tag,
+    time_grid,
+    time_position,
+)
 
-# Bandwidth by hour of the day and day of the week: a box an hour, a row a job or a rail.
-
-
-_ROW, _BOX, _TOP = 62.0, 36.0, 18.0
-_MOST_ROWS = 12
-_WIDEST = 40.0
-_WEEK = 7
+_TITLES = {
+    JOB: "Jobs",
+    RAIL: "Rails",
+    PAIR: "Pairs of switches, most variable first",
+    LINK: "Links, most variable first",
+}
+_MOST = 30
+_BAR, _TALL = 200.0, 16.0
+_MOST_STEPS = 20
+# By hour and weekday: the height of a row and its box, the top margin, and the widest box.
+_SLOT_ROW, _BOX, _SLOT_TOP, _WIDEST = 62.0, 36.0, 18.0, 40.0
+_MOST_SLOT_ROWS, _WEEK = 12, 7
+# Over time: the height of a row and its curve, and the top margin.
+_CURVE_ROW, _CURVE, _CURVE_TOP = 58.0, 38.0, 14.0
+_MOST_CURVES = 8
 
 
 def by_hour(found: Fluctuation) -> Markup:
-    """24 boxes in a row: from the 5th to the 95th percentile, the mark is the median."""
+    """A row per subject of 24 boxes, from the 5th to the 95th percentile with the median marked."""
     return _strips(found, [f"{hour:02}" for hour in range(24)], lambda each: each.hours)
 
 
 def by_weekday(found: Fluctuation) -> Markup | None:
-    """The same of the days of the week, where there is more than one."""
+    """The same by day of the week; None where only one day is known."""
     if all(len(each.weekdays) < 2 for each in found.subjects):
         return None
     return _strips(found, DAYS, lambda each: each.weekdays)
@@ -59,30 +75,30 @@ def _strips(
 ) -> Markup:
     rows = [each for kind in (ALL, JOB, RAIL) for each in found.of(kind) if slots(each)]
     if not rows:
-        return tag("p", "Nothing communicated.", class_="muted")
-    shown = rows[:_MOST_ROWS]
+        return tag("p", "No communication.", class_="muted")
+    shown = rows[:_MOST_SLOT_ROWS]
     width = (CHART_WIDTH - CHART_LEFT) / len(names)
     parts = [
         tag("text", name, x=CHART_LEFT + width * (place + 0.5), y=12, class_="axis middle")
         for place, name in enumerate(names)
     ]
-    for number, subject in enumerate(shown):
-        parts += _row(subject, slots(subject), _TOP + _ROW * number, width, len(names))
+    for place, subject in enumerate(shown):
+        parts += _row(subject, slots(subject), _SLOT_TOP + _SLOT_ROW * place, width, len(names))
     more = len(rows) - len(shown)
-    said = f" {more} more rails are left out here." if more else ""
+    rest = f" {plural(more, 'more rail')} not shown." if more else ""
     return tag(
         "figure",
         tag(
             "svg",
             *parts,
-            viewBox=f"0 0 {CHART_WIDTH:g} {_TOP + _ROW * len(shown):g}",
+            viewBox=f"0 0 {CHART_WIDTH:g} {_SLOT_TOP + _SLOT_ROW * len(shown):g}",
             role="img",
             aria_label=f"bandwidth by {'day of the week' if len(names) == _WEEK else 'hour'}",
         ),
         tag(
             "figcaption",
-            "Means of 10 s of communication, from nothing to the highest of a row; the number is "
-            f"the median. Of a grey one nothing is known: no traffic, or nobody watched.{said}",
+            "Means of 10 s of communication, on a scale from 0 to the highest of the row; the "
+            f"number is the median. Grey: not known, because of no traffic or no data.{rest}",
         ),
     )
 
@@ -90,7 +106,7 @@ def _strips(
 def _row(
     subject: Subject, slots: Sequence[Slot], top: float, width: float, count: int
 ) -> list[Markup]:
-    """Its name, and a box for each slot that there is."""
+    """The name of a subject, and a box for each slot with data."""
     highest = max(slot.p95_bps for slot in slots) or 1.0
     divisor, unit = next(
         ((d, u) for d, u in ((1e9, "Gb/s"), (1e6, "Mb/s")) if highest >= d), (1e3, "kb/s")
@@ -111,21 +127,21 @@ def _row(
             top + _BOX * (1 - value / highest)
             for value in (slot.p5_bps, slot.median_bps, slot.p95_bps)
         )
-        said = (
+        text = (
             f"{subject.label}: median {bit_rate(slot.median_bps)}, 5th percentile "
-            f"{bit_rate(slot.p5_bps)}, 95th {bit_rate(slot.p95_bps)}, CoV {slot.cov * 100:.1f} %, "
-            f"{slot.cells / 6:.0f} min"
+            f"{bit_rate(slot.p5_bps)}, 95th {bit_rate(slot.p95_bps)}, CoV {percent(slot.cov)}, "
+            f"{duration(slot.cells * 10)}"
         )
         parts.append(
             tag(
                 "g",
-                tag("title", said),
+                tag("title", text),
                 tag("rect", x=left, y=high, width=across, height=max(1, low - high), class_="band"),
                 tag("rect", x=left, y=top + _BOX, width=across, height=1, class_="rail"),
                 tag("rect", x=left, y=middle - 1, width=across, height=2.5, class_="tx"),
                 tag(
                     "text",
-                    f"{slot.median_bps / divisor:.3g}",
+                    number(slot.median_bps / divisor),
                     x=left + across / 2,
                     y=top + _BOX + 12,
                     class_="axis middle",
@@ -135,66 +151,62 @@ def _row(
     return parts
 
 
-# Bandwidth over the time, with the steps of its level marked and told.
-
-
-_ROW_levels, _CURVE, _TOP_levels = 58.0, 38.0, 14.0
-_MOST_ROWS_levels, _MOST_STEPS = 8, 20
-
-
 def levels(found: Fluctuation) -> Markup:
-    """Curves of all rails, of jobs, and of what else has steps; then the steps by time."""
+    """Curves of all rails, of jobs and of what else has level changes; then the changes by time."""
     kinds = [kind for kind in KINDS if kind != LINK]
     shown, more = largest_steps(found, kinds, _MOST_STEPS)
     rows = [each for kind in (ALL, JOB) for each in found.of(kind) if each.spread is not None]
     rows += [each for _, each in shown if each not in rows]
-    rows = list({(each.kind, each.name): each for each in rows}.values())[:_MOST_ROWS_levels]
+    rows = list({(each.kind, each.name): each for each in rows}.values())[:_MOST_CURVES]
     if not rows:
-        return tag("p", "Nothing communicated.", class_="muted")
-    told: Markup = tag("p", NO_STEP)
+        return tag("p", "No communication.", class_="muted")
+    measured: Markup = tag("p", NO_STEP)
     if shown:
         cells = [step_cells(*each) for each in shown]
-        told = joined(
+        measured = joined(
             [
                 tag("div", table(("TIME", "WHAT", "LEVEL", "CHANGE"), cells), class_="wide"),
-                tag("p", f"{more} smaller ones are left out.", class_="muted") if more else None,
+                tag("p", f"{plural(more, 'smaller change')} not listed.", class_="muted")
+                if more
+                else None,
             ]
         )
-    return joined([_curves(found, rows), told])
+    return joined([_curves(found, rows), measured])
 
 
 def _curves(found: Fluctuation, rows: list[Subject]) -> Markup:
-    bottom = _TOP_levels + _ROW_levels * len(rows)
-    parts = [markup.time_grid(found.from_ns, found.until_ns, 0, bottom)]
-    for number, subject in enumerate(rows):
-        parts += _row_levels(found, subject, _TOP_levels + _ROW_levels * number)
+    bottom = _CURVE_TOP + _CURVE_ROW * len(rows)
+    parts = [time_grid(found.from_ns, found.until_ns, 0, bottom)]
+    for place, subject in enumerate(rows):
+        parts += _curve(found, subject, _CURVE_TOP + _CURVE_ROW * place)
     return tag(
         "figure",
         tag(
             "svg",
             *parts,
-            viewBox=f"0 0 {markup.CHART_WIDTH:g} {bottom + 18:g}",
+            viewBox=f"0 0 {CHART_WIDTH:g} {bottom + 18:g}",
             role="img",
-            aria_label="bandwidth over the time, with its steps",
+            aria_label="bandwidth over time, with level changes",
         ),
         tag(
             "figcaption",
-            "Medians of equal parts of the time, of means of 10 s of communication, from nothing "
-            "to the highest of a row. A line with a number is a step. Times are UTC.",
+            "Medians of equal parts of the time, of means of 10 s of communication, on a scale "
+            "from 0 to the highest of the row. A line with a number is a level "
+            "change. Times are UTC.",
         ),
     )
 
 
-def _row_levels(found: Fluctuation, subject: Subject, top: float) -> list[Markup]:
+def _curve(found: Fluctuation, subject: Subject, top: float) -> list[Markup]:
     highest = max((value for value in subject.strip if value is not None), default=0.0) or 1.0
-    width = (markup.CHART_WIDTH - markup.CHART_LEFT) / max(1, len(subject.strip))
+    width = (CHART_WIDTH - CHART_LEFT) / max(1, len(subject.strip))
     base = top + _CURVE
     area, line, was_there = "", "", False
     for place, value in enumerate(subject.strip):
         if value is None:
             was_there = False
             continue
-        x, y = markup.CHART_LEFT + place * width, base - _CURVE * value / highest
+        x, y = CHART_LEFT + place * width, base - _CURVE * value / highest
         area += f"M{x:.1f} {base:g}V{y:.1f}h{width:.2f}V{base:g}z"
         line += f"{'L' if was_there else 'M'}{x:.1f} {y:.1f}h{width:.2f}"
         was_there = True
@@ -203,21 +215,21 @@ def _row_levels(found: Fluctuation, subject: Subject, top: float) -> list[Markup
         tag("text", f"highest {bit_rate(highest)}", x=0, y=top + 30, class_="axis"),
         tag("path", d=area, class_="band"),
         tag("path", d=line, class_="median"),
-        tag("line", x1=markup.CHART_LEFT, x2=markup.CHART_WIDTH, y1=base, y2=base, class_="grid"),
+        tag("line", x1=CHART_LEFT, x2=CHART_WIDTH, y1=base, y2=base, class_="grid"),
         *(_mark(found, subject, step, top, base) for step in subject.steps),
     ]
 
 
 def _mark(found: Fluctuation, subject: Subject, step: Step, top: float, base: float) -> Markup:
-    x = markup.time_position(step.at_ns, found.from_ns, found.until_ns)
-    is_right = x > markup.CHART_WIDTH * 0.85
+    x = time_position(step.at_ns, found.from_ns, found.until_ns)
+    is_right = x > CHART_WIDTH * 0.85
     return tag(
         "g",
         tag("title", ", ".join(step_cells(step, subject))),
         tag("line", x1=x, x2=x, y1=top - 10, y2=base, class_="step"),
         tag(
             "text",
-            f"{time_of_day(step.at_ns)[:5]} {step.change * 100:+.0f} %",
+            f"{time_of_day(step.at_ns)[:5]} {percent_change(step.change)}",
             x=x - 4 if is_right else x + 4,
             y=top - 2,
             class_="hot",
@@ -226,18 +238,8 @@ def _mark(found: Fluctuation, subject: Subject, step: Step, top: float, base: fl
     )
 
 
-_TITLES = {
-    JOB: "Jobs",
-    RAIL: "Rails",
-    PAIR: "Pairs of switches, the least steady first",
-    LINK: "Links, the least steady first",
-}
-_MOST = 30
-_BAR, _TALL = 200.0, 16.0
-
-
 def fluctuation(found: Fluctuation) -> Markup:
-    """All of it; what there is nothing of is left out, what could not be seen is said."""
+    """The whole section: tables, curves and hours, and what was not observable."""
     if not found.subjects:
         return tag("p", "No rail and no link between switches was watched.", class_="muted")
     return joined(
@@ -245,14 +247,14 @@ def fluctuation(found: Fluctuation) -> Markup:
             tag("p", scope(found), class_="muted"),
             tag(
                 "p",
-                "Bars reach from the 5th to the 95th percentile, the mark in them is the median; "
-                "the whole width is line rate, or the 95th percentile where that is not known. "
-                "CoV is standard deviation over mean, COMM the share of time in communication.",
+                "Bars are from the 5th to the 95th percentile, with the median marked; the full "
+                "width is line rate, or the 95th percentile where that is not known. CoV is the "
+                "standard deviation divided by the mean, COMM the share of time in communication.",
                 class_="muted",
             ),
             _table(found, JOB),
             _table(found, RAIL),
-            tag("h3", "Over the time, and steps of the level"),
+            tag("h3", "Over time, with level changes"),
             levels(found),
             tag("h3", f"By hour of the day, {found.zone}"),
             by_hour(found),
@@ -260,43 +262,42 @@ def fluctuation(found: Fluctuation) -> Markup:
             _foreign(found),
             _table(found, PAIR),
             _table(found, LINK),
-            *(tag("p", f"Not seen: {note}.", class_="muted") for note in found.notes),
+            *(tag("p", f"Not observable: {note}.", class_="muted") for note in found.notes),
         ]
     )
 
 
 def _table(found: Fluctuation, kind: str) -> Markup | None:
-    told = [each for each in found.of(kind) if each.spread is not None]
+    """The subjects of one kind with their numbers; None where there are none."""
+    measured = [each for each in found.of(kind) if each.spread is not None]
     if kind in (LINK, PAIR):
-        told.sort(key=lambda each: -(each.spread.cov if each.spread else 0.0))
-    if not told:
+        measured.sort(key=lambda each: -(each.spread.cov if each.spread else 0.0))
+    if not measured:
         return None
     if kind == RAIL:
-        told = [*found.of(ALL), *told]
-    shown = told[:_MOST]
+        measured = [*found.of(ALL), *measured]
+    shown = measured[:_MOST]
     its = ("ITERATION",) if kind == JOB else ()
     head = (kind.upper(), "", *its, *NUMBERS)
     rows = [
         (each.label, _bar(each), *((step_time(each),) if its else ()), *numbers(each))
         for each in shown
     ]
-    more = len(told) - len(shown)
+    more = len(measured) - len(shown)
     silent = len(found.of(kind)) - sum(each.spread is not None for each in found.of(kind))
-    said = (
-        [f"{more} others vary less" if kind in (LINK, PAIR) else f"{more} others"] if more else []
-    )
-    said += [f"{silent} never communicated"] if silent else []
+    notes = [f"{more} more vary less" if kind in (LINK, PAIR) else f"{more} more"] if more else []
+    notes += [f"{silent} never communicated"] if silent else []
     return joined(
         [
             tag("h3", _TITLES[kind]),
             tag("div", table(head, rows, 2), class_="wide steady"),
-            tag("p", f"{'; '.join(said)}.", class_="muted") if said else None,
+            tag("p", f"{'; '.join(notes)}.", class_="muted") if notes else None,
         ]
     )
 
 
 def _bar(subject: Subject) -> Markup | None:
-    """From the 5th to the 95th percentile, with the median in it."""
+    """A bar from the 5th to the 95th percentile, with the median marked."""
     spread = subject.spread
     if spread is None:
         return None
@@ -339,10 +340,11 @@ def _foreign(found: Fluctuation) -> Markup | None:
             tag("h3", FOREIGN),
             tag(
                 "p",
-                "The strong part of a bar cannot be from our hosts, the pale part may be: what "
-                "they sent may have stayed below the leaf. The whole width is all it sent up.",
+                "The dark part of a bar cannot be from the watched hosts, the pale part may be: "
+                "what they sent may have stayed below the leaf. The full width is all uplink "
+                "traffic of the leaf.",
                 class_="muted",
             ),
-            tag("div", table(("LEAF", "", "NOT OURS"), rows), class_="wide steady"),
+            tag("div", table(("LEAF", "", "OTHER TRAFFIC"), rows), class_="wide steady"),
         ]
     )

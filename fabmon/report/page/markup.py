@@ -1,17 +1,18 @@
-"""HTML and SVG from calls: text is escaped unless it was made here."""
+"""HTML and SVG elements with escaped texts, and the time axis of drawings."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
 
+from fabmon.fabric.wording import attach_units
 from fabmon.report.records import utc
 
 _VOID = frozenset({"meta", "br", "hr", "circle", "line", "path", "polyline", "rect"})
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -20,24 +21,24 @@ Part = str | Markup | None
 
 
 def tag(name: str, /, *parts: Part, **attributes: str | float | None) -> Markup:
-    """An element. `class_` and `data_x` are the attributes class and data-x; None leaves it out."""
-    said = "".join(
+    """An element. `class_` and `data_x` are the attributes class and data-x; None omits one."""
+    pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in _VOID and not parts:
-        return Markup(f"<{name}{said}>" if name in ("meta", "br", "hr") else f"<{name}{said}/>")
-    return Markup(f"<{name}{said}>{joined(parts)}</{name}>")
+        return Markup(f"<{name}{pairs}>" if name in ("meta", "br", "hr") else f"<{name}{pairs}/>")
+    return Markup(f"<{name}{pairs}>{joined(parts)}</{name}>")
 
 
 def joined(parts: Iterable[Part]) -> Markup:
-    """One after the other; None is nothing."""
+    """The parts one after the other, without those that are None."""
     return Markup("".join(_escaped(part) for part in parts if part is not None))
 
 
 def table(head: Iterable[Part], rows: Iterable[Iterable[Part]], numbers: int = 0) -> Markup:
-    """A table; from column `numbers` on, cells are numbers and stand right. 0 for none."""
+    """A table; cells from column `numbers` on are numbers, aligned right. 0 for no numbers."""
 
     def cells(name: str, row: Iterable[Part]) -> Markup:
         return joined(
@@ -53,19 +54,16 @@ def table(head: Iterable[Part], rows: Iterable[Iterable[Part]], numbers: int = 0
 
 
 def _escaped(part: str) -> str:
-    return part if isinstance(part, Markup) else html.escape(part)
+    return part if isinstance(part, Markup) else html.escape(attach_units(part))
 
 
 def _text(value: str | float) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-# A time axis for drawings that share the page's width.
-
-
 CHART_WIDTH = 1000.0
 CHART_LEFT = 150.0
-"""Room for names before the axis, in units of a drawing that is WIDTH wide."""
+"""Where the axis begins in a drawing that is CHART_WIDTH wide; names are before it."""
 
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200,
             86_400, 172_800, 604_800)  # fmt: skip
@@ -73,13 +71,13 @@ _MOST_LABELS = 9
 
 
 def time_position(time_ns: int, from_ns: int, until_ns: int) -> float:
-    """Where a time is, held between the ends of the axis."""
+    """The x coordinate of a time, limited to the ends of the axis."""
     share = (time_ns - from_ns) / max(1, until_ns - from_ns)
     return CHART_LEFT + (CHART_WIDTH - CHART_LEFT) * min(1.0, max(0.0, share))
 
 
 def time_grid(from_ns: int, until_ns: int, top: float, bottom: float) -> Markup:
-    """Lines at round times, and their labels below, with the date where it is more than a day."""
+    """Vertical lines at round times, with labels below; with dates where it is more than a day."""
     is_dated = until_ns - from_ns > 86_400 * 10**9
     step_s = next(
         (s for s in _STEPS_S if (until_ns - from_ns) / 1e9 / s <= _MOST_LABELS), _STEPS_S[-1]

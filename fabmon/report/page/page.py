@@ -1,4 +1,4 @@
-"""The page: one file, no network, no fonts or scripts but its own."""
+"""The report page: one HTML file that loads nothing, with its sections of facts."""
 
 from __future__ import annotations
 
@@ -15,25 +15,22 @@ from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.time_wording import date_time, duration, event_time
-from fabmon.fabric.wording import bit_rate, byte_count, percent
+from fabmon.fabric.time_wording import date_time, duration, event_time, interval, measured
+from fabmon.fabric.wording import bit_rate, byte_count, percent, percent_range, plural
 from fabmon.report.page.digest import Digest
 from fabmon.report.page.findings import findings
 from fabmon.report.page.fluctuation import fluctuation
 from fabmon.report.page.markup import Markup, joined, table, tag
 from fabmon.report.page.timeline import heatmap, timeline
 
-# What was recorded, by whom it was watched, how it is cabled, what happened to nodes.
-
-
-_WORDS = {RAIL: "rails of hosts", UPLINK: "uplinks of switches", DOWNLINK: "downlinks of switches"}
+_ROLES = {RAIL: "rails of hosts", UPLINK: "uplinks of switches", DOWNLINK: "downlinks of switches"}
 _TIERS = {0: "hosts", 1: "leaves", 2: "spines", 3: "cores"}
 _MOST = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A recording that the page was made of; `losses` are what could not be read of it."""
+    """A recording that the page was made from; `losses` describe what could not be read of it."""
 
     name: str
     size: int
@@ -44,36 +41,36 @@ class Source:
 
 
 def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
-    """The figures that are asked for first."""
-    last, told = digest.last, list(digest.findings.values())
+    """The most important figures."""
+    last, reported = digest.last, list(digest.findings.values())
     lost = sum(len(source.losses) for source in sources)
     nodes = len(last.fabric.nodes) if last is not None else 0
     up = 0
     if last is not None:
         up = sum(status.state is NodeState.UP for status in last.statuses.values())
     ports = Counter(port.role for port in digest.fabric.ports if port.node) if digest.fabric else {}
-    worst = max((each.finding for each in told), key=lambda each: each.lost, default=None)
-    severe = Counter(each.finding.severity for each in told)
+    worst = max(reported, key=lambda each: each.finding.lost, default=None)
+    severe = Counter(each.finding.severity for each in reported)
     kinds = ", ".join(f"{count} {severity}" for severity, count in sorted(severe.items()))
     shown = [
-        ("findings", str(len(told) + digest.left_out_findings), kinds or "nothing was found"),
+        ("findings", str(len(reported) + digest.left_out_findings), kinds or "none"),
         (
-            "costliest",
-            percent(worst.lost) if worst is not None and worst.lost else "-",
-            f"{causes.title(worst.cause)} {worst.subject}" if worst is not None else "no finding",
+            "highest loss",
+            percent(worst.finding.lost) if worst is not None and worst.finding.lost else "-",
+            f"{causes.title(worst.finding.cause)} {worst.subject}" if worst else "no findings",
         ),
         ("nodes", str(nodes), f"{up} up at the end"),
         (
             "links",
-            str(sum(ports.get(role, 0) for role in _WORDS)),
-            ", ".join(f"{ports[role]} {role}s" for role in _WORDS if ports.get(role)),
+            str(sum(ports.get(role, 0) for role in _ROLES)),
+            ", ".join(f"{ports[role]} {role}s" for role in _ROLES if ports.get(role)),
         ),
         (
             "ticks",
             f"{digest.ticks:,}",
-            f"one every {last.interval_s:g} s" if last is not None else "",
+            f"one every {interval(last.interval_s)}" if last is not None else "",
         ),
-        ("losses", str(lost) if lost else "none", "of the recording; see below" if lost else ""),
+        ("losses", str(lost) if lost else "none", "of the recording: see below" if lost else ""),
     ]
     return tag(
         "div",
@@ -86,7 +83,7 @@ def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
 
 
 def recording(digest: Digest, sources: Sequence[Source]) -> Markup:
-    """The files, and what of them is lost."""
+    """The recordings of the page, and what could not be read of them."""
     rows = [
         (source.name, byte_count(source.size), source.tool or "?", source.recorder or "-")
         for source in sources
@@ -95,16 +92,16 @@ def recording(digest: Digest, sources: Sequence[Source]) -> Markup:
     return joined(
         [
             table(("file", "size", "made by", "on"), rows),
-            tag("p", tag("b", "What could not be read: ")) if losses else None,
+            tag("p", tag("b", "Could not be read: ")) if losses else None,
             tag("ul", *(tag("li", loss) for loss in losses[:_MOST])) if losses else None,
         ]
     )
 
 
 def events(digest: Digest) -> Markup:
-    """What happened to nodes and jobs; findings have their own sections."""
+    """Events of nodes and jobs; findings have their own sections."""
     if not digest.events:
-        return tag("p", "No node was lost, and no job changed its rhythm.", class_="muted")
+        return tag("p", "No node was lost, and no job changed its step time.", class_="muted")
     shown = digest.events[:_MOST]
     rest = len(digest.events) + digest.left_out_events - len(shown)
     return joined(
@@ -116,20 +113,20 @@ def events(digest: Digest) -> Markup:
                     for event in shown
                 ),
             ),
-            tag("p", f"{rest} others are left out here.", class_="muted") if rest > 0 else None,
+            tag("p", f"{rest} more are not listed.", class_="muted") if rest > 0 else None,
         ]
     )
 
 
 def jobs(digest: Digest) -> Markup | None:
-    """The rhythm of training, as it was seen last."""
+    """Step time and communication share of each job, as last measured."""
     if not digest.rhythms:
         return None
     rows = [
         (
             fold(rhythm.hosts),
-            f"{rhythm.step_s:.2f} s",
-            _between(rhythm.comm_low, rhythm.comm_high),
+            measured(rhythm.step_s),
+            percent_range(rhythm.comm_low, rhythm.comm_high),
             rhythm.bound or "-",
         )
         for rhythm in digest.rhythms
@@ -137,45 +134,39 @@ def jobs(digest: Digest) -> Markup | None:
     return joined(
         [
             tag("h2", "Jobs"),
-            tag("p", "Hosts whose traffic moves together, as they were seen last.", class_="muted"),
+            tag("p", "Hosts whose traffic correlates, as last measured.", class_="muted"),
             table(("hosts", "step", "in communication", "bound by"), rows),
         ]
     )
 
 
-def _between(low: float, high: float) -> str:
-    """`75 %`, `70 to 80 %`."""
-    first, last = (f"{share * 100:.0f}" for share in (low, high))
-    return f"{first} %" if first == last else f"{first} to {last} %"
-
-
 def topology(digest: Digest) -> Markup:
-    """How many of what, at which line rate, in which groups."""
+    """Nodes, ports by line rate, ECMP groups, tiers, and nodes that are not up at the end."""
     fabric, last = digest.fabric, digest.last
     if fabric is None or last is None:
-        return tag("p", "No node told what it has.", class_="muted")
+        return tag("p", "No node reported its ports.", class_="muted")
     rates: Counter[tuple[str, str]] = Counter()
     for port in fabric.ports:
-        if port.node and port.role in _WORDS:
+        if port.node and port.role in _ROLES:
             rates[port.role, bit_rate(float(last.line_rate_bps[port.row]))] += 1
-    rows = [(_WORDS[role], rate, str(count)) for (role, rate), count in sorted(rates.items())]
+    rows = [(_ROLES[role], rate, str(count)) for (role, rate), count in sorted(rates.items())]
     groups = Counter((len(group.rows)) for group in fabric.groups)
-    said = [
+    facts = [
         _nodes(fabric, HOST),
         _nodes(fabric, SWITCH),
         *(
-            f"{count} ECMP groups of {size} ports" if count > 1 else f"1 ECMP group of {size} ports"
+            f"{plural(count, 'ECMP group')} of {plural(size, 'port')}"
             for size, count in sorted(groups.items())
         ),
         _tiers(fabric),
-        f"{len(fabric.contradictions)} cables on which two sources disagree"
+        f"{plural(len(fabric.contradictions), 'cable')} with contradicting sources"
         if fabric.contradictions
         else "",
     ]
     away = [status for status in last.statuses.values() if status.state is not NodeState.UP]
     return joined(
         [
-            tag("ul", *(tag("li", each) for each in said if each)),
+            tag("ul", *(tag("li", each) for each in facts if each)),
             table(("ports", "line rate", "count"), rows, 2),
             tag("h3", "Not up at the end") if away else None,
             table(
@@ -190,9 +181,7 @@ def topology(digest: Digest) -> Markup:
 
 def _nodes(fabric: Fabric, role: str) -> str:
     names = [node.name for node in fabric.nodes if node.role == role]
-    word = {HOST: "host", SWITCH: "switch"}[role]
-    plural = "es" if role == SWITCH else "s"
-    return f"{len(names)} {word}{plural if len(names) != 1 else ''}: {fold(names)}" if names else ""
+    return f"{plural(len(names), role)}: {fold(names)}" if names else ""
 
 
 def _tiers(fabric: Fabric) -> str:
@@ -203,7 +192,7 @@ def _tiers(fabric: Fabric) -> str:
 
 
 def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
-    """All of it as HTML. Nothing in it can be run but our script, whatever names nodes have."""
+    """The page as HTML. Its policy allows only its own script, whatever the names of nodes are."""
     style, script = _asset("style.css"), _asset("heatmap.js")
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -246,9 +235,9 @@ def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
         ),
         tag(
             "footer",
-            f"Made by fabmon {__version__} from raw counters; rates and findings were worked out "
-            "for this page. Traffic is in decimal units of one direction. A dot is absent: not "
-            "supported, not permitted or not known; never zero.",
+            f"Made by fabmon {__version__} from raw counters; rates and findings were computed "
+            "for this page. Traffic is in decimal units, each direction by itself. A dot means "
+            "absent: not supported, not permitted or not known. It is never zero.",
         ),
         tag("script", Markup(script)),
     )

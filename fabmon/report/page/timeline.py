@@ -1,4 +1,4 @@
-"""The whole time at a glance: the busiest link, what happened, how long each finding was open."""
+"""Drawings over the time of the report: the timeline with findings, and the heatmap of links."""
 
 from __future__ import annotations
 
@@ -9,38 +9,48 @@ from collections.abc import Sequence
 import numpy as np
 
 from fabmon.analysis import causes
-from fabmon.analysis.finding import Finding
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.time_wording import event_time
-from fabmon.report.page import markup
-from fabmon.report.page.digest import Digest, is_drawn
-from fabmon.report.page.markup import Markup, joined, tag
+from fabmon.fabric.time_wording import event_time, measured
+from fabmon.report.page.digest import Digest, ReportedFinding, is_drawn
+from fabmon.report.page.markup import (
+    CHART_LEFT,
+    CHART_WIDTH,
+    Markup,
+    joined,
+    tag,
+    time_grid,
+    time_position,
+)
 
 _STRIP = 70.0
 _ROW = 17.0
-_MOST_ROWS = 40
+_MOST_FINDINGS = 40
+MOST_ROWS = 1200
+"""With more links a row of the heatmap is a node, with more nodes a group: its busiest link."""
+_FULL, _ABSENT = 250, 255
+"""Values in the data of heatmap.js: all of line rate or time, and absent."""
 
 
 def timeline(digest: Digest) -> Markup:
-    """An SVG; each finding's bar leads to its section."""
+    """An SVG of the busiest link, the events, and a bar per finding that links to its section."""
     bins = digest.bins
-    told = list(digest.findings.values())
-    shown = told[:_MOST_ROWS]
+    found = list(digest.findings.values())
+    shown = found[:_MOST_FINDINGS]
     events_top = _STRIP + 8
     top = events_top + (16 if digest.events else 0)
     bottom = top + _ROW * len(shown) + 4
     parts = [
-        markup.time_grid(bins.from_ns, bins.until_ns, 0, bottom),
-        tag("text", "busiest link", x=0, y=14, class_="name"),
-        tag("text", "of line rate, highest", x=0, y=28, class_="axis"),
-        tag("text", "100 %", x=markup.CHART_LEFT - 6, y=10, class_="axis", text_anchor="end"),
+        time_grid(bins.from_ns, bins.until_ns, 0, bottom),
+        tag("text", "Busiest link", x=0, y=14, class_="name"),
+        tag("text", "highest share of line rate", x=0, y=28, class_="axis"),
+        tag("text", "100 %", x=CHART_LEFT - 6, y=10, class_="axis", text_anchor="end"),
         _strip(digest),
     ]
     if digest.events:
-        parts.append(tag("text", "events", x=0, y=events_top + 12, class_="name"))
+        parts.append(tag("text", "Events", x=0, y=events_top + 12, class_="name"))
     for event in digest.events:
-        x = markup.time_position(event.time_ns, bins.from_ns, bins.until_ns)
+        x = time_position(event.time_ns, bins.from_ns, bins.until_ns)
         gone = any(word in event.text for word in ("lost", "down", "failed"))
         parts.append(
             tag(
@@ -53,19 +63,19 @@ def timeline(digest: Digest) -> Markup:
             )
         )
     for number, each in enumerate(shown, 1):
-        parts.append(_bar(digest, each.finding, number, top + _ROW * (number - 1)))
+        parts.append(_bar(digest, each, number, top + _ROW * (number - 1)))
     return joined(
         [
             tag(
                 "svg",
                 *parts,
-                viewBox=f"0 0 {markup.CHART_WIDTH:g} {bottom + 18:g}",
+                viewBox=f"0 0 {CHART_WIDTH:g} {bottom + 18:g}",
                 class_="timeline",
                 role="img",
                 aria_label="timeline of the recording",
             ),
-            tag("p", f"{len(told) - len(shown)} more findings below.", class_="muted")
-            if len(told) > len(shown)
+            tag("p", f"{len(found) - len(shown)} more findings below.", class_="muted")
+            if len(found) > len(shown)
             else None,
         ]
     )
@@ -75,9 +85,9 @@ def _strip(digest: Digest) -> Markup:
     with np.errstate(all="ignore"):
         highest = np.fmax.reduce(digest.busy.highest, axis=0, initial=np.nan)
     count = digest.bins.count
-    width = (markup.CHART_WIDTH - markup.CHART_LEFT) / count
+    width = (CHART_WIDTH - CHART_LEFT) / count
     path = "".join(
-        f"M{markup.CHART_LEFT + place * width:.1f} {_STRIP:g}h{width:.2f}"
+        f"M{CHART_LEFT + place * width:.1f} {_STRIP:g}h{width:.2f}"
         f"V{_STRIP * (1 - min(1.0, v)):.1f}"
         f"h-{width:.2f}z"
         for place, v in enumerate(highest.tolist())
@@ -88,8 +98,8 @@ def _strip(digest: Digest) -> Markup:
             tag("path", d=path, class_="strip"),
             tag(
                 "line",
-                x1=markup.CHART_LEFT,
-                x2=markup.CHART_WIDTH,
+                x1=CHART_LEFT,
+                x2=CHART_WIDTH,
                 y1=_STRIP,
                 y2=_STRIP,
                 class_="base",
@@ -98,13 +108,12 @@ def _strip(digest: Digest) -> Markup:
     )
 
 
-def _bar(digest: Digest, finding: Finding, number: int, y: float) -> Markup:
-    bins = digest.bins
-    begin = markup.time_position(finding.since_ns, bins.from_ns, bins.until_ns)
-    end = markup.time_position(finding.until_ns or bins.until_ns, bins.from_ns, bins.until_ns)
+def _bar(digest: Digest, found: ReportedFinding, number: int, y: float) -> Markup:
+    finding, bins = found.finding, digest.bins
+    begin = time_position(finding.since_ns, bins.from_ns, bins.until_ns)
+    end = time_position(finding.until_ns or bins.until_ns, bins.from_ns, bins.until_ns)
     name = causes.title(finding.cause)
-    label = f"{finding.subject}"
-    is_right = end > markup.CHART_WIDTH * 0.8
+    is_right = end > CHART_WIDTH * 0.8
     return tag(
         "a",
         tag("title", f"{name}: {finding.text}"),
@@ -120,7 +129,7 @@ def _bar(digest: Digest, finding: Finding, number: int, y: float) -> Markup:
         ),
         tag(
             "text",
-            label,
+            found.subject,
             x=(begin if is_right else max(begin + 3, end)) + (-5 if is_right else 5),
             y=y + 12,
             class_="label",
@@ -130,18 +139,8 @@ def _bar(digest: Digest, finding: Finding, number: int, y: float) -> Markup:
     )
 
 
-# Links by time: data for the canvas that heatmap.js draws.
-
-
-MOST_ROWS = 1200
-"""More links than this are drawn a node a row, more nodes a group a row: the busiest counts."""
-
-_FULL = 250
-_ABSENT = 255
-
-
 def heatmap(digest: Digest) -> Markup:
-    """The canvas with its choices, and its data as JSON; nothing where there is no link."""
+    """The canvas that heatmap.js draws, with its buttons and its data as JSON."""
     fabric = digest.fabric
     if fabric is None:
         return Markup("")
@@ -174,7 +173,11 @@ def heatmap(digest: Digest) -> Markup:
     ]
     return joined(
         [
-            tag("p", f"A row is {what}; a column is {_span(digest)}.", class_="muted"),
+            tag(
+                "p",
+                f"A row is {what}; a column is {measured(digest.bins.width_ns / 1e9)}.",
+                class_="muted",
+            ),
             tag("div", *choices, class_="choices"),
             tag(
                 "div",
@@ -183,22 +186,18 @@ def heatmap(digest: Digest) -> Markup:
                 class_="heat",
             ),
             tag("div", tag("canvas", id="scale"), class_="legend"),
-            tag("noscript", "The heatmap is drawn by a script of this page."),
+            tag("noscript", "The heatmap needs JavaScript: a script of this page draws it."),
             tag("script", Markup(_json(data)), type="application/json", id="heat-data"),
         ]
     )
 
 
-def _span(digest: Digest) -> str:
-    return f"{digest.bins.width_ns / 1e9:.3g} s"
-
-
 def _rows(fabric: Fabric) -> tuple[str, list[tuple[str, list[int]]]]:
-    """What a row is, and for each its name and the port rows that it stands for."""
+    """What a row is; then for each row its name and its port rows."""
     nodes = [
         (node, [port for port in node.ports if is_drawn(port, fabric)]) for node in fabric.nodes
     ]
-    ports = [(f"{port.node} {port.label}", [port.row]) for _, each in nodes for port in each]
+    ports = [(port.display_name, [port.row]) for _, each in nodes for port in each]
     if len(ports) <= MOST_ROWS:
         return "a link", ports
     whole = [(node.name, [port.row for port in each]) for node, each in nodes if each]
@@ -211,7 +210,7 @@ def _rows(fabric: Fabric) -> tuple[str, list[tuple[str, list[int]]]]:
 
 
 def _packed(values: Floats, rows: Sequence[Sequence[int]]) -> str:
-    """[rows, bins] as bytes in base64: 250 is all of line rate or time, 255 is absent."""
+    """[rows, bins] as bytes in base64; see _FULL and _ABSENT."""
     lines = []
     for ports in rows:
         known = [row for row in ports if row < len(values)]
@@ -225,5 +224,5 @@ def _packed(values: Floats, rows: Sequence[Sequence[int]]) -> str:
 
 
 def _json(data: object) -> str:
-    """As it may stand inside a script element, whatever names are in it."""
+    """JSON that is safe inside a script element, whatever names it contains."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

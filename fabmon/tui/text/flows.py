@@ -18,7 +18,6 @@ from fabmon.fabric.model import RAIL, Port
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import RATE, plural
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
-from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 
 _CANDIDATES = (
@@ -49,7 +48,7 @@ def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     found = _on_link_of(ctx.scene, finding)
     if found is None:
         return []
-    return _section(ctx, *found, frozenset(labels.display_names(finding.victims, ctx.fabric)))
+    return _section(ctx, *found, frozenset(ctx.fabric.display_names(finding.victims)))
 
 
 def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
@@ -62,7 +61,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     pair = _likely_pair(ctx.scene, found[0], finding)
     if pair is None:
         return []
-    text = f"`fabmon trace {pair[0]} {pair[1]}` shows which link each of their flows takes."
+    text = f"`fabmon trace {pair[0]} {pair[1]}` shows the link of each of their flows."
     first, *rest = wrap(text, ctx.width - 8)
     return [
         line((" Next: ", ctx.palette.strong), (first, ctx.palette.text)),
@@ -73,7 +72,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
 def _likely_pair(scene: Scene, found: FlowsOnLink, finding: Finding) -> tuple[str, str] | None:
     """A host that may send over the link and a host that it sends to; affected hosts first."""
     ports, table = scene.snapshot.fabric.ports, scene.snapshot.connections.flows
-    affected = frozenset(labels.display_names(finding.victims, scene.snapshot.fabric))
+    affected = frozenset(scene.snapshot.fabric.display_names(finding.victims))
 
     def is_unaffected(port: Port) -> bool:
         return port.display_name not in affected
@@ -145,13 +144,13 @@ def _flows(ctx: DrawContext, found: FlowsOnLink, way: str, affected: frozenset[s
     """The flows by their queue pairs: how many, then a line per bundle."""
     palette, ports = ctx.palette, ctx.fabric.ports
     count = plural(len(found.flows), "queue pair")
-    text = f" (from the hosts' queue pairs), {'transmit' if way == 'tx' else 'receive'}: {count}"
+    text = f"(from the hosts' queue pairs), {'transmit' if way == 'tx' else 'receive'}: {count}"
     if not found.is_exact:
         text += " may use it"
     if found.sports:
         text += f", {plural(found.sports, 'UDP source port')}"
     first, *rest = wrap(text, ctx.width - 7)
-    lines = [line((" Flows ", palette.strong), (f" {first}", palette.text))]
+    lines = [line((" Flows ", palette.strong), (first, palette.text))]
     lines += paragraph(" ".join(rest), ctx.width, palette.text)
     shown = bundles(ctx.snapshot.connections.flows, found.flows.tolist())
     if not found.is_exact and shown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def event_text(event: Event, fabric: Fabric) -> str:
         return event.text
     change, _, rest = event.text.partition(" ")
     cause, _, about = rest.partition(" ")
-    names = display_names([about], fabric)
+    names = fabric.display_names([about])
     return f"{_CHANGES.get(change, change)}: {causes.title(cause)} {names[0]}".rstrip()
 
 
@@ -61,19 +61,11 @@ def finding_sign(finding: Finding, snapshot: Snapshot, palette: Palette) -> tupl
     return finding_mark(finding), finding_style(finding, palette)
 
 
-def display_names(ids: Iterable[str], fabric: Fabric) -> list[str]:
-    """Ids of ports (`leaf1/swp5`) as display names (`leaf1 up5`); other names as they are."""
-    wanted = list(ids)
-    nodes = {each.partition("/")[0] for each in wanted if "/" in each}
-    known = {port.id: port.display_name for port in fabric.ports if port.node in nodes}
-    return [known.get(each, each) for each in wanted]
-
-
 def subject_name(finding: Finding, fabric: Fabric) -> str:
     """The subject of a finding; of a port, with the other end of its cable."""
     first = finding.rows[0] if finding.rows else None
     if first is None or not 0 <= first < len(fabric.ports):
-        return display_names([finding.subject], fabric)[0]
+        return fabric.display_names([finding.subject])[0]
     port = fabric.ports[first]
     if finding.subject not in (port.id, f"{port.node}/{port.label}"):
         return finding.subject

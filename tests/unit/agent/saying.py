@@ -1,4 +1,4 @@
-"""What a probe says of a fixture host, and an agent's memory that has heard it."""
+"""The lines of a probe on a fixture host, and an agent's state after them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fixtures.tree import Tree
 NOW_NS = 100 * 10**9
 ABOUT = {"hostname": "gpu001", "kernel": "6.1.0", "probe": "0.1.0", "boot_id": "b"}
 
-# Two of eight equal HCAs, and two of 18 NVLinks, show everything that all do.
+# Two of eight equal HCAs, and two of 18 NVLinks, cover all cases.
 SMALL: dict[str, Callable[[Path], Tree]] = {
     "ib": lambda root: hosts.ib_host(root, hcas=2),
     "roce": lambda root: hosts.roce_host(root, hcas=2),
@@ -53,7 +53,7 @@ def said_by_a_probe(root: Path) -> list[bytes]:
     sources = [load_source(name)(fs) for name in SOURCES]
     sources = [source for source in sources if not _is_absent(source)]
     for source in sources:
-        source.deadline_s = 30.0  # a busy machine is not what is looked at here
+        source.deadline_s = 30.0  # a busy machine is not what is tested here
     Probe(sources, lines.append, ABOUT).run(1)
     return lines
 
@@ -66,7 +66,7 @@ def heard(lines: Sequence[bytes]) -> ProbeState:
 
 
 def page(latest: ProbeState, content_type: str, *, is_fresh: bool = True) -> str:
-    """What a scrape gets half a second after every source was read."""
+    """The page of a scrape half a second after every source was read."""
     assert latest.hello is not None
     latest.read_at_ns = dict.fromkeys(latest.read_at_ns, NOW_NS - 5 * 10**8)
     return Exposition(latest.hello).text(latest, content_type, NOW_NS, is_fresh=is_fresh)

@@ -65,7 +65,7 @@ def test_a_stream_is_one_hello_then_frames(tmp_path: Path, root: str) -> None:
         unpacker = Unpacker(hello.width())
         frames = [unpacker.frame(each) for each in packed if isinstance(each, Packed)]
         assert frames[1].seq == frames[0].seq + 1
-        # Who comes late has every source at once, also those that are read every tenth tick.
+        # A late reader gets every source at once, also those that are read every tenth tick.
         widths = [None if block is None else len(block) for block in frames[0].blocks]
         assert widths == [
             None if not any(o.metrics for o in block.objects) else block.width()
@@ -73,9 +73,7 @@ def test_a_stream_is_one_hello_then_frames(tmp_path: Path, root: str) -> None:
         ]
 
 
-def test_nothing_is_told_without_the_token_and_nothing_can_be_changed(
-    tmp_path: Path, root: str
-) -> None:
+def test_the_token_is_required_and_nothing_can_be_changed(tmp_path: Path, root: str) -> None:
     with agent(tmp_path, "--root", root) as running:
         eventually(lambda: running.ask("/healthz", token="").status == 200)
         for path in ("/metrics", "/stream", "/", "/nowhere"):
@@ -135,7 +133,7 @@ def test_health_is_lost_with_the_frames_and_comes_back_with_them(tmp_path: Path,
         with running.open_stream() as stream:
             assert isinstance(decode(stream.readline()), Hello)
             os.kill(probe, signal.SIGKILL)
-            # Whoever reads on is told, and gets the frames of the next probe.
+            # A reader gets a notice, then the frames of the next probe.
             eventually(lambda: running.ask("/healthz", token="").status == 200)
             heard: list[Any] = []
             while not any(isinstance(each, Notice) for each in heard):
@@ -220,7 +218,7 @@ def test_fabmon_reads_it(tmp_path: Path, root: str) -> None:
     assert links[0]["tx_bps"] is not None
 
 
-def test_fabmon_reads_its_own_users_agent_without_being_told_of_the_token(
+def test_fabmon_finds_the_token_of_its_own_users_agent(
     tmp_path: Path, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -189,7 +189,7 @@ def test_an_object_about_another_node_says_which() -> None:
     assert 'fabmon_port_info{node="switch1",port="3",kind="infiniband"} 1\n' in text
 
 
-def test_two_objects_of_one_port_that_count_the_same_are_told_apart() -> None:
+def test_two_objects_of_one_port_with_the_same_metric_differ_by_label() -> None:
     items = [wire.Object(name, "ethernet", "eth0", {}, ("netdev_up",)) for name in ("a", "b")]
     latest = heard([hello_line(wire.BlockLayout("netdev", 1, items)), frame_line(0, [1, 1, 0])])
     text = page(latest, PROMETHEUS)

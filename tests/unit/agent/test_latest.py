@@ -40,7 +40,7 @@ def test_a_newcomer_hears_a_hello_then_what_is_wrong_then_the_last_of_every_sour
     assert (frame.seq, frame.blocks) == (1, [[2, 0], [1, 5]])
 
 
-def test_trouble_that_is_over_is_not_told() -> None:
+def test_a_recovered_problem_is_not_in_the_greeting() -> None:
     latest = heard(
         [
             hello_line(FAST),

@@ -1,4 +1,4 @@
-"""The agent's probe: started again when it ends, and told of."""
+"""The agent's probe: restarted when it ends, with a notice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rig:
         await asyncio.gather(self.running, return_exceptions=True)
 
 
-async def test_a_probe_that_ends_is_started_again_and_both_are_told_once(
+async def test_a_probe_that_ends_is_restarted_and_both_are_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = Rig()

@@ -118,7 +118,7 @@ async def test_a_reader_that_was_too_slow_finds_out_why() -> None:
         slow.close()
 
 
-async def test_when_all_places_are_taken_the_next_one_is_told() -> None:
+async def test_the_reader_above_the_limit_gets_an_error() -> None:
     async with running(Streams(max_readers=1), last_line_s=1) as agent:
         agent.say(hello_line(WIDE))
         first, one = await agent.reader()
@@ -199,7 +199,7 @@ async def test_more_connections_than_there_are_places_are_closed() -> None:
 
 
 async def end(reader: asyncio.StreamReader) -> bytes:
-    """What is left of what comes; nothing more where the connection is cut off."""
+    """The rest of the response; empty where the connection was aborted."""
     try:
         return await reader.read()
     except ConnectionError:

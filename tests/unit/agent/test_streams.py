@@ -93,7 +93,7 @@ async def test_packed_frames_are_the_same_frames_whenever_one_comes() -> None:
     ]
 
 
-async def test_a_slow_reader_is_dropped_with_a_last_line_and_delays_nobody() -> None:
+async def test_a_slow_reader_is_dropped_with_a_last_line_and_delays_no_other() -> None:
     source = Source(streams := Streams(max_lines=10))
     source.hello()
     ended = []
@@ -117,7 +117,7 @@ async def test_a_slow_reader_is_dropped_with_a_last_line_and_delays_nobody() -> 
     assert ended == ["slow"]
 
 
-async def test_a_greeting_however_long_is_nobodys_fault() -> None:
+async def test_a_long_greeting_does_not_count_as_reading_slowly() -> None:
     source = Source(streams := Streams(max_lines=2))
     source.hello()
     for number in range(20):
@@ -127,7 +127,7 @@ async def test_a_greeting_however_long_is_nobodys_fault() -> None:
         assert len(await taken(stream, 23)) == 23
 
 
-async def test_everybody_is_told_when_the_agent_stops() -> None:
+async def test_every_reader_gets_a_last_line_when_the_agent_stops() -> None:
     source = Source(streams := Streams())
     source.hello()
     with streams.reader(greeting(source), wire.PLAIN) as stream:

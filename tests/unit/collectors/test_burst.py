@@ -121,13 +121,13 @@ def test_a_request_that_cannot_be_met_is_refused_with_the_reason(
     lines = Lines()
     RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines).submit(asked)
     assert lines.done.wait(5)
-    (told,) = lines.all
-    assert told["id"] == 3
-    assert said.split(" to ")[0] in told["error"]
+    (last,) = lines.all
+    assert last["id"] == 3
+    assert said.split(" to ")[0] in last["error"]
 
 
 @pytest.mark.parametrize("asked", [None, 7, [], {}, {"id": "x"}])
-def test_what_is_no_request_is_ignored(asked: object) -> None:
+def test_an_invalid_request_is_ignored(asked: object) -> None:
     lines = Lines()
     worker = RequestWorker("burst", BurstRunner(HostFS("/nowhere")).run, lines)
     worker.submit(asked)
@@ -153,7 +153,7 @@ class Hanging(Source):
         return [1, 2]
 
 
-def test_a_read_that_hangs_costs_the_burst_and_asking_never_blocks() -> None:
+def test_a_read_that_hangs_costs_the_burst_and_submitting_never_blocks() -> None:
     lines = Lines()
     worker = RequestWorker("burst", BurstRunner(HostFS("/nowhere"), (Hanging,)).run, lines)
     for number in range(1, 20):

@@ -34,7 +34,7 @@ def test_values_are_without_their_time_and_in_the_catalogs_units(tmp_path: Path)
     values = ask("cxi", tmp_path).of("cxi0")
     assert values["phy_rx_bytes"] == 3_000_000_000_000
     assert values["phy_rx_packets"] == 8 * 1_000 + 28
-    # Sending that waited: this port was told to be quiet. Nanoseconds become microseconds.
+    # Sending that waited: this port was paused. Nanoseconds become microseconds.
     assert values["pfc_rx_pause_us_prio3"] == 5_000
     assert values["pfc_tx_pause_us_prio3"] == 3
     assert values["rdma_ecn_marked"] == 8 * 5_000 + 8 * 6_000 + 2 * 28
@@ -98,7 +98,7 @@ def test_a_file_that_fails_costs_its_own_value(tmp_path: Path) -> None:
     cxi.close()
 
 
-def test_a_nic_without_telemetry_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_nic_without_telemetry_is_unsupported(tmp_path: Path) -> None:
     with pytest.raises(NoData):
         source("cxi", tmp_path).discover()
     hosts.slingshot_host(tmp_path, nics=1)

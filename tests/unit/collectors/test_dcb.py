@@ -43,7 +43,7 @@ Answers = dict[int, "bytes | int"]
 
 @contextmanager
 def kernel(answers: Answers) -> Iterator[Netlink]:
-    """A stand-in for the kernel's side of the socket."""
+    """Plays the kernel's side of the socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def answer() -> None:
@@ -101,7 +101,7 @@ def test_an_answer_that_is_cut_says_nothing(cut: int) -> None:
     assert ieee_pfc(HEAD + IFNAME + IEEE[:cut]) is None
 
 
-def test_on_off_and_unsupported_are_told_apart(tmp_path: Path) -> None:
+def test_on_off_and_unsupported_are_different(tmp_path: Path) -> None:
     hosts.roce_host(tmp_path / "roce", hcas=2)
     roce = ask("dcb", tmp_path / "roce")
     assert roce.info("ens1np0") == {
@@ -120,13 +120,13 @@ def test_on_off_and_unsupported_are_told_apart(tmp_path: Path) -> None:
 
 
 def qede_host(root: Path) -> Tree:
-    """A NIC whose PFC frames nobody counts but DCB."""
+    """A NIC whose PFC frames only DCB counts."""
     tree = Tree(root)
     parts.netdev(tree, "eth0", 2, parts.pci(tree, "0000:18:00.0", "qede"))
     return tree
 
 
-def test_frames_are_told_where_nothing_else_counts_them(tmp_path: Path) -> None:
+def test_frames_are_reported_where_no_other_source_counts_them(tmp_path: Path) -> None:
     tree = qede_host(tmp_path)
     sent, received = [0, 0, 0, 40, 0, 0, 0, 0], [0] * 8
     tree.dcb({"eth0": {"pfc_cap": 8, "pfc_en": 8, "requests": [0] * 8, "indications": [0] * 8}})

@@ -1,4 +1,4 @@
-"""Sources that wait for something to read: found on every host that has it, not imported else."""
+"""Deferred sources: found on every host that has their hardware, else not imported."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ _PROBE = """
 import os, runpy, sys
 sys.argv[:] = sys.argv[1:]
 leave = os._exit
-def tell(status):
+def report(status):
     print(*sys.modules, file=sys.stderr, flush=True)
     leave(status)
-os._exit = tell
+os._exit = report
 runpy.run_module("collectors", None, "__main__", True)
 """
-"""The probe, which tells at its end what it has imported."""
+"""The probe, which prints at its end the modules that it has imported."""

@@ -1,6 +1,6 @@
-"""What every fake host looks like to every source, as text a person can read and review.
+"""The objects and values of every fake host, as text for review.
 
-`FABMON_UPDATE_GOLDENS=1` writes the files anew (and fails, so that the change is looked at).
+`FABMON_UPDATE_GOLDENS=1` writes the files (and fails, so that the difference is reviewed).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from collectors.source import NoData, SourceError
 from tests.fixtures import hosts, nvml
 from tests.fixtures.reading import ask
 from tests.fixtures.tree import Tree
+from tests.goldens import readable_json
 
 GOLDENS = Path(__file__).parent / "goldens"
 
-# Two of eight equal HCAs, and two of 18 NVLinks, show everything that all do.
+# Two of eight equal HCAs, and two of 18 NVLinks, cover all cases.
 SMALL: dict[str, Callable[[Path], Tree]] = {
     "ib": lambda root: hosts.ib_host(root, hcas=2),
     "roce": lambda root: hosts.roce_host(root, hcas=2),
@@ -62,9 +63,9 @@ def seen_on(name: str, root: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted(hosts.HOSTS))
-def test_a_host_looks_as_it_did(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_values_of_a_host(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    text = json.dumps(seen_on(name, tmp_path), indent=1) + "\n"
+    text = readable_json(seen_on(name, tmp_path)) + "\n"
     golden = GOLDENS / f"{name}.json"
     if os.environ.get("FABMON_UPDATE_GOLDENS") == "1":
         golden.parent.mkdir(exist_ok=True)

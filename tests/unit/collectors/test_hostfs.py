@@ -47,7 +47,7 @@ def test_an_open_file_shows_the_new_content(tmp_path: Path) -> None:
     file.close()
 
 
-def test_cells_keep_order_and_say_why_a_value_is_missing(tmp_path: Path) -> None:
+def test_counter_files_keep_their_order_and_give_reasons(tmp_path: Path) -> None:
     for name, text in (("good", "7\n"), ("text", "N/A (no PMA)\n"), ("sum", "5\n")):
         (tmp_path / name).write_text(text)
     (tmp_path / "sick").mkdir()

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from collectors.catalog import require
 from collectors.source import NoData
+from collectors.sources import ib as ib_source
 from collectors.sources.ib import parse_rate
 from tests.fixtures import hosts
 from tests.fixtures.reading import ask, read, source
@@ -122,3 +124,9 @@ def test_a_machine_without_rdma_has_no_data(tmp_path: Path, name: str) -> None:
     hosts.container_host(tmp_path)
     with pytest.raises(NoData):
         source(name, tmp_path).discover()
+
+
+def test_every_metric_of_the_tables_is_in_the_catalog() -> None:
+    for table in (ib_source._DATA, ib_source._PACKETS, ib_source._SLOW_PACKETS, ib_source._WAIT):
+        require(*table)
+    require(*ib_source._ERRORS)

@@ -163,7 +163,7 @@ def test_an_hca_that_is_gone_is_down(fabric: Fabric, source: IbFabric) -> None:
     assert fresh(source, objects).of("gpu3/mlx5_0")["ib_state"] == 4
 
 
-def test_a_subnet_manager_that_deals_the_lids_anew(fabric: Fabric, source: IbFabric) -> None:
+def test_a_subnet_manager_that_reassigns_the_lids(fabric: Fabric, source: IbFabric) -> None:
     objects = found(source)
     fabric.count('"leaf2"[1]', SymbolErrorCounter=5)
     moved(source, objects, "leaf2/p1", "ib_symbol_errors", 5)
@@ -173,7 +173,7 @@ def test_a_subnet_manager_that_deals_the_lids_anew(fabric: Fabric, source: IbFab
     assert [item.id for item in found(source)] == [item.id for item in objects]
 
 
-def test_the_fabric_going_away_is_told_and_its_return_noticed(
+def test_the_loss_of_the_fabric_and_its_return_are_reported(
     fabric: Fabric, source: IbFabric
 ) -> None:
     objects = found(source)
@@ -215,7 +215,7 @@ def test_the_probe_is_never_held_up(source: IbFabric, monkeypatch: pytest.Monkey
     """A fabric that takes long to look at is announced when it has been."""
     lines: List[bytes] = []
     probe = Probe([source], lines.append, {}, 0.05)
-    monkeypatch.setattr("collectors.loop.probe._LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("collectors.loop.probe.LOOK_AGAIN_S", 0.05)
     probe.run(60)
     frames = [line for line in lines if line.startswith(b'["frame"')]
     assert len(frames) == 60
@@ -261,7 +261,7 @@ def test_the_budget_stretches_the_rounds(tmp_path: Path) -> None:
     assert len(seen.round.ports) == 400
 
 
-def test_nothing_is_read_of_the_own_hca_and_its_cable_is_told(tmp_path: Path) -> None:
+def test_the_own_hca_is_not_read_and_its_cable_is_reported(tmp_path: Path) -> None:
     hosts.HOSTS["ib_fabric"](tmp_path)
     answer = ask("ib_fabric", tmp_path)
     assert [item.id for item in answer.objects] == [
@@ -287,7 +287,7 @@ def test_names_of_switches_and_hcas() -> None:
     assert hca_name("storage", 1) == ("storage", "p1")
 
 
-def test_switches_of_one_name_are_told_apart_and_sharp_is_no_node(tmp_path: Path) -> None:
+def test_switches_of_one_name_get_different_names_and_sharp_is_no_node(tmp_path: Path) -> None:
     text = "\n".join(
         f'0x{guid:016x} "Quantum Mellanox Technologies" {guid} {port}[  ] ==( 4X 53.125 Gbps '
         f'Active/  LinkUp)==>  0x{peer:016x} 9 1[  ] "{name}" ( )'

@@ -61,7 +61,7 @@ def scene() -> Any:
     return namespace("lldp")
 
 
-def test_a_real_lldpd_tells_the_cables(scene: Any) -> None:
+def test_a_real_lldpd_reports_the_cables(scene: Any) -> None:
     assert scene["without"] == ["absent"]
     assert scene["with"] == [
         [
@@ -79,7 +79,7 @@ def test_a_real_lldpd_tells_the_cables(scene: Any) -> None:
     ]
 
 
-def test_only_another_cable_is_news(scene: Any) -> None:
-    assert not scene["news of nothing"]
-    assert scene["news of a cable"]
+def test_only_another_cable_is_a_change(scene: Any) -> None:
+    assert not scene["changes without a change"]
+    assert scene["changes with a cable"]
     assert scene["then"][1][2]["peer_port"] == "rail7"

@@ -297,7 +297,7 @@ def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:
         ("pci0/root1/gpu", "pci1/root1/nic", None, None),
     ],
 )
-def test_what_lies_between_two_functions(
+def test_the_relation_of_two_functions(
     one: str, other: str, same_node: bool | None, between: str | None
 ) -> None:
     assert device_facts.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
@@ -318,7 +318,7 @@ class HangingGpu:
         return 1000
 
 
-def test_a_gpu_whose_driver_hangs_is_late_and_holds_up_no_other(
+def test_a_gpu_whose_driver_hangs_is_late_and_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pcie_source, "_STALE_S", 0.2)
@@ -395,7 +395,7 @@ def test_a_link_that_fails_is_there() -> None:
     assert gpu.links() == [0, 1, 2]
 
 
-def test_what_a_link_moved_while_it_could_not_be_read_is_counted_after() -> None:
+def test_bytes_moved_while_a_link_could_not_be_read_are_counted_later() -> None:
     gpu = GpuWithABadLink()
     counted = nvlink_source._CountedBytes(
         cast(Gpu, gpu), gpu.links(), nvlink_source._FAMILIES[1], {}

@@ -1,4 +1,4 @@
-"""What a refusal says: who may read the file."""
+"""The text of a refusal: which group or account may read the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 @pytest.fixture
 def open_directory(tmp_path: Path) -> Path:
-    """A directory that everybody may pass, as /sys is."""
+    """A directory that every account may enter, like /sys."""
     for place in (tmp_path, *tmp_path.parents):
         if place.owner() == "root" and place != Path("/"):
             place.chmod(place.stat().st_mode | 0o055)
@@ -62,7 +62,7 @@ def test_a_directory_on_the_way_is_named_instead(open_directory: Path) -> None:
     assert asked_by_nobody(directory / "file") == f"{directory} is for root alone (mode 0700)"
 
 
-def test_a_file_that_may_be_read_has_nobody_to_name(open_directory: Path) -> None:
+def test_a_readable_file_gives_no_text(open_directory: Path) -> None:
     file = open_directory / "open"
     file.write_text("")
     assert asked_by_nobody(file) == ""

@@ -49,7 +49,7 @@ def test_an_interface_of_that_name_elsewhere_is_not_believed(tmp_path: Path) -> 
     }
 
 
-def test_ports_of_one_function_are_told_apart_by_number(tmp_path: Path) -> None:
+def test_ports_of_one_function_differ_by_number(tmp_path: Path) -> None:
     ports = ports_of(hosts.old_kernel_host(tmp_path))
     assert {name: port.netdev for name, port in ports.items()} == {
         "mlx4_0/1": "ib0",
@@ -171,7 +171,7 @@ def test_an_iwarp_port_is_found_by_its_mac(tmp_path: Path) -> None:
     assert ports["erdma_0"].info["pci"] == "0000:07:00.0"
 
 
-def test_ports_of_mana_are_told_apart_by_number(tmp_path: Path) -> None:
+def test_ports_of_mana_differ_by_number(tmp_path: Path) -> None:
     ports = ports_of(hosts.HOSTS["mana"](tmp_path))
     assert {name: port.netdev for name, port in ports.items()} == {
         "mana_0/1": "enP30832s1",

@@ -1,4 +1,4 @@
-"""The probe's loop: deadlines, hot-plug, notices, and ending when nobody listens."""
+"""The probe's loop: deadlines, hot-plug, notices, and the end when the console is gone."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Lines:
         return [line[1] for line in self.of("notice")]
 
     def blocks(self, position: int) -> List[Any]:
-        """What one source's block held, frame by frame."""
+        """One source's block, frame by frame."""
         return [line[4][position] for line in self.of("frame")]
 
 
@@ -130,7 +130,7 @@ def test_a_source_that_hangs_costs_its_block_and_nothing_else() -> None:
     ]
 
 
-def test_a_source_that_comes_back_is_told_once() -> None:
+def test_a_source_that_recovers_is_reported_once() -> None:
     stuck = Stuck()
     stuck.gate.clear()
     threading.Timer(0.5, stuck.gate.set).start()
@@ -209,30 +209,30 @@ class Closed(Counter):
         raise Denied("join the group rdma")
 
 
-def test_a_source_that_was_never_found_is_told_of_behind_the_hello() -> None:
+def test_a_source_that_was_never_found_is_reported_after_the_hello() -> None:
     lines = run(2, Closed(), Counter())
     assert [line[0] for line in lines.all] == ["hello", "notice", "frame", "frame"]
     assert [(n["source"], n["reason"]) for n in lines.notices] == [("closed", "denied")]
     assert lines.notices[0]["text"] == "join the group rdma"
 
 
-def test_what_is_still_wrong_is_told_again_behind_a_new_hello(
+def test_lasting_problems_are_reported_again_after_a_new_hello(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(probe_module, "_LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(probe_module, "LOOK_AGAIN_S", 0.05)
     lines = run(6, Closed(), Patched(), Grows())
     kinds = [line[0] for line in lines.all]
     hellos = [place for place, kind in enumerate(kinds) if kind == "hello"]
     assert len(hellos) == 2
-    told = [line[1] for line in lines.all[hellos[1] :] if line[0] == "notice"]
-    assert [(n["event"], n["source"], n["object"], n["reason"]) for n in told] == [
+    facts = [line[1] for line in lines.all[hellos[1] :] if line[0] == "notice"]
+    assert [(n["event"], n["source"], n["object"], n["reason"]) for n in facts] == [
         ("lost", "closed", "", "denied"),
         ("absent", "patched", "eth0", "unsupported"),
     ]
     assert kinds[hellos[1] : hellos[1] + 3] == ["hello", "notice", "notice"]
 
 
-def test_a_value_that_is_absent_is_null_and_told_once_with_its_reason() -> None:
+def test_an_absent_value_is_null_and_reported_once_with_its_reason() -> None:
     class Patchy(Counter):
         def read(self, faults: Faults) -> List[Optional[int]]:
             self.reads += 1
@@ -243,8 +243,8 @@ def test_a_value_that_is_absent_is_null_and_told_once_with_its_reason() -> None:
 
     lines = run(5, Patchy())
     assert [block[1] for block in lines.blocks(0)] == [1, None, None, 4, 5]
-    told = [(n["event"], n["object"], n["metric"], n["reason"]) for n in lines.notices]
-    assert told == [
+    facts = [(n["event"], n["object"], n["metric"], n["reason"]) for n in lines.notices]
+    assert facts == [
         ("absent", "eth0", "netdev_tx_bytes", "unsupported"),
         ("recovered", "eth0", "netdev_tx_bytes", ""),
     ]
@@ -267,7 +267,7 @@ def test_a_thousand_absent_values_are_not_a_thousand_lines() -> None:
 def test_hardware_that_comes_is_a_new_hello_with_another_layout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(probe_module, "_LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(probe_module, "LOOK_AGAIN_S", 0.05)
     counter = Counter()
     threading.Timer(0.3, lambda: counter.ports.append("eth1")).start()
     lines = run(12, counter)
@@ -283,7 +283,7 @@ def test_a_change_that_changes_nothing_is_no_hello(monkeypatch: pytest.MonkeyPat
         def signature(self) -> object:
             return self.reads
 
-    monkeypatch.setattr(probe_module, "_LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(probe_module, "LOOK_AGAIN_S", 0.05)
     assert len(run(6, Nervous()).of("hello")) == 1
 
 
@@ -347,7 +347,7 @@ def test_the_probe_ends_within_two_seconds_of_its_pipe() -> None:
         assert probe.process.wait(timeout=2) == 0
 
 
-def test_the_probe_ends_though_nobody_reads_and_its_writes_block() -> None:
+def test_the_probe_ends_although_its_writes_block() -> None:
     with Process("--control", settings={"interval_s": 0.05}) as probe:
         probe.line()
         time.sleep(0.5)
@@ -413,7 +413,7 @@ def test_bad_settings_are_refused_in_words(settings: Any, complaint: str) -> Non
         assert complaint in stderr.decode()
 
 
-def test_a_reader_that_leaves_is_no_crash() -> None:
+def test_a_reader_that_disconnects_is_no_crash() -> None:
     with Process("--interval", "0.05") as probe:
         probe.line()
         assert probe.process.stdout is not None
@@ -436,7 +436,7 @@ USUAL = [name for name in SOURCES if not SOURCES[name].on_request]
         (["+ib", "-ib"], [name for name in USUAL if name != "ib"]),
     ],
 )
-def test_sources_are_chosen_by_name_or_beside_the_usual_ones(
+def test_sources_are_chosen_by_name_or_change_the_default_set(
     wanted: Any, chosen: List[str]
 ) -> None:
     assert choose_sources(wanted) == chosen

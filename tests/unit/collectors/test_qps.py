@@ -34,7 +34,7 @@ def test_a_tree_carries_what_rdma_prints(tmp_path: Path) -> None:
     }
 
 
-def test_only_connections_that_are_ready_to_send_are_told(tmp_path: Path) -> None:
+def test_only_connections_that_are_ready_to_send_are_reported(tmp_path: Path) -> None:
     tree = hosts.roce_host(tmp_path, hcas=1)
     tree.queue_pairs(
         [
@@ -65,7 +65,7 @@ def test_nobody_connected_is_a_count_of_zero_and_no_answer_is_none(tmp_path: Pat
         source("qps", tmp_path).discover()
 
 
-def test_a_node_of_many_queue_pairs_tells_4096_and_how_many_there_are(tmp_path: Path) -> None:
+def test_a_node_with_many_queue_pairs_reports_4096_and_their_number(tmp_path: Path) -> None:
     tree = hosts.roce_host(tmp_path, hcas=3)
     few = [parts.queue_pair("mlx5_0", n, n + 1) for n in range(10)]
     many = [parts.queue_pair(f"mlx5_{i}", n, n + 1) for i in (1, 2) for n in range(5_000)]
@@ -94,7 +94,7 @@ def test_a_process_is_in_the_slurm_job_of_its_cgroup(tmp_path: Path, line: str, 
 @pytest.mark.parametrize(
     "text", ["{", '{"lqpn": 1}', "[1]", '[{"type": "RC", "state": "RTS", "rqpn": 1}]']
 )
-def test_something_else_than_queue_pairs_is_said_to_be(text: str) -> None:
+def test_other_output_than_queue_pairs_fails(text: str) -> None:
     with pytest.raises(Failed, match="did not print queue pairs"):
         pairs(text)
 
@@ -112,7 +112,7 @@ def scene() -> Any:
     return namespace("qps")
 
 
-def test_a_live_host_says_why_it_tells_nothing(scene: Any) -> None:
+def test_a_live_host_reports_why_it_has_no_queue_pairs(scene: Any) -> None:
     assert scene["without"] == [
         "unsupported",
         "no rdma command on this node: it comes with iproute2",
@@ -122,19 +122,19 @@ def test_a_live_host_says_why_it_tells_nothing(scene: Any) -> None:
     assert scene["refused"][0] == "denied"
 
 
-def test_a_live_host_tells_what_the_command_on_its_path_says(scene: Any) -> None:
-    told = {name: info for name, _, info in scene["with"]}
-    assert {name: info["lqpn"] for name, info in told.items()} == {
+def test_a_live_host_reports_the_output_of_its_command(scene: Any) -> None:
+    facts = {name: info for name, _, info in scene["with"]}
+    assert {name: info["lqpn"] for name, info in facts.items()} == {
         "qps/mlx5_0": [300],
         "qps/mlx5_1": [],
     }
-    assert told["qps/mlx5_0"]["processes"][0]["comm"] == "python3"
+    assert facts["qps/mlx5_0"]["processes"][0]["comm"] == "python3"
 
 
-def test_a_live_host_is_asked_once_a_minute_and_packets_are_no_news(scene: Any) -> None:
-    assert not scene["asked again at once"]
-    assert not scene["news of packets"]
-    assert scene["news of a queue pair"]
+def test_a_live_host_is_queried_once_a_minute_and_packets_are_no_change(scene: Any) -> None:
+    assert not scene["queried again at once"]
+    assert not scene["changes with packets"]
+    assert scene["changes with a queue pair"]
     assert {name: info["lqpn"] for name, _, info in scene["then"]} == {
         "qps/mlx5_0": [300],
         "qps/mlx5_1": [302],

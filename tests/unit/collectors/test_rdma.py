@@ -106,7 +106,7 @@ def test_efa_is_always_active_and_so_says_nothing_of_its_link(tmp_path: Path) ->
     assert ask("rdma_errors", tmp_path).of("rdmap79s0/device") == {"rdma_commands_failed": 3_003}
 
 
-def test_the_limits_of_a_rented_port_are_told_among_its_drops(tmp_path: Path) -> None:
+def test_the_limits_of_a_rented_port_are_part_of_its_drops(tmp_path: Path) -> None:
     hosts.HOSTS["erdma"](tmp_path)
     assert ask("rdma", tmp_path).of("erdma_0")["rdma_tx_drops"] == 4_004 + 5_005 + 6_006
     assert ask("rdma_errors", tmp_path).of("erdma_0")["rdma_tx_limit_drops"] == 5_005 + 6_006

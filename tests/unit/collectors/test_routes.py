@@ -71,7 +71,7 @@ def test_a_multipath_route_from_bytes() -> None:
     )
 
 
-def test_routes_that_are_nobodys_way_are_left_out() -> None:
+def test_routes_that_carry_no_traffic_are_left_out() -> None:
     local = bytes.fromhex("022000 00ff0200020000000008000f00ff000000".replace(" ", ""))
     assert parse_message(24, local) is None
     assert parse_message(12345, local) is None
@@ -108,11 +108,11 @@ KNOWN = RouteSummary(
         (False, Address(3, "10.0.0.9/24"), False),
     ],
 )
-def test_what_is_news(there: bool, fact: Any, differs: bool) -> None:
+def test_which_facts_differ(there: bool, fact: Any, differs: bool) -> None:
     assert KNOWN.differs(there, fact) is differs
 
 
-def test_a_crowded_segment_is_no_news() -> None:
+def test_a_crowded_segment_is_no_change() -> None:
     crowd = [{"dev": "a", "ip": f"10.0.0.{n}", "mac": f"02:00:00:00:01:{n:02x}"} for n in range(64)]
     crowded = KNOWN._replace(neighbours=crowd)
     assert not crowded.differs(True, Neighbour(3, "10.0.0.200", "02:00:00:00:00:03", 2))
@@ -187,14 +187,18 @@ class TestInANamespace:
     def test_a_default_route_is_one_of_the_main_table(self) -> None:
         assert namespace("defaults") == {"policy": [], "main": ["west0"]}
 
-    def test_addresses_above_the_ports_and_of_the_loopback_are_told(self) -> None:
-        told = namespace("above")
-        for item in told["seen"].values():
+    def test_addresses_above_the_ports_and_of_the_loopback_are_reported(self) -> None:
+        found = namespace("above")
+        for item in found["seen"].values():
             kept = [text for text in item["addresses"] if not text.startswith("fe80")]
             item["addresses"] = kept
-        assert told["seen"]["br7"] == {"dev": "br7", "addresses": ["10.0.7.1/24"], "over": ["swp1"]}
-        assert told["seen"]["lo"] == {"dev": "lo", "addresses": ["10.255.0.1/32"], "over": []}
-        assert told["news"]
+        assert found["seen"]["br7"] == {
+            "dev": "br7",
+            "addresses": ["10.0.7.1/24"],
+            "over": ["swp1"],
+        }
+        assert found["seen"]["lo"] == {"dev": "lo", "addresses": ["10.255.0.1/32"], "over": []}
+        assert found["news"]
 
     def test_addresses_are_those_that_ip_shows(self, scene: Any) -> None:
         theirs = {
@@ -224,7 +228,7 @@ class TestInANamespace:
             assert ours == theirs
             assert len(ours) >= 3
 
-    def test_only_what_is_told_differently_is_news(self) -> None:
+    def test_only_different_facts_are_a_change(self) -> None:
         seen = namespace("news")
         assert seen["changed"] == {
             "nothing": False,

@@ -1,4 +1,4 @@
-"""SONiC's databases in a real Redis: what is read, and how it goes when they do not answer."""
+"""SONiC's databases in a real Redis: values, and errors when it does not answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_counters_move(root: str, server: RedisServer) -> None:
 
 
 def test_a_snapshot_is_handed_out_once(root: str, server: RedisServer) -> None:
-    """SONiC's second and ours drift: what it has not read anew would look like a rate of zero."""
+    """SONiC's second and the probe's drift: an old snapshot would look like a rate of zero."""
     server.fill(sonic_databases())
     source = Sonic(HostFS(root))
     source.discover()
@@ -130,7 +130,7 @@ def test_redis_goes_away_and_comes_back(root: str, server: RedisServer) -> None:
     source.close()
 
 
-def test_a_password_is_told_of(root: str, server: RedisServer) -> None:
+def test_a_required_password_is_reported(root: str, server: RedisServer) -> None:
     server.ask(("CONFIG", "SET", "requirepass", "secret"))
     with pytest.raises(Denied, match="asks for a password: NOAUTH"):
         ask("sonic", root)
@@ -144,7 +144,7 @@ def test_a_command_that_is_not_allowed_is_denied(root: str, server: RedisServer)
 
 
 class Unprivileged:
-    """Files are opened as nobody, whom the group `redis` does not have."""
+    """Files are opened as the user nobody, who is not in the group `redis`."""
 
     def __enter__(self) -> None:
         needed.need_root()
@@ -270,8 +270,8 @@ def test_nothing_but_reading_is_ever_sent(root: str, server: RedisServer) -> Non
         read(source, objects)
         source.signature()
         source.close()
-    told = server.ask(("INFO", "commandstats"))[0].decode()
-    commands = set(re.findall(r"cmdstat_(\S+?):", told))
+    facts = server.ask(("INFO", "commandstats"))[0].decode()
+    commands = set(re.findall(r"cmdstat_(\S+?):", facts))
     assert commands <= {"select", "hgetall", "hmget", "config|resetstat", "info"}
 
 
@@ -295,7 +295,7 @@ def test_a_read_is_one_round_trip(
     source.close()
 
 
-def test_what_speaks_another_protocol_is_told_of(root: str) -> None:
+def test_another_protocol_is_reported(root: str) -> None:
     import socket
     import threading
 

@@ -48,7 +48,7 @@ SECOND = {
 
 @pytest.mark.parametrize("family", ["v4", "v6"])
 def test_every_flow_is_followed_over_the_link_that_it_is_hashed_to(scene: Any, family: str) -> None:
-    """Held against the counters of the router that balances, for datagrams of the flow itself."""
+    """Compared with the counters of the balancing router, for datagrams of the flow itself."""
     ways = scene[family]["ways"]
     found = {str(path["sport"]): whom(path) for path in paths(scene[family]["parts"])}
     assert set(found) == set(ways) == {str(sport) for sport in routers.SPORTS}

@@ -136,7 +136,7 @@ def test_a_gpu_without_xgmi_names_its_revision(tmp_path: Path) -> None:
     ("content", "width", "read_data", "written_data"),
     [(4, 52, 104, 168), (5, 116, 176, 240), (6, 64, 128, 192), (7, 72, 136, 200)],
 )
-def test_the_fixture_lies_as_the_header_does(
+def test_the_fixture_has_the_layout_of_the_header(
     content: int, width: int, read_data: int, written_data: int
 ) -> None:
     layout = gpu_metrics.layout(content)

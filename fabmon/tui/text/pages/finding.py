@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from fabmon.analysis.finding import Finding, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
-from fabmon.fabric.wording import evidence_value, rounded_percent
+from fabmon.fabric.wording import evidence_value, loss_and_confidence
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
@@ -37,12 +37,6 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     ]
 
 
-def loss_and_confidence(finding: Finding) -> str:
-    """`52 % of the bandwidth lost, confidence 90 %`; without a loss where there is none."""
-    lost = f"{rounded_percent(finding.lost)} of the bandwidth lost, " if finding.lost > 0 else ""
-    return f"{lost}confidence {rounded_percent(finding.confidence)}"
-
-
 def _section(ctx: DrawContext, title: str, text: str) -> list[Line]:
     """A title with its text beside and below it; nothing for an empty text."""
     if not text:
@@ -60,7 +54,7 @@ def _victims(ctx: DrawContext, finding: Finding) -> list[Line]:
         return []
     nodes = {node.name for node in ctx.fabric.nodes}
     ports_of: dict[str, list[str]] = {}
-    for victim in labels.display_names(finding.victims, ctx.fabric):
+    for victim in ctx.fabric.display_names(finding.victims):
         name, _, port = victim.replace(" ", "/", 1).partition("/")
         ports_of.setdefault(name, []).append(port)
     lines = [line((" Also affected", ctx.palette.strong))]
@@ -103,10 +97,15 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     else:
         mark, accent, when = "△", palette.dim, f"closed; open since {began}"
     subject = labels.subject_name(finding, ctx.fabric)
+    certainty = loss_and_confidence(finding.lost, finding.confidence)
     return [
         line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),
         *paragraph(sentence(finding, snapshot), ctx.width, palette.text),
-        *paragraph(f"{when}, {loss_and_confidence(finding)}", ctx.width, palette.dim),
+        *paragraph(
+            f"{when}, {certainty}",
+            ctx.width,
+            palette.dim,
+        ),
     ]
 
 

@@ -12,7 +12,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
-from fabmon.fabric.wording import name_list, per_second, percent, plural
+from fabmon.fabric.wording import loss_and_confidence, name_list, per_second, percent, plural
 from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.tui.line import (
     EventTarget,
@@ -27,7 +27,6 @@ from fabmon.tui.line import (
 from fabmon.tui.text import iteration, labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import down_links, nodes_up
-from fabmon.tui.text.pages.finding import loss_and_confidence
 from fabmon.tui.text.timeline import event_mark
 from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 
@@ -115,7 +114,7 @@ def entry(
     text = sentence(finding, ctx.snapshot)
     lines = [first, *paragraph(text, ctx.width, palette.text, target)]
     if finding.victims:
-        names = labels.display_names(finding.victims, ctx.fabric)
+        names = ctx.fabric.display_names(finding.victims)
         text = f"→ {labels.fitting_names(names, ctx.width - 6)}"
         lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.dim), target=target))
     return lines
@@ -195,7 +194,7 @@ def page(ctx: DrawContext) -> list[Line]:
     lines: list[Line] = []
     for root, nested in by_root(shown(ctx)):
         lines += entry(ctx, root)
-        text = f"{loss_and_confidence(root)}. {root.advice}"
+        text = f"{loss_and_confidence(root.lost, root.confidence)}. {root.advice}"
         lines += paragraph(text, ctx.width, palette.dim, FindingTarget(root.key))
         for finding in nested:
             lines += entry(ctx, finding, brief=True, nested=True)

@@ -284,5 +284,5 @@ class LongWaterfall(Waterfall):
 
     @property
     def ends(self) -> tuple[str, str]:
-        """What stands at its two ends."""
+        """The labels of the two ends of the time axis."""
         return self.trend.ends
