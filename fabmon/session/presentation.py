@@ -17,6 +17,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import file_error
 from fabmon.session import printing
 from fabmon.session.errors import Exit, OutputError, UsageError
+from fabmon.session.recorder_setup import DEMO_MARK
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -140,6 +141,11 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
     if failure is not None:
         raise OutputError(f"{path}: {file_error(failure)}")
     return Exit.OK
+
+
+def warn_of_simulation() -> None:
+    """Print to standard error that a report is of the demo."""
+    print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
 
 
 def check_writable(path: Path) -> None:
