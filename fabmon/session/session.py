@@ -64,7 +64,7 @@ class Session:
         return cls(settings, topology, hints)
 
     def redacted(self, redactor: Redactor | None) -> Session:
-        """A copy for a feed whose ticks are redacted: its topology is redacted too (None: unchanged)."""
+        """A copy for a feed whose ticks are redacted: the topology is redacted too."""
         return replace(self, topology=redacted_topology(self.topology, redactor))
 
     def for_recording(self, timeline: Timeline, redact: bool) -> Session:
