@@ -44,7 +44,7 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
 async def collect_queue_pairs(
     session: Session, hosts: Sequence[Host], duration_s: float
 ) -> Snapshot:
-    """A snapshot, as soon as every host has reported its queue pairs or why not, or when time is up."""
+    """A snapshot, as soon as every host has reported its queue pairs or why not, or at the end."""
     frames: Counter[str] = Counter()
 
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:

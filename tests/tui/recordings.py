@@ -55,7 +55,7 @@ class Watching:
 
     @property
     def session(self) -> SessionRecord:
-        """What a recorder is told of it."""
+        """The session record of a recording of it."""
         return SessionRecord(
             started_ns=START_NS, interval_s=1.0, hosts=tuple(self.feed.hosts), title="pod7"
         )
@@ -72,7 +72,7 @@ class Watching:
         return self.judge(self.feed.step())
 
     def judge(self, tick: Tick) -> Scene:
-        """A tick through the house."""
+        """The scene of a tick."""
         return self._pipeline.accept(tick)
 
     def write(self, writer: Writer) -> Scene:
