@@ -1,4 +1,4 @@
-"""Scenes with a finding of each cause: played by the simulator, or said by nodes that are made."""
+"""Scenes with a finding of each cause: simulated, or reported by nodes made for the test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.test_gpus import Node
 from tests.unit.topology.making import Plant, leaf_spine
 
 LATER = 4
-"""Seconds after it opened that a finding is looked at."""
+"""A finding is shown this many seconds after it opened."""
 
 SCENARIOS: dict[str, str] = {
     "degraded_link": "degraded_link",
@@ -50,7 +50,7 @@ def analyst() -> Analyst:
     return Analyst(load(Path("/dev/null")).thresholds)
 
 
-def told(scene: Scene, cause: str) -> Finding | None:
+def finding_of(scene: Scene, cause: str) -> Finding | None:
     return next((each for each in scene.findings if each.cause == cause), None)
 
 
@@ -63,7 +63,7 @@ def played(cause: str) -> Scene:
     since = 0
     for _ in range(expected.seconds):
         scene = pipeline.accept(feed.step())
-        since = since + 1 if told(scene, cause) else 0
+        since = since + 1 if finding_of(scene, cause) else 0
         if since > LATER:
             return scene
     raise AssertionError(f"{SCENARIOS[cause]} did not tell of {cause} for {LATER} s")
