@@ -1,4 +1,4 @@
-"""Queue pairs for tests: what hosts tell, written as the connections that there are."""
+"""Queue pairs for tests: the reports of hosts, written as connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pair = dict[str, Any]
 
 
 class Wires:
-    """Connections between ports, `node/port` each; both ends are told by their hosts."""
+    """Connections between ports, `node/port` each; each host reports its end."""
 
     def __init__(self) -> None:
         self._pairs: dict[str, list[Pair]] = defaultdict(list)
@@ -23,7 +23,7 @@ class Wires:
     def connect(
         self, one: str, other: str, lqpn: int, rqpn: int, *, job: str = "", psn: int = 0
     ) -> Wires:
-        """A queue pair at each of two ports. `psn` is sent by the first, one more by the other."""
+        """Add a queue pair at each of two ports. The first sends `psn`, the other one more."""
         self.end(one, lqpn, rqpn, job=job, sq_psn=psn, rq_psn=psn and psn + 1)
         self.end(other, rqpn, lqpn, job=job, sq_psn=psn and psn + 1, rq_psn=psn)
         return self
@@ -31,7 +31,7 @@ class Wires:
     def end(
         self, port: str, lqpn: int, rqpn: int, *, job: str = "", sq_psn: int = 0, rq_psn: int = 0
     ) -> Wires:
-        """One end alone: the other is not watched."""
+        """Add one end only: the other is not watched."""
         process = {"comm": "python3", "pid": 4711} | ({"job": job} if job else {})
         processes = self._processes[port]
         if process not in processes:
@@ -40,8 +40,8 @@ class Wires:
         self._pairs[port].append({**pair, "process": processes.index(process)})
         return self
 
-    def told(self, port: str) -> Object:
-        """What the host of a port tells of it."""
+    def report(self, port: str) -> Object:
+        """The report of a host about one of its ports."""
         pairs, name = self._pairs[port], port.partition("/")[2]
         keys = ("lqpn", "rqpn", "type", "sq_psn", "rq_psn", "process")
         info = {key: [pair[key] for pair in pairs] for key in keys}
@@ -66,12 +66,14 @@ def ring(hosts: Sequence[str]) -> Wires:
     return wires
 
 
-def told(wires: Wires, hosts: Sequence[str], *silent: str) -> tuple[tuple[str, QueuePairs], ...]:
-    """What those hosts tell of their NICs; the silent ones do not."""
+def reported_pairs(
+    wires: Wires, hosts: Sequence[str], *silent: str
+) -> tuple[tuple[str, QueuePairs], ...]:
+    """The reports of those hosts about their NICs; the silent ones send none."""
     found = []
     for host in hosts:
-        said = hello(*(wires.told(f"{host}/mlx5_{rail}") for rail in range(RAILS)))
-        pairs = queue_pairs_of(said)
+        host_hello = hello(*(wires.report(f"{host}/mlx5_{rail}") for rail in range(RAILS)))
+        pairs = queue_pairs_of(host_hello)
         if host not in silent and pairs is not None:
             found.append((host, pairs))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Shows scenes as the options say: on the screen, as a picture, as a report or as lines."""
+"""Shows scenes as the options ask: on the screen, as a picture, as a report or as JSON lines."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import file_error
 from fabmon.session import printing
 from fabmon.session.errors import Exit, OutputError, UsageError
+from fabmon.session.recorder_setup import DEMO_MARK
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -60,9 +61,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ScreenSetup:
     """What the screen shows besides scenes.
 
-    `mark` is always visible: it says that nothing is real. `ask_burst` samples ports fast, None if
-    no node can be asked. `nothing` returns why there are no nodes. `recording` is that of the
-    scenes; with `start` the screen begins to play it.
+    `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
+    ports (None: no node can be asked). `nothing` returns why there are no nodes. `recording` is the
+    recording of the scenes; with `start` the screen begins by playing it.
     """
 
     title: str
@@ -140,6 +141,11 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
     if failure is not None:
         raise OutputError(f"{path}: {file_error(failure)}")
     return Exit.OK
+
+
+def warn_of_simulation() -> None:
+    """Print to standard error that a report is of the demo."""
+    print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
 
 
 def check_writable(path: Path) -> None:

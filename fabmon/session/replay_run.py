@@ -1,4 +1,4 @@
-"""Runs that read recordings: replay on the screen or printed, ranges for exports, studies."""
+"""Runs that read recordings: replays, and the ranges that exports, reports and studies read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fabmon.recording.reading.timeline import Timeline, files_of
 from fabmon.recording.writing.cut import redacted_hosts
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import Exit, UsageError
-from fabmon.session.presentation import ScreenSetup, can_draw, show_screen
+from fabmon.session.presentation import ScreenSetup, can_draw, show_screen, warn_of_simulation
 from fabmon.session.printing import Progress, log_to_stderr, print_last, print_lines, progress
 from fabmon.session.recorder_setup import DEMO_MARK, last_ring
 from fabmon.session.session import Session
@@ -51,6 +51,9 @@ class ReplayOptions:
 
 def replay(session: Session, options: ReplayOptions) -> Exit:
     """Replay recordings; without files, what the last screen recorded. Raises UsageError."""
+    from fabmon.session.recording_access import ReplayedRecording
+    from fabmon.tui.time.past_reader import ReplayStart
+
     files = options.files or (_last_screen(session.settings.recording),)
     with open_recordings(files) as timeline:
         timeline.warm()
@@ -59,9 +62,20 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
         style = options.style
         if style is None and not can_draw():
             style = "table"
+        is_demo = timeline.files[0].sessions[-1].title.startswith(DEMO_MARK)
+        if is_demo and style is not None:
+            warn_of_simulation()
         try:
             if style is None:
-                running = _replay_on_screen(session, options, timeline, from_ns, until_ns)
+                title = "replay" if options.redact else f"replay of {timeline.files[0].path.name}"
+                setup = ScreenSetup(
+                    title,
+                    options.color or session.settings.color,
+                    mark=DEMO_MARK if is_demo else "",
+                    recording=ReplayedRecording(session, timeline, until_ns),
+                    start=ReplayStart(from_ns, options.speed, options.follow),
+                )
+                running = show_screen(None, setup)
             else:
                 log_to_stderr()
                 speed = options.speed if style == "jsonl" else None
@@ -86,28 +100,6 @@ async def _print_replay(session: Session, timeline: Timeline, feed: ReplayFeed, 
         if style == "jsonl":
             return await print_lines(scenes, None)
         return await print_last(scenes, style)
-
-
-async def _replay_on_screen(
-    session: Session,
-    options: ReplayOptions,
-    timeline: Timeline,
-    from_ns: int | None,
-    until_ns: int | None,
-) -> Exit:
-    from fabmon.session.recording_access import ReplayedRecording
-    from fabmon.tui.time.past_reader import ReplayStart
-
-    title = "replay" if session.redactor else f"replay of {timeline.files[0].path.name}"
-    is_demo = timeline.files[0].sessions[-1].title.startswith(DEMO_MARK)
-    setup = ScreenSetup(
-        title,
-        options.color or session.settings.color,
-        mark=DEMO_MARK if is_demo else "",
-        recording=ReplayedRecording(session, timeline, until_ns),
-        start=ReplayStart(from_ns, options.speed, options.follow),
-    )
-    return await show_screen(None, setup)
 
 
 @contextmanager
@@ -172,7 +164,7 @@ def time_range(
 
 
 def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int, int]:
-    """The same, from the first tick to the last where an option is not given."""
+    """Like time_range; an option that is not given means the first or the last tick."""
     begin, end = time_range(timeline, from_, to)
     return (
         timeline.start_ns if begin is None else begin,

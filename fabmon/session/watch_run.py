@@ -23,7 +23,14 @@ from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
 from fabmon.session.errors import Exit, UsageError
-from fabmon.session.presentation import RunOptions, ScreenSetup, check_writable, is_screen, show
+from fabmon.session.presentation import (
+    RunOptions,
+    ScreenSetup,
+    check_writable,
+    is_screen,
+    show,
+    warn_of_simulation,
+)
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
 from fabmon.session.session import Session, selected_hosts
 
@@ -243,7 +250,7 @@ async def _watch_simulation(
     from fabmon.tui.screen_state import Caption
 
     if not is_screen(options) and options.picture is None:
-        print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
+        warn_of_simulation()
     tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
     lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title)]
     captions = [Caption(each.at, each.duration, each.text) for each in lines]

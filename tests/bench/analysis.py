@@ -48,7 +48,7 @@ def scenarios(topology: Topology) -> dict[str, Scenario]:
     calm = Job(demand=0.1, payload_gb=80.0, placement="packed")
     busy = msgspec.structs.replace(calm, demand=0.6)
     spread = msgspec.structs.replace(busy, placement="scattered")
-    collision = Fault(kind="collision", at=2.0, where="leaf1/up3")
+    collision = Fault(kind="ecmp_collision", at=2.0, where="leaf1/up3")
     return {
         "healthy": Scenario(topology=topology, job=(calm,)),
         "trouble": Scenario(topology=topology, job=(busy,), fault=TROUBLE),

@@ -1,4 +1,4 @@
-"""The console at a thousand nodes: wire decode, rates, history, findings. SSH apart."""
+"""The console with a thousand nodes: wire decoding, rates, history, findings; without SSH."""
 
 from __future__ import annotations
 

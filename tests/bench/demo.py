@@ -22,7 +22,7 @@ SCENARIO = Scenario(
     ),
     fault=(
         Fault(kind="slow_receiver", at=15, duration=15),
-        Fault(kind="flap", at=35, duration=15),
+        Fault(kind="flapping_link", at=35, duration=15),
     ),
 )
 """1,024 hosts x 8 rails, 64 switches, three jobs out of step, and now and then a fault."""

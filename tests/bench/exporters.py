@@ -1,4 +1,4 @@
-"""Exporters' text decoded beside prometheus_client's parser, and a thousand exporters scraped.
+"""Decoding of exporters' pages compared with prometheus_client, and a thousand exporters.
 
 The page is a node_exporter's of a host with 8 HCAs, 600 series, all of them moving.
 """
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def page(seed: int, series: int = 600) -> bytes:
-    """A page; all that counts differs from seed to seed."""
+    """A page; the counters differ by seed."""
     numbers = random.Random(seed)
     names = [
         (f"node_infiniband_{name}", f'device="mlx5_{n}",port="1"') for name in _IB for n in range(8)
@@ -70,7 +70,7 @@ def page(seed: int, series: int = 600) -> bytes:
     last = ""
     for name, labels in names:
         if name != last:
-            lines += [f"# HELP {name} What the kernel says of it.", f"# TYPE {name} counter"]
+            lines += [f"# HELP {name} A counter.", f"# TYPE {name} counter"]
             last = name
         value = numbers.choice((numbers.randrange(10**6), numbers.randrange(10**15)))
         lines.append(f"{name}{{{labels}}} {_as_go_prints(value)}")
@@ -78,7 +78,7 @@ def page(seed: int, series: int = 600) -> bytes:
 
 
 def _as_go_prints(value: float) -> str:
-    """Whole below 10^6, else with an exponent, as Prometheus' own library does."""
+    """An integer below 10^6, else with an exponent, like Prometheus' Go library."""
     if value < 1_000_000:
         return str(value)
     digits, _, exponent = f"{float(value):.15e}".partition("e")
@@ -86,7 +86,7 @@ def _as_go_prints(value: float) -> str:
 
 
 def decoding() -> None:
-    """The ratio asked for is 10."""
+    """The target ratio is 10."""
     pages = [page(seed) for seed in range(PAGES)]
     decoder, reader = PageDecoder(), PageReader(exporter_tables())
 
@@ -125,7 +125,7 @@ def decoding() -> None:
 
 
 def scraping() -> None:
-    """CPU of the process that scrapes, over real HTTP; asked for is one core."""
+    """CPU of the scraping process, over real HTTP; the target is one core."""
     here = [sys.executable, "-m", "tests.bench.exporters"]
     with subprocess.Popen([*here, "serve"], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
@@ -157,7 +157,7 @@ def scraping() -> None:
 
 
 async def scrape(port: int) -> None:
-    """A console's feed of a thousand nodes; a line with the frames so far at each tick."""
+    """A feed of a thousand nodes; prints the number of frames so far at each tick."""
     hosts = [
         Host(
             name=f"gpu{number:04}",
@@ -176,11 +176,11 @@ async def scrape(port: int) -> None:
 
 
 class _Pages(asyncio.Protocol):
-    """Answers any request with the next of the pages, packed as exporters pack them."""
+    """Replies to any request with the next page, compressed as exporters do."""
 
-    def __init__(self, answers: list[bytes]) -> None:
-        self._answers = answers
-        self._next = random.randrange(len(answers))
+    def __init__(self, replies: list[bytes]) -> None:
+        self._replies = replies
+        self._next = random.randrange(len(replies))
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -189,22 +189,22 @@ class _Pages(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if data.endswith(b"\r\n\r\n") and self._transport is not None:
-            self._next = (self._next + 1) % len(self._answers)
-            self._transport.write(self._answers[self._next])
+            self._next = (self._next + 1) % len(self._replies)
+            self._transport.write(self._replies[self._next])
 
 
 async def serve() -> None:
     """All the exporters in one process."""
-    answers = []
+    replies = []
     for seed in range(PAGES):
         body = gzip.compress(page(seed), 6)
         head = (
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
             f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        answers.append(head.encode() + body)
+        replies.append(head.encode() + body)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Pages(answers), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: _Pages(replies), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

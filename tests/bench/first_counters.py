@@ -1,4 +1,4 @@
-"""How soon the counters of the lab's 14 nodes are there after fabmon is started (root)."""
+"""Time from the start of fabmon to the first counters of the lab's 14 nodes (needs root)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RUNS = 5
 
 
 def main() -> None:
-    """Print the time from the start to the first tick with counters of any, and of all nodes."""
+    """Print the time from the start to the first tick with counters of any and of all nodes."""
     try:
         with Lab(spines=4, leaves=2, hosts_per_leaf=4, rate_mbps=100) as lab:
             taken = [_first(lab) for _ in range(RUNS)]

@@ -55,14 +55,14 @@ async def _measure(server: VictoriaMetrics) -> None:
             server_s = cpu_s(server.pid)
             wall, cpu = time.perf_counter(), time.process_time()
             tick = await feed.poll()
-            told_wall, told = time.perf_counter(), time.process_time()
+            feed_wall, feed_cpu = time.perf_counter(), time.process_time()
             analyst.accept(history.accept(tick))
             done = time.process_time()
             assert len(tick.frames) == NODES
             rows.append(
                 {
-                    "wall_ms": (told_wall - wall) * 1e3,
-                    "feed_cpu_ms": (told - cpu) * 1e3,
+                    "wall_ms": (feed_wall - wall) * 1e3,
+                    "feed_cpu_ms": (feed_cpu - cpu) * 1e3,
                     "console_cpu_ms": (done - cpu) * 1e3,
                     "server_cpu_ms": (cpu_s(server.pid) - server_s) * 1e3,
                 }

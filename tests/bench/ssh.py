@@ -1,4 +1,4 @@
-"""What SSH adds on the console: nodes behind a real sshd on loopback, frames of 650 values."""
+"""The cost of SSH on the console: nodes behind a real sshd on loopback, frames of 650 values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Host *
 
 
 def main() -> None:
-    """Print the console's CPU a node-tick with SSH, and without it."""
+    """Print the console's CPU per node and tick, with SSH and without."""
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin:/sbin")
     if sshd is None:
         tell("ssh", {"skipped": "apt install openssh-server"})

@@ -1,4 +1,4 @@
-"""Bursty training traffic, as the counters of some nodes would tell it: ticks, at 1 Hz.
+"""Bursty training traffic as counters of some nodes: ticks at 1 Hz.
 
 Jobs of 16 nodes compute and communicate in turns of 6 to 14 s, 30 to 60 % of it communication. In
 it a port carries about 85 % of 400 Gb/s: the job's pace varies by 2 % from second to second, a
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 
 class Traffic:
-    """Counters of `nodes` x PORTS x METRICS; `step` lets a second pass."""
+    """Counters of `nodes` x PORTS x METRICS; `step` advances them by a second."""
 
     def __init__(self, nodes: int, seed: int = 1) -> None:
         rng = self._rng = np.random.default_rng(seed)
@@ -57,18 +57,18 @@ class Traffic:
 
     @property
     def hosts(self) -> list[Host]:
-        """The nodes, as a hosts file would name them."""
+        """The nodes as hosts."""
         return [Host(name=name) for name in self.names]
 
     def hellos(self) -> tuple[tuple[str, Hello], ...]:
-        """What each node has."""
+        """The hello of each node."""
         return tuple(
             (name, hello(*(port(f"mlx5_{r}", f"{name}-{r}", METRICS) for r in range(PORTS))))
             for name in self.names
         )
 
     def step(self) -> None:
-        """A second of traffic."""
+        """Advance by a second of traffic."""
         rng, shape = self._rng, self._shape
         share = (self._done(self._now_s + 1) - self._done(self._now_s)) * self._period
         pace = share * (1 + 0.02 * rng.standard_normal(len(share)))
@@ -96,7 +96,7 @@ class Traffic:
         self._now_s += 1
 
     def tick(self, seq: int, hellos: Sequence[tuple[str, Hello]] = ()) -> Tick:
-        """What the nodes say of it now."""
+        """A tick with the frames of all nodes."""
         late_ns = np.abs(self._rng.normal(0, 2e4, self.nodes)).astype(np.int64)
         read_ns = self._rng.integers(20_000, 90_000, self.nodes)
         mono_ns = (10**15 + seq * SECOND_NS + late_ns).tolist()
@@ -121,7 +121,7 @@ class Traffic:
         return (self._rng.integers(0, most, self._shape) // 4 * 4).astype(np.uint64)
 
     def _done(self, now_s: float) -> Floats:
-        """How much communication there has been, in periods."""
+        """Communication so far, in periods."""
         turns = (now_s + self._phase) / self._period
         done: Floats = np.floor(turns) * self._duty + np.minimum(turns % 1, self._duty)
         return done
@@ -138,7 +138,7 @@ class Traffic:
 
 
 def ticks(nodes: int, count: int, seed: int = 1) -> Iterator[Tick]:
-    """So many ticks of so many nodes; the first has their hellos."""
+    """`count` ticks of `nodes` nodes; the first has their hellos."""
     traffic = Traffic(nodes, seed)
     for seq in range(count):
         yield traffic.tick(seq, traffic.hellos() if not seq else ())

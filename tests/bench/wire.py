@@ -1,4 +1,4 @@
-"""Bytes a tick on the wire: a GPU host of 8 HCAs, 8 GPUs of 18 NVLinks and 10 plain NICs."""
+"""Bytes per tick on the wire: a GPU host with 8 HCAs, 8 GPUs of 18 NVLinks and 10 NICs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVING = 0.3
 
 
 def main() -> None:
-    """Print what its frames take, packed and plain, while 30 % of its counters move."""
+    """Print the size of its frames, packed and plain, while 30 % of its counters change."""
     blocks, every = _first_frame()
     chance = random.Random(7)
     places = [
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _first_frame() -> tuple[list[list[Any] | None], list[int]]:
-    """The blocks, and how often each is read."""
+    """The blocks, and the number of ticks between two reads of each."""
     with tempfile.TemporaryDirectory() as folder:
         hgx_host(folder, netdevs=10)
         done = subprocess.run(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fabmon.fabric.measures import Measure
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
@@ -18,7 +19,7 @@ from fabmon.tui.cells import (
     encode,
     scale,
 )
-from fabmon.tui.metrics import HEATS, heat
+from fabmon.tui.metrics import HEATS, HeatMetric, heat
 from fabmon.tui.palette import Depth, palette
 from tests.tui.scenes import World, row_of
 from tests.tui.worlds import troubled
@@ -139,3 +140,10 @@ def test_without_colour_digits_are_tens() -> None:
     assert look.picture(10 | HOT, 2)[0] == "9▲"
     assert look.picture(DOWN, 1)[0] == "✖"
     assert look.picture(ABSENT, 1)[0] == "·"
+
+
+def test_a_metric_with_a_misspelt_catalog_name_is_refused_at_import() -> None:
+    with pytest.raises(KeyError, match="phy_rx_discard"):
+        Measure("discards", ("phy_rx_discard",))
+    with pytest.raises(KeyError, match="ib_tx_weight"):
+        HeatMetric("x", "x", "x", ("tx_bps",), True, 0, 1, ("0", "1"), counted_by="ib_tx_weight")

@@ -237,3 +237,7 @@ def test_after_a_demo_replay_without_a_file_plays_what_the_demo_showed(
     replay.until("leaf1")
     replay.send(b"q")
     assert replay.wait() == 0
+    table = terminal("replay", "--format", "table")
+    table.until("SIMULATED: nothing in this report is real")
+    table.until("gpu001")
+    assert table.wait() == 0

@@ -30,7 +30,7 @@ def connections(wires: Wires, *names: str, silent: tuple[str, ...] = ()) -> Conn
             )
             for nic in NICS
         ]
-        told = [] if name in silent else [wires.told(f"{name}/{nic}") for nic in NICS]
+        told = [] if name in silent else [wires.report(f"{name}/{nic}") for nic in NICS]
         hellos[name] = hello(*nics, *cables, *told)
     fabric = build([Host(name=name) for name in names], hellos, PortRows(), 1)
     told_by = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
@@ -143,7 +143,7 @@ def test_half_a_million_queue_pairs_join_in_less_than_a_second() -> None:
     hellos = {
         f"h{host}": hello(
             *(port(f"n{rail}") for rail in range(8)),
-            *(wires[host].told(f"h{host}/n{rail}") for rail in range(8)),
+            *(wires[host].report(f"h{host}/n{rail}") for rail in range(8)),
         )
         for host in range(1024)
     }

@@ -101,7 +101,7 @@ def moments(*told: Wires | None) -> Sequence[Snapshot]:
     history = History([Host(name="gpu001")])
 
     def said(wires: Wires | None) -> Hello:
-        own = [wires.told("gpu001/eth0")] if wires is not None else []
+        own = [wires.report("gpu001/eth0")] if wires is not None else []
         return hello(port("eth0", "a"), *own)
 
     ticks: list[Tick] = [tick(n, hellos={"gpu001": said(wires)}) for n, wires in enumerate(told)]
@@ -120,7 +120,7 @@ def test_queue_pairs_that_come_and_go_do_not_make_another_fabric() -> None:
 
 def test_nothing_is_joined_again_while_nothing_changes() -> None:
     history = History([Host(name="gpu001")])
-    said = hello(port("eth0", "a"), Wires().end("gpu001/eth0", 1, 2).told("gpu001/eth0"))
+    said = hello(port("eth0", "a"), Wires().end("gpu001/eth0", 1, 2).report("gpu001/eth0"))
     before = history.accept(tick(0, hellos={"gpu001": said}))
     assert history.accept(tick(1)).connections is before.connections
 
@@ -145,7 +145,7 @@ def test_many_queue_pairs_are_not_joined_by_who_has_just_a_tick() -> None:
             for number in range(count):
                 wires.end(f"gpu001/{nic}", number, number + 1)
         said = hello(
-            *(port(nic, nic) for nic in nics), *(wires.told(f"gpu001/{nic}") for nic in nics)
+            *(port(nic, nic) for nic in nics), *(wires.report(f"gpu001/{nic}") for nic in nics)
         )
         return history.accept(tick(second, hellos={"gpu001": said})).connections
 
@@ -163,7 +163,7 @@ def test_only_another_cable_is_another_fabric() -> None:
 
     def accept(seq: int, *objects: Any) -> int:
         block = hello(port("eth0", "a"), *objects)
-        told = hello(wires.told("gpu001/eth0")).blocks[0]
+        told = hello(wires.report("gpu001/eth0")).blocks[0]
         whole = Hello(
             **{
                 **{name: getattr(block, name) for name in block.__struct_fields__},
@@ -179,7 +179,7 @@ def test_only_another_cable_is_another_fabric() -> None:
 
 
 def spoiled(**info: Any) -> Hello:
-    told = Wires().end("gpu001/eth0", 1, 2).told("gpu001/eth0")
+    told = Wires().end("gpu001/eth0", 1, 2).report("gpu001/eth0")
     return hello(port("eth0", "a"), told._replace(info={**told.info, **info}))
 
 
@@ -208,7 +208,7 @@ def test_a_node_may_tell_so_many_and_no_more() -> None:
         for name in range(ports):
             for number in range(2048):
                 wires.end(f"gpu001/eth{name}", number, number + 1)
-        return hello(*(wires.told(f"gpu001/eth{name}") for name in range(ports)))
+        return hello(*(wires.report(f"gpu001/eth{name}") for name in range(ports)))
 
     HelloLimits(HOSTS[0]).admit(told(2))
     with pytest.raises(WireError, match="6144 queue pairs of one node, 4096 at most"):
@@ -217,7 +217,7 @@ def test_a_node_may_tell_so_many_and_no_more() -> None:
 
 def test_what_slips_through_costs_the_node_that_said_it() -> None:
     history = History(HOSTS)
-    fine = hello(port("eth0", "b"), Wires().end("gpu002/eth0", 5, 6).told("gpu002/eth0"))
+    fine = hello(port("eth0", "b"), Wires().end("gpu002/eth0", 5, 6).report("gpu002/eth0"))
     snapshot = history.accept(tick(0, hellos={"gpu001": spoiled(lqpn=[1, 2]), "gpu002": fine}))
     assert snapshot.connections.flows.lqpn.tolist() == [5]
     assert isinstance(snapshot.connections, Connections)

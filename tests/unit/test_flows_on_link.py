@@ -18,13 +18,13 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
 from fabmon.history.history import History
-from tests.connections import ring, told
+from tests.connections import reported_pairs, ring
 from tests.tui.scenes import World, fabric
 
 HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
 """Four below each of two leaves."""
 QUIET = World(fabric(gpus=1))
-TALKING = replace(QUIET, told=told(ring(HOSTS), HOSTS))
+TALKING = replace(QUIET, queue_pairs=reported_pairs(ring(HOSTS), HOSTS))
 MOMENT = TALKING.scene(70).snapshot
 
 
@@ -106,7 +106,11 @@ def test_what_no_traffic_between_nodes_crosses_has_nobody() -> None:
 
 
 def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
-    some = replace(QUIET, told=told(ring(HOSTS), HOSTS, "gpu001", "gpu005")).scene(70).snapshot
+    some = (
+        replace(QUIET, queue_pairs=reported_pairs(ring(HOSTS), HOSTS, "gpu001", "gpu005"))
+        .scene(70)
+        .snapshot
+    )
     on_link = found("leaf1/up5", snapshot=some)
     assert on_link.silent == {"gpu001"}
     assert on_link.has_queue_pairs
@@ -143,7 +147,7 @@ def test_the_simulated_senders_of_a_collision_are_among_those_who_may_be_on_the_
     scenario = Scenario(
         topology=Topology(kind="leaf-spine", hosts=16, rails=4),
         job=(Job(qps=2),),
-        fault=(Fault(kind="collision", at=0),),
+        fault=(Fault(kind="ecmp_collision", at=0),),
     )
     feed = DemoFeed(scenario)
     history = History(feed.hosts)

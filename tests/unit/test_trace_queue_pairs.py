@@ -63,7 +63,7 @@ def hosts(tmp_path: Path) -> Path:
         wires.connect("gpu1/mlx5_0", "gpu2/mlx5_0", lqpn, rqpn)
     for name, address in (("gpu1", "10.1.1.1/31"), ("gpu2", "10.1.2.1/31")):
         nic = port("mlx5_0", name, METRICS, driver="mlx5_core", rdma="mlx5_0")
-        node(tmp_path, name, nic, addresses_of("mlx5_0", address), wires.told(f"{name}/mlx5_0"))
+        node(tmp_path, name, nic, addresses_of("mlx5_0", address), wires.report(f"{name}/mlx5_0"))
     file = tmp_path / "hosts.txt"
     command = f"{sys.executable} {SPEAKER} {tmp_path} {{node}} {{probe}}"
     file.write_text(f'gpu[1-2] via=exec command="{command}"\n')
@@ -94,7 +94,7 @@ def test_flows_that_are_named_are_followed_instead(hosts: Path) -> None:
 
 def test_without_queue_pairs_on_a_port_eight_source_ports_are_followed(hosts: Path) -> None:
     nic = port("mlx5_0", "gpu2", METRICS, driver="mlx5_core", rdma="mlx5_0")
-    silent = Wires().told("gpu2/mlx5_0")
+    silent = Wires().report("gpu2/mlx5_0")
     node(hosts.parent, "gpu2", nic, addresses_of("mlx5_0", "10.1.2.1/31"), silent)
     record = traced(hosts)
     assert record["sports_from"] == "default"

@@ -149,12 +149,12 @@ class PlannedFault:
 
 
 def truth(
-    fault: Fault, cause: str, subject: str, links: Sequence[str] = (), nodes: Sequence[str] = ()
+    fault: Fault, subject: str, links: Sequence[str] = (), nodes: Sequence[str] = ()
 ) -> Truth:
     """The truth of a fault about one subject."""
     until = None if fault.duration is None else fault.until
     return Truth(
-        cause=cause,
+        cause=fault.kind,
         subject=subject,
         links=tuple(links),
         nodes=tuple(nodes),
@@ -163,8 +163,8 @@ def truth(
     )
 
 
-def on_port(fault: Fault, planner: FaultPlanner, cause: str, *ports: int) -> tuple[Truth, ...]:
+def on_port(fault: Fault, planner: FaultPlanner, *ports: int) -> tuple[Truth, ...]:
     """The truth of a fault about ports; the first is the subject."""
     names = [planner.hardware.port_id(port) for port in ports]
     nodes = [name.partition("/")[0] for name in names]
-    return (truth(fault, cause, names[0], names, nodes),)
+    return (truth(fault, names[0], names, nodes),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ _COLLIDES, _COLLIDES_AT_LEAST = 1.5, 1.1
 """What is sent over one uplink in a collision, over what it carries."""
 
 
-def collision(fault: Fault, planner: FaultPlanner) -> PlannedFault:
+def ecmp_collision(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     """`flows` NICs of a leaf send all they have over one uplink; so many that it is too small."""
     leaf = planner.leaf(fault)
     target = (
@@ -30,15 +31,15 @@ def collision(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     count = min(count, len(senders))
     if count < 2 or reached[count - 1] < _COLLIDES_AT_LEAST:
         raise ScenarioError(
-            f"collision: what {planner.hardware.leaf_names[leaf]} sends to other leaves does not"
-            " fill one uplink; place the job scattered, or raise its demand"
+            f"ecmp_collision: what {planner.hardware.leaf_names[leaf]} sends to other leaves does"
+            " not fill one uplink; place the job scattered, or raise its demand"
         )
     nics = senders[order[:count]]
 
     def apply(conditions: FabricState, _: float) -> None:
         conditions.rules.pins.append((nics, target))
 
-    return PlannedFault(fault, on_port(fault, planner, "ecmp_collision", target), apply)
+    return PlannedFault(fault, on_port(fault, planner, target), apply)
 
 
 def polarization(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -46,8 +47,8 @@ def polarization(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     hardware, leaf = planner.hardware, planner.leaf(fault)
     if hardware.is_ib:
         raise ScenarioError(
-            "polarization: InfiniBand goes by tables and hashes nothing; take a collision, or"
-            " topology.kind = leaf-spine or rail"
+            "polarization: InfiniBand goes by tables and hashes nothing; take an ecmp_collision,"
+            " or topology.kind = leaf-spine or rail"
         )
     buckets = fault.flows or max(2, hardware.up // 8)
     used = hardware.uplinks(leaf)[np.arange(buckets) * (hardware.up // buckets)]
@@ -57,7 +58,7 @@ def polarization(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     def apply(conditions: FabricState, _: float) -> None:
         conditions.rules.buckets[leaf] = buckets
 
-    return PlannedFault(fault, (truth(fault, "polarization", name, links, [name]),), apply)
+    return PlannedFault(fault, (truth(fault, name, links, [name]),), apply)
 
 
 def oversubscription(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -84,7 +85,6 @@ def oversubscription(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     truths = tuple(
         truth(
             fault,
-            "oversubscription",
             hardware.leaf_names[leaf],
             [hardware.port_id(int(port)) for port in hardware.uplinks(leaf)],
             [hardware.leaf_names[leaf]],
@@ -112,11 +112,11 @@ def degraded_link(fault: Fault, planner: FaultPlanner) -> PlannedFault:
             conditions.errors[ends] += 100 * fault.rate
 
     other = int(planner.hardware.cabling[port])
-    truths = on_port(fault, planner, "degraded_link", port, other)
+    truths = on_port(fault, planner, port, other)
     return PlannedFault(fault, truths, apply, at_once=fault.shown)
 
 
-def flap(fault: Fault, planner: FaultPlanner) -> PlannedFault:
+def flapping_link(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     """A link goes down for `down_s`, every `period_s`."""
     port, last = planner.port(fault), min(fault.until, fault.at + 3600)
     starts = np.arange(fault.at, last, fault.period_s)
@@ -127,7 +127,7 @@ def flap(fault: Fault, planner: FaultPlanner) -> PlannedFault:
             conditions.cut(port)
 
     other = int(planner.hardware.cabling[port])
-    truths = on_port(fault, planner, "flapping_link", port, other)
+    truths = on_port(fault, planner, port, other)
     return PlannedFault(fault, truths, apply, tuple(turns), at_once=True)
 
 
@@ -151,9 +151,7 @@ def pause_deadlock(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     def apply(conditions: FabricState, _: float) -> None:
         conditions.stuck += ring
 
-    return PlannedFault(
-        fault, on_port(fault, planner, "pause_deadlock", *ring), apply, at_once=True
-    )
+    return PlannedFault(fault, on_port(fault, planner, *ring), apply, at_once=True)
 
 
 def error_burst(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -164,7 +162,7 @@ def error_burst(fault: Fault, planner: FaultPlanner) -> PlannedFault:
         conditions.errors[port] += fault.rate
         conditions.capacity[int(conditions.rules.peer[port])] *= 0.9
 
-    return PlannedFault(fault, on_port(fault, planner, "error_burst", port), apply, at_once=True)
+    return PlannedFault(fault, on_port(fault, planner, port), apply, at_once=True)
 
 
 def saturated_counter(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -176,9 +174,7 @@ def saturated_counter(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     def apply(conditions: FabricState, _: float) -> None:
         conditions.pegged.append(port)
 
-    return PlannedFault(
-        fault, on_port(fault, planner, "saturated_counter", port), apply, at_once=True
-    )
+    return PlannedFault(fault, on_port(fault, planner, port), apply, at_once=True)
 
 
 def miscabled(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -203,9 +199,7 @@ def miscabled(fault: Fault, planner: FaultPlanner) -> PlannedFault:
         peer[[one, two]] = far[::-1]
         peer[far[::-1]] = [one, two]
 
-    return PlannedFault(
-        fault, on_port(fault, planner, "miscabled", one, two, *far), apply, at_once=True
-    )
+    return PlannedFault(fault, on_port(fault, planner, one, two, *far), apply, at_once=True)
 
 
 # Faults of hosts and of what they send: one function a kind.
@@ -228,7 +222,7 @@ def incast(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
     nodes = [hardware.node_of(nic), *(hardware.node_of(int(each)) for each in senders)]
     name = hardware.port_id(last)
-    return PlannedFault(fault, (truth(fault, "incast", name, [name], nodes),), apply)
+    return PlannedFault(fault, (truth(fault, name, [name], nodes),), apply)
 
 
 def pause_storm(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -239,7 +233,7 @@ def pause_storm(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     def apply(conditions: FabricState, _: float) -> None:
         conditions.storm[nic] = share
 
-    return PlannedFault(fault, on_port(fault, planner, "pause_storm", nic), apply, at_once=True)
+    return PlannedFault(fault, on_port(fault, planner, nic), apply, at_once=True)
 
 
 def slow_receiver(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -250,10 +244,10 @@ def slow_receiver(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     def apply(conditions: FabricState, _: float) -> None:
         conditions.accept[nic] = share
 
-    return PlannedFault(fault, on_port(fault, planner, "slow_receiver", nic), apply)
+    return PlannedFault(fault, on_port(fault, planner, nic), apply)
 
 
-def pcie_limit(fault: Fault, planner: FaultPlanner) -> PlannedFault:
+def host_pcie_limit(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     """The bus below a NIC carries `share` of line rate in each direction, and stalls."""
     nic = planner.nic(fault)
     share = 0.4 if fault.share is None else fault.share
@@ -262,7 +256,7 @@ def pcie_limit(fault: Fault, planner: FaultPlanner) -> PlannedFault:
         conditions.accept[nic] = conditions.send[nic] = share
         conditions.pcie[nic] = True
 
-    return PlannedFault(fault, on_port(fault, planner, "host_pcie_limit", nic), apply)
+    return PlannedFault(fault, on_port(fault, planner, nic), apply)
 
 
 def straggler(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -277,7 +271,7 @@ def straggler(fault: Fault, planner: FaultPlanner) -> PlannedFault:
         for job in jobs:
             conditions.late[job] = (host, fault.extra_s)
 
-    return PlannedFault(fault, (truth(fault, "straggler", name, (), [name]),), apply)
+    return PlannedFault(fault, (truth(fault, name, (), [name]),), apply)
 
 
 def uneven_rails(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -297,7 +291,7 @@ def uneven_rails(fault: Fault, planner: FaultPlanner) -> PlannedFault:
         conditions.rail_shares[number] = shares
 
     name = planner.jobs[number].name
-    return PlannedFault(fault, (truth(fault, "uneven_rails", name, links, nodes),), apply)
+    return PlannedFault(fault, (truth(fault, name, links, nodes),), apply)
 
 
 def node_lost(fault: Fault, planner: FaultPlanner) -> PlannedFault:
@@ -313,35 +307,40 @@ def node_lost(fault: Fault, planner: FaultPlanner) -> PlannedFault:
                 conditions.cut(nic)
 
     name = hardware.host_names[host]
-    return PlannedFault(fault, (truth(fault, "node_lost", name, (), [name]),), apply, at_once=True)
-
-
-# Every kind of fault by its name.
-#
-# A kind is one function: it takes the fault and the ground (plant, jobs, lots), and plans it. What
-# the scenario leaves open is drawn by lot once, so that the truth is known before anything happens.
+    return PlannedFault(fault, (truth(fault, name, (), [name]),), apply, at_once=True)
 
 
 _KINDS: dict[str, Callable[[Fault, FaultPlanner], PlannedFault]] = {
-    "collision": collision,
-    "polarization": polarization,
-    "oversubscription": oversubscription,
-    "incast": incast,
-    "degraded_link": degraded_link,
-    "flap": flap,
-    "pause_storm": pause_storm,
-    "pause_deadlock": pause_deadlock,
-    "slow_receiver": slow_receiver,
-    "straggler": straggler,
-    "pcie_limit": pcie_limit,
-    "error_burst": error_burst,
-    "saturated_counter": saturated_counter,
-    "miscabled": miscabled,
-    "uneven_rails": uneven_rails,
-    "node_lost": node_lost,
+    plan_kind.__name__: plan_kind
+    for plan_kind in (
+        ecmp_collision,
+        polarization,
+        oversubscription,
+        incast,
+        degraded_link,
+        flapping_link,
+        pause_storm,
+        pause_deadlock,
+        slow_receiver,
+        straggler,
+        host_pcie_limit,
+        error_burst,
+        saturated_counter,
+        miscabled,
+        uneven_rails,
+        node_lost,
+    )
 }
+"""Every kind of fault: a function with the name of the cause that must be found. It aims the fault;
+what the scenario leaves open is drawn from the seed once, so that the truth is known in advance."""
+
+KINDS = tuple(_KINDS)
 
 
 def plan(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """Aim a fault. Raises ScenarioError where that is not possible."""
+    """Aim a fault. Raises ScenarioError where that is not possible, and for an unknown kind."""
+    if fault.kind not in _KINDS:
+        near = difflib.get_close_matches(fault.kind, KINDS, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else f"; one of {', '.join(KINDS)}"
+        raise ScenarioError(f"fault `{fault.kind}`: unknown kind{hint}")
     return _KINDS[fault.kind](fault, planner)

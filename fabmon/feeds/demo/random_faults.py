@@ -9,21 +9,21 @@ import msgspec
 import numpy as np
 
 from fabmon.feeds.demo.fault_planner import Truth
-from fabmon.feeds.demo.scenario import FAT_TREE, Caption, Fault, FaultKind, Scenario
+from fabmon.feeds.demo.scenario import FAT_TREE, Caption, Fault, Scenario
 from fabmon.feeds.demo.world import World
 
-KINDS: tuple[FaultKind, ...] = (
-    "collision",
+KINDS = (
+    "ecmp_collision",
     "slow_receiver",
     "degraded_link",
     "straggler",
     "incast",
-    "flap",
+    "flapping_link",
     "node_lost",
     "error_burst",
     "polarization",
     "pause_storm",
-    "pcie_limit",
+    "host_pcie_limit",
 )
 """Drawn in random order; each occurs once before any occurs again, where the fabric can have it."""
 
@@ -54,7 +54,7 @@ def _drawn(scenario: Scenario, hours: float) -> Iterator[Fault]:
         at += lasts
 
 
-def _kinds(scenario: Scenario) -> list[FaultKind]:
+def _kinds(scenario: Scenario) -> list[str]:
     """The kinds that this fabric can have: InfiniBand routes by tables, without a hash."""
     hashes = scenario.topology.kind != FAT_TREE
     return [kind for kind in KINDS if hashes or kind != "polarization"]

@@ -29,7 +29,7 @@ def truth(reader: Reader) -> Truth:
 
 
 def test_collision_fills_one_uplink_and_marks() -> None:
-    reader = played(Fault(kind="collision", where="leaf2/up2"))
+    reader = played(Fault(kind="ecmp_collision", where="leaf2/up2"))
     said = truth(reader)
     assert said.cause == "ecmp_collision"
     group = [port for port, _ in reader.feed.planned_cables if port.startswith("leaf2/")]
@@ -84,7 +84,7 @@ def test_a_degraded_link_says_so_unless_hidden() -> None:
 
 
 def test_a_flap_is_counted_at_both_ends() -> None:
-    reader = played(Fault(kind="flap", where="leaf1/up1", period_s=4, down_s=2), ticks=12)
+    reader = played(Fault(kind="flapping_link", where="leaf1/up1", period_s=4, down_s=2), ticks=12)
     for port in truth(reader).links:
         assert reader.now[port, "netdev_carrier_changes"] >= 5
         assert reader.now[port, "phy_link_down_events"] == 3
@@ -124,7 +124,7 @@ def test_a_deadlock_stops_a_ring_of_links_for_good() -> None:
 
 
 def test_a_bus_limit_stalls_and_slows() -> None:
-    reader = played(Fault(kind="pcie_limit", where="gpu005/r2"))
+    reader = played(Fault(kind="host_pcie_limit", where="gpu005/r2"))
     assert reader.level("gpu005/mlx5_2", "pci_stalled_write_percent") > 30
     assert reader.level("gpu005/mlx5_1", "pci_stalled_write_percent") == 0
     assert reader.delta("gpu005/mlx5_2", "phy_tx_bytes") < 0.41 * LINE
@@ -165,7 +165,7 @@ def test_swapped_cables_show_in_the_neighbours() -> None:
 
 
 def test_infiniband_waits_instead_of_pausing_and_its_error_counters_stick() -> None:
-    reader = played(Fault(kind="collision"), kind="fat-tree")
+    reader = played(Fault(kind="ecmp_collision"), kind="fat-tree")
     assert max(reader.moved("ib_tx_wait", 1).values()) > 1e6
     assert not any(name.startswith(("pfc", "rdma_ecn")) for _, name in reader.now)
     stuck = played(Fault(kind="saturated_counter", where="leaf1/up1"), kind="fat-tree")
@@ -173,7 +173,7 @@ def test_infiniband_waits_instead_of_pausing_and_its_error_counters_stick() -> N
 
 
 def test_a_fault_has_an_end() -> None:
-    fault = Fault(kind="collision", at=4, duration=5, where="leaf2/up2")
+    fault = Fault(kind="ecmp_collision", at=4, duration=5, where="leaf2/up2")
     reader = played(fault, ticks=12)
     (said,) = reader.feed.truth
     assert (said.since_s, said.until_s, said.seen_s) == (4, 9, 4)

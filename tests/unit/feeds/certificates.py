@@ -1,4 +1,4 @@
-"""A self-made certificate for servers of the tests, on 127.0.0.1."""
+"""A self-signed certificate for test servers on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 
 def self_made(directory: Path) -> tuple[ssl.SSLContext, Path]:
-    """The context of a server, and the file that its clients have to trust."""
+    """The TLS context of a server, and the certificate file for its clients."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "switch")])
     now = datetime.datetime.now(datetime.UTC)

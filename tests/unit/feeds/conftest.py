@@ -1,4 +1,4 @@
-"""What the tests of the feeds share."""
+"""Fixtures of the feeds' tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.feeds.ssh_servers import Nodes
 
 @pytest.fixture
 def empty_root(tmp_path: Path) -> str:
-    """A tree for probes to read that holds no devices at all."""
+    """A root directory for probes without any devices."""
     root = tmp_path / "root"
     root.mkdir()
     return str(root)
@@ -20,7 +20,7 @@ def empty_root(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Nodes]:
-    """SSH servers to be, without anything of the person who runs the tests."""
+    """A factory of SSH servers, isolated from the SSH setup of the user who runs the tests."""
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     directory = tmp_path / "ssh"
     directory.mkdir()

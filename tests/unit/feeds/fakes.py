@@ -1,4 +1,4 @@
-"""A clock that a test moves, and nodes that do as they are told."""
+"""A clock that the test advances, and nodes whose behaviour the test sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.feeds.wire_lines import frame_line, hello_line
 
 
 class FakeClock:
-    """Stands still until `run` moves it; the wall clock can be stepped apart from the other."""
+    """Advances only in `run`; the wall clock can be stepped independently."""
 
     def __init__(self, wall_s: float = 1_000_000.0) -> None:
         self._now = 0.0
@@ -53,7 +53,7 @@ class FakeClock:
 
 
 class FakeSession:
-    """A session whose lines the test puts in."""
+    """A session whose lines come from the test."""
 
     def __init__(self) -> None:
         self.lines: asyncio.Queue[bytes | NodeError] = asyncio.Queue()
@@ -81,10 +81,10 @@ class FakeSession:
 
 
 class FakeNodes:
-    """Transport of all hosts. `trouble` holds what opening a node raises; others get a session."""
+    """The transport of all hosts. `errors` maps nodes to the error that opening them raises."""
 
     def __init__(self) -> None:
-        self.trouble: dict[str, Exception] = {}
+        self.errors: dict[str, Exception] = {}
         self.sessions: dict[str, FakeSession] = {}
         self.opened: list[str] = []
         self.closed = False
@@ -94,8 +94,8 @@ class FakeNodes:
 
     async def open(self, host: Host) -> ProbeSession:
         self.opened.append(host.name)
-        if host.name in self.trouble:
-            raise self.trouble[host.name]
+        if host.name in self.errors:
+            raise self.errors[host.name]
         self.sessions[host.name] = FakeSession()
         return self.sessions[host.name]
 

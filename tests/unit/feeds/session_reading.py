@@ -1,4 +1,4 @@
-"""What the tests of asked nodes share: listening to a session, and reading its frames."""
+"""Reading sessions and frames, for the tests of polled nodes."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import asyncio
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, check, decode
 from fabmon.feeds.transports.transport import ProbeSession
 
-Said = list[Hello | Frame | Notice]
+Messages = list[Hello | Frame | Notice]
 
 
-async def listen(session: ProbeSession, frames: int, patience_s: float = 15.0) -> Said:
-    """What a session says up to so many frames; each that follows a hello fits it."""
-    said: Said = []
+async def read_messages(session: ProbeSession, frames: int, patience_s: float = 15.0) -> Messages:
+    """The messages of a session up to a number of frames; checks each frame against its hello."""
+    messages: Messages = []
     latest: Hello | None = None
     async with asyncio.timeout(patience_s):
-        while sum(isinstance(each, Frame) for each in said) < frames:
+        while sum(isinstance(each, Frame) for each in messages) < frames:
             message = decode(await session.readline())
             assert isinstance(message, (Hello, Frame, Notice))
             latest = message if isinstance(message, Hello) else latest
             if isinstance(message, Frame) and latest is not None:
                 check(message, latest)
-            said.append(message)
-    return said
+            messages.append(message)
+    return messages
 
 
 def values_of(
     hello: Hello, frame: Frame, port: str, node: str | None = None
 ) -> dict[str, int | None]:
-    """All that a frame says of a port."""
+    """The values of a port in a frame."""
     found: dict[str, int | None] = {}
     for block, values in zip(hello.blocks, frame.blocks, strict=True):
         position = 1

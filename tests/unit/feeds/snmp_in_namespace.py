@@ -18,7 +18,7 @@ from fabmon.fabric.wire.messages import Frame, Hello
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import snmp
 from fabmon.feeds.transports.snmp import SnmpTransport
-from tests.unit.feeds.session_reading import listen, values_of
+from tests.unit.feeds.session_reading import read_messages, values_of
 from tests.unit.feeds.snmp_server import COMMUNITY, Snmpd
 
 FRAMES, SIZE = 2000, 1400
@@ -47,7 +47,7 @@ def set_up() -> None:
 
 
 def send_frames(count: int) -> None:
-    """Real frames, whose size is known, out of swp1."""
+    """Send real frames of known size from swp1."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         raw.bind(("swp1", 0))
         frame = b"\xff" * 6 + b"\x02" * 6 + b"\x88\xb5" + bytes(SIZE - 14)
@@ -61,7 +61,7 @@ def of_kernel(name: str) -> dict[str, int]:
 
 
 async def table(directory: Path) -> dict[str, Any]:
-    """What `fabmon --once` shows of the switch while frames go through it."""
+    """The output of `fabmon --once` for the switch while frames pass through it."""
     agent, secret = begin(directory)
     hosts = directory / "hosts.txt"
     hosts.write_text(f"switch7 via=snmp address=127.0.0.1 port={agent.port} secret={secret}\n")
@@ -90,20 +90,20 @@ def begin(directory: Path) -> tuple[Snmpd, Path]:
 
 
 async def counters(directory: Path) -> dict[str, Any]:
-    """Known frames through swp1, as the agent and as the kernel count them."""
+    """Known frames through swp1: the counters of the agent and of the kernel."""
     agent, secret = begin(directory)
     transport = SnmpTransport(ProbeSettings(interval_s=0.2))
     host = Host(name="switch7", address="127.0.0.1", port=agent.port, secret=str(secret))
     try:
         session = await transport.open(host)
-        said = await listen(session, 1)
-        hello, first = said[0], said[-1]
+        messages = await read_messages(session, 1)
+        hello, first = messages[0], messages[-1]
         assert isinstance(hello, Hello)
         assert isinstance(first, Frame)
         send_frames(FRAMES)
         moved: dict[str, int | None] = {}
         while moved.get("phy_tx_bytes") is None or moved.get("phy_tx_packets") is None:
-            (frame,) = await listen(session, 1)
+            (frame,) = await read_messages(session, 1)
             assert isinstance(frame, Frame)
             found = values_of(hello, frame, "swp1")
             if found.get("phy_tx_packets", FRAMES) != 0:

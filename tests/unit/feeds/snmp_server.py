@@ -1,4 +1,4 @@
-"""A real snmpd of the tests: its own files, a loopback port, no privileges."""
+"""A real snmpd for tests: its own files, a loopback port, no privileges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USER = "v3 fabmon SHA256 authpassword AES privpassword"
 LLDP = """\
 import sys
 BASE = ".1.0.8802.1.1.2.1"
-# What LLDP-MIB says of a port with a host behind it, and of one with a switch.
+# LLDP-MIB for a port connected to a host, and for one connected to a switch.
 ROWS = {
     "3.7.1.2.7": ("integer", "5"),
     "3.7.1.3.7": ("string", "@NAME@"),
@@ -41,10 +41,10 @@ while True:
     if command == "PING":
         print("PONG", flush=True)
         continue
-    asked = key(sys.stdin.readline().strip())
+    requested = key(sys.stdin.readline().strip())
     base = key(BASE)
-    found = [row for row in ORDER if (base + key(row) == asked if command == "get"
-             else base + key(row) > asked)]
+    found = [row for row in ORDER if (base + key(row) == requested if command == "get"
+             else base + key(row) > requested)]
     if found:
         print(BASE + "." + found[0], *ROWS[found[0]], sep="\\n", flush=True)
     else:
@@ -53,7 +53,7 @@ while True:
 
 
 class Snmpd:
-    """An agent that can be killed and started again. It counts anew every 3 s, as net-snmp does."""
+    """An agent that can be killed and restarted. net-snmp refreshes counters every 3 s."""
 
     def __init__(self, directory: Path, lldp_port: str = "lo") -> None:
         need_command("snmpd", "snmpd")
@@ -79,7 +79,7 @@ class Snmpd:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it replies."""
         arguments = ["snmpd", "-f", "-Lf", str(self._directory / "log"), "-C", "-I", "-smux"]
         arguments += ["-c", str(self._directory / "snmpd.conf")]
         environment = {

@@ -1,4 +1,4 @@
-"""SSH servers inside the test's own event loop, each with its own way of being a node."""
+"""SSH servers in the event loop of the test, each with a behaviour of its own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Handler = Callable[[Process], Awaitable[None]]
 
 
 class Reader(Protocol):
-    """What bytes come out of, at either side."""
+    """A source of bytes, at either end."""
 
     async def read(self, n: int, /) -> bytes: ...
 
 
 class Writer(Protocol):
-    """What bytes go into, at either side."""
+    """A destination of bytes, at either end."""
 
     def write(self, data: bytes, /) -> None: ...
     async def drain(self) -> None: ...
@@ -48,7 +48,7 @@ class Bastion(asyncssh.SSHServer):
 
 
 async def shell(process: Process) -> None:
-    """A node: runs the command line with sh, as sshd does with the account's shell."""
+    """A node: runs the command line with sh, as sshd runs the account's shell."""
     assert process.command is not None
     child = await asyncio.create_subprocess_exec(
         "/bin/sh",
@@ -90,7 +90,7 @@ async def _pump(reader: Reader, writer: Writer) -> None:
 
 
 class Nodes:
-    """A key pair, an ssh_config, a known_hosts, and servers that go with them."""
+    """A key pair, an ssh_config and a known_hosts file, and SSH servers that match them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -126,7 +126,7 @@ class Nodes:
         server: type[asyncssh.SSHServer] = asyncssh.SSHServer,
         **options: Any,
     ) -> int:
-        """A server's port. It shows `host_key`, and lets the client's key in if it is welcome."""
+        """Start a server; returns its port. It accepts the client's key if `welcome`."""
         guests = self.directory / "authorized_keys"
         guests.write_bytes(self.client_key.export_public_key() if welcome else b"")
         connections: Connections = []
@@ -149,7 +149,7 @@ class Nodes:
     async def listen_tcp(
         self, handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
     ) -> int:
-        """The port of a server that is no SSH server."""
+        """Start a TCP server that is no SSH server; returns its port."""
         server = await asyncio.start_server(handler, "127.0.0.1", 0)
         self._servers.append(server)
         port: int = server.sockets[0].getsockname()[1]
@@ -160,7 +160,7 @@ class Nodes:
         self.known_hosts.write_text(self.known_hosts.read_text() + line)
 
     async def stop(self, port: int) -> None:
-        """Shut a server down, with all its connections, as a reboot does."""
+        """Stop a server and its connections, as a reboot does."""
         for acceptor, connections in list(self._acceptors):
             if acceptor.get_port() == port:
                 self._acceptors.remove((acceptor, connections))

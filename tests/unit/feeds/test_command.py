@@ -1,4 +1,4 @@
-"""Command templates: split as a shell splits, filled argument by argument, seen by no shell."""
+"""Command templates: split like a shell does, filled by argument, without any shell."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_templates(command: str, more: dict[str, object], expected: list[str]) -
     assert filled(command, **more) == expected
 
 
-def test_the_openssh_preset_leaves_out_what_is_not_set() -> None:
+def test_the_openssh_preset_omits_unset_options() -> None:
     plain = filled("openssh")
     assert plain[-3:] == ["--", "gpu1", "PROBE"]
     assert not any(argument.startswith(("-p", "-l")) for argument in plain)
@@ -66,7 +66,7 @@ def test_the_openssh_preset_leaves_out_what_is_not_set() -> None:
         ("ssh {node}", "end the command with {probe}"),
     ],
 )
-def test_templates_that_cannot_work_say_what_to_write_instead(command: str, fix: str) -> None:
+def test_unusable_templates_say_what_to_write(command: str, fix: str) -> None:
     with pytest.raises(CommandError) as caught:
         split(command)
     assert fix in caught.value.fix
@@ -78,8 +78,6 @@ def test_presets_are_templates() -> None:
 
 
 @given(st.text(min_size=1), st.text(), st.text())
-def test_a_value_stays_one_argument_and_is_never_filled_itself(
-    node: str, python: str, probe: str
-) -> None:
+def test_a_value_stays_one_argument_and_is_not_expanded(node: str, python: str, probe: str) -> None:
     arguments = filled("run --on={node} {python} {probe}", node=node, python=python, probe=probe)
     assert arguments == ["run", f"--on={node}", python, probe]

@@ -1,4 +1,4 @@
-"""Arista switches over eAPI: a server on real TLS that answers as EOS does."""
+"""Arista switches over eAPI: a server with real TLS that replies like EOS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.builders import hello, port
 from tests.fixtures.eos import BYTES_A_SECOND, Switch
 from tests.goldens import check_golden
 from tests.unit.feeds.certificates import self_made
-from tests.unit.feeds.session_reading import listen, values_of
+from tests.unit.feeds.session_reading import read_messages, values_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 CAPTURES = Path(__file__).parents[4] / "shared" / "hardware" / "switch"
@@ -38,11 +38,11 @@ LOGIN = "Basic " + base64.b64encode(b"fabmon:pa:ss").decode()
 
 
 class Served:
-    """A switch on a port, over TLS: its host as a hosts file has it, and what it was asked."""
+    """A switch served over TLS; records the requests."""
 
     def __init__(self, directory: Path) -> None:
         self.switch = Switch()
-        self.says: Any = self.switch.reply
+        self.reply: Any = self.switch.reply
         self.status = 200
         self.logins: set[str] = set()
         self.secret = directory / "secret"
@@ -75,7 +75,7 @@ class Served:
             return web.Response(status=401)
         if self.status != 200:
             return web.Response(status=self.status, headers={"Location": "http://127.0.0.1:1/"})
-        return web.json_response(self.says(await request.json()))
+        return web.json_response(self.reply(await request.json()))
 
 
 @pytest.fixture
@@ -94,19 +94,25 @@ async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EapiTransp
     await made.close()
 
 
-async def heard(served: Served, transport: EapiTransport) -> tuple[Hello, Frame]:
-    said = await listen(await transport.open(served.host()), 1)
-    hello, frame = said[0], said[-1]
+async def first_frame(served: Served, transport: EapiTransport) -> tuple[Hello, Frame]:
+    messages = await read_messages(await transport.open(served.host()), 1)
+    hello, frame = messages[0], messages[-1]
     assert isinstance(hello, Hello)
     assert isinstance(frame, Frame)
     return hello, frame
 
 
-async def test_what_a_switch_says_becomes_a_hello(served: Served, transport: EapiTransport) -> None:
-    said, _ = await heard(served, transport)
-    facts = {"hostname": said.hostname, "kernel": said.kernel, "boot_id": said.boot_id}
+async def test_the_data_of_a_switch_becomes_a_hello(
+    served: Served, transport: EapiTransport
+) -> None:
+    switch_hello, _ = await first_frame(served, transport)
+    facts = {
+        "hostname": switch_hello.hostname,
+        "kernel": switch_hello.kernel,
+        "boot_id": switch_hello.boot_id,
+    }
     lines = [json.dumps(facts)]
-    for block in said.blocks:
+    for block in switch_hello.blocks:
         lines.append(f"{block.source} every {block.every}")
         for item in block.objects:
             metrics = " ".join(item.metrics)
@@ -116,7 +122,7 @@ async def test_what_a_switch_says_becomes_a_hello(served: Served, transport: Eap
 
 async def test_counters_are_in_the_catalogs_units(served: Served, transport: EapiTransport) -> None:
     served.switch.second = 2
-    values = values_of(*(await heard(served, transport)), "Ethernet1/1")
+    values = values_of(*(await first_frame(served, transport)), "Ethernet1/1")
     assert values["phy_tx_bytes"] == 7_000 + 2 * BYTES_A_SECOND
     assert values["phy_rx_packets"] == 2 * BYTES_A_SECOND // 8000 + 11
     assert values["netdev_speed_bps"] == 400e9
@@ -128,17 +134,17 @@ async def test_counters_are_in_the_catalogs_units(served: Served, transport: Eap
     assert "queue4_tx_ecn_marked" not in values
 
 
-async def test_rates_have_the_switchs_own_clock(served: Served, transport: EapiTransport) -> None:
+async def test_rates_use_the_clock_of_the_switch(served: Served, transport: EapiTransport) -> None:
     session = await transport.open(served.host())
-    said, first = await listen(session, 1)
-    assert isinstance(said, Hello)
+    switch_hello, first = await read_messages(session, 1)
+    assert isinstance(switch_hello, Hello)
     assert isinstance(first, Frame)
-    position = [block.source for block in said.blocks].index("interfaces")
-    (same,) = await listen(session, 1)
+    position = [block.source for block in switch_hello.blocks].index("interfaces")
+    (same,) = await read_messages(session, 1)
     assert isinstance(same, Frame)
     assert same.blocks[position] is None
     served.switch.second = 3
-    (later,) = await listen(session, 1)
+    (later,) = await read_messages(session, 1)
     assert isinstance(later, Frame)
     before, after = first.blocks[position], later.blocks[position]
     assert before is not None
@@ -146,7 +152,7 @@ async def test_rates_have_the_switchs_own_clock(served: Served, transport: EapiT
     assert after[0] - before[0] == 3_000_000_000  # type: ignore[operator]
 
 
-async def test_a_command_that_is_not_there_costs_its_own_part(
+async def test_an_unknown_command_affects_only_its_own_source(
     served: Served, transport: EapiTransport
 ) -> None:
     ecn, pfc = (
@@ -155,20 +161,20 @@ async def test_a_command_that_is_not_there_costs_its_own_part(
     )
     served.switch.missing = {ecn}
     served.switch.denied = {pfc}
-    said = await listen(await transport.open(served.host()), 3)
-    assert isinstance(said[0], Hello)
-    assert {block.source for block in said[0].blocks} == {
+    messages = await read_messages(await transport.open(served.host()), 3)
+    assert isinstance(messages[0], Hello)
+    assert {block.source for block in messages[0].blocks} == {
         "interfaces", "pfc", "queues", "lldp", "probe",
     }  # fmt: skip
-    notices = [each for each in said if isinstance(each, Notice)]
+    notices = [each for each in messages if isinstance(each, Notice)]
     assert [(each.source, each.reason, each.text) for each in notices] == [
         ("pfc_prio", "denied", f"{pfc}: Authorization denied for command"),
         ("ecn", "unsupported", f"{ecn}: Invalid input (at token 1)"),
     ]
-    assert all(ecn not in commands for commands in served.switch.asked[-2:])
+    assert all(ecn not in commands for commands in served.switch.requests[-2:])
 
 
-async def test_a_part_that_is_empty_is_absent_and_may_come(
+async def test_an_empty_source_is_absent_until_it_has_data(
     served: Served, transport: EapiTransport
 ) -> None:
     real = served.switch.reply
@@ -178,97 +184,101 @@ async def test_a_part_that_is_empty_is_absent_and_may_come(
         reply["result"][1] = {"interfaceCounters": {}}
         return reply
 
-    served.says = without_pfc
+    served.reply = without_pfc
     session = await transport.open(served.host())
-    said = await listen(session, 1)
-    assert [(n.event, n.source, n.reason) for n in said if isinstance(n, Notice)] == [
+    messages = await read_messages(session, 1)
+    assert [(n.event, n.source, n.reason) for n in messages if isinstance(n, Notice)] == [
         ("lost", "pfc", "absent")
     ]
-    served.says = real
-    said = await listen(session, 1)
-    assert [type(each) for each in said] == [Hello, Frame]
+    served.reply = real
+    messages = await read_messages(session, 1)
+    assert [type(each) for each in messages] == [Hello, Frame]
 
 
-async def test_a_reboot_is_told_and_a_clock_that_was_adjusted_is_not(
+async def test_a_reboot_is_reported_and_an_adjusted_clock_is_not(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.transports.eapi._SLOW_S", 0.0)
     session = await transport.open(served.host())
-    first = (await listen(session, 1))[0]
+    first = (await read_messages(session, 1))[0]
     served.switch.booted_s += 20
-    assert [type(each) for each in await listen(session, 1)] == [Frame]
+    assert [type(each) for each in await read_messages(session, 1)] == [Frame]
     served.switch.booted_s += 4000
-    again = (await listen(session, 1))[0]
+    again = (await read_messages(session, 1))[0]
     assert isinstance(first, Hello)
     assert isinstance(again, Hello)
     assert first.boot_id != again.boot_id
 
 
-async def test_slow_facts_are_asked_for_once_a_minute(
+async def test_slow_commands_are_sent_once_a_minute(
     served: Served, transport: EapiTransport
 ) -> None:
-    await listen(await transport.open(served.host()), 3)
-    assert ["show version" in commands for commands in served.switch.asked] == [True, False, False]
+    await read_messages(await transport.open(served.host()), 3)
+    assert ["show version" in commands for commands in served.switch.requests] == [
+        True,
+        False,
+        False,
+    ]
 
 
-async def test_a_switch_rests_after_an_answer(
+async def test_polling_pauses_after_a_reply(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.transports.polled.PAUSE_FACTOR", 1_000_000)
-    said = await listen(await transport.open(served.host()), 3)
-    assert [type(each) for each in said] == [Hello, Frame, Frame, Frame]
-    assert len(served.switch.asked) == 1
+    messages = await read_messages(await transport.open(served.host()), 3)
+    assert [type(each) for each in messages] == [Hello, Frame, Frame, Frame]
+    assert len(served.switch.requests) == 1
 
 
-async def said_of(transport: EapiTransport, host: Host) -> NodeError:
+async def error_of(transport: EapiTransport, host: Host) -> NodeError:
     with pytest.raises(NodeError) as caught:
         await (await transport.open(host)).readline()
     return caught.value
 
 
-async def test_every_trouble_has_its_reason(
+async def test_every_failure_has_its_reason(
     served: Served, transport: EapiTransport, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("fabmon:guess\n")
     wrong.chmod(0o600)
-    error = await said_of(transport, served.host(secret=str(wrong)))
+    error = await error_of(transport, served.host(secret=str(wrong)))
     assert isinstance(error, LoginRefused)
     assert "check the file of secret=" in str(error)
     assert "guess" not in str(error)
 
-    error = await said_of(transport, served.host(tls="yes"))
+    error = await error_of(transport, served.host(tls="yes"))
     assert isinstance(error, Unreachable)
     assert (error.cause, "tls=FILE names the certificates" in str(error)) == ("tls", True)
 
-    error = await said_of(transport, served.host(tls="/nowhere.pem"))
+    error = await error_of(transport, served.host(tls="/nowhere.pem"))
     assert "/nowhere.pem: No such file or directory; tls= is yes, no, insecure or a file" in str(
         error
     )
 
     served.status = 404
-    assert "management api http-commands" in str(await said_of(transport, served.host()))
+    assert "management api http-commands" in str(await error_of(transport, served.host()))
     served.status = 302
-    assert "HTTP 302" in str(await said_of(transport, served.host()))
+    assert "HTTP 302" in str(await error_of(transport, served.host()))
     served.status = 200
-    served.says = lambda request: {"jsonrpc": "2.0", "result": [1]}
-    assert "do not match the 8 commands sent" in str(await said_of(transport, served.host()))
-    served.says = lambda request: ["?"]
-    assert "the reply is not eAPI" in str(await said_of(transport, served.host()))
+    served.reply = lambda request: {"jsonrpc": "2.0", "result": [1]}
+    assert "do not match the 8 commands sent" in str(await error_of(transport, served.host()))
+    served.reply = lambda request: ["?"]
+    assert "the reply is not eAPI" in str(await error_of(transport, served.host()))
 
     await served.stop()
-    error = await said_of(transport, served.host())
+    error = await error_of(transport, served.host())
     assert (type(error), error.cause) == (Unreachable, "refused")
 
 
-async def test_an_answer_without_end_is_cut_off(
+async def test_a_reply_without_end_is_rejected(
     served: Served, transport: EapiTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.http_client.MAX_BODY_BYTES", 1000)
-    assert isinstance(await said_of(transport, served.host()), Misbehaved)
+    assert isinstance(await error_of(transport, served.host()), Misbehaved)
 
 
-async def test_a_secret_that_others_can_read_is_refused(
+async def test_a_secret_that_others_can_read_is_rejected(
     served: Served, transport: EapiTransport
 ) -> None:
     served.secret.chmod(0o644)
@@ -281,33 +291,35 @@ async def test_a_secret_that_others_can_read_is_refused(
     assert served.logins == set()
 
 
-async def test_insecure_trusts_whoever_answers(served: Served, transport: EapiTransport) -> None:
-    said = await listen(await transport.open(served.host(tls="insecure")), 1)
-    assert isinstance(said[0], Hello)
+async def test_insecure_accepts_any_certificate(served: Served, transport: EapiTransport) -> None:
+    messages = await read_messages(await transport.open(served.host(tls="insecure")), 1)
+    assert isinstance(messages[0], Hello)
 
 
 async def test_nothing_blocks_the_loop(served: Served, transport: EapiTransport) -> None:
     with blockbuster_ctx("fabmon"):
-        await listen(await transport.open(served.host()), 2)
+        await read_messages(await transport.open(served.host()), 2)
 
 
-async def test_a_switch_that_comes_back_goes_on(served: Served, transport: EapiTransport) -> None:
+async def test_polling_resumes_when_the_switch_is_back(
+    served: Served, transport: EapiTransport
+) -> None:
     session = await transport.open(served.host())
-    await listen(session, 1)
+    await read_messages(session, 1)
     await served.stop()
     with pytest.raises(Unreachable):
-        await listen(session, 1)
+        await read_messages(session, 1)
     await served.start()
-    said = await listen(await transport.open(served.host()), 1)
-    assert isinstance(said[0], Hello)
+    messages = await read_messages(await transport.open(served.host()), 1)
+    assert isinstance(messages[0], Hello)
 
 
-async def test_lldp_tells_the_cables(served: Served, transport: EapiTransport) -> None:
-    said, _ = await heard(served, transport)
+async def test_cables_come_from_lldp(served: Served, transport: EapiTransport) -> None:
+    switch_hello, _ = await first_frame(served, transport)
     gpu = hello(port("mlx5_0", mac="b8:ce:f6:00:00:01"))
     spine = hello(Object("Ethernet9/1", "ethernet", "Ethernet9/1", {}, ("netdev_up",)))
     hosts = [Host(name="leaf1", role="switch"), Host(name="gpu001"), Host(name="spine1")]
-    fabric = build(hosts, {"leaf1": said, "gpu001": gpu, "spine1": spine}, PortRows(), 1)
+    fabric = build(hosts, {"leaf1": switch_hello, "gpu001": gpu, "spine1": spine}, PortRows(), 1)
     ends = {each.name: each.peer for each in fabric.node("leaf1").ports}
     assert ends["Ethernet1/1"] == fabric.node("gpu001").ports[0].row
     assert ends["Ethernet2/1"] == fabric.node("spine1").ports[0].row
@@ -315,7 +327,7 @@ async def test_lldp_tells_the_cables(served: Served, transport: EapiTransport) -
     assert {p.name: p.role for p in fabric.node("leaf1").ports}["Management1"] == "management"
 
 
-def test_a_switch_is_a_switch_and_needs_a_secret() -> None:
+def test_via_eapi_is_a_switch_and_needs_a_secret() -> None:
     (host,) = parse("leaf1 via=eapi secret=/etc/fabmon/eos\n", "hosts.txt")
     assert host.role == "switch"
     with pytest.raises(HostsFileError, match="via=eapi needs a secret: add secret=FILE"):
@@ -354,7 +366,7 @@ def test_jericho_counts_virtual_output_queues() -> None:
 
 
 async def test_fabmon_shows_the_switch(served: Served, tmp_path: Path) -> None:
-    """The whole way: hosts file, TLS, rates, and the table that a person reads."""
+    """End to end: hosts file, TLS, rates, and the printed table."""
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(
         f"leaf1 via=eapi address=127.0.0.1 port={served.port} "
@@ -366,7 +378,7 @@ async def test_fabmon_shows_the_switch(served: Served, tmp_path: Path) -> None:
         served.switch.second += 1
         return real(request)
 
-    served.says = later
+    served.reply = later
     program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
     run = asyncio.to_thread(
         subprocess.run, program, capture_output=True, text=True, timeout=40, check=False

@@ -1,4 +1,4 @@
-"""Reading agents over HTTP: the stream, and a true reason when there is none."""
+"""Reading agents over HTTP: the stream, and the exact reason of each failure."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def secret(tmp_path: Path) -> str:
     return str(path)
 
 
-class Sham:
-    """A server that answers /stream as the test wishes, and remembers who asked."""
+class FakeAgent:
+    """A server whose reply to /stream is set by the test; records the requests."""
 
     def __init__(
         self, *lines: bytes, status: int = 200, kind: str = "application/x-ndjson"
@@ -67,10 +67,10 @@ class Sham:
 
 
 @asynccontextmanager
-async def served(sham: Sham, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """The port that the reply is on."""
+async def served(fake: FakeAgent, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serve it; yields the port."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", sham.answer)
+    app.router.add_route("*", "/{path:.*}", fake.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
@@ -82,7 +82,7 @@ async def served(sham: Sham, tls: ssl.SSLContext | None = None) -> AsyncIterator
 
 @asynccontextmanager
 async def raw(answer: bytes) -> AsyncIterator[int]:
-    """The port of a server that is no web server."""
+    """Serve bytes that are no HTTP; yields the port."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -102,7 +102,7 @@ def agent_at(port: int, secret: str | None, tls: str | None = None) -> Host:
 
 
 async def failure(host: Host, timeout_s: float = 10.0) -> NodeError:
-    """Why a host's stream cannot be opened."""
+    """The error of opening a host's stream."""
     transport = HttpTransport(ProbeSettings(), timeout_s)
     try:
         with pytest.raises(NodeError) as caught:
@@ -112,9 +112,9 @@ async def failure(host: Host, timeout_s: float = 10.0) -> NodeError:
         await transport.close()
 
 
-async def test_lines_come_as_they_are_said_without_blocking_the_loop(secret: str) -> None:
-    sham = Sham(hello_line(), frame_line(0), frame_line(1)[:20], frame_line(1)[20:])
-    async with served(sham) as port:
+async def test_lines_arrive_unchanged_without_blocking_the_loop(secret: str) -> None:
+    fake = FakeAgent(hello_line(), frame_line(0), frame_line(1)[:20], frame_line(1)[20:])
+    async with served(fake) as port:
         transport = HttpTransport(ProbeSettings())
         guard = BlockBuster()
         guard.activate()
@@ -126,15 +126,15 @@ async def test_lines_come_as_they_are_said_without_blocking_the_loop(secret: str
             guard.deactivate()
         await transport.close()
     assert [type(message) for message in messages] == [Hello, Frame, Frame]
-    (request,) = sham.requests
+    (request,) = fake.requests
     assert request.headers["Authorization"] == "Bearer s3cret"
     assert request.query.getall("encoding") == ["delta-deflate"]
 
 
-async def test_a_stream_that_ends_says_so(secret: str) -> None:
-    sham = Sham(hello_line())
-    sham.ends.set()
-    async with served(sham) as port:
+async def test_the_end_of_a_stream_is_reported(secret: str) -> None:
+    fake = FakeAgent(hello_line())
+    fake.ends.set()
+    async with served(fake) as port:
         transport = HttpTransport(ProbeSettings())
         session = await transport.open(agent_at(port, secret))
         await session.readline()
@@ -144,9 +144,9 @@ async def test_a_stream_that_ends_says_so(secret: str) -> None:
         await transport.close()
 
 
-async def test_an_agents_last_words_are_the_reason(secret: str) -> None:
+async def test_the_last_notice_of_an_agent_is_the_reason(secret: str) -> None:
     last = wire.notice("lost", "agent", "dropped for reading too slowly; ask again", reason="late")
-    async with served(Sham(hello_line(), last)) as port:
+    async with served(FakeAgent(hello_line(), last)) as port:
         transport = HttpTransport(ProbeSettings())
         session = await transport.open(agent_at(port, secret))
         await session.readline()
@@ -156,30 +156,30 @@ async def test_an_agents_last_words_are_the_reason(secret: str) -> None:
         await transport.close()
 
 
-async def test_an_agent_that_goes_away_is_asked_again(secret: str) -> None:
-    sham = Sham(hello_line(), frame_line(0))
-    async with served(sham) as port:
+async def test_an_agent_that_disappears_is_tried_again(secret: str) -> None:
+    fake = FakeAgent(hello_line(), frame_line(0))
+    async with served(fake) as port:
         feed = LiveFeed([agent_at(port, secret)], interval_s=0.2)
         await watch(feed, are(NodeState.UP, "gpu1"))
-        sham.ends.set()
+        fake.ends.set()
         latest, _ = await watch(feed, are(NodeState.LOST, "gpu1"))
         assert "ended the stream" in latest["gpu1"].reason
-        sham.ends.clear()
-        sham.lines = (hello_line(), frame_line(7))
+        fake.ends.clear()
+        fake.lines = (hello_line(), frame_line(7))
         _, ticks = await watch(feed, are(NodeState.UP, "gpu1"))
         assert frames_of(ticks, "gpu1") == [7]
         await feed.aclose()
 
 
-async def test_a_refused_token_is_a_refused_login(secret: str) -> None:
-    async with served(Sham(status=401)) as port:
+async def test_a_rejected_token_is_a_refused_login(secret: str) -> None:
+    async with served(FakeAgent(status=401)) as port:
         error = await failure(agent_at(port, secret))
     assert isinstance(error, LoginRefused)
     assert str(error) == f"127.0.0.1:{port} rejected the token: is {secret} its token?"
 
 
-async def test_a_busy_agent_says_why(secret: str) -> None:
-    async with served(Sham(b"64 read already\n", status=503)) as port:
+async def test_the_reason_of_a_busy_agent_is_shown(secret: str) -> None:
+    async with served(FakeAgent(b"64 read already\n", status=503)) as port:
         error = await failure(agent_at(port, secret))
     assert isinstance(error, Unreachable)
     assert str(error) == f"the agent at 127.0.0.1:{port} is busy: 64 read already"
@@ -196,16 +196,16 @@ async def test_a_busy_agent_says_why(secret: str) -> None:
 async def test_another_server_is_not_an_agent(
     secret: str, status: int, kind: str, what: str
 ) -> None:
-    sham = Sham(status=status, kind=kind)
-    sham.headers["Location"] = "/elsewhere"
-    async with served(sham) as port:
+    fake = FakeAgent(status=status, kind=kind)
+    fake.headers["Location"] = "/elsewhere"
+    async with served(fake) as port:
         error = await failure(agent_at(port, secret))
         assert isinstance(error, Misbehaved)
         assert str(error) == f"no fabmon agent at 127.0.0.1:{port}: the reply is {what}"
-        assert len(sham.requests) == 1, "the token goes nowhere else"
+        assert len(fake.requests) == 1, "the token goes nowhere else"
 
 
-async def test_what_is_no_web_server_is_told(secret: str) -> None:
+async def test_a_server_that_speaks_no_http_is_reported(secret: str) -> None:
     async with raw(b"SSH-2.0-OpenSSH_9.2\r\n") as port:
         error = await failure(agent_at(port, secret))
         assert isinstance(error, Misbehaved)
@@ -216,7 +216,7 @@ async def test_what_is_no_web_server_is_told(secret: str) -> None:
         )
 
 
-async def test_nobody_there(secret: str) -> None:
+async def test_a_refused_connection(secret: str) -> None:
     async with raw(b"") as port:
         pass
     error = await failure(agent_at(port, secret))
@@ -235,19 +235,19 @@ async def test_no_answer_in_time(secret: str) -> None:
         await never.wait()
         return web.Response()
 
-    sham = Sham()
-    sham.answer = wait  # type: ignore[method-assign]
-    async with served(sham) as port:
+    fake = FakeAgent()
+    fake.answer = wait  # type: ignore[method-assign]
+    async with served(fake) as port:
         error = await failure(agent_at(port, secret), timeout_s=0.2)
     assert str(error) == f"no answer from 127.0.0.1:{port} in 0.2 s"
     assert error.cause == "timeout"
 
 
-async def test_tls_is_checked_unless_it_is_said_not_to_be(secret: str, tmp_path: Path) -> None:
+async def test_certificates_are_checked_unless_insecure_is_set(secret: str, tmp_path: Path) -> None:
     ours, other = pair(tmp_path), pair(tmp_path, "other")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(ours.certificate, ours.key)
-    async with served(Sham(hello_line()), context) as port:
+    async with served(FakeAgent(hello_line()), context) as port:
         for tls in (str(ours.certificate), "insecure"):
             transport = HttpTransport(ProbeSettings())
             session = await transport.open(agent_at(port, secret, tls))
@@ -260,13 +260,13 @@ async def test_tls_is_checked_unless_it_is_said_not_to_be(secret: str, tmp_path:
             assert f"the certificate of 127.0.0.1:{port} is not trusted" in str(error)
             assert "tls=FILE names the certificates to trust" in str(error)
         assert "closed the connection" in str(await failure(agent_at(port, secret, "no")))
-    async with served(Sham(hello_line())) as port:
+    async with served(FakeAgent(hello_line())) as port:
         assert str(await failure(agent_at(port, secret, "yes"))) == (
             f"no TLS at 127.0.0.1:{port}; tls=no uses plain HTTP"
         )
 
 
-async def test_files_that_cannot_be_used_are_named(secret: str, tmp_path: Path) -> None:
+async def test_unusable_files_are_named(secret: str, tmp_path: Path) -> None:
     error = await failure(agent_at(1, secret, "/nowhere.pem"))
     assert isinstance(error, BadTrust)
     assert str(error).startswith("/nowhere.pem: No such file or directory; tls= is yes, no,")

@@ -1,4 +1,4 @@
-"""A console that is killed leaves nothing running."""
+"""After the console is killed no probe is left running."""
 
 from __future__ import annotations
 

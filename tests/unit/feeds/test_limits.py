@@ -1,4 +1,4 @@
-"""The small parts of the feed: the limiter, the bucket, folded names."""
+"""The connect limiter, the token bucket, and folded names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fabmon.feeds.node_watch import ConnectLimiter
 from fabmon.feeds.session_reader import TokenBucket
 
 
-async def test_the_gate_lets_so_many_through_at_a_time() -> None:
+async def test_the_connect_limiter_lets_width_connections_open() -> None:
     limiter, inside, most = ConnectLimiter(width=3), 0, 0
 
     async def enter() -> None:
@@ -26,7 +26,7 @@ async def test_the_gate_lets_so_many_through_at_a_time() -> None:
     assert most == 3
 
 
-async def test_who_hangs_in_the_gate_does_not_block_it() -> None:
+async def test_a_connection_that_hangs_gives_its_slot_back() -> None:
     limiter = ConnectLimiter(width=2, slow_s=0.05)
     done = 0
 
@@ -50,7 +50,7 @@ async def test_who_hangs_in_the_gate_does_not_block_it() -> None:
     await asyncio.wait_for(entered, 2)
 
 
-def test_a_bucket_holds_a_burst_and_a_pace() -> None:
+def test_a_token_bucket_allows_a_burst_and_a_rate() -> None:
     bucket = TokenBucket(10, 2, 0.0)
     assert all(bucket.take(1, 0.0) for _ in range(10))
     assert not bucket.take(1, 0.0)
@@ -63,7 +63,7 @@ def test_names_are_folded() -> None:
     assert fold(["a:b", "10.0.0.1", "10.0.0.2"])
 
 
-def test_names_that_can_be_in_no_node_set_are_told_behind_it() -> None:
+def test_names_that_fit_no_node_set_follow_it() -> None:
     odd = ["sw[1", "@all", "gpu[1-99999999999]", "a b"]
     assert fold([*odd, "gpu001", "gpu002"]) == "gpu[001-002],@all,a b,gpu[1-99999999999],sw[1"
     assert fold(odd[:1]) == "sw[1"

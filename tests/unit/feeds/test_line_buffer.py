@@ -1,4 +1,4 @@
-"""Lines out of streams: however they are cut, however hostile."""
+"""The line buffer: bytes cut anywhere, and hostile streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Stream:
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda item: item.replace(b"\n", b""))), st.data())
-def test_lines_come_out_however_the_bytes_were_cut(lines: list[bytes], data: st.DataObject) -> None:
+def test_lines_do_not_depend_on_how_the_bytes_were_cut(
+    lines: list[bytes], data: st.DataObject
+) -> None:
     sent = b"".join(line + b"\n" for line in lines)
 
     async def read() -> list[bytes]:
@@ -63,7 +65,7 @@ async def test_lines_before_the_end_are_still_read() -> None:
             await stream.lines.readline()
 
 
-async def test_a_stream_that_is_not_read_is_paused_and_goes_on_when_it_is() -> None:
+async def test_a_stream_is_paused_while_it_is_not_read() -> None:
     stream = Stream()
     line = b"x" * 1023 + b"\n"
     for _ in range(600):
@@ -77,7 +79,7 @@ async def test_a_stream_that_is_not_read_is_paused_and_goes_on_when_it_is() -> N
 @pytest.mark.parametrize(
     ("start", "size"), [(b"x", 65 * 1024), (b"[", MAX_LINE + 1), (b"[\n[", MAX_LINE + 1)]
 )
-async def test_a_line_without_end_is_given_up(start: bytes, size: int) -> None:
+async def test_a_line_without_end_ends_the_stream(start: bytes, size: int) -> None:
     stream = Stream()
     stream.lines.feed(start)
     for _ in range(size // 65536 + 1):
@@ -89,7 +91,7 @@ async def test_a_line_without_end_is_given_up(start: bytes, size: int) -> None:
         await stream.lines.readline()
 
 
-async def test_a_long_line_of_the_wire_is_no_noise() -> None:
+async def test_a_long_line_of_the_wire_is_accepted() -> None:
     stream = Stream()
     line = b"[" + b"1," * 100_000 + b"1]\n"
     stream.lines.feed(line[:90_000])
@@ -97,7 +99,7 @@ async def test_a_long_line_of_the_wire_is_no_noise() -> None:
     assert await stream.lines.readline() == line
 
 
-def test_of_standard_error_the_end_is_kept() -> None:
+def test_the_end_of_standard_error_is_kept() -> None:
     tail = StderrTail()
     assert tail.last_line == ""
     for number in range(1000):

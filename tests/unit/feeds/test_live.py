@@ -1,4 +1,4 @@
-"""The live feed and its supervisors, on a clock that the test moves."""
+"""The live feed and its node watches, on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.feeds.wire_lines import frame_line, frames_of, hello_line
 
 
 class Rig:
-    """A feed, its nodes and its clock. The clock starts on a whole second."""
+    """A feed with its nodes and its clock, which starts on a whole second."""
 
     def __init__(self, *names: str, interval_s: float = 1.0) -> None:
         self.clock = FakeClock()
@@ -52,8 +52,8 @@ class Rig:
         return next(status.state.value for status in self.feed.statuses if status.node == name)
 
     def states(self, name: str) -> list[str]:
-        told = [status for tick in self.ticks for status in tick.statuses]
-        return [status.state.value for status in told if status.node == name]
+        statuses = [status for tick in self.ticks for status in tick.statuses]
+        return [status.state.value for status in statuses if status.node == name]
 
     async def close(self) -> None:
         await self.feed.aclose()
@@ -87,7 +87,7 @@ async def test_ticks_come_a_little_after_each_second(two: Rig) -> None:
     assert [tick.seq for tick in two.ticks] == list(range(len(two.ticks)))
 
 
-async def test_states_are_told_every_second_at_first_when_the_interval_is_long() -> None:
+async def test_states_come_every_second_at_first_if_the_interval_is_long() -> None:
     rig = Rig("a", interval_s=10.0)
     ticks = await rig.run(14.9)
     assert 14 <= len(ticks) <= 17
@@ -107,7 +107,7 @@ async def test_time_never_goes_back_when_the_wall_clock_does(two: Rig) -> None:
     assert len(times) >= 8
 
 
-async def test_a_late_node_is_stale_and_holds_up_nobody(two: Rig) -> None:
+async def test_a_late_node_is_stale_and_does_not_delay_others(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].greet()
     two.nodes.sessions["b"].greet()
@@ -122,7 +122,7 @@ async def test_a_late_node_is_stale_and_holds_up_nobody(two: Rig) -> None:
     assert two.states("b")[-2:] == ["stale", "up"]
 
 
-async def test_a_node_with_a_slower_pace_is_not_late_for_it(two: Rig) -> None:
+async def test_a_node_with_a_longer_interval_is_not_stale(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].put(hello_line(interval_s=10.0), frame_line(0))
     await two.run(24.0)
@@ -133,7 +133,7 @@ async def test_a_node_with_a_slower_pace_is_not_late_for_it(two: Rig) -> None:
     assert two.nodes.opened.count("a") == 1
 
 
-async def test_a_session_that_stays_silent_is_given_up_and_opened_again(two: Rig) -> None:
+async def test_a_silent_session_is_closed_and_opened_again(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].greet()
     await two.run(29.0)
@@ -145,7 +145,7 @@ async def test_a_session_that_stays_silent_is_given_up_and_opened_again(two: Rig
     assert two.nodes.opened.count("a") == 2
 
 
-async def test_the_lease_is_renewed_four_times_as_often_as_it_ends(two: Rig) -> None:
+async def test_the_lease_is_renewed_four_times_per_lease(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].greet()
     await two.seconds(62, "a")
@@ -181,7 +181,7 @@ async def test_frames_of_an_earlier_layout_never_share_a_tick_with_a_later_hello
     assert frames_of(ticks, "a") == [8, 9]
 
 
-async def test_a_layout_that_keeps_its_digits_and_changes_its_shape_is_another(two: Rig) -> None:
+async def test_a_layout_with_the_same_hash_and_another_shape_is_a_new_one(two: Rig) -> None:
     await two.run(0.0)
     session = two.nodes.sessions["a"]
     session.greet()
@@ -192,7 +192,7 @@ async def test_a_layout_that_keeps_its_digits_and_changes_its_shape_is_another(t
     assert frames_of(ticks, "a") == [7]
 
 
-async def test_what_was_wrong_before_a_hello_is_forgotten_with_it(two: Rig) -> None:
+async def test_notices_from_before_a_hello_are_dropped(two: Rig) -> None:
     await two.run(0.0)
     session = two.nodes.sessions["a"]
     session.greet()
@@ -204,26 +204,28 @@ async def test_what_was_wrong_before_a_hello_is_forgotten_with_it(two: Rig) -> N
 
 
 async def test_failures_are_failed_before_the_first_frame_and_lost_after(two: Rig) -> None:
-    two.nodes.trouble["b"] = Unreachable("connection refused by 10.0.0.2:22", "refused")
+    two.nodes.errors["b"] = Unreachable("connection refused by 10.0.0.2:22", "refused")
     await two.run(0.0)
     two.nodes.sessions["a"].greet()
     await two.run(1.0)
     assert two.feed.statuses[1].reason == "connection refused by 10.0.0.2:22"
     assert (two.state("a"), two.state("b")) == ("up", "failed")
-    two.nodes.trouble["a"] = two.nodes.trouble["b"]
+    two.nodes.errors["a"] = two.nodes.errors["b"]
     two.nodes.reboot("a")
     await two.run(60.0)
     assert two.states("a")[-2:] == ["lost", "lost"], "the reason changed once"
-    assert two.states("b") == ["queued", "connecting", "failed"], "said once, not at every try"
-    del two.nodes.trouble["a"]
+    assert two.states("b") == ["queued", "connecting", "failed"], (
+        "reported once, not at every attempt"
+    )
+    del two.nodes.errors["a"]
     await two.run(31.0)
     two.nodes.sessions["a"].greet()
     await two.run(1.0)
     assert two.state("a") == "up"
 
 
-async def test_tries_become_rarer_down_to_one_in_half_a_minute(two: Rig) -> None:
-    two.nodes.trouble["a"] = Unreachable("no", "refused")
+async def test_attempts_become_rarer_down_to_one_in_30_s(two: Rig) -> None:
+    two.nodes.errors["a"] = Unreachable("no", "refused")
     await two.run(10.0)
     early = two.nodes.opened.count("a")
     await two.run(290.0)
@@ -233,13 +235,15 @@ async def test_tries_become_rarer_down_to_one_in_half_a_minute(two: Rig) -> None
 
 
 async def test_a_refused_login_is_tried_more_rarely(two: Rig) -> None:
-    two.nodes.trouble["a"] = LoginRefused("permission denied", "permission denied")
+    two.nodes.errors["a"] = LoginRefused("permission denied", "permission denied")
     await two.run(300.0)
     assert 3 <= two.nodes.opened.count("a") <= 7
 
 
-async def test_a_fault_of_ours_costs_one_row(two: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    two.nodes.trouble["a"] = RuntimeError("surprise")
+async def test_an_internal_error_affects_one_node(
+    two: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    two.nodes.errors["a"] = RuntimeError("surprise")
     await two.run(0.0)
     two.nodes.sessions["b"].greet()
     await two.run(20.0)
@@ -255,9 +259,9 @@ async def test_loss_and_recovery_are_logged_once_and_grouped(
     names = [f"gpu{number:03}" for number in range(1, 17)]
     rig = Rig(*names)
     for number, name in enumerate(names):
-        rig.nodes.trouble[name] = Unreachable(f"connection refused by 10.0.0.{number}", "refused")
+        rig.nodes.errors[name] = Unreachable(f"connection refused by 10.0.0.{number}", "refused")
     await rig.run(40.0)
-    rig.nodes.trouble.clear()
+    rig.nodes.errors.clear()
     await rig.run(31.0)
     for name in names:
         rig.nodes.sessions[name].greet()
@@ -269,7 +273,7 @@ async def test_loss_and_recovery_are_logged_once_and_grouped(
     await rig.close()
 
 
-async def test_a_feed_whose_ticks_nobody_takes_stays_bounded() -> None:
+async def test_memory_is_bounded_while_no_ticks_are_taken() -> None:
     nodes, clock = FakeNodes(), FakeClock()
     feed = LiveFeed([Host(name="a")], transports=nodes, clock=clock)
     await anext(feed)
@@ -312,7 +316,9 @@ async def test_closing_ends_the_ticks_and_every_session(two: Rig) -> None:
         ([frame_line(1)[:-1] + b" " * 200_000 + b"\n"] * 400, "8,000,000 bytes a second"),
     ],
 )
-async def test_floods_cost_the_node_its_row(two: Rig, lines: list[bytes], reason: str) -> None:
+async def test_a_flood_ends_the_session_of_that_node(
+    two: Rig, lines: list[bytes], reason: str
+) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].greet()
     two.nodes.sessions["b"].greet()
@@ -332,12 +338,12 @@ async def test_floods_cost_the_node_its_row(two: Rig, lines: list[bytes], reason
 
 
 def megabyte(port: str) -> tuple[bytes, bytes]:
-    """A hello of 1.3 MB and its frame: one port in 2,000 parts."""
-    part = {"kind": "ethernet", "port": port, "info": {"serial": "x" * 200}}
+    """A hello of 1.3 MB and its frame: one port in 2,000 objects."""
+    item = {"kind": "ethernet", "port": port, "info": {"serial": "x" * 200}}
     metrics = [
         f"ib_{direction}_{what}" for direction in ("tx", "rx") for what in ("bytes", "packets")
     ]
-    objects = [{**part, "id": f"{port}/{n}", "metrics": 8 * metrics} for n in range(2000)]
+    objects = [{**item, "id": f"{port}/{n}", "metrics": 8 * metrics} for n in range(2000)]
     blocks = [{"source": "ib", "every": 1, "objects": objects}]
     return hello_line(blocks=blocks), frame_line(0, [1] * 64_000)
 
@@ -353,7 +359,7 @@ async def test_a_hello_of_a_megabyte_is_read(two: Rig) -> None:
     assert two.state("a") == "up"
 
 
-async def test_a_hello_of_more_ports_than_a_node_can_have_costs_its_row(two: Rig) -> None:
+async def test_a_hello_with_too_many_ports_ends_the_session(two: Rig) -> None:
     await two.run(0.0)
     ports = [
         {"id": str(n), "kind": "ethernet", "port": str(n), "info": {}, "metrics": []}
@@ -374,7 +380,7 @@ async def test_a_hello_of_more_ports_than_a_node_can_have_costs_its_row(two: Rig
         ({"info": {"netdev": {}}}, "netdev: o: info: Expected `str | null`"),
     ],
 )
-async def test_a_hello_that_cannot_be_used_costs_the_node_its_row(
+async def test_an_unusable_hello_ends_the_session(
     two: Rig, lie: dict[str, object], reason: str
 ) -> None:
     honest = {"id": "o", "kind": "ethernet", "port": "p", "info": {}, "metrics": ["netdev_up"]}
@@ -397,6 +403,6 @@ async def test_a_session_that_ends_by_itself_gives_its_reason(two: Rig) -> None:
     )
 
 
-def test_a_via_that_there_is_not_is_refused() -> None:
+def test_an_unknown_via_is_rejected() -> None:
     with pytest.raises(ValueError, match="no transport 'pigeon'"):
         LiveFeed([Host(name="a", via="pigeon")])

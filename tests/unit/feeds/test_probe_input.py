@@ -44,7 +44,7 @@ def first_words(child: subprocess.Popen[bytes]) -> str:
     return word
 
 
-def test_the_loader_can_stand_between_single_quotes_in_any_shell() -> None:
+def test_the_loader_can_be_single_quoted_in_any_shell() -> None:
     assert not re.search(r"['\\!\n]", LOADER)
     line = probe_input.shell_line("/opt/python/bin/python3")
     assert not re.search(r"[\\!\n]", line)
@@ -81,7 +81,7 @@ def test_a_probe_starts_under_a_login_shell(shell: str, empty_root: str) -> None
     assert first_words(child) == "hello"
 
 
-def test_an_own_python_of_the_hosts_file_is_taken_first(tmp_path: Path, empty_root: str) -> None:
+def test_the_python_of_the_hosts_file_is_tried_first(tmp_path: Path, empty_root: str) -> None:
     mine = tmp_path / "my python"
     mine.write_text(f'#!/bin/sh\necho mine >&2\nexec {sys.executable} "$@"\n')
     mine.chmod(0o755)
@@ -92,7 +92,7 @@ def test_an_own_python_of_the_hosts_file_is_taken_first(tmp_path: Path, empty_ro
     assert b"mine" in errors
 
 
-def test_pythons_that_are_too_old_are_passed_over_and_named(
+def test_pythons_that_are_too_old_are_skipped_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe_input, "_CANDIDATES", "python3 python3.9 python2")
@@ -104,8 +104,8 @@ def test_pythons_that_are_too_old_are_passed_over_and_named(
     child = run(["/bin/sh", "-c", probe_input.shell_line()], b"", str(tmp_path))
     _, errors = child.communicate(timeout=5)
     assert child.returncode == 127
-    told = probe_input.no_python("some noise\n" + errors.decode())
-    assert str(told) == (
+    error = probe_input.no_python("some noise\n" + errors.decode())
+    assert str(error) == (
         f"no python3 >= 3.9 on the node: found 3.6.8 at {tmp_path}/python3, "
         f"3.8.1 at {tmp_path}/python3.9, {tmp_path}/python2 that does not run; "
         "set python= in the hosts file"
@@ -117,7 +117,7 @@ def test_errors_of_another_kind_are_not_taken_for_a_missing_python() -> None:
 
 
 @pytest.mark.parametrize("python", ["it's", "a\\b", "a!b", "a\nb"])
-def test_a_path_that_no_quotes_can_hold_is_refused(python: str) -> None:
+def test_a_path_that_cannot_be_quoted_is_rejected(python: str) -> None:
     with pytest.raises(ValueError, match="not the path of an interpreter"):
         probe_input.shell_line(python)
 
@@ -143,7 +143,7 @@ def test_the_loader_ends_when_the_pipe_does() -> None:
         assert child.returncode != 0
 
 
-def test_a_python_without_memfd_create_will_do(empty_root: str) -> None:
+def test_a_python_without_memfd_create_works(empty_root: str) -> None:
     program = "import os; del os.memfd_create; exec(__import__('sys').argv[1])"
     data = probe_input.payload(ProbeSettings(root=empty_root))
     assert first_words(run([sys.executable, "-c", program, LOADER], data)) == "hello"

@@ -1,4 +1,4 @@
-"""exec and local: arguments reach no shell, groups of processes end, reasons are true."""
+"""exec and local: no shell is involved, process groups end, errors have exact reasons."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_commands_that_reach_a_node(command: str, empty_root: str) -> None
         await watch(feed, are(NodeState.UP, "gpu1"))
 
 
-async def test_no_shell_sees_a_command_or_what_is_filled_into_it(tmp_path: Path) -> None:
+async def test_no_shell_processes_a_command_or_its_values(tmp_path: Path) -> None:
     touched, seen = tmp_path / "touched", tmp_path / "seen"
     evil = f"$(touch {touched});touch {touched}|`touch {touched}`&&touch {touched}"
     record = tmp_path / "record"
@@ -77,7 +77,7 @@ async def test_no_shell_sees_a_command_or_what_is_filled_into_it(tmp_path: Path)
         f"pathlib.Path({str(seen)!r}).write_text(repr(sys.argv[1:]))\n"
     )
     record.chmod(0o755)
-    # A hosts file cannot hold such a name: this is what happens if one ever came through.
+    # The hosts file rejects such a name; this checks what would happen with one.
     template = f"{record} --on={{node}} {{node}} {shlex.quote(evil)}"
     await end_of(exec_host("gpu1", template, address=evil))
     assert not touched.exists()
@@ -103,7 +103,7 @@ async def test_the_whole_group_is_killed_when_the_session_is_closed(tmp_path: Pa
     assert not [pid for pid in running if _runs(pid)]
 
 
-def test_a_session_whose_closing_is_cut_short_leaves_nothing_to_the_loop(
+def test_cancelling_close_leaves_nothing_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids, late = tmp_path / "pids", list[str]()
@@ -118,14 +118,14 @@ def test_a_session_whose_closing_is_cut_short_leaves_nothing_to_the_loop(
         await asyncio.wait([closing])
         assert closing.cancelled()
 
-    monkeypatch.setattr(sys, "unraisablehook", lambda said: late.append(str(said.exc_value)))
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: late.append(str(event.exc_value)))
     asyncio.run(cut_short())
     gc.collect()
     assert late == []
     assert not _runs(int(pids.read_text()))
 
 
-async def test_what_a_command_leaves_behind_when_it_ends_is_killed(tmp_path: Path) -> None:
+async def test_processes_that_a_command_leaves_behind_are_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"sleep 300 & echo $! >> {pids}; exit 3"
     error = await end_of(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
@@ -171,12 +171,12 @@ async def test_reasons(script: str, cause: str, reason: str | None) -> None:
     assert reason is None or str(error) == reason
 
 
-async def test_a_command_that_is_not_there() -> None:
+async def test_a_missing_command() -> None:
     with pytest.raises(Unreachable, match="no command 'no-such-command' on this machine"):
         await open_exec(exec_host("gpu1", "no-such-command {node}"))
 
 
-async def test_a_command_that_says_nothing_but_its_reason() -> None:
+async def test_a_command_whose_only_output_is_its_error() -> None:
     status = await status_of(exec_host("gpu1", "sh -c 'echo what is this; exit 1' {probe}"))
     assert status.reason == "sh ended with status 1; its output was: what is this"
 
@@ -190,14 +190,14 @@ async def test_a_node_that_floods_standard_error(empty_root: str) -> None:
     assert latest["bad"].cause == "flood"
 
 
-async def test_a_flood_is_held_back_while_nobody_reads() -> None:
+async def test_a_flood_is_paused_while_it_is_not_read() -> None:
     session = await open_exec(exec_host("gpu1", "sh -c 'yes [0123456789]' {probe}"))
     await asyncio.sleep(0.5)
     assert vars(session)["_lines"]._waiting_bytes < 2 * 1024 * 1024
     await session.close()
 
 
-async def test_the_local_probe_says_how_it_ended() -> None:
+async def test_the_end_of_the_local_probe_has_its_reason() -> None:
     session = await LocalTransport(ProbeSettings(sources=("nothing",))).open(
         Host(name="here", via="local")
     )

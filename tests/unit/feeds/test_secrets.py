@@ -1,4 +1,4 @@
-"""Files with secrets: read when they are the reader's own, refused with what to do when not."""
+"""Secret files: read if they are private, else rejected with the fix."""
 
 from __future__ import annotations
 
@@ -27,23 +27,21 @@ def test_spaces_belong_to_a_secret(tmp_path: Path) -> None:
     assert read_secret(secret(tmp_path / "token", b" a b \n")) == " a b "
 
 
-def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_in_the_path_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     secret(tmp_path / "token", b"s3cret\n")
     assert read_secret("~/token") == "s3cret"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
-def test_a_file_that_others_can_reach_is_refused_with_what_mends_it(
-    tmp_path: Path, mode: int
-) -> None:
+def test_a_file_that_others_can_access_is_rejected_with_the_fix(tmp_path: Path, mode: int) -> None:
     path = secret(tmp_path / "token", b"s3cret\n", mode)
     with pytest.raises(BadSecret, match=f"others can read it: chmod 600 {path}"):
         read_secret(path)
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    ("data", "reason"),
     [
         (b"", "is empty"),
         (b"\n", "is empty"),
@@ -53,22 +51,22 @@ def test_a_file_that_others_can_reach_is_refused_with_what_mends_it(
         (b"a\x1b[2J", "one line"),
     ],
 )
-def test_what_is_no_secret_is_refused_and_never_quoted(
-    tmp_path: Path, data: bytes, complaint: str
+def test_malformed_secrets_are_rejected_and_never_quoted(
+    tmp_path: Path, data: bytes, reason: str
 ) -> None:
     path = secret(tmp_path / "token", data)
     with pytest.raises(BadSecret) as caught:
         read_secret(path)
-    assert complaint in str(caught.value)
+    assert reason in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(BadSecret, match="No such file or directory; secret= is the token"):
         read_secret(tmp_path / "nowhere", "secret= is the token")
 
 
-def test_a_directory_and_a_pipe_are_no_files(tmp_path: Path) -> None:
+def test_a_directory_and_a_pipe_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(BadSecret, match="not a regular file"):

@@ -1,4 +1,4 @@
-"""Switches over SNMP: a real snmpd, versions 2c and 3, its counters beside the kernel's."""
+"""Switches over SNMP: a real snmpd, versions 2c and 3, compared with the kernel's counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello, Notice
 from fabmon.feeds.errors import BadSecret, LoginRefused, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
-from fabmon.feeds.transports import snmp_mibs as tables
+from fabmon.feeds.transports import snmp_mibs
 from fabmon.feeds.transports.polled import SampleClock
 from fabmon.feeds.transports.snmp import SnmpPoller, SnmpTransport
 from fabmon.feeds.transports.snmp_client import (
@@ -40,7 +40,7 @@ from tests.builders import hello, port
 from tests.fixtures.in_namespace import ROOT, can_have_one
 from tests.goldens import check_golden
 from tests.requirements import need
-from tests.unit.feeds.session_reading import listen
+from tests.unit.feeds.session_reading import read_messages
 from tests.unit.feeds.snmp_in_namespace import FRAMES, SIZE
 from tests.unit.feeds.snmp_server import COMMUNITY, USER, Snmpd
 
@@ -69,7 +69,7 @@ def host(agent: Snmpd, directory: Path, secret: str = COMMUNITY) -> Host:
     return Host(name="switch7", address="127.0.0.1", port=agent.port, via="snmp", secret=str(file))
 
 
-async def trouble_with(transport: SnmpTransport, host: Host) -> NodeError:
+async def error_of(transport: SnmpTransport, host: Host) -> NodeError:
     with pytest.raises(NodeError) as caught:
         await (await transport.open(host)).readline()
     return caught.value
@@ -79,10 +79,10 @@ async def trouble_with(transport: SnmpTransport, host: Host) -> NodeError:
 async def test_an_agent_names_itself(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, secret: str
 ) -> None:
-    said = (await listen(await transport.open(host(agent, tmp_path, secret)), 1))[0]
-    assert isinstance(said, Hello)
-    assert (said.hostname, said.kernel.split()[0]) == ("switch7", "Linux")
-    assert said.boot_id
+    switch_hello = (await read_messages(await transport.open(host(agent, tmp_path, secret)), 1))[0]
+    assert isinstance(switch_hello, Hello)
+    assert (switch_hello.hostname, switch_hello.kernel.split()[0]) == ("switch7", "Linux")
+    assert switch_hello.boot_id
 
 
 def in_namespace(scene: str, directory: Path) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def in_namespace(scene: str, directory: Path) -> dict[str, Any]:
     return seen
 
 
-def test_the_counters_are_the_kernels(tmp_path: Path) -> None:
+def test_the_counters_equal_those_of_the_kernel(tmp_path: Path) -> None:
     seen = in_namespace("counters", tmp_path)
     assert sorted(set(seen["ports"])) == ["far1", "far2", "swp1", "swp2"]
     before, after, kernel = seen["before"], seen["after"], seen["kernel"]
@@ -111,28 +111,28 @@ def test_the_counters_are_the_kernels(tmp_path: Path) -> None:
     assert before["netdev_speed_bps"] == 10e9
 
 
-async def test_a_wrong_secret_is_told_as_what_it_is(
+async def test_a_wrong_secret_has_its_own_error(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.2)
-    error = await trouble_with(transport, host(agent, tmp_path, "guess"))
+    error = await error_of(transport, host(agent, tmp_path, "guess"))
     assert (type(error), error.cause) == (Unreachable, "timeout")
     assert "an agent does not answer a wrong community either" in str(error)
     for wrong in ("authpassword AES otherpassword", "otherpassword AES privpassword"):
-        error = await trouble_with(transport, host(agent, tmp_path, f"v3 fabmon SHA256 {wrong}"))
+        error = await error_of(transport, host(agent, tmp_path, f"v3 fabmon SHA256 {wrong}"))
         assert isinstance(error, (LoginRefused, Unreachable))
         assert "password" not in str(error)
-    error = await trouble_with(transport, host(agent, tmp_path, "v3 nobody SHA authpassword"))
+    error = await error_of(transport, host(agent, tmp_path, "v3 nobody SHA authpassword"))
     assert isinstance(error, LoginRefused)
-    error = await trouble_with(transport, host(agent, tmp_path, "v3 fabmon SHA256 authpassword"))
+    error = await error_of(transport, host(agent, tmp_path, "v3 fabmon SHA256 authpassword"))
     assert isinstance(error, LoginRefused)
 
 
-async def test_an_account_that_may_see_nothing_is_told_so(
+async def test_an_account_without_read_access_is_reported(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path
 ) -> None:
-    said = await listen(await transport.open(host(agent, tmp_path, "system")), 1)
-    assert [(each.source, each.reason) for each in said if isinstance(each, Notice)] == [
+    messages = await read_messages(await transport.open(host(agent, tmp_path, "system")), 1)
+    assert [(each.source, each.reason) for each in messages if isinstance(each, Notice)] == [
         ("snmp", "absent")
     ]
 
@@ -143,32 +143,32 @@ async def test_an_agent_that_restarts_is_a_new_boot(
     monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.3)
     monkeypatch.setattr("fabmon.feeds.transports.snmp._REBOOT_S", 0.5)
     session = await transport.open(host(agent, tmp_path))
-    first = (await listen(session, 3))[0]
+    first = (await read_messages(session, 3))[0]
     await asyncio.sleep(1.2)
     await asyncio.to_thread(agent.kill)
     await asyncio.to_thread(agent.start)
     again: Hello | None = None
     while again is None:
-        again = next((e for e in await listen(session, 1) if isinstance(e, Hello)), None)
+        again = next((e for e in await read_messages(session, 1) if isinstance(e, Hello)), None)
     assert isinstance(first, Hello)
     assert again.boot_id != first.boot_id
     await asyncio.to_thread(agent.kill)
-    # While it rests it is not asked.
+    # It is not polled during its pause.
     with pytest.raises(Unreachable):
-        await listen(session, 100)
+        await read_messages(session, 100)
 
 
-async def test_lldp_tells_the_cables(transport: SnmpTransport, tmp_path: Path) -> None:
+async def test_cables_come_from_lldp(transport: SnmpTransport, tmp_path: Path) -> None:
     names = sorted(name for _, name in socket.if_nameindex() if name != "lo")
     need("a network interface", bool(names), "run where there is one")
     agent = Snmpd(tmp_path, names[0])
     agent.start()
     try:
-        said = (await listen(await transport.open(host(agent, tmp_path)), 1))[0]
+        switch_hello = (await read_messages(await transport.open(host(agent, tmp_path)), 1))[0]
     finally:
         agent.kill()
-    assert isinstance(said, Hello)
-    infos = [item.info for item in said.blocks[0].objects]
+    assert isinstance(switch_hello, Hello)
+    infos = [item.info for item in switch_hello.blocks[0].objects]
     assert infos == [
         {"dev": names[0], "peer_node": "spine1", "peer_port": "Ethernet49"},
         {
@@ -178,8 +178,12 @@ async def test_lldp_tells_the_cables(transport: SnmpTransport, tmp_path: Path) -
             "mac": "b8:ce:f6:00:00:01",
         },
     ]
-    # Two neighbours on one port: which of them is at the end of the cable is not sure.
-    hellos = {"switch7": said, "spine1": hello(port("Ethernet49")), "gpu001": hello(port("eth0"))}
+    # Two neighbours on one port: it is unknown which of them is at the end of the cable.
+    hellos = {
+        "switch7": switch_hello,
+        "spine1": hello(port("Ethernet49")),
+        "gpu001": hello(port("eth0")),
+    }
     hosts = [Host(name="switch7", role="switch"), Host(name="spine1"), Host(name="gpu001")]
     fabric = build(hosts, {**hellos}, PortRows(), 1)
     assert {p.name: p.peer for p in fabric.node("switch7").ports}[names[0]] is not None
@@ -189,12 +193,12 @@ async def test_nothing_blocks_the_loop(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path
 ) -> None:
     where = host(agent, tmp_path)
-    # The thread that asks has a loop of its own, which may.
+    # The SNMP thread has its own event loop, which may block.
     with blockbuster_ctx("fabmon", excluded_modules=["fabmon.feeds.transports.snmp_client"]):
-        await listen(await transport.open(where), 2)
+        await read_messages(await transport.open(where), 2)
 
 
-async def test_without_pysnmp_the_install_line_is_told(
+async def test_without_pysnmp_the_error_has_the_install_command(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -203,26 +207,26 @@ async def test_without_pysnmp_the_install_line_is_told(
 
 
 class Scripted(SnmpAgent):
-    """An agent of one port whose tables are given; each asking for traffic takes the next."""
+    """An agent with one port; each read of traffic returns the next step."""
 
     def __init__(self, *steps: tuple[int, int]) -> None:
         self.steps = list(steps)
-        self.asked = 0
+        self.requests = 0
 
     async def get(self, oids: Any) -> list[int | bytes | None]:
         return [b"switch7", None]
 
     async def table(self, columns: Any) -> SnmpTable:
         found: dict[Oid, dict[Oid, int | bytes]] = {column: {} for column in columns}
-        if tables.IN_OCTETS in found:
-            self.asked += 1
-        uptime_cs, octets = self.steps[min(max(self.asked, 1), len(self.steps)) - 1]
+        if snmp_mibs.IN_OCTETS in found:
+            self.requests += 1
+        uptime_cs, octets = self.steps[min(max(self.requests, 1), len(self.steps)) - 1]
         rows: dict[Oid, int | bytes] = {
-            tables.IF_TYPE: 6,
-            tables.IF_NAME: b"swp1",
-            tables.IF_OPER: 1,
-            tables.IN_OCTETS: octets,
-            tables.OUT_OCTETS: 0,
+            snmp_mibs.IF_TYPE: 6,
+            snmp_mibs.IF_NAME: b"swp1",
+            snmp_mibs.IF_OPER: 1,
+            snmp_mibs.IN_OCTETS: octets,
+            snmp_mibs.OUT_OCTETS: 0,
         }
         for column, value in rows.items():
             if column in found:
@@ -231,56 +235,56 @@ class Scripted(SnmpAgent):
 
 
 class Circling(SnmpAgent):
-    """An agent whose rows never end: after the second comes the first."""
+    """An agent whose rows repeat without end."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     async def request(self, command: Any, numbers: Any, oids: Any) -> Any:
-        self.asked += 1
-        column = tables.IN_OCTETS
+        self.requests += 1
+        column = snmp_mibs.IN_OCTETS
         rows = [((*column, 1), 10), ((*column, 2), 20), ((*column, 1), 30)]
         return [(oids[0], 100), *rows]
 
 
-async def test_a_table_that_goes_in_circles_ends() -> None:
+async def test_reading_a_table_with_repeating_rows_ends() -> None:
     agent = Circling()
-    table = await agent.table([tables.IN_OCTETS])
-    assert table.columns[tables.IN_OCTETS] == {(1,): 10, (2,): 20}
-    assert agent.asked == 1
+    table = await agent.table([snmp_mibs.IN_OCTETS])
+    assert table.columns[snmp_mibs.IN_OCTETS] == {(1,): 10, (2,): 20}
+    assert agent.requests == 1
 
 
 async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
-    """The blocks of the counters, poll after poll, with the clock counted from the first."""
-    asking = SnmpThread()
-    poller = SnmpPoller(asking, Scripted(*steps), 1.0)
+    """The counter block of each poll, with the clock relative to the first."""
+    thread = SnmpThread()
+    poller = SnmpPoller(thread, Scripted(*steps), 1.0)
     blocks: list[list[int | None] | None] = []
     start_ns: int | None = None
     for _ in steps:
         poller.pause_until_s = 0.0
-        part = next(part for part in (await poller.poll()).blocks if part.source == "snmp")
-        start_ns = part.mono_ns if start_ns is None else start_ns
-        block = None if part.values is None else [part.mono_ns - start_ns, *part.values]
-        blocks.append(block)
-    await asking.close()
+        block = next(block for block in (await poller.poll()).blocks if block.source == "snmp")
+        start_ns = block.mono_ns if start_ns is None else start_ns
+        values = None if block.values is None else [block.mono_ns - start_ns, *block.values]
+        blocks.append(values)
+    await thread.close()
     return blocks
 
 
-async def test_the_same_counters_again_are_no_sample() -> None:
+async def test_unchanged_counters_are_no_sample() -> None:
     blocks = await samples((100, 5), (200, 5), (400, 9))
     assert blocks == [[0, 1, 5, 0], None, [3_000_000_000, 1, 9, 0]]
 
 
-async def test_an_agent_rests_three_times_as_long_as_it_took() -> None:
-    asking = SnmpThread()
+async def test_an_agent_is_not_polled_during_its_pause() -> None:
+    thread = SnmpThread()
     agent = Scripted((100, 5), (200, 6))
-    poller = SnmpPoller(asking, agent, 1.0)
+    poller = SnmpPoller(thread, agent, 1.0)
     await poller.poll()
     poller.pause_until_s += 60
     quiet = await poller.poll()
-    assert agent.asked == 1
-    assert [part.values for part in quiet.blocks if part.source == "snmp"] == [None]
-    await asking.close()
+    assert agent.requests == 1
+    assert [block.values for block in quiet.blocks if block.source == "snmp"] == [None]
+    await thread.close()
 
 
 def test_a_clock_that_jumps_is_not_followed() -> None:
@@ -295,7 +299,7 @@ def test_a_clock_that_jumps_is_not_followed() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=20))
-def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
+def test_32_bit_counters_continue_after_a_wrap(start: int, steps: list[int]) -> None:
     wide, true = Counter32Extender(), start
     assert wide.extend(("swp1", "x"), start) == start
     for step in steps:
@@ -303,7 +307,7 @@ def test_32_bits_count_on_past_their_end(start: int, steps: list[int]) -> None:
         assert wide.extend(("swp1", "x"), true % 2**32) == true
 
 
-def test_a_counter_that_fell_back_is_a_reset_and_an_absent_one_is_none() -> None:
+def test_a_decreased_counter_is_a_reset_and_an_absent_one_is_none() -> None:
     wide = Counter32Extender()
     assert wide.extend(("swp1", "x"), 1000) == 1000
     assert wide.extend(("swp1", "x"), None) is None
@@ -327,7 +331,7 @@ def test_secrets(line: str, meant: SnmpCredentials) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "reason"),
     [
         ("v3 me", "v3 USER AUTH PASSWORD"),
         ("v3 me ROT13 hunter2hunter2", "unknown authentication: use one of MD5, SHA"),
@@ -336,13 +340,13 @@ def test_secrets(line: str, meant: SnmpCredentials) -> None:
         ("v3 me SHA 'hunter2", "a quote that is not closed"),
     ],
 )
-def test_bad_secrets_are_explained_and_not_repeated(line: str, complaint: str) -> None:
-    with pytest.raises(BadSecret, match=complaint) as caught:
+def test_bad_secrets_are_explained_and_not_repeated(line: str, reason: str) -> None:
+    with pytest.raises(BadSecret, match=reason) as caught:
         parse_credentials(line)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_switch_is_a_switch() -> None:
+def test_via_snmp_is_a_switch() -> None:
     (found,) = parse("leaf1 via=snmp secret=/etc/fabmon/snmp\n", "hosts.txt")
     assert found.role == "switch"
 

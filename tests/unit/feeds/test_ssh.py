@@ -1,4 +1,4 @@
-"""Nodes behind real SSH: each trouble is one row with a true reason; the others keep ticking."""
+"""Nodes over real SSH: each failure has its exact reason and affects one node only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTERVAL_S = 0.2
 
 
 class Quick:
-    """SSH with timeouts that a test can wait for."""
+    """The SSH transport with short timeouts."""
 
     def __init__(self, nodes: Nodes, root: str) -> None:
         settings = ProbeSettings(interval_s=INTERVAL_S, root=root)
@@ -50,7 +50,7 @@ async def live(nodes: Nodes, root: str, *hosts: Host) -> AsyncIterator[LiveFeed]
 async def beside_a_good_one(
     nodes: Nodes, root: str, port: int, state: NodeState = NodeState.FAILED, **more: str
 ) -> tuple[NodeStatus, list[Tick]]:
-    """The status a node ends in, having checked that the node beside it went on ticking."""
+    """The final status of a node; checks that another node still sends frames."""
     good = ssh_host("good", await nodes.listen())
     bad = Host(name="bad", address="127.0.0.1", port=port, python=more.get("python"))
     async with live(nodes, root, good, bad) as feed:
@@ -61,7 +61,7 @@ async def beside_a_good_one(
 
 
 def speaks(*lines: bytes, pause_s: float = 0.0, then_s: float = 30.0) -> Handler:
-    """A login whose command prints these lines, whatever it is, and then says nothing."""
+    """A login whose command prints these lines, and then nothing."""
 
     async def handle(process: Process) -> None:
         try:
@@ -105,7 +105,7 @@ async def test_nothing_of_the_probe_is_left_when_the_feed_closes(
     await asyncio.wait_for(ended.wait(), 2.0)
 
 
-async def test_an_unknown_host_key_is_refused_with_the_command_that_mends_it(
+async def test_an_unknown_host_key_is_rejected_with_the_command_that_accepts_it(
     nodes: Nodes, empty_root: str
 ) -> None:
     port = await nodes.listen(known=False)
@@ -115,7 +115,7 @@ async def test_an_unknown_host_key_is_refused_with_the_command_that_mends_it(
     assert f"ssh-keyscan -p {port} 127.0.0.1 >> {nodes.known_hosts}" in status.reason
 
 
-async def test_a_host_key_that_is_mended_is_accepted_at_the_next_try(
+async def test_an_accepted_host_key_works_at_the_next_attempt(
     nodes: Nodes, empty_root: str
 ) -> None:
     port = await nodes.listen(known=False)
@@ -126,7 +126,7 @@ async def test_a_host_key_that_is_mended_is_accepted_at_the_next_try(
 
 
 @pytest.mark.parametrize("kind", ["ssh-ed25519", "ecdsa-sha2-nistp256"])
-async def test_a_changed_host_key_is_refused_with_the_command_that_mends_it(
+async def test_a_changed_host_key_is_rejected_with_the_command_that_accepts_it(
     nodes: Nodes, empty_root: str, kind: str
 ) -> None:
     port = await nodes.listen(known=False)
@@ -168,7 +168,7 @@ async def test_a_second_factor_gets_the_hint_to_use_openssh(nodes: Nodes, empty_
     assert "via=exec command=openssh" in status.reason
 
 
-async def test_a_server_that_accepts_tcp_and_never_answers(nodes: Nodes, empty_root: str) -> None:
+async def test_a_server_that_accepts_tcp_and_stays_silent(nodes: Nodes, empty_root: str) -> None:
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -181,7 +181,7 @@ async def test_a_server_that_accepts_tcp_and_never_answers(nodes: Nodes, empty_r
     )
 
 
-async def test_a_server_that_hangs_up(nodes: Nodes, empty_root: str) -> None:
+async def test_a_server_that_closes_the_connection(nodes: Nodes, empty_root: str) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -190,7 +190,7 @@ async def test_a_server_that_hangs_up(nodes: Nodes, empty_root: str) -> None:
     assert "closed the connection" in status.reason
 
 
-async def test_nobody_listens(nodes: Nodes, empty_root: str) -> None:
+async def test_a_port_without_a_server(nodes: Nodes, empty_root: str) -> None:
     status, _ = await beside_a_good_one(nodes, empty_root, 1)
     assert (status.cause, status.reason) == ("refused", "connection refused by 127.0.0.1:1")
 
@@ -239,7 +239,7 @@ async def test_greetings_before_the_hello_are_tolerated(nodes: Nodes, empty_root
         await watch(feed, are(NodeState.UP, "gpu1"))
 
 
-async def test_garbage_without_end(nodes: Nodes, empty_root: str) -> None:
+async def test_output_without_end_that_is_not_the_wire(nodes: Nodes, empty_root: str) -> None:
     async def flood(process: Process) -> None:
         try:
             while True:
@@ -254,7 +254,7 @@ async def test_garbage_without_end(nodes: Nodes, empty_root: str) -> None:
     assert status.reason.isprintable()
 
 
-async def test_garbage_without_newlines(nodes: Nodes, empty_root: str) -> None:
+async def test_output_without_newlines(nodes: Nodes, empty_root: str) -> None:
     async def flood(process: Process) -> None:
         try:
             while True:
@@ -295,7 +295,7 @@ async def test_escape_sequences_in_a_hello_are_made_harmless(nodes: Nodes, empty
     assert hostnames == ["?]0;owned??31mgpu?1?"]
 
 
-async def test_a_node_that_reboots_comes_back_by_itself(nodes: Nodes, empty_root: str) -> None:
+async def test_a_node_recovers_after_a_reboot(nodes: Nodes, empty_root: str) -> None:
     def boot(boot_id: str) -> Handler:
         frames = [frame_line(seq) for seq in range(200)]
         return speaks(hello_line(boot_id=boot_id), *frames, pause_s=INTERVAL_S)
@@ -327,7 +327,7 @@ async def test_a_jump_host_is_used_once_for_many_nodes(nodes: Nodes, empty_root:
     assert (Jump.logins, Jump.forwards) == (1, 5)
 
 
-async def test_a_jump_host_in_trouble_is_named(nodes: Nodes, empty_root: str) -> None:
+async def test_a_failing_jump_host_is_named(nodes: Nodes, empty_root: str) -> None:
     nodes.write_config("Host gpu*\n  ProxyJump 127.0.0.1:1\n")
     async with live(nodes, empty_root, Host(name="gpu1"), Host(name="gpu2")) as feed:
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1", "gpu2"))
@@ -346,13 +346,13 @@ async def test_a_node_that_its_jump_host_cannot_reach(nodes: Nodes, empty_root: 
     assert latest["gpu1"].reason.startswith(f"127.0.0.1:{jump} cannot reach 127.0.0.1:1")
 
 
-async def test_the_agent_and_the_environment_stay_here(
+async def test_the_ssh_agent_and_the_environment_are_not_forwarded(
     nodes: Nodes, empty_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
+    forwarded: list[object] = []
 
     async def node(process: Process) -> None:
-        asked.extend([process.channel.get_agent_path(), dict(process.env), process.term_type])
+        forwarded.extend([process.channel.get_agent_path(), dict(process.env), process.term_type])
         await speaks(hello_line(), frame_line(0))(process)
 
     monkeypatch.setenv("SSH_AUTH_SOCK", str(nodes.directory / "agent"))
@@ -360,7 +360,7 @@ async def test_the_agent_and_the_environment_stay_here(
     port = await nodes.listen(node)
     async with live(nodes, empty_root, ssh_host("gpu1", port)) as feed:
         await watch(feed, are(NodeState.UP, "gpu1"))
-    assert asked == [None, {}, None]
+    assert forwarded == [None, {}, None]
 
 
 @contextmanager

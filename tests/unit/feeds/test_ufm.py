@@ -1,4 +1,4 @@
-"""A fabric manager: telemetry in CSV, REST over TLS, and a fabric of switches that nobody asked."""
+"""A fabric manager: telemetry in CSV, REST over TLS, and the fabric that they report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fabmon.feeds.transports.ufm_formats import PortName, name_from_description
 from tests.fixtures.ufm import BYTES_A_PERIOD, LEAF1, PERIOD_S, SPINE, Manager, rest
 from tests.goldens import check_golden
 from tests.unit.feeds.certificates import self_made
-from tests.unit.feeds.session_reading import listen, values_of
+from tests.unit.feeds.session_reading import read_messages, values_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 TOKEN = "OGUY7TwLvTmFkXyTkcsEWD9KKNvq6f"
@@ -39,12 +39,12 @@ LOGINS = {
 
 
 class Served:
-    """A manager on two ports: telemetry without TLS, REST with it."""
+    """A manager on two ports: telemetry without TLS, REST with TLS."""
 
     def __init__(self, directory: Path) -> None:
         self.manager = Manager()
-        self.says: Any = self.manager.csv
-        self.asked: list[str] = []
+        self.csv: Any = self.manager.csv
+        self.requests: list[str] = []
         self.telemetry_logins: set[str] = set()
         self.secret = directory / "secret"
         self.secret.write_text(f"{TOKEN}\n")
@@ -80,10 +80,10 @@ class Served:
 
     async def _telemetry(self, request: web.Request) -> web.Response:
         self.telemetry_logins.add(request.headers.get("Authorization", ""))
-        return web.Response(text=self.says())
+        return web.Response(text=self.csv())
 
     async def _rest(self, request: web.Request) -> web.Response:
-        self.asked.append(request.path)
+        self.requests.append(request.path)
         version = LOGINS.get(request.headers.get("Authorization", ""))
         if version != request.match_info["version"]:
             return web.Response(status=401)
@@ -108,14 +108,16 @@ async def transport(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[UfmTranspo
 
 
 async def first(transport: UfmTransport, host: Host) -> tuple[Hello, Frame, list[Notice]]:
-    said = await listen(await transport.open(host), 1)
-    hello, frame = said[0], said[-1]
+    messages = await read_messages(await transport.open(host), 1)
+    hello, frame = messages[0], messages[-1]
     assert isinstance(hello, Hello)
     assert isinstance(frame, Frame)
-    return hello, frame, [each for each in said if isinstance(each, Notice)]
+    return hello, frame, [each for each in messages if isinstance(each, Notice)]
 
 
-async def test_the_fabric_is_named_and_cabled(served: Served, transport: UfmTransport) -> None:
+async def test_nodes_ports_and_cables_are_named_by_rest(
+    served: Served, transport: UfmTransport
+) -> None:
     hello, _, notices = await first(transport, served.host())
     assert notices == []
     fabric = build([Host(name="ufm", via="ufm")], {"ufm": hello}, PortRows(), 1)
@@ -128,7 +130,7 @@ async def test_the_fabric_is_named_and_cabled(served: Served, transport: UfmTran
     check_golden(GOLDENS / "ufm-fabric.txt", "\n".join(lines) + "\n")
 
 
-async def test_words_are_bytes_and_wide_counters_do_not_stick(
+async def test_words_become_bytes_and_wide_counters_do_not_saturate(
     served: Served, transport: UfmTransport
 ) -> None:
     served.manager.sample = 1
@@ -147,11 +149,11 @@ async def test_each_node_has_the_clock_of_its_samples(
     served: Served, transport: UfmTransport
 ) -> None:
     session = await transport.open(served.host())
-    hello, before = await listen(session, 1)
-    (same,) = await listen(session, 1)
+    hello, before = await read_messages(session, 1)
+    (same,) = await read_messages(session, 1)
     served.manager.behind = {SPINE}
     served.manager.sample = 1
-    (after,) = await listen(session, 1)
+    (after,) = await read_messages(session, 1)
     assert isinstance(hello, Hello)
     assert isinstance(before, Frame)
     assert isinstance(same, Frame)
@@ -167,75 +169,77 @@ async def test_each_node_has_the_clock_of_its_samples(
     assert all(same.blocks[number] is None for number in telemetry)
 
 
-async def test_a_port_that_was_not_sampled_anew_has_no_value(
+async def test_a_port_without_a_new_sample_has_no_value(
     served: Served, transport: UfmTransport
 ) -> None:
     session = await transport.open(served.host())
-    hello = (await listen(session, 1))[0]
+    hello = (await read_messages(session, 1))[0]
     lines = served.manager.csv().splitlines()
     old = next(line for line in lines if f",0x{LEAF1},31," in line)
     served.manager.sample = 1
     new = served.manager.csv().splitlines()
     new[lines.index(old)] = old
-    served.says = lambda: "\n".join(new)
-    (after,) = await listen(session, 1)
+    served.csv = lambda: "\n".join(new)
+    (after,) = await read_messages(session, 1)
     assert isinstance(hello, Hello)
     assert isinstance(after, Frame)
     assert values_of(hello, after, "31", "ib-leaf1")["ib_tx_bytes"] is None
     assert values_of(hello, after, "1", "ib-leaf1")["ib_tx_bytes"] is not None
 
 
-async def test_a_user_and_a_password_have_another_path(
+async def test_a_user_and_password_use_another_path_than_a_token(
     served: Served, transport: UfmTransport
 ) -> None:
     served.secret.write_text("admin:123456\n")
     assert (await first(transport, served.host()))[2] == []
-    assert set(served.asked) == {f"/ufmRest/resources/{w}" for w in ("ports", "systems", "links")}
+    assert set(served.requests) == {
+        f"/ufmRest/resources/{w}" for w in ("ports", "systems", "links")
+    }
     assert served.telemetry_logins == {""}
 
 
-async def test_without_rest_the_descriptions_are_the_names(
+async def test_without_rest_names_come_from_descriptions(
     served: Served, transport: UfmTransport
 ) -> None:
     served.manager.described = True
     hello, _, _ = await first(transport, served.host(secret=None))
     nodes = {item.node for block in hello.blocks for item in block.objects if item.node}
     assert nodes == {"ib-spine1", "ib-leaf1", "ib-leaf2", "gpu001", "gpu002"}
-    assert served.asked == []
+    assert served.requests == []
 
 
-async def test_a_refused_login_costs_the_names_only(
+async def test_a_refused_login_affects_only_the_names(
     served: Served, transport: UfmTransport
 ) -> None:
     served.secret.write_text("wrong\n")
     session = await transport.open(served.host())
-    said = await listen(session, 3)
-    notices = [each for each in said if isinstance(each, Notice)]
+    messages = await read_messages(session, 3)
+    notices = [each for each in messages if isinstance(each, Notice)]
     assert [(each.source, each.reason) for each in notices] == [("ufm_rest", "denied")]
     assert "wrong" not in notices[0].text
-    assert isinstance(said[0], Hello)
-    nodes = {item.node for block in said[0].blocks for item in block.objects if item.node}
+    assert isinstance(messages[0], Hello)
+    nodes = {item.node for block in messages[0].blocks for item in block.objects if item.node}
     assert LEAF1 in nodes
-    assert len(served.asked) == 1
+    assert len(served.requests) == 1
 
 
-async def trouble_with(transport: UfmTransport, host: Host) -> NodeError:
+async def error_of(transport: UfmTransport, host: Host) -> NodeError:
     with pytest.raises(NodeError) as caught:
         await (await transport.open(host)).readline()
     return caught.value
 
 
-async def test_every_trouble_has_its_reason(served: Served, transport: UfmTransport) -> None:
-    error = await trouble_with(transport, served.host(scrape=("nine",)))
+async def test_every_failure_has_its_reason(served: Served, transport: UfmTransport) -> None:
+    error = await error_of(transport, served.host(scrape=("nine",)))
     assert "write [https:]PORT/PATH" in str(error)
-    error = await trouble_with(transport, served.host(scrape=(f"{served.port}/csv/other",)))
+    error = await error_of(transport, served.host(scrape=(f"{served.port}/csv/other",)))
     assert "HTTP 404" in str(error)
-    served.says = lambda: "<html>"
-    error = await trouble_with(transport, served.host())
+    served.csv = lambda: "<html>"
+    error = await error_of(transport, served.host())
     assert isinstance(error, Misbehaved)
     assert "this is no telemetry in CSV: column timestamp is missing" in str(error)
     await served.stop()
-    error = await trouble_with(transport, served.host(secret=None))
+    error = await error_of(transport, served.host(secret=None))
     assert (type(error), error.cause) == (Unreachable, "refused")
 
 
@@ -245,15 +249,15 @@ async def test_one_endpoint_of_two_may_fail(served: Served, transport: UfmTransp
     assert [(each.source, each.reason) for each in notices] == [(f"ufm {both[1]}", "failed")]
 
 
-async def test_telemetry_that_stands_still_is_late(
+async def test_telemetry_that_does_not_change_is_late(
     served: Served, transport: UfmTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await transport.open(served.host())
-    await listen(session, 1)
+    await read_messages(session, 1)
     monkeypatch.setattr("fabmon.feeds.transports.ufm.LATE_PERIODS", 0)
     notices: list[Notice] = []
     while not notices:  # a slow answer gives the manager some rest first
-        notices = [each for each in await listen(session, 1) if isinstance(each, Notice)]
+        notices = [each for each in await read_messages(session, 1) if isinstance(each, Notice)]
     assert [each.reason for each in notices] == ["late"]
     assert re.search(r"no new data for \d+ s; its period is 30 s", notices[0].text)
 
@@ -278,17 +282,17 @@ def test_descriptions_of_nodes(description: str, name: PortName) -> None:
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_no_answer_of_telemetry_breaks_it(junk: bytes, headed: bool) -> None:
+def test_no_telemetry_body_raises_an_unexpected_error(junk: bytes, headed: bool) -> None:
     head = b"timestamp,port_num,node_guid,PortXmitDataExtended\n" if headed else b""
     try:
-        said = ufm_formats.parse_telemetry(head + junk, "here")
+        telemetry = ufm_formats.parse_telemetry(head + junk, "here")
     except Misbehaved:
         return
-    assert all(len(row.values) == len(said.metrics) for row in said.rows)
+    assert all(len(row.values) == len(telemetry.metrics) for row in telemetry.rows)
 
 
 async def test_fabmon_shows_the_fabric(served: Served, tmp_path: Path) -> None:
-    """The whole way: hosts file, telemetry and REST, and the table that a person reads."""
+    """End to end: hosts file, telemetry, REST, and the printed table."""
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(
         f"ufm via=ufm address=127.0.0.1 port={served.rest_port} scrape={served.port} "
@@ -299,7 +303,7 @@ async def test_fabmon_shows_the_fabric(served: Served, tmp_path: Path) -> None:
         served.manager.sample += 1
         return Manager.csv(served.manager)
 
-    served.says = moving
+    served.csv = moving
     program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
     done = await asyncio.to_thread(
         subprocess.run, program, capture_output=True, text=True, timeout=40, check=False

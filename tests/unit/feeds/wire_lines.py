@@ -1,4 +1,4 @@
-"""Lines of the wire, as an honest probe with two ports would send them, and ticks to wait for."""
+"""Lines of the wire as a probe with two metrics sends them, and waiting for ticks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def frame_line(seq: int, values: Iterable[int | None] = (1, 2)) -> bytes:
 async def watch(
     feed: LiveFeed, until: Callable[[dict[str, NodeStatus]], bool], timeout_s: float = 15.0
 ) -> tuple[dict[str, NodeStatus], list[Tick]]:
-    """Take ticks until the latest statuses are as wished; those, and the ticks."""
+    """Take ticks until the latest statuses satisfy `until`; returns them and the ticks."""
     latest: dict[str, NodeStatus] = {}
     ticks: list[Tick] = []
     try:
@@ -51,8 +51,8 @@ async def watch(
                 if until(latest):
                     break
     except TimeoutError:
-        told = {name: (status.state.value, status.reason) for name, status in latest.items()}
-        raise AssertionError(f"not within {timeout_s} s: {told}") from None
+        states = {name: (status.state.value, status.reason) for name, status in latest.items()}
+        raise AssertionError(f"not within {timeout_s} s: {states}") from None
     return latest, ticks
 
 

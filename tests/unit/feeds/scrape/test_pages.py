@@ -1,4 +1,4 @@
-"""What is read from a page of each exporter: ports, metrics and their values, as goldens."""
+"""Goldens of the ports, metrics and values read from a page of each exporter."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CAPTURES = Path(__file__).parents[5] / "shared" / "hardware"
 EXPORTERS = sorted(path.stem for path in PAGES.glob("*.prom"))
 
 
-def told(reading: PageReading) -> str:
-    """A reading as a person would check it."""
+def shown(reading: PageReading) -> str:
+    """A reading as text."""
     lines = []
     values = iter(reading.values or ())
     for item in reading.objects:
@@ -37,16 +37,16 @@ def told(reading: PageReading) -> str:
 def test_a_page_of(exporter: str) -> None:
     page = (PAGES / f"{exporter}.prom").read_bytes()
     reading = PageReader(exporter_tables()).read(page)
-    check_golden(PAGES / f"{exporter}.txt", told(reading))
-    # Nothing on it belongs to another exporter's table.
-    assert told(PageReader(exporter_tables().of(exporter)).read(page)) == told(reading)
+    check_golden(PAGES / f"{exporter}.txt", shown(reading))
+    # No metric on the page matches another exporter's table.
+    assert shown(PageReader(exporter_tables().of(exporter)).read(page)) == shown(reading)
 
 
 def test_every_table_has_a_page() -> None:
     assert {*EXPORTERS, "fabmon"} == set(exporter_tables().by_name)
 
 
-def test_levels_stay_levels_whatever_the_exporter_calls_them() -> None:
+def test_gauges_stay_gauges_whatever_type_the_exporter_declares() -> None:
     reading = PageReader(exporter_tables()).read((PAGES / "dcgm_exporter.prom").read_bytes())
     metrics = {metric for item in reading.objects for metric in item.metrics}
     assert {name for name in metrics if CATALOG[name].kind == GAUGE} == {
@@ -61,14 +61,14 @@ def test_levels_stay_levels_whatever_the_exporter_calls_them() -> None:
         'infiniband_portxmitwait_total{component="switch",local_name="leaf1",local_port="1"}',
     ],
 )
-def test_what_fabric_exporters_count_in_64_bits_never_sticks(line: str) -> None:
+def test_64_bit_counters_of_fabric_exporters_do_not_saturate(line: str) -> None:
     reading = PageReader(exporter_tables()).read(f"{line} 9000000000\n".encode())
     (metric,) = reading.objects[0].metrics
     assert (metric, CATALOG[metric].kind) == ("ib_ext_tx_wait", WRAP64)
     assert reading.values == [9_000_000_000]
 
 
-def test_the_agent_is_read_by_its_own_rule() -> None:
+def test_the_page_of_fabmon_agent_is_read_by_its_table() -> None:
     page = "".join(
         f'{shown.sample}{{port="mlx5_0",kind="infiniband",source="ib"}} 1\n'
         for shown in EXPOSED.values()
@@ -85,7 +85,7 @@ def test_the_agent_is_read_by_its_own_rule() -> None:
     assert values["ib_rate_bps"] == 8
 
 
-def test_an_exporter_that_repeats_itself_is_not_a_rate_of_zero() -> None:
+def test_a_repeated_snapshot_is_not_a_rate_of_zero() -> None:
     page = (PAGES / "dcgm_exporter.prom").read_bytes()
     reader = PageReader(exporter_tables())
     assert reader.read(page).values is not None
@@ -96,13 +96,13 @@ def test_an_exporter_that_repeats_itself_is_not_a_rate_of_zero() -> None:
     assert again.objects is reader.objects
 
 
-def test_one_that_answers_from_the_counters_themselves_is_taken_at_its_word() -> None:
+def test_equal_values_are_a_sample_without_a_refresh_time() -> None:
     page = (PAGES / "node_exporter.prom").read_bytes()
     reader = PageReader(exporter_tables())
     assert reader.read(page).values == reader.read(page).values is not None
 
 
-def test_the_clock_is_the_exporters_where_it_has_one() -> None:
+def test_timestamps_of_the_exporter_are_the_clock() -> None:
     reader = PageReader(exporter_tables())
     line = 'ib_port_xmit_discards{{ib_port="mlx5_0:1"}} 7 {}\n'
     first = reader.read(line.format(1_700_000_000_000).encode())
@@ -111,7 +111,7 @@ def test_the_clock_is_the_exporters_where_it_has_one() -> None:
     assert reader.read(line.format(1_700_000_002_500).encode()).values is None
 
 
-def test_series_that_come_and_go_leave_the_objects_the_same() -> None:
+def test_series_of_other_metrics_do_not_change_the_objects() -> None:
     page = (PAGES / "node_exporter.prom").read_bytes()
     reader = PageReader(exporter_tables())
     before = reader.read(page)
@@ -133,7 +133,7 @@ sent = "ib_tx_bytes"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("ib_tx_bytes", "ib_sent"), "mine.toml: sent: the catalog has no metric ib_sent"),
         (("labels", "label"), "mine.toml: Object contains unknown field `label`"),
@@ -144,14 +144,14 @@ sent = "ib_tx_bytes"
         (("[group.rows]", "[group.rows"), "mine.toml: "),
     ],
 )
-def test_a_table_is_checked_as_it_is_loaded(change: tuple[str, str], said: str) -> None:
+def test_a_table_is_checked_when_it_is_loaded(change: tuple[str, str], message: str) -> None:
     assert load_table(BAD, "mine.toml").name == "mine"
-    with pytest.raises(TableError, match=re.escape(said)):
+    with pytest.raises(TableError, match=re.escape(message)):
         load_table(BAD.replace(*change), "mine.toml")
 
 
 def exporters_name(name: str) -> str:
-    """How node_exporter's ethtool collector spells a driver's name."""
+    """The name of a driver's counter in node_exporter's ethtool collector."""
     name = re.sub(r"[^a-z0-9_]", "_", name.lower()).lstrip("_")
     for short, whole in (("rx", "received"), ("tx", "transmitted")):
         name = re.sub(rf"(^|_){short}(_|$)", rf"\1{whole}\2", name)
@@ -159,7 +159,7 @@ def exporters_name(name: str) -> str:
 
 
 def of_driver(driver: str) -> Callable[[str], str | None]:
-    """A function from a metric of node_exporter to what the table makes of it for a driver."""
+    """A function from a metric of node_exporter to the catalog's, by the table for a driver."""
 
     def find(name: str) -> str | None:
         for prefixed in exporter_tables().groups:
@@ -180,7 +180,7 @@ def of_driver(driver: str) -> Callable[[str], str | None]:
         ("ionic", "ionic-enp132s0.txt"),
     ],
 )
-def test_what_the_probe_reads_of_a_driver_is_read_of_the_ethtool_collector(
+def test_the_ethtool_collector_gives_the_drivers_metrics_of_the_probe(
     driver: str, dump: str
 ) -> None:
     path = CAPTURES / "ethtool" / dump
@@ -200,7 +200,7 @@ def test_the_table_has_every_nic_driver_of_the_probe() -> None:
     assert {group.match["driver"] for group in groups if "driver" in group.match} == nics
 
 
-def test_the_counters_of_an_amd_nic_are_found_by_their_names() -> None:
+def test_the_counters_of_an_amd_nic_are_mapped() -> None:
     path = CAPTURES / "ethtool" / "ionic-rdma-statistic.json"
     if not path.exists():
         pytest.skip("no captures of hardware beside the repository (../shared/hardware)")
@@ -217,7 +217,7 @@ def test_the_counters_of_an_amd_nic_are_found_by_their_names() -> None:
 
 
 @pytest.mark.parametrize("stamp", [b"Inf", b"NaN", b"1e300", b"-1"])
-def test_a_timestamp_that_is_no_time_is_refused(stamp: bytes) -> None:
+def test_an_invalid_timestamp_is_rejected(stamp: bytes) -> None:
     name = b'node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"}'
     with pytest.raises(Misbehaved):
         PageReader(exporter_tables()).read(name + b" 1 " + stamp + b"\n")

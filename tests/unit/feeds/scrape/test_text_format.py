@@ -1,4 +1,4 @@
-"""The decoder beside prometheus_client's parser: what both read is the same."""
+"""The decoder compared with prometheus_client's parser: both read the same."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def attempt(decoder: PageDecoder, page: bytes) -> list[Sample] | BadPage:
 
 
 def oracle(text: str) -> list[Sample]:
-    """As the other parser has it; it appends _total to counters that lack it."""
+    """The result of the other parser, which appends _total to counters that lack it."""
     found: list[Sample] = []
     for family in parse_text(text):
         for sample in family.samples:
@@ -92,7 +92,7 @@ comments = st.one_of(
 
 @st.composite
 def pages(draw: st.DrawFn) -> tuple[str, str]:
-    """Two pages with the same series and other numbers."""
+    """Two pages with the same series and different numbers."""
     one: list[str] = []
     two: list[str] = []
     for kind in draw(st.lists(st.booleans(), max_size=12)):
@@ -108,7 +108,7 @@ def pages(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(pages())
-def test_both_read_the_same_at_first_sight_and_by_the_layout(texts: tuple[str, str]) -> None:
+def test_both_parsers_agree_with_and_without_a_known_layout(texts: tuple[str, str]) -> None:
     first, second = texts
     decoder = PageDecoder()
     before = decoder.decode(first.encode())
@@ -119,7 +119,7 @@ def test_both_read_the_same_at_first_sight_and_by_the_layout(texts: tuple[str, s
 
 
 @given(pages(), st.integers(0, 400), st.binary(max_size=3), st.integers(0, 3))
-def test_of_a_damaged_page_nothing_is_read_that_the_other_does_not_read(
+def test_a_damaged_page_is_rejected_or_read_like_the_other_parser(
     texts: tuple[str, str], at: int, put: bytes, take: int
 ) -> None:
     good, other = (text.encode() for text in texts)
@@ -133,12 +133,12 @@ def test_of_a_damaged_page_nothing_is_read_that_the_other_does_not_read(
         assert 1 <= ours.line <= damaged.count(b"\n") + 1
         return
     assert same(ours, oracle(damaged.decode(errors="replace")))
-    # By the layout or anew, it is the same.
+    # The result is the same with and without the known layout.
     assert same(ours, read(PageDecoder().decode(damaged)))
 
 
 @given(pages(), st.integers(1, 400))
-def test_a_page_that_breaks_off_is_refused_or_ends_with_a_whole_line(
+def test_a_truncated_page_is_rejected_or_ends_with_a_complete_line(
     texts: tuple[str, str], cut: int
 ) -> None:
     page = texts[0].encode()
@@ -151,7 +151,7 @@ def test_a_page_that_breaks_off_is_refused_or_ends_with_a_whole_line(
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_refused_with_its_line(garbage: bytes) -> None:
+def test_an_invalid_line_is_rejected_with_its_number(garbage: bytes) -> None:
     found = attempt(PageDecoder(), garbage + b"\n")
     assert not isinstance(found, BadPage) or str(found).startswith("line ")
 
@@ -174,14 +174,14 @@ def test_a_series_more_or_in_another_order_makes_a_new_layout() -> None:
     assert more.values().tolist() == [1, 0, 7]
 
 
-def test_only_wanted_values_are_looked_at() -> None:
+def test_only_wanted_values_are_parsed() -> None:
     page = PageDecoder().decode(NODE)
     assert page.values([1]).tolist() == [0]
     assert page.values([]).tolist() == []
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "message"),
     [
         (b"node_up 1\nnode_up{ 1\n", "line 2: neither a comment nor a name"),
         (b'node_up{device="eth0} 1\n', "line 1: neither a comment nor a name"),
@@ -199,12 +199,12 @@ def test_only_wanted_values_are_looked_at() -> None:
         (b"node_up 12", "line 1: the page breaks off in the middle of a line: 'node_up 12'"),
     ],
 )
-def test_an_error_names_its_line(page: bytes, said: str) -> None:
-    with pytest.raises(BadPage, match=said.replace("(", r"\(")):
+def test_an_error_names_its_line(page: bytes, message: str) -> None:
+    with pytest.raises(BadPage, match=message.replace("(", r"\(")):
         PageDecoder().decode(page)
 
 
-def test_a_value_that_turns_into_garbage_is_told_with_its_line_too() -> None:
+def test_a_value_that_becomes_invalid_is_rejected_with_its_line() -> None:
     decoder = PageDecoder()
     decoder.decode(NODE)
     with pytest.raises(BadPage, match="line 4: there is no number"):
@@ -243,7 +243,7 @@ def test_openmetrics_with_timestamps_and_exemplars() -> None:
     assert (values.tolist(), stamps.tolist()) == ([18.0], [1_700_000_000.25])
 
 
-def test_openmetrics_ends_with_its_end() -> None:
+def test_openmetrics_must_end_with_eof() -> None:
     with pytest.raises(BadPage, match="breaks off: it does not end with # EOF"):
         PageDecoder().decode(OPENMETRICS[:-7].encode(), openmetrics=True)
     assert PageDecoder().decode(OPENMETRICS[:-1].encode(), openmetrics=True).layout
