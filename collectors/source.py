@@ -107,7 +107,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """One integer a metric, in `discover`'s order, in the catalog's units.
+        """One integer per metric, in `discover`'s order, in the catalog's units.
 
         A value that cannot be read is None with its reason in `faults`; the others are kept. Raises
         NoNews when it has nothing newer, SourceError when nothing can be read at all.

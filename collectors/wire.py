@@ -3,7 +3,7 @@
 docs/wire.md is the full description. In short:
 
     ["hello", {...}]                                    the node, and the layout of the frames
-    ["frame", seq, wall_ns, mono_ns, [block, ...]]      one tick; a block a source, by position
+    ["frame", seq, wall_ns, mono_ns, [block, ...]]      one tick; one block per source, by position
     ["packed", base64]                                  one tick, packed: see FramePacker
     ["notice", {...}]                                   a source or a value was lost or recovered
     ["burst", {...}]                                    fast samples of some ports, on request

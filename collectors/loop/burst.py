@@ -126,7 +126,7 @@ def _sample(parameters: BurstParameters, readers: Sequence[Reader], reply: Reply
 
 
 def _read(readers: Sequence[Reader]) -> List[Optional[int]]:
-    """One sample: the monotonic clock, then two values a port, None where a read fails."""
+    """One sample: the monotonic clock, then two values per port, None where a read fails."""
     sample: List[Optional[int]] = [time.monotonic_ns()]
     for source, items in readers:
         faults: Faults = {}

@@ -1,4 +1,4 @@
-"""The probe's loop: aligned ticks, a deadline for every source, one frame a tick."""
+"""The probe's loop: aligned ticks, a deadline for every source, one frame per tick."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Probe:
         self._last_hello = b""
 
     def run(self, frames: Optional[int] = None) -> None:
-        """Write a hello, then a frame a tick: `frames` of them, or without end."""
+        """Write a hello, then one frame per tick: `frames` of them, or without end."""
         while frames is None or self._seq < frames:
             if self._seq:
                 self._meter.late_us = self._sleep()
@@ -120,7 +120,7 @@ class Probe:
 
 
 class Meter:
-    """The probe's own counters, the last block of every frame: the node, then one object a source.
+    """The probe's own counters, the last block of a frame: the node, then one object per source.
 
     `late_us` is how late the last frame started, `read_us` how long each source's last read took.
     """

@@ -1,7 +1,7 @@
 """Counter files that are read together, each tick, into a list by position.
 
-This is the hot path of the node half: one `pread` and one parse a counter. After a second of sleep
-every cache is cold, so it uses as little memory as it can: file descriptors in a list.
+This is the hot path of the node half: one `pread` and one parse per counter. After a second of
+sleep every cache is cold, so it uses as little memory as it can: file descriptors in a list.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def fault_reason(error: Exception) -> str:
 
 
 class FileSource(Source):
-    """Base of sources whose values are files that stay open, one or a sum of several a value.
+    """Base of sources whose values are files that stay open, one or a sum of several per value.
 
     A subclass fills `_files` in `discover`, in the order of its metrics.
     """

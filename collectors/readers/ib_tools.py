@@ -68,7 +68,7 @@ class Commands:
         self._running: "List[subprocess.Popen[str]]" = []
 
     def links(self) -> str:
-        """The output of iblinkinfo for the whole fabric, a port a line. Raises SourceError."""
+        """The output of iblinkinfo for the whole fabric, one port per line. Raises SourceError."""
         process = self._start([self._iblinkinfo, "--line"])
         try:
             text, errors = process.communicate(timeout=_SWEEP_S)

@@ -17,7 +17,7 @@ from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
 
 LIBRARY = "libnvidia-ml.so.1"
 DRIVER = "proc/driver/nvidia/gpus"
-"""One entry a GPU that the kernel's driver has found."""
+"""One entry per GPU that the kernel's driver has found."""
 
 WHOLE_GPU = 0
 """The scope of a field that belongs to the GPU, not to one link."""

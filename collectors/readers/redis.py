@@ -128,10 +128,10 @@ def encode_command(command: Command) -> bytes:
 class RedisCli:
     """Runs `redis-cli`, one process for all commands of a call.
 
-    It may have access where this account has not: on older SONiC it is a wrapper around
-    `docker exec`, which the group docker may use. Its output has a line a value; the output of an
-    ECHO marks the end of each reply, since the size of a hash is not known. `denied` is why Redis
-    itself refused.
+    It may have access where this account has not: on older SONiC it is a wrapper around `docker
+    exec`, which the group docker may use. Its output has one line per value; the output of an ECHO
+    marks the end of each reply, since the size of a hash is not known. `denied` is why Redis itself
+    refused.
     """
 
     name = "redis-cli"

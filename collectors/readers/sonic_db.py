@@ -82,7 +82,7 @@ class _Instance(NamedTuple):
 
 
 class _RedisDatabases(Databases):
-    """Queries Redis, over one connection an instance."""
+    """Queries Redis, over one connection per instance."""
 
     def __init__(self, fs: HostFS) -> None:
         self._fs = fs

@@ -120,7 +120,7 @@ class Cxi(FileSource):
         self._clock = _Clock()
 
     def discover(self) -> List[Object]:
-        """One object a device that has any of the files."""
+        """One object per device that has any of the files."""
         self.close()
         try:
             devices = [name for name in self.host.names(_CLASS) if _DEVICE.fullmatch(name)]

@@ -141,7 +141,7 @@ class Dcb(Source):
         self._ask_from_s = 0.0
 
     def discover(self) -> List[Object]:
-        """One object a port with at least one known fact."""
+        """One object per port with at least one known fact."""
         self.close()
         places = self._look()
         answers = self._answers = self._ask([place.interface for place in places])

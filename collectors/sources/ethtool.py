@@ -234,7 +234,7 @@ class Ethtool(Source):
         self._moved = 0
 
     def discover(self) -> List[Object]:
-        """One object an interface with at least one counter that the catalog knows."""
+        """One object per interface with at least one counter that the catalog knows."""
         self.close()
         try:
             found = ports.find_ports(self.host)

@@ -81,7 +81,7 @@ class _PortSource(FileSource):
     """Files of every RDMA port, read in order; subclasses define which."""
 
     def discover(self) -> List[Object]:
-        """One object an RDMA port, with the metrics whose files exist."""
+        """One object per RDMA port, with the metrics whose files exist."""
         self.close()
         known = ports.find_ports(self.host)
         found = [port for port in known if port.rdma is not None and self._takes(port)]

@@ -292,7 +292,7 @@ class IbFabric(Source):
         self._returned: Optional[SweepRound] = None
 
     def discover(self) -> List[Object]:
-        """One object a port, of the switches first. Raises NoData until the first round ends."""
+        """One object per port, of the switches first. Raises NoData until the first round ends."""
         if self._sweep is None:
             self._sweep = Sweep(find_tools(self.host), _own_guids(self.host), self._results)
             if self.host.is_live:

@@ -55,7 +55,7 @@ class Lldp(BackgroundSource[List[Info]]):
         return neighbours(text)
 
     def objects(self, facts: List[Info]) -> List[Object]:
-        """One object a neighbour of a port."""
+        """One object per neighbour of a port."""
         wanted = {port.netdev for port in ports.find_ports(self.host) if port.netdev}
         seen = [info for info in facts if info["dev"] in wanted]
         if not seen:

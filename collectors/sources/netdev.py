@@ -43,7 +43,7 @@ class Netdev(Source):
         self._states: List[_State] = []
 
     def discover(self) -> List[Object]:
-        """One object a port that has an interface, with its facts in `info`."""
+        """One object per port that has an interface, with its facts in `info`."""
         self.close()
         try:
             found = _ports_with_netdev(self.host)
@@ -62,7 +62,7 @@ class Netdev(Source):
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """Ten values an interface; those of one that is gone are `absent`."""
+        """Ten values per interface; those of one that is gone are `absent`."""
         if self._table is None:
             raise NoData("nothing was discovered")
         try:
@@ -109,7 +109,7 @@ class NetdevLink(FileSource):
     every = 10
 
     def discover(self) -> List[Object]:
-        """One object a port that has an interface."""
+        """One object per port that has an interface."""
         self.close()
         objects: List[Object] = []
         for port, netdev in _ports_with_netdev(self.host):
@@ -138,7 +138,7 @@ class Bytes(FileSource):
         self._wanted = wanted
 
     def discover(self) -> List[Object]:
-        """One object a wanted port that has an interface."""
+        """One object per wanted port that has an interface."""
         self.close()
         objects: List[Object] = []
         for port, netdev in _ports_with_netdev(self.host):

@@ -117,7 +117,7 @@ class _GpuReader(ABC):
 
 
 class GpuSource(Source):
-    """Base of the two sources: one reader a GPU."""
+    """Base of the two sources: one reader per GPU."""
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)

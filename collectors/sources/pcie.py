@@ -1,8 +1,8 @@
 """Bytes between NVIDIA GPUs and their host over PCIe.
 
 Fields 197/198 count them where they are supported. Elsewhere the library only measures, for 20 ms
-at a time, and the call blocks that long: a thread a GPU measures, one direction after the other,
-and a read returns its last answers.
+at a time, and the call blocks that long: one thread per GPU measures, one direction after the
+other, and a read returns its last answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Pcie(Source):
         self._samplers: Dict[int, _Sampler] = {}
 
     def discover(self) -> List[Object]:
-        """One object a GPU that counts or measures its PCIe bytes."""
+        """One object per GPU that counts or measures its PCIe bytes."""
         self.close()
         objects: List[Object] = []
         failures: List[SourceError] = []
@@ -62,7 +62,7 @@ class Pcie(Source):
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """Two values a GPU; a GPU that is lost loses its own only."""
+        """Two values per GPU; a GPU that is lost loses its own only."""
         values: List[Optional[int]] = []
         for gpu, counts in self._gpus:
             for answer in self._counted(gpu) if counts else self._measured(gpu):
@@ -102,7 +102,7 @@ class Pcie(Source):
 class _Sampler:
     """Measures one GPU in a thread, at most once a second each direction.
 
-    One thread a GPU: a call that hangs for one of them stops no other.
+    One thread per GPU: a call that hangs for one of them stops no other.
     """
 
     _PAUSE_S = 1.0

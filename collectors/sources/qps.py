@@ -4,7 +4,7 @@ There are no counters here. Each RDMA port has one object of the kind `queue_pai
 
     port        the port's name, the same as in the sources that count its bytes
     count       how many reliable or unreliable connections (RC, UC) are ready to send (RTS)
-    lqpn, rqpn  the queue pair's own number and that of its peer; these are lists, an element a
+    lqpn, rqpn  the queue pair's own number and that of its peer; these are lists, one element per
     type        queue pair, shorter than `count` where a node has more than 4,096
     sq_psn      packet sequence numbers, sent and received, when the set was last seen to change:
     rq_psn      they change with every packet, which alone does not count as a change
@@ -81,7 +81,7 @@ class QueuePairs(BackgroundSource[List[Pair]]):
         return pairs(text)
 
     def objects(self, facts: List[Pair]) -> List[Object]:
-        """One object a port, with or without connections."""
+        """One object per port, with or without connections."""
         by_port: Dict[Tuple[str, int], List[Pair]] = {}
         for pair in facts:
             by_port.setdefault((pair.device, pair.port), []).append(pair)

@@ -7,7 +7,7 @@ administrator may set up to 10 s). Reading sooner would return the same numbers,
 then a double one: the longest lifespan found becomes the source's `min_period_s`, and the probe
 reads no sooner.
 
-Drivers name their counters differently: one entry a metric, one spelling a driver. The first
+Drivers name their counters differently: one entry per metric, one spelling per driver. The first
 spelling that a port has is used; `a+b` is a sum of files. Sources: Linux
 drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa,erdma,hns,mana,hfi1} and sw/rxe,
 ROCm/device-metrics-exporter for ionic. bnxt_re, ionic, hns and mana count every CNP received; mlx5
@@ -252,7 +252,7 @@ class Rdma(FileSource):
     spellings = EACH_TICK
 
     def discover(self) -> List[Object]:
-        """One object a directory with at least one counter of the catalog."""
+        """One object per directory with at least one counter of the catalog."""
         self.close()
         try:
             found = [port for port in ports.find_ports(self.host) if port.rdma is not None]

@@ -200,7 +200,7 @@ class Sonic(SonicSource):
         self._hashes: List[Tuple[str, CounterHash]] = []
 
     def discover(self) -> List[Object]:
-        """One object a port. Raises NoData on other systems, or where there are no counters yet."""
+        """One object per port. Raises NoData on other systems and before the first counters."""
         names = self._ports()
         if not names:
             raise NoData("COUNTERS_DB has no ports yet")
@@ -278,7 +278,7 @@ class SonicQueues(SonicSource):
         self._port_queues: List[_PortQueues] = []
 
     def discover(self) -> List[Object]:
-        """One object a port with at least one unicast queue."""
+        """One object per port with at least one unicast queue."""
         names = self._ports()
         queues, types = self.databases.rows([_QUEUE_MAP, _QUEUE_TYPES])
         if not names or not queues:

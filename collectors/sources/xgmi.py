@@ -1,10 +1,10 @@
 """xGMI links of AMD GPUs: bytes of every link and of each GPU as a whole, each tick.
 
-They come from `gpu_metrics` of sysfs, one table a GPU that every account may read. Bytes that a GPU
-read over a link were received (`xgmi_rx_bytes`), bytes that it wrote were sent (`xgmi_tx_bytes`):
-the firmware counts where the request began. The firmware counts in KB, taken as 1,024 bytes. GPUs
-are numbered by PCI address, as amd-smi numbers them. A link without a counter in the table has no
-object.
+They come from `gpu_metrics` of sysfs, one table per GPU that every account may read. Bytes that a
+GPU read over a link were received (`xgmi_rx_bytes`), bytes that it wrote were sent
+(`xgmi_tx_bytes`): the firmware counts where the request began. The firmware counts in KB, taken as
+1,024 bytes. GPUs are numbered by PCI address, as amd-smi numbers them. A link without a counter in
+the table has no object.
 
 The layouts of the table are those of Linux drivers/gpu/drm/amd/include/kgd_pp_interface.h, in the
 machine's own byte order. Revisions 1.4 to 1.8 have fixed offsets; 1.9 is a list of attributes that

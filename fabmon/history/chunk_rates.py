@@ -227,7 +227,7 @@ class _Block:
             values, known = values[reads], known[reads]
         values = np.concatenate([self._values, values])
         known = np.concatenate([self._known, known])
-        self._values, self._known = values[-1:], known[-1:]
+        self._values, self._known = values[-1:].copy(), known[-1:].copy()
         elapsed_ns = elapsed_between(values[1:, :1], values[:-1, :1])
         rates, _ = counter_rates(
             values[1:, 1:], values[:-1, 1:], known[1:, 1:], known[:-1, 1:], elapsed_ns, self._kinds
@@ -236,7 +236,7 @@ class _Block:
         at_every_tick = rates
         if len(reads) != len(times_ns):
             at_every_tick = self._hold(rates, read_ns, times_ns)
-        self._last_ns, self._last_rates = int(read_ns[-1]), rates[-1:]
+        self._last_ns, self._last_rates = int(read_ns[-1]), rates[-1:].copy()
         return at_every_tick
 
     def _hold(self, rates: Float64s, read_ns: Times, times_ns: Times) -> Float64s:

@@ -3,8 +3,9 @@
 They are written once, for arrays of any shape, and applied to arriving ticks (`live_rates.py`)
 and to recorded chunks (`chunk_rates.py`):
 
-- wrap: a 64-bit counter wraps modulo 2**64, a 32-bit counter modulo 2**32 (`rate_per_s`);
-- reset: a counter that went down without a plausible wrap has no rate (`rate_per_s`);
+- wrap: a 32-bit counter that went down wrapped, if that is plausible; a 64-bit counter of bytes
+  wraps after 12 years at 400 Gb/s (`rate_per_s`);
+- reset: a counter that went down and did not wrap has no rate (`rate_per_s`);
 - saturation: a counter that is stuck at its maximum has no rate (`counter_rates`);
 - staleness: a rate is valid for STALE_READS periods of its source (`is_stale`);
 - best source: of several counters of the same quantity, the best one that ever counted
@@ -105,8 +106,8 @@ def rate_per_s(
 ) -> Float64s:
     """Advance per second between two reads of counters; NaN where the counter was reset.
 
-    A 64-bit counter that went down was reset: at 400 Gb/s it wraps after 12 years. A 32-bit
-    counter that went down wrapped, unless the wrap would be implausibly large or fast.
+    A 64-bit counter that went down was reset. A 32-bit counter that went down wrapped, unless the
+    wrap would be implausibly large or fast.
     """
     delta, went_down = now - before, now < before
     wrap32 = code == _WRAP32
@@ -131,7 +132,7 @@ def is_stale(age_s: Float64s, period_s: Floating | float) -> Bools:
 
 
 TX, RX, LINE_RATE = range(3)
-"""Quantities of a port, see PORT_SOURCES."""
+"""Quantities of a port that several metrics measure."""
 
 _BYTE_SOURCES = (
     ("phy_{}_bytes", 8),
@@ -165,8 +166,9 @@ _SOURCES = [
     *((name, LINE_RATE, rank, 1) for rank, name in enumerate(LINE_RATES)),
 ]
 SOURCE_NUMBERS = {name: number for number, (name, *_) in enumerate(_SOURCES)}
-require(*SOURCE_NUMBERS)
 """By name, the number of each metric among those that measure a quantity of a port."""
+
+require(*SOURCE_NUMBERS)
 
 _QUANTITY, _RANK, _BITS = np.array([numbers for _, *numbers in _SOURCES], np.intp).T
 

@@ -129,7 +129,8 @@ def normalise(signal: Floats, period: float) -> NormalisedSignal | None:
     if maximum <= 0:
         return None
     half = int(min(max(_SHORTEST_WINDOW, _WINDOW_PERIODS * period), len(signal) / 2)) // 2
-    padded = np.pad(signal, half, mode="edge")
+    # np.pad takes more than twice as long.
+    padded = np.concatenate([np.full(half, signal[0]), signal, np.full(half, signal[-1])])
     low, high = _levels(sliding_window_view(padded, 2 * half + 1))
     depth = high - low
     has_levels = (depth >= _MIN_DEPTH * high) & (high > _SILENT * maximum)

@@ -133,11 +133,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     finding: dict[str, Any] = {}
 
 
-def hello_digest(hello: Hello) -> str:
-    """The name of a hello in a StateRecord."""
-    return hashlib.blake2b(msgspec.json.encode(hello), digest_size=8).hexdigest()
-
-
 def decode_sanitised(data: bytes, kind: type[T]) -> T:
     """The value of a JSON document, with `?` for every character that is not printable.
 
@@ -245,11 +240,13 @@ class RecordedState(NodeMetadata):
         return state
 
     def _digest(self, hello: Hello) -> str:
+        """The name of a hello in a StateRecord, cached by identity."""
         known = self._digests.get(id(hello))
         if known is None or known[0] is not hello:
             if len(self._digests) > 4 * len(self.hellos) + 64:
                 self._digests = {}
-            known = self._digests[id(hello)] = (hello, hello_digest(hello))
+            digest = hashlib.blake2b(msgspec.json.encode(hello), digest_size=8).hexdigest()
+            known = self._digests[id(hello)] = (hello, digest)
         return known[1]
 
 

@@ -84,8 +84,8 @@ def summarise(recording: Recording) -> RecordingSummary:
         tool=session.tool,
         recorder=session.recorder,
         title=session.title,
-        start=_date(recording.start_ns),
-        end=_date(recording.until_ns),
+        start=_time(recording.start_ns) if recording.start_ns else None,
+        end=_time(recording.until_ns) if recording.until_ns else None,
         sessions=len(recording.sessions),
         interval_s=recording.interval_s,
         ticks=sum(1 for _ in recording.times()),
@@ -93,7 +93,7 @@ def summarise(recording: Recording) -> RecordingSummary:
         bookmarks=sum(note.kind == "bookmark" for note in notes),
         findings=sum(note.change == "open" for note in notes),
         events=tuple(
-            SummaryEvent(number, _at(note.time_ns), note.text)
+            SummaryEvent(number, _time(note.time_ns), note.text)
             for number, note in enumerate(events, 1)
         ),
         closed=recording.is_closed,
@@ -106,9 +106,5 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
-def _at(time_ns: int) -> datetime.datetime:
+def _time(time_ns: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.UTC)
-
-
-def _date(time_ns: int) -> datetime.datetime | None:
-    return _at(time_ns) if time_ns else None

@@ -166,7 +166,7 @@ class Recorder:
             try:
                 self._writer = self._open(now_ns)
             except (OSError, RecordingError) as error:
-                self._drop_writer(_message(error))
+                self._drop_writer(self._message(error))
         writer = self._writer
         if writer is None:
             self._not_written(item)
@@ -234,13 +234,13 @@ class Recorder:
     def _write_failed(self, error: OSError) -> None:
         """Report a failed write; an open writer keeps its ticks and retries with the next tick."""
         if self._writer is None or not self._writer.is_open:
-            self._drop_writer(_message(error))
+            self._drop_writer(self._message(error))
             return
         lost = self._writer.take_lost_ticks()
         if lost:
             self._count_lost(lost)
             self._unwritten.add(self._writer.state.tick(0, 0))
-        self._set_trouble(_message(error))
+        self._set_trouble(self._message(error))
 
     def _drop_writer(self, trouble: str) -> None:
         if self._writer is not None:
@@ -268,8 +268,8 @@ class Recorder:
         with self._lock:
             self.status = replace(self.status, **changes)
 
-
-def _message(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename or 'recording'}: {error.strerror or error}"
-    return str(error)
+    def _message(self, error: Exception) -> str:
+        """What happened and where, for a person; errors of writes do not name their file."""
+        if isinstance(error, OSError):
+            return f"{error.filename or self.status.path}: {error.strerror or error}"
+        return str(error)

@@ -36,6 +36,8 @@ _KEPT_BY_RESUME = (FrameKind.NOTE, FrameKind.MINUTE, FrameKind.TOPOLOGY)
 class Writer:
     """Writes one session to one file. Its methods raise nothing but OSError.
 
+    `state` is the metadata of nodes after all ticks that were written.
+
     After an OSError the file ends where it ended before, and the tick stays in memory: it is
     written with its block, if there is room by then.
     """
@@ -44,7 +46,7 @@ class Writer:
         self, file: FrameWriter, session: SessionRecord, state: RecordedState | None = None
     ) -> None:
         self._file = file
-        self._state = state or RecordedState(session)
+        self.state = state or RecordedState(session)
         self._rows = BlockBuilder()
         self._unsettled: list[PendingFrame] = []
         self._minutes = MinuteBuilder()
@@ -76,15 +78,15 @@ class Writer:
     def begin(self, session: SessionRecord) -> None:
         """Start a session; everything written from here on belongs to it."""
         frames = [_json_frame(FrameKind.SESSION, session, session.started_ns)]
-        self._state.session = session
-        if self._state.hellos or self._state.statuses:
+        self.state.session = session
+        if self.state.hellos or self.state.statuses:
             frames += self._state_frames(session.started_ns)
-            self._rows.add_nodes(self._state.hellos)
+            self._rows.add_nodes(self.state.hellos)
         self._file.settle(frames)
 
     def take_over(self, ticks: Sequence[Tick], frames: Sequence[PendingFrame]) -> None:
         """Settle what another writer left provisional: ticks and other frames. Raises OSError."""
-        self._rows.add_nodes(self._state.hellos)
+        self._rows.add_nodes(self.state.hellos)
         self._unsettled += frames
         for tick in ticks:
             self._unsettled += self._frames(tick, None, ())
@@ -107,11 +109,6 @@ class Writer:
     def path(self) -> Path:
         """The file."""
         return self._file.path
-
-    @property
-    def state(self) -> RecordedState:
-        """The metadata of nodes after all ticks that were written."""
-        return self._state
 
     def write(
         self, tick: Tick, snapshot: Snapshot | None = None, notes: Sequence[Note] = ()
@@ -192,7 +189,7 @@ class Writer:
         self, tick: Tick, snapshot: Snapshot | None, notes: Sequence[Note]
     ) -> list[PendingFrame]:
         """All frames that a tick adds besides its counters, in the order in which to write them."""
-        self._state.apply(tick)
+        self.state.apply(tick)
         frames: list[PendingFrame] = []
         events = EventsRecord.of(tick)
         if events is not None:
@@ -212,7 +209,7 @@ class Writer:
 
     def _state_frames(self, time_ns: int) -> list[PendingFrame]:
         self._state_ns = time_ns
-        record, hellos = self._state.record(*self._last_tick)
+        record, hellos = self.state.record(*self._last_tick)
         return [
             _json_frame(FrameKind.HELLOS, hellos, time_ns),
             _json_frame(FrameKind.STATE, record, time_ns),
