@@ -1,4 +1,4 @@
-"""Scenes with a finding of each cause: played by the simulator, or said by nodes that are made."""
+"""Scenes with a finding of each cause: simulated, or reported by nodes made for the test."""
 
 from __future__ import annotations
 
@@ -23,50 +23,38 @@ from tests.unit.test_gpus import Node
 from tests.unit.topology.making import Plant, leaf_spine
 
 LATER = 4
-"""Seconds after it opened that a finding is looked at."""
+"""A finding is shown this many seconds after it opened."""
 
-SCENARIOS: dict[str, str] = {
-    "degraded_link": "degraded_link",
+_OTHER_SCENARIOS = {
     "ecmp_collision": "collision",
-    "error_burst": "error_burst",
-    "flapping_link": "flapping_link",
     "host_pcie_limit": "pcie_limit",
-    "incast": "incast",
     "link_down": "flapping_link",
-    "node_lost": "node_lost",
-    "oversubscription": "oversubscription",
-    "pause_deadlock": "pause_deadlock",
-    "pause_storm": "pause_storm",
     "pause_victim": "pause_deadlock_from_hosts",
-    "polarization": "polarization",
-    "saturated_counter": "saturated_counter",
-    "slow_receiver": "slow_receiver",
-    "straggler": "straggler",
-    "uneven_rails": "uneven_rails",
 }
+"""Causes whose scenario has another name."""
 
 
 def analyst() -> Analyst:
     return Analyst(load(Path("/dev/null")).thresholds)
 
 
-def told(scene: Scene, cause: str) -> Finding | None:
+def finding_of(scene: Scene, cause: str) -> Finding | None:
     return next((each for each in scene.findings if each.cause == cause), None)
 
 
 @cache
 def played(cause: str) -> Scene:
     """The scene some seconds after a finding of this cause opened."""
-    scenario, expected = read(HERE / f"{SCENARIOS[cause]}.toml")
+    scenario, expected = read(HERE / f"{_OTHER_SCENARIOS.get(cause, cause)}.toml")
     feed = DemoFeed(scenario)
     pipeline = new_pipeline(feed.hosts)
     since = 0
     for _ in range(expected.seconds):
         scene = pipeline.accept(feed.step())
-        since = since + 1 if told(scene, cause) else 0
+        since = since + 1 if finding_of(scene, cause) else 0
         if since > LATER:
             return scene
-    raise AssertionError(f"{SCENARIOS[cause]} did not tell of {cause} for {LATER} s")
+    raise AssertionError(f"{cause} was not open for {LATER} s")
 
 
 def miscabled(_: Path, __: pytest.MonkeyPatch) -> Scene:

@@ -20,7 +20,7 @@ def check(name: str, text: str) -> None:
 
 
 def is_like(name: str, text: str) -> bool:
-    """Whether it is the golden called `name`; never where that is to be written anew."""
+    """Whether a text is the golden called `name`; False when goldens are to be updated."""
     path = _ROOT / f"{name}.txt"
     return path.exists() and path.read_text(encoding="utf-8") == _kept(text)
 

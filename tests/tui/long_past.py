@@ -1,4 +1,4 @@
-"""A day before the first scene: minutes as a recorder writes them, made of a few seconds."""
+"""A recorded day before the first scene, made from a few seconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_day(
     minutes: int,
     gap: range = range(0),
 ) -> Path:
-    """So many minutes up to the minute of the first moment, busier and less by turns of 3 h.
+    """Minutes up to the first snapshot, alternately busier and less busy for 3 h each.
 
     Of those of `gap`, counted from the end, nothing is there. There are no ticks.
     """
@@ -67,7 +67,7 @@ def write_day(
 
 
 def _topology(snapshot: Snapshot) -> bytes:
-    """As the writer tells it."""
+    """The tiers as the writer makes them."""
     ports = [
         [port.row, port.node, port.name, port.label, port.role, port.kind, port.peer]
         for port in snapshot.fabric.ports

@@ -1,4 +1,4 @@
-"""Recordings made by the simulator, and screens that go through them."""
+"""Recordings of simulated fabrics, and screens that replay them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SECOND_NS = 1_000_000_000
 
 
 class Watching:
-    """A simulated fabric that is watched: its scenes, one after the other."""
+    """Scenes of a simulated fabric, one after the other."""
 
     def __init__(self, scenario: str = COLLISION) -> None:
         self.feed = DemoFeed(parse(scenario))
@@ -55,28 +55,28 @@ class Watching:
 
     @property
     def session(self) -> SessionRecord:
-        """What a recorder is told of it."""
+        """The session record of a recording of it."""
         return SessionRecord(
             started_ns=START_NS, interval_s=1.0, hosts=tuple(self.feed.hosts), title="pod7"
         )
 
     def record(self, path: Path, seconds: int) -> list[Scene]:
-        """So many ticks in a file that is whole."""
+        """Record this many ticks into a complete file; returns their scenes."""
         writer = Writer.create(path, self.session)
         scenes = [self.write(writer) for _ in range(seconds)]
         writer.close()
         return scenes
 
     def next(self) -> Scene:
-        """The next tick."""
+        """The scene of the next tick."""
         return self.judge(self.feed.step())
 
     def judge(self, tick: Tick) -> Scene:
-        """A tick through the house."""
+        """The scene of a tick."""
         return self._pipeline.accept(tick)
 
     def write(self, writer: Writer) -> Scene:
-        """The next tick, recorded."""
+        """Record the next tick; returns its scene."""
         tick = self.feed.step()
         scene = self.judge(tick)
         writer.write(tick, scene.snapshot, finding_notes(scene))
@@ -89,7 +89,7 @@ def session(rows: PortRows | None = None) -> Session:
 
 
 def past_of(*paths: Path) -> RecordedPast:
-    """The past that these files hold."""
+    """The reader of these files."""
     return RecordedPast(lambda: paths, session())
 
 
@@ -111,7 +111,7 @@ async def replaying(
     speed: float | None = None,
     follow: bool = False,
 ) -> AsyncIterator[Running]:
-    """The screen of `fabmon replay`, playing."""
+    """The screen of `fabmon replay` while it plays."""
     start = ReplayStart(None if from_s is None else at(from_s), speed, follow)
     with Timeline(paths) as timeline:
         recording = ReplayedRecording(session(), timeline)

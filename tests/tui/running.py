@@ -1,4 +1,4 @@
-"""The app with scenes fed to it one by one, and what is on its screen as text."""
+"""The app fed with scenes one by one, and its screen as text."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ class Running:
     queue: asyncio.Queue[Scene | None]
 
     async def send(self, *scenes: Scene) -> None:
-        """Let scenes come, and be drawn."""
+        """Send scenes, and wait until they are drawn."""
         for scene in scenes:
             self.queue.put_nowait(scene)
         await self.settle()
 
     async def press(self, *keys: str) -> None:
-        """Press keys, and let them be acted upon."""
+        """Press keys, and wait until they have been handled."""
         for key in keys:
             char = key if len(key) == 1 else _CHARACTERS.get(key)
             self.app.post_message(events.Key(_NAMES.get(key, key), char))
             await self.settle()
 
     async def settle(self) -> None:
-        """Wait until everything that was asked for is drawn."""
+        """Wait until everything that was requested is drawn."""
         for _ in range(_ROUNDS):
             await self.pilot.pause(0)
 
     async def until(self, wanted: Callable[[], bool], timeout_s: float = 30) -> None:
-        """Wait until it is so, however busy the machine is."""
+        """Wait until a condition is true, however busy the machine is."""
         deadline_s = time.monotonic() + timeout_s
         while not wanted():
             assert time.monotonic() < deadline_s, f"not in {timeout_s:g} s:\n{self.text}"
@@ -72,7 +72,7 @@ class Running:
             await self.settle()
 
     async def heads(self, text: str) -> None:
-        """Wait until this is in the first line."""
+        """Wait until a text is in the header."""
         await self.until(lambda: text in self.header)
 
     async def looks_like(self, name: str) -> None:
@@ -82,7 +82,7 @@ class Running:
         golden.check(name, self.text)
 
     async def shows(self, *texts: str) -> None:
-        """Wait until all of these are on the screen."""
+        """Wait until all of these texts are on the screen."""
         await self.until(lambda: all(text in self.text for text in texts))
 
     async def goes_to(self, view: str) -> None:
@@ -90,7 +90,7 @@ class Running:
         await self.until(lambda: self.view == view and bool(self.text.strip()))
 
     async def says(self, text: str) -> None:
-        """Wait until it is said in a message."""
+        """Wait until a message contains a text."""
         await self.until(lambda: any(text in note.message for note in self.app._notifications))
 
     @property

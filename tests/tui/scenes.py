@@ -184,7 +184,7 @@ class _Maker:
 
 @dataclass(frozen=True)
 class World:
-    """A fabric and what is wrong with it, from which the scene of any tick can be made.
+    """A fabric and its faults, from which the scene of any tick can be made.
 
     `collides` is the first tick of the collision (None for never); `down` are rows without
     carrier; `quiet` are nodes that fell silent, and when; `failed` were never reached, and why.
@@ -205,12 +205,12 @@ class World:
     notices: tuple[tuple[str, Notice], ...] = ()
     stuck: tuple[int, ...] = ()
     paused: tuple[tuple[int, float], ...] = ()
-    told: tuple[tuple[str, QueuePairs], ...] = ()
+    queue_pairs: tuple[tuple[str, QueuePairs], ...] = ()
 
     @cached_property
     def connections(self) -> Connections:
-        """Who talks to whom."""
-        return Connections(self.fabric, dict(self.told))
+        """The RDMA connections that the nodes report."""
+        return Connections(self.fabric, dict(self.queue_pairs))
 
     @cached_property
     def _jitter(self) -> Floats:
@@ -256,7 +256,7 @@ class World:
         return tuple(p.row for p in self.fabric.ports if p.node in wanted and p.label == "r3")
 
     def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
-        """The Past of every moment."""
+        """The rate history of every snapshot."""
         out = np.full((len(rows), ticks), np.nan, dtype=np.float32)
         for place in range(ticks):
             seq = end_seq - ticks + 1 + place
@@ -265,7 +265,7 @@ class World:
         return out
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
-        """The Past of every moment."""
+        """The rate history of every snapshot."""
         out = np.full(ticks, np.nan, dtype=np.float32)
         for place in range(ticks):
             seq = end_seq - ticks + 1 + place

@@ -1,4 +1,4 @@
-"""A fabric that is not real says so on every screen, and explains itself until told not to."""
+"""A simulated fabric is marked in every view, and explained until the user hides the tips."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SEQ = 70
 HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
 
 
-TALKING = replace(COLLISION, told=reported_pairs(ring(HOSTS), HOSTS))
+TALKING = replace(COLLISION, queue_pairs=reported_pairs(ring(HOSTS), HOSTS))
 
 
 def page(world: World, width: int, row: int | None = None) -> str:
@@ -67,7 +67,7 @@ def test_where_a_host_does_not_tell_what_is_open_is_said() -> None:
     alike = wires.connect("gpu002/mlx5_7", "gpu005/mlx5_7", 9, 8).connect(
         "gpu003/mlx5_7", "gpu006/mlx5_7", 9, 8
     )
-    said = page(replace(COLLISION, told=reported_pairs(alike, HOSTS, "gpu004")), 79)
+    said = page(replace(COLLISION, queue_pairs=reported_pairs(alike, HOSTS, "gpu004")), 79)
     golden.check("flows-partly-known-80", said)
     assert "one of 2" in said
     assert "unknown" in said
@@ -127,7 +127,7 @@ class Swings(Waves):
 
 
 def test_of_what_may_be_on_a_link_the_likeliest_come_first_and_it_is_said_above_them() -> None:
-    world = Swings(COLLISION.fabric, collides=30, told=reported_pairs(ring(HOSTS), HOSTS))
+    world = Swings(COLLISION.fabric, collides=30, queue_pairs=reported_pairs(ring(HOSTS), HOSTS))
     said = page(world, 119).splitlines()
     nics = [line.split(" → ")[0].strip() for line in said if " → " in line]
     assert nics[0] == "gpu004 r3", "it suffers"

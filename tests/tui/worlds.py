@@ -1,4 +1,4 @@
-"""Fabrics that tests look at."""
+"""Fabrics for the tests of the screen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def troubled() -> World:
 
 
 def connecting() -> World:
-    """Twenty-four nodes: switches up, some hosts on the way, seven refused alike."""
+    """Twenty-four nodes: switches up, some hosts on the way, seven refused for the same reason."""
     made = fabric(leaves=4, hosts=4, bare=tuple(f"gpu{n:03d}" for n in range(1, 17)))
     return World(
         made,

@@ -26,10 +26,10 @@ WHY = "no rdma command on this node: it comes with iproute2"
 
 
 def record() -> FlowsRecord:
-    """A ring of eight hosts, of which one does not tell, and a connection to nobody watched."""
+    """A ring of eight hosts, one without queue pairs, and a connection to an unknown host."""
     wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6)
     notices = (("gpu004", Notice("lost", "qps", reason="unsupported", text=WHY)),)
-    world = World(told=reported_pairs(wires, HOSTS, "gpu004"), notices=notices)
+    world = World(queue_pairs=reported_pairs(wires, HOSTS, "gpu004"), notices=notices)
     return flows_record(world.scene(70).snapshot)
 
 
@@ -38,8 +38,8 @@ def test_the_object_follows_its_schema() -> None:
     said = json.loads(as_json(record()))
     jsonschema.validate(said, json.loads(json_schema(FlowsRecord)))
     assert said["silent"] == [{"node": "gpu004", "reason": WHY}]
-    nobody = next(each for each in said["flows"] if each["lqpn"] == 5)
-    assert (nobody["peer"], nobody["peer_leaf"], nobody["candidates"]) == (None, None, 0)
+    unknown = next(each for each in said["flows"] if each["lqpn"] == 5)
+    assert (unknown["peer"], unknown["peer_leaf"], unknown["candidates"]) == (None, None, 0)
 
 
 def test_the_table_has_leaves_then_every_queue_pair() -> None:
@@ -51,7 +51,7 @@ def test_the_table_has_leaves_then_every_queue_pair() -> None:
 def test_hosts_that_do_not_tell_for_one_reason_are_one_line() -> None:
     notice = Notice("lost", "qps", reason="unsupported", text=WHY)
     notices = tuple((name, notice) for name in HOSTS)
-    world = World(told=reported_pairs(ring(HOSTS), HOSTS, *HOSTS), notices=notices)
+    world = World(queue_pairs=reported_pairs(ring(HOSTS), HOSTS, *HOSTS), notices=notices)
     text = flows_table(flows_record(world.scene(70).snapshot))
     assert f"x gpu[001-008] (8 hosts): {WHY}\n" in text
     assert text.count(WHY) == 1

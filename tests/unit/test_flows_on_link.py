@@ -24,7 +24,7 @@ from tests.tui.scenes import World, fabric
 HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
 """Four below each of two leaves."""
 QUIET = World(fabric(gpus=1))
-TALKING = replace(QUIET, told=reported_pairs(ring(HOSTS), HOSTS))
+TALKING = replace(QUIET, queue_pairs=reported_pairs(ring(HOSTS), HOSTS))
 MOMENT = TALKING.scene(70).snapshot
 
 
@@ -107,7 +107,7 @@ def test_what_no_traffic_between_nodes_crosses_has_nobody() -> None:
 
 def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
     some = (
-        replace(QUIET, told=reported_pairs(ring(HOSTS), HOSTS, "gpu001", "gpu005"))
+        replace(QUIET, queue_pairs=reported_pairs(ring(HOSTS), HOSTS, "gpu001", "gpu005"))
         .scene(70)
         .snapshot
     )
