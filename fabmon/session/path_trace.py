@@ -150,7 +150,7 @@ async def trace_paths(
     """
     collected = _Collected(hosts, session)
     ends = (request.src, request.dst)
-    async with aclosing(LiveFeed(hosts, ssh_config=session.settings.ssh_config)) as feed:
+    async with aclosing(session.live_feed(hosts)) as feed:
         await _until(feed, collected, lambda: _are_known(collected, ends), _HOSTS_S)
         for name in ends:
             if not collected.is_up(name):
