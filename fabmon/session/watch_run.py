@@ -19,6 +19,7 @@ import msgspec
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.fabric.tick import NodeState, Tick
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
@@ -163,7 +164,7 @@ async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> 
             return feed.why_empty if redactor is None else redactor.text(feed.why_empty)
 
         setup = ScreenSetup(
-            f"every {feed.interval_s:g} s: {title}",
+            f"every {interval(feed.interval_s)}: {title}",
             options.color or settings.color,
             nothing=nothing,
         )
