@@ -1,4 +1,4 @@
-"""Reads of a recording that take seconds to minutes, each kind in a thread of its own."""
+"""Reads of a recording that take seconds to minutes: variability studies and tiers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _BackgroundReader:
-    """One thread that does one thing after the other, each until its caller is cancelled."""
+    """Runs reads one after the other in a thread; a read ends soon when its caller is cancelled."""
 
     def __init__(self, thread_name: str) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name)

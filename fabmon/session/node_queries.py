@@ -1,4 +1,4 @@
-"""Runs that ask live nodes for one answer: what doctor and flows report."""
+"""What `fabmon doctor` and `fabmon flows` report: collected from live nodes, then printed once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GONE = (NodeState.FAILED, NodeState.LOST)
 
 
 async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: float) -> DoctorRecord:
-    """The doctor's record, once every node has sent enough or failed, at latest after a time."""
+    """The doctor's record, as soon as every node has sent enough or failed, or after a time."""
     surveyor = Surveyor(hosts)
 
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
@@ -44,7 +44,7 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
 async def collect_queue_pairs(
     session: Session, hosts: Sequence[Host], duration_s: float
 ) -> Snapshot:
-    """A snapshot, once every host has reported its queue pairs or why not, or after a time."""
+    """A snapshot, as soon as every host has reported its queue pairs or why not, or at the end."""
     frames: Counter[str] = Counter()
 
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
@@ -60,7 +60,7 @@ async def _listen(
     duration_s: float,
     is_settled: Callable[[Tick, Snapshot], bool],
 ) -> Snapshot:
-    """The snapshot at which the nodes have settled, or the last one before the time is over."""
+    """The first snapshot for which `is_settled` holds, or the last one before the time is over."""
     history = session.history(hosts)
     until_s = time.monotonic() + duration_s
     async with aclosing(LiveFeed(hosts, ssh_config=session.settings.ssh_config)) as feed:

@@ -53,7 +53,7 @@ _MAX_NOTES = 4
 
 
 class TraceRequest(NamedTuple):
-    """What to trace: hosts and their ports, UDP source ports, DSCP, probes a hop, most hops."""
+    """What to trace: hosts, their ports, UDP source ports, DSCP, probes per hop, most hops."""
 
     src: str
     dst: str
@@ -87,7 +87,7 @@ class _Collected:
         self.is_done = False
 
     def accept(self, tick: Tick) -> None:
-        """Take what a tick reports."""
+        """Process a tick."""
         self.time_ns = tick.time_ns
         snapshot = self._history.accept(tick)
         self.fabric, self.connections = snapshot.fabric, snapshot.connections
@@ -184,11 +184,12 @@ async def trace_paths(
             expected_s = max(_USUAL_S, len(sports) * request.probes)
             said = f"fabmon: tracing {len(sports)} source ports, about {expected_s:g} s"
             print(said, file=sys.stderr)
-
-        def is_over() -> bool:
-            return collected.is_done or collected.has_failed(request.src)
-
-        await _until(feed, collected, is_over, seconds + _ANSWER_S)
+        await _until(
+            feed,
+            collected,
+            lambda: collected.is_done or collected.has_failed(request.src),
+            seconds + _ANSWER_S,
+        )
         if collected.error:
             raise TraceFailed(f"{request.src}: {collected.error}")
         if not collected.paths:
@@ -210,7 +211,7 @@ def _are_known(collected: _Collected, names: Sequence[str]) -> bool:
 async def _until(
     feed: LiveFeed, collected: _Collected, is_enough: Callable[[], bool], seconds: float
 ) -> None:
-    """Take ticks until it is enough, at most for some seconds."""
+    """Process ticks until `is_enough` returns True, at most for some seconds."""
     try:
         async with asyncio.timeout(seconds):
             while not is_enough():

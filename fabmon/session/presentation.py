@@ -1,4 +1,4 @@
-"""Shows scenes as the options say: on the screen, as a picture, as a report or as lines."""
+"""Shows scenes as the options ask: on the screen, as a picture, as a report or as JSON lines."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ScreenSetup:
     """What the screen shows besides scenes.
 
-    `mark` is always visible: it says that nothing is real. `ask_burst` samples ports fast, None if
-    no node can be asked. `nothing` returns why there are no nodes. `recording` is that of the
-    scenes; with `start` the screen begins to play it.
+    `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
+    ports (None: no node can be asked). `nothing` returns why there are no nodes. `recording` is the
+    recording of the scenes; with `start` the screen begins by playing it.
     """
 
     title: str

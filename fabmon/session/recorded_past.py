@@ -1,4 +1,4 @@
-"""Reads the past of a recording for the screen: its ticks become scenes again, in a thread."""
+"""Reads recordings for the screen: ticks become scenes again, in a thread."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ T = TypeVar("T")
 class RecordedPast:
     """PastReader of some recordings.
 
-    `recordings` returns their paths, when they are first wanted; or it is a timeline, which its
-    owner closes. `session` builds what turns ticks into scenes. Nothing after `until_ns` is shown;
-    with a redactor in the session no original name is.
+    `recordings` returns their paths, which are opened at the first read; or it is a timeline, which
+    the caller closes. Nothing after `until_ns` is returned. With a redactor in the session no
+    original name is returned.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Recorders: to a file that the user names, or to the ring, which is bounded and always runs.
+"""Creates recorders: to a file that the user names, or to the ring of the screen.
 
-A ring is a directory `HOST-PID-START` of rotating files in the runtime directory; rings of the demo
-are in its subdirectory `demo`.
+A ring is a directory `HOST-PID-START` of rotating files of bounded size, in the runtime directory;
+rings of the demo are in its subdirectory `demo`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs that read recordings: replay on the screen or printed, ranges for exports, studies."""
+"""Runs that read recordings: replays, and the ranges that exports, reports and studies read."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def time_range(
 
 
 def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int, int]:
-    """The same, from the first tick to the last where an option is not given."""
+    """Like time_range; an option that is not given means the first or the last tick."""
     begin, end = time_range(timeline, from_, to)
     return (
         timeline.start_ns if begin is None else begin,

@@ -1,4 +1,4 @@
-"""How a run is put together: every history, analyst and rate chunk of it is built here."""
+"""Builds the parts of a run: histories, analysts, rate chunks, the pipeline to scenes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The settings of a run, and the parts of it that are built from them.
+    """The settings of a run; its methods build the parts of the run from them.
 
-    `topology` is the cabling that the user described, `hints` are what the user said of the job.
-    A `redactor` replaces the names of a recording that is read; `topology` has the names of the
-    recording. All histories of a session number the same ports alike (`rows`).
+    `topology` is the cabling and `hints` the training job that the user described. When a recording
+    is read, `redactor` replaces its names (None: they are shown); `topology` has the original ones.
+    All histories of a session use the same port rows (`rows`).
     """
 
     settings: Config
@@ -64,33 +64,33 @@ class Session:
         return cls(settings, topology, hints)
 
     def redacted(self, redactor: Redactor | None) -> Session:
-        """The same for a run whose feed is redacted already: the topology has the new names."""
+        """A copy for a feed whose ticks are redacted: the topology is redacted too."""
         return replace(self, topology=redacted_topology(self.topology, redactor))
 
     def for_recording(self, timeline: Timeline, redact: bool) -> Session:
-        """The same for reading a recording; with `redact` its names are replaced."""
+        """A copy for reading a recording; with `redact` the names of the recording are replaced."""
         return replace(self, redactor=Redactor(timeline.hosts) if redact else None)
 
     def detached(self) -> Session:
-        """The same with port rows of its own, to be used in another thread."""
+        """A copy with separate port rows, for use in another thread."""
         return replace(self, rows=PortRows())
 
     def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
-        """A history of these nodes."""
+        """A new history of some nodes."""
         topology = redacted_topology(self.topology, self.redactor)
         ports = self.settings.management_ports
         return History(hosts, interval_s, ports, topology=topology, rows=self.rows)
 
     def recorded_history(self, timeline: Timeline) -> History:
-        """A history of the nodes of a recording, by their redacted names."""
+        """A new history of the nodes of a recording, with redacted names if there is a redactor."""
         return self.history(redacted_hosts(timeline, self.redactor), timeline.interval_s)
 
     def analyst(self) -> Analyst:
-        """An analyst with the thresholds of the configuration."""
+        """A new analyst with the thresholds of the configuration."""
         return Analyst(self.settings.thresholds, self.hints)
 
     def chunk_builder(self) -> RateChunkBuilder:
-        """Makes rates from the raw chunks of a recording, by its original names."""
+        """Computes rates from the raw chunks of a recording; ports have their original names."""
         return RateChunkBuilder(self.settings.management_ports, self.topology)
 
     def pipeline(
@@ -115,7 +115,7 @@ class Pipeline:
         self._recorder = recorder
 
     def accept(self, tick: Tick) -> Scene:
-        """The scene of a tick."""
+        """Process a tick: returns its scene."""
         scene = self._analyst.accept(self.history.accept(tick))
         if self._recorder is not None:
             self._recorder.accept(tick, scene.snapshot, finding_notes(scene))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +19,13 @@ from fabmon.tui.text.pages import finding as page
 from fabmon.tui.text.pages.findings import by_root, entry
 from fabmon.tui.text.picture.pictures import PICTURES
 from tests.tui import golden
-from tests.tui.explained import MADE, SCENARIOS, finding_of, played, scene_of
+from tests.tui.explained import finding_of, played, scene_of
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, big
 
-ROOT = Path(__file__).parents[2]
 GOLDENS = Path(__file__).parent / "goldens" / "explained"
-"""Causes whose page is kept as a whole screen."""
+SHOWN = {cause.picture: name for name, cause in reversed(CAUSES.items())}.values()
+"""The first cause of every picture: its page is kept."""
 
 
 def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[str]:
@@ -38,12 +37,9 @@ def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[st
     ]
 
 
-def test_every_cause_has_a_scene_a_picture_a_golden_and_a_paragraph() -> None:
-    assert set(SCENARIOS) | set(MADE) == set(CAUSES)
+def test_every_picture_is_of_some_cause_and_has_a_golden() -> None:
     assert set(PICTURES) == {cause.picture for cause in CAUSES.values()}
-    assert {path.stem for path in GOLDENS.glob("*.txt")} == set(CAUSES)
-    documented = re.findall(r"^\*\*(\w+)\*\*", (ROOT / "docs" / "findings.md").read_text(), re.M)
-    assert set(documented) == set(CAUSES)
+    assert {path.stem for path in GOLDENS.glob("*.txt")} == set(SHOWN)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -55,7 +51,8 @@ def test_every_cause_is_explained(
     finding = finding_of(scene, cause)
     assert finding is not None
     text = "\n".join(lines_of(scene, finding, 100, 40))
-    golden.check(f"explained/{cause}", text)
+    if cause in SHOWN:
+        golden.check(f"explained/{cause}", text)
     flat = " ".join(text.split())
     for said in (finding.text, finding.advice, finding.unseen):
         assert said in flat

@@ -44,7 +44,7 @@ async def examined(root: Path, frames: int = 3) -> DoctorRecord:
     return examine(surveyor.survey(snapshot))
 
 
-async def test_every_source_of_a_host_is_told_with_its_state(tmp_path: Path) -> None:
+async def test_every_source_of_a_host_is_reported_with_its_state(tmp_path: Path) -> None:
     HOSTS["roce"](tmp_path)
     record = await examined(tmp_path)
     states = {source.source: source for source in record.nodes[0].sources}
@@ -145,7 +145,7 @@ def test_after_a_reboot_the_readings_before_it_are_forgotten() -> None:
     assert "ib_symbol_errors" not in surveyor.survey(history.accept(again)).totals["gpu1/eth0"]
 
 
-def test_nobody_is_charged_with_what_another_node_says_of_it() -> None:
+def test_counters_that_another_node_reports_for_a_node_are_ignored() -> None:
     hosts = [Host(name="evil"), Host(name="gpu1")]
     history, surveyor = History(hosts), Surveyor(hosts)
     lie = wire.Object("x", "infiniband", "mlx5_0", {}, ("ib_symbol_errors",), "gpu1")
@@ -171,7 +171,7 @@ async def test_why_a_source_is_missing_reaches_the_table(tmp_path: Path) -> None
 
 
 def record_of_a_rack() -> DoctorRecord:
-    """Three hosts that are alike, one of them with half its PCIe lanes, and one that is away."""
+    """Three identical hosts, one with half its PCIe lanes, and one that cannot be reached."""
     names = ("gpu1", "gpu2", "gpu3")
     hosts = [Host(name=name) for name in (*names, "gpu4")]
     history, surveyor = History(hosts), Surveyor(hosts)
@@ -189,7 +189,7 @@ def record_of_a_rack() -> DoctorRecord:
     return examine(surveyor.survey(history.accept(heard)))
 
 
-def test_the_table_has_faults_first_and_nodes_that_are_alike_together() -> None:
+def test_the_table_has_faults_first_and_groups_identical_nodes() -> None:
     check_golden(GOLDENS / "doctor.txt", doctor_table(record_of_a_rack()))
 
 
@@ -220,7 +220,7 @@ def test_this_machine() -> None:
     assert states["netdev"] == "works"
 
 
-def test_a_hosts_file_that_is_wrong_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_wrong_hosts_file_is_reported_before_any_node_is_asked(tmp_path: Path) -> None:
     path = tmp_path / "hosts.txt"
     path.write_text("gpu1 flavour=sweet\n")
     done = fabmon("doctor", "--hosts", str(path))
@@ -228,7 +228,7 @@ def test_a_hosts_file_that_is_wrong_is_told_before_anything_is_asked(tmp_path: P
     assert "unknown key 'flavour'" in done.stderr
 
 
-def test_when_nobody_answers_the_status_says_so() -> None:
+def test_the_exit_status_says_that_no_node_answered() -> None:
     done = fabmon("doctor", "--host", "localhost port=1", "--duration", "8")
     assert done.returncode == 3
     assert "failed: " in done.stdout

@@ -26,7 +26,7 @@ WHY = "no rdma command on this node: it comes with iproute2"
 
 
 def record() -> FlowsRecord:
-    """A ring of eight hosts, of which one does not tell, and a connection to nobody watched."""
+    """A ring of eight hosts, one without queue pairs, and a connection to an unknown host."""
     wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6)
     notices = (("gpu004", Notice("lost", "qps", reason="unsupported", text=WHY)),)
     world = World(queue_pairs=reported_pairs(wires, HOSTS, "gpu004"), notices=notices)
@@ -38,8 +38,8 @@ def test_the_object_follows_its_schema() -> None:
     said = json.loads(as_json(record()))
     jsonschema.validate(said, json.loads(json_schema(FlowsRecord)))
     assert said["silent"] == [{"node": "gpu004", "reason": WHY}]
-    nobody = next(each for each in said["flows"] if each["lqpn"] == 5)
-    assert (nobody["peer"], nobody["peer_leaf"], nobody["candidates"]) == (None, None, 0)
+    unknown = next(each for each in said["flows"] if each["lqpn"] == 5)
+    assert (unknown["peer"], unknown["peer_leaf"], unknown["candidates"]) == (None, None, 0)
 
 
 def test_the_table_has_leaves_then_every_queue_pair() -> None:

@@ -51,12 +51,12 @@ def test_jsonl_tells_nodes_and_findings_when_they_change_and_ticks_always(
     scenes: list[Scene],
 ) -> None:
     lines = JsonLines()
-    told = [[json.loads(line)["type"] for line in lines.lines(scene)] for scene in scenes]
-    assert told[0] == ["node"] * 5 + ["tick"]
-    assert told[1] == ["tick"]
-    assert told[4] == ["tick"]
-    assert told[6] == ["node", "node", "finding", "tick"]
-    assert sum(kinds.count("finding") for kinds in told) == 2
+    types = [[json.loads(line)["type"] for line in lines.lines(scene)] for scene in scenes]
+    assert types[0] == ["node"] * 5 + ["tick"]
+    assert types[1] == ["tick"]
+    assert types[4] == ["tick"]
+    assert types[6] == ["node", "node", "finding", "tick"]
+    assert sum(kinds.count("finding") for kinds in types) == 2
 
 
 def test_a_tick_as_json(scenes: list[Scene]) -> None:

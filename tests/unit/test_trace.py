@@ -130,7 +130,7 @@ async def test_a_node_without_a_probe_of_ours_says_so() -> None:
         assert said == "sw1 is read through snmp, which has no fabmon probe that could trace"
 
 
-async def test_traces_that_nobody_asked_for_are_held_against_the_node() -> None:
+async def test_a_node_that_sends_unrequested_traces_is_disconnected() -> None:
     clock, nodes = FakeClock(), FakeNodes()
     async with LiveFeed([Host(name="gpu001")], clock=clock, transports=nodes) as feed:
         await anext(feed)

@@ -20,7 +20,7 @@ from tests.unit.test_cli import fabmon
 from tests.unit.test_flows import connections
 from tests.unit.test_traced_paths import addresses_of
 
-SPEAKER = Path(__file__).parents[1] / "fixtures" / "speaker.py"
+SCRIPTED_NODE = Path(__file__).parents[1] / "fixtures" / "scripted_node.py"
 PAIRS = ((10, 20), (11, 21), (12, 22))
 HOPS = [["10.1.1.0"], ["10.1.2.1"]]
 
@@ -65,7 +65,7 @@ def hosts(tmp_path: Path) -> Path:
         nic = port("mlx5_0", name, METRICS, driver="mlx5_core", rdma="mlx5_0")
         node(tmp_path, name, nic, addresses_of("mlx5_0", address), wires.report(f"{name}/mlx5_0"))
     file = tmp_path / "hosts.txt"
-    command = f"{sys.executable} {SPEAKER} {tmp_path} {{node}} {{probe}}"
+    command = f"{sys.executable} {SCRIPTED_NODE} {tmp_path} {{node}} {{probe}}"
     file.write_text(f'gpu[1-2] via=exec command="{command}"\n')
     return file
 

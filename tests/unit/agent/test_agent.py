@@ -20,8 +20,8 @@ from fabmon.fabric.wire.unpacking import Unpacker
 from tests.fixtures.hosts import HOSTS
 from tests.goldens import check_golden
 from tests.requirements import need_command
+from tests.unit.agent.agent_process import FABMON, agent, eventually
 from tests.unit.agent.certificates import pair
-from tests.unit.agent.running import FABMON, agent, eventually
 from tests.unit.test_cli import fabmon
 
 GOLDENS = Path(__file__).parent / "goldens"

@@ -18,7 +18,7 @@ from blockbuster import BlockBuster
 from fabmon.agent.connection_limits import LimitedListener, log_file_exhaustion_once
 from fabmon.agent.server import Server
 from fabmon.agent.streams import ProbeState, Streams
-from tests.unit.agent.saying import NOW_NS, frame_line, hello_line, layout
+from tests.unit.agent.probe_lines import NOW_NS, frame_line, hello_line, layout
 
 WIDE = layout("netdev", *(["netdev_rx_bytes"] * 5000))
 
@@ -33,12 +33,12 @@ def nothing_blocks() -> Iterator[None]:
 
 
 class Running(NamedTuple):
-    latest: ProbeState
+    state: ProbeState
     streams: Streams
     port: int
 
     def say(self, raw: bytes) -> None:
-        self.streams.put(self.latest.take(raw, NOW_NS))
+        self.streams.put(self.state.take(raw, NOW_NS))
 
     def frame(self, seq: int) -> None:
         self.say(frame_line(seq, [1, *[seq] * 5000]))
@@ -58,14 +58,14 @@ class Running(NamedTuple):
 async def running(
     streams: Streams, last_line_s: float, most: int = 256, first_request_s: float = 20
 ) -> AsyncIterator[Running]:
-    latest = ProbeState()
-    server = Server(latest, streams, "s3cret", 1.0, last_line_s)
+    state = ProbeState()
+    server = Server(state, streams, "s3cret", 1.0, last_line_s)
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     assert runner.server is not None
     door = LimitedListener(runner.server, server.asked, most, first_request_s)
     try:
-        yield Running(latest, streams, await door.open("127.0.0.1", 0))
+        yield Running(state, streams, await door.open("127.0.0.1", 0))
     finally:
         door.close()
         await runner.cleanup()
@@ -159,7 +159,7 @@ async def test_metrics_and_health() -> None:
     async with running(Streams(), last_line_s=1) as agent:
         agent.say(hello_line(WIDE))
         agent.frame(0)
-        agent.latest.frame_at_ns = time.monotonic_ns()
+        agent.state.frame_at_ns = time.monotonic_ns()
         for path in ("/metrics", "/healthz"):
             reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
             request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"

@@ -10,7 +10,7 @@ from collectors import wire
 from fabmon.agent.streams import ProbeState, Stream, Streams, TooManyReaders, WireLine
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, Packed, decode
 from fabmon.fabric.wire.unpacking import Unpacker
-from tests.unit.agent.saying import NOW_NS, frame_line, hello_line, layout
+from tests.unit.agent.probe_lines import NOW_NS, frame_line, hello_line, layout
 
 ETH = layout("netdev", "netdev_rx_bytes", "netdev_tx_bytes")
 
@@ -19,12 +19,12 @@ class Source:
     """A probe that says what the test wants it to."""
 
     def __init__(self, streams: Streams) -> None:
-        self.latest = ProbeState()
+        self.state = ProbeState()
         self.streams = streams
         self.seq = 0
 
     def say(self, raw: bytes) -> None:
-        self.streams.put(self.latest.take(raw, NOW_NS))
+        self.streams.put(self.state.take(raw, NOW_NS))
 
     def hello(self) -> None:
         self.say(hello_line(ETH))
@@ -47,7 +47,7 @@ async def taken(stream: Stream, count: int | None = None) -> list[bytes]:
 
 
 def greeting(source: Source) -> list[WireLine]:
-    return source.latest.greeting()
+    return source.state.greeting()
 
 
 async def test_a_newcomer_hears_what_was_then_what_comes() -> None:

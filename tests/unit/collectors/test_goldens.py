@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,13 @@ from collectors.registry import SOURCES
 from collectors.source import NoData, SourceError
 from tests.fixtures import hosts, nvml
 from tests.fixtures.reading import ask
-from tests.fixtures.tree import Tree
 from tests.goldens import readable_json
 
 GOLDENS = Path(__file__).parent / "goldens"
 
-# Two of eight equal HCAs, and two of 18 NVLinks, cover all cases.
-SMALL: dict[str, Callable[[Path], Tree]] = {
-    "ib": lambda root: hosts.ib_host(root, hcas=2),
-    "roce": lambda root: hosts.roce_host(root, hcas=2),
-    "hgx": lambda root: with_few_links(hosts.hgx_host(root, hcas=2)),
-    "nvlink5": lambda root: with_few_links(hosts.nvlink5_host(root)),
-}
-
-
-def with_few_links(tree: Tree) -> Tree:
-    scenario = (tree.root / nvml.SCENARIO).read_text().replace("links 18", "links 2")
-    (tree.root / nvml.SCENARIO).write_text(scenario.replace("gpus 8", "gpus 2"))
-    return tree
-
 
 def seen_on(name: str, root: Path) -> dict[str, Any]:
-    SMALL.get(name, hosts.HOSTS[name])(root)
+    hosts.SMALL_HOSTS[name](root)
     seen: dict[str, Any] = {}
     for source in SOURCES:
         try:

@@ -7,14 +7,14 @@ import pytest
 from collectors import wire
 from fabmon.agent.streams import ProbeState
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, WireError
-from tests.unit.agent.saying import NOW_NS, frame_line, heard, hello_line, layout
+from tests.unit.agent.probe_lines import NOW_NS, frame_line, hello_line, layout, state_after
 
 FAST = layout("netdev", "netdev_up")
 SLOW = layout("ib_errors", "ib_phys_state", every=10)
 
 
-def greeted(latest: ProbeState) -> list[Hello | Frame | Notice]:
-    return [line.message for line in latest.greeting()]
+def greeted(state: ProbeState) -> list[Hello | Frame | Notice]:
+    return [line.message for line in state.greeting()]
 
 
 def test_before_the_probe_has_spoken_there_is_nothing_to_say() -> None:
@@ -22,7 +22,7 @@ def test_before_the_probe_has_spoken_there_is_nothing_to_say() -> None:
 
 
 def test_a_newcomer_hears_a_hello_then_what_is_wrong_then_the_last_of_every_source() -> None:
-    latest = heard(
+    state = state_after(
         [
             hello_line(FAST, SLOW),
             wire.notice("lost", "routes", "cannot", reason="failed"),
@@ -31,7 +31,7 @@ def test_a_newcomer_hears_a_hello_then_what_is_wrong_then_the_last_of_every_sour
             frame_line(1, [2, 0], None),
         ]
     )
-    hello, lost, absent, frame = greeted(latest)
+    hello, lost, absent, frame = greeted(state)
     assert isinstance(hello, Hello)
     assert isinstance(lost, Notice)
     assert isinstance(absent, Notice)
@@ -41,7 +41,7 @@ def test_a_newcomer_hears_a_hello_then_what_is_wrong_then_the_last_of_every_sour
 
 
 def test_a_recovered_problem_is_not_in_the_greeting() -> None:
-    latest = heard(
+    state = state_after(
         [
             hello_line(FAST),
             wire.notice("lost", "netdev", "hangs", reason="late"),
@@ -49,29 +49,29 @@ def test_a_recovered_problem_is_not_in_the_greeting() -> None:
             frame_line(0, [1, 1]),
         ]
     )
-    assert [type(each) for each in greeted(latest)] == [Hello, Frame]
-    assert latest.lost == {}
+    assert [type(each) for each in greeted(state)] == [Hello, Frame]
+    assert state.lost == {}
 
 
 def test_what_a_lost_source_read_is_not_kept() -> None:
-    latest = heard([hello_line(FAST, SLOW), frame_line(0, [1, 1], [1, 5])])
-    latest.take(wire.notice("lost", "ib_errors", "hangs", reason="late"), NOW_NS)
-    assert latest.blocks == [[1, 1], None]
-    assert latest.read_at_ns == {"netdev": 1, "ib_errors": 1}
+    state = state_after([hello_line(FAST, SLOW), frame_line(0, [1, 1], [1, 5])])
+    state.take(wire.notice("lost", "ib_errors", "hangs", reason="late"), NOW_NS)
+    assert state.blocks == [[1, 1], None]
+    assert state.read_at_ns == {"netdev": 1, "ib_errors": 1}
 
 
 def test_a_new_hello_keeps_what_it_does_not_change() -> None:
-    latest = heard([hello_line(FAST, SLOW), frame_line(0, [1, 1], [1, 5])])
-    latest.take(hello_line(layout("netdev", "netdev_up", "netdev_mtu"), SLOW), NOW_NS)
-    assert latest.blocks == [None, [1, 5]]
-    assert [type(each) for each in greeted(latest)] == [Hello]
+    state = state_after([hello_line(FAST, SLOW), frame_line(0, [1, 1], [1, 5])])
+    state.take(hello_line(layout("netdev", "netdev_up", "netdev_mtu"), SLOW), NOW_NS)
+    assert state.blocks == [None, [1, 5]]
+    assert [type(each) for each in greeted(state)] == [Hello]
 
 
 def test_a_probe_that_is_gone_leaves_its_hello_only() -> None:
-    latest = heard([hello_line(FAST), frame_line(0, [1, 1])])
-    latest.forget()
-    assert [type(each) for each in greeted(latest)] == [Hello]
-    assert latest.blocks == [None]
+    state = state_after([hello_line(FAST), frame_line(0, [1, 1])])
+    state.forget()
+    assert [type(each) for each in greeted(state)] == [Hello]
+    assert state.blocks == [None]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_probe_that_is_gone_leaves_its_hello_only() -> None:
     ],
 )
 def test_what_is_not_the_wire_is_refused(line: bytes, complaint: str) -> None:
-    latest = heard([hello_line(FAST)])
+    state = state_after([hello_line(FAST)])
     with pytest.raises(WireError, match=complaint):
-        latest.take(line, NOW_NS)
+        state.take(line, NOW_NS)
 
 
 def test_a_frame_comes_after_a_hello() -> None:

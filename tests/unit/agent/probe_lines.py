@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from collectors import wire
@@ -13,24 +13,9 @@ from collectors.registry import SOURCES
 from collectors.source import NoData, Source, SourceError
 from fabmon.agent.exposition import Exposition
 from fabmon.agent.streams import ProbeState
-from tests.fixtures import hosts, nvml
-from tests.fixtures.tree import Tree
 
 NOW_NS = 100 * 10**9
 ABOUT = {"hostname": "gpu001", "kernel": "6.1.0", "probe": "0.1.0", "boot_id": "b"}
-
-# Two of eight equal HCAs, and two of 18 NVLinks, cover all cases.
-SMALL: dict[str, Callable[[Path], Tree]] = {
-    "ib": lambda root: hosts.ib_host(root, hcas=2),
-    "roce": lambda root: hosts.roce_host(root, hcas=2),
-    "hgx": lambda root: _with_few_links(hosts.hgx_host(root, hcas=2)),
-}
-
-
-def _with_few_links(tree: Tree) -> Tree:
-    scenario = (tree.root / nvml.SCENARIO).read_text().replace("links 18", "links 2")
-    (tree.root / nvml.SCENARIO).write_text(scenario.replace("gpus 8", "gpus 2"))
-    return tree
 
 
 def _is_absent(source: Source) -> bool:
@@ -46,7 +31,7 @@ def _is_absent(source: Source) -> bool:
     return False
 
 
-def said_by_a_probe(root: Path) -> list[bytes]:
+def lines_of_a_probe(root: Path) -> list[bytes]:
     """The lines of a probe's first tick, read from a tree that looks like /."""
     fs = HostFS(str(root))
     lines: list[bytes] = []
@@ -58,18 +43,18 @@ def said_by_a_probe(root: Path) -> list[bytes]:
     return lines
 
 
-def heard(lines: Sequence[bytes]) -> ProbeState:
-    latest = ProbeState()
+def state_after(lines: Sequence[bytes]) -> ProbeState:
+    state = ProbeState()
     for line in lines:
-        latest.take(line, NOW_NS)
-    return latest
+        state.take(line, NOW_NS)
+    return state
 
 
-def page(latest: ProbeState, content_type: str, *, is_fresh: bool = True) -> str:
+def page(state: ProbeState, content_type: str, *, is_fresh: bool = True) -> str:
     """The page of a scrape half a second after every source was read."""
-    assert latest.hello is not None
-    latest.read_at_ns = dict.fromkeys(latest.read_at_ns, NOW_NS - 5 * 10**8)
-    return Exposition(latest.hello).text(latest, content_type, NOW_NS, is_fresh=is_fresh)
+    assert state.hello is not None
+    state.read_at_ns = dict.fromkeys(state.read_at_ns, NOW_NS - 5 * 10**8)
+    return Exposition(state.hello).text(state, content_type, NOW_NS, is_fresh=is_fresh)
 
 
 def hello_line(*blocks: wire.BlockLayout, **about: object) -> bytes:

@@ -18,9 +18,9 @@ class Rig:
 
     def __init__(self) -> None:
         self.nodes = FakeNodes()
-        self.latest = ProbeState()
+        self.state = ProbeState()
         self.streams = Streams()
-        self.reader = ProbeReader(self.nodes, self.latest, self.streams, 0.01, 0.01, 0.1)
+        self.reader = ProbeReader(self.nodes, self.state, self.streams, 0.01, 0.01, 0.1)
         self.running = asyncio.create_task(self.reader.run())
 
     async def probe(self, number: int) -> FakeSession:
@@ -44,15 +44,15 @@ async def test_a_probe_that_ends_is_restarted_and_both_are_reported_once(
     rig = Rig()
     first = await rig.probe(1)
     first.greet()
-    await rig.until(lambda: rig.latest.frame_at_ns)
+    await rig.until(lambda: rig.state.frame_at_ns)
     first.put(Ended("the probe ended with signal 9"))
     second = await rig.probe(2)
     assert first.closed
-    assert rig.latest.lost["probe"].text == "the probe ended with signal 9"
+    assert rig.state.lost["probe"].text == "the probe ended with signal 9"
     second.put(Ended("the probe ended with signal 9"))
     third = await rig.probe(3)
     third.greet()
-    await rig.until(lambda: not rig.latest.lost)
+    await rig.until(lambda: not rig.state.lost)
     await rig.stop()
     assert [record.message for record in caplog.records] == [
         "the probe ended with signal 9",
@@ -65,7 +65,7 @@ async def test_a_probe_that_falls_silent_is_replaced() -> None:
     rig = Rig()
     (await rig.probe(1)).greet()
     await rig.probe(2)
-    assert rig.latest.lost["probe"].text == "the probe was silent for 0.1 s"
+    assert rig.state.lost["probe"].text == "the probe was silent for 0.1 s"
     await rig.stop()
 
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.requirements import need_command
-from tests.unit.agent.running import FABMON
+from tests.unit.agent.agent_process import FABMON
 
 UNIT = Path(__file__).parents[3] / "config" / "fabmon-agent.service"
 

@@ -1,0 +1,69 @@
+"""The declarations of causes: complete, and the same in the docs, the thresholds and the demo."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fabmon.analysis.causes import CAUSES, causes_with, title
+from fabmon.analysis.finding import SEVERITIES, Cause, Trait
+from fabmon.feeds.demo.faults import KINDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+THRESHOLDS = tomllib.loads((ROOT / "config" / "thresholds.toml").read_text(encoding="utf-8"))
+KEY = re.compile(r"`([a-z_]+)\.([a-z_]+)` ([0-9.]+)")
+
+
+def section(cause: Cause) -> str:
+    """What docs/findings.md says of a cause."""
+    _, heading, rest = PAGE.partition(f"\n### {cause.title} (`{cause.name}`)\n")
+    assert heading, f"docs/findings.md has no section for {cause.name}"
+    return re.split(r"\n##+ ", rest)[0]
+
+
+def row(cause: Cause, name: str) -> str:
+    """The text of a row of its table."""
+    found = re.findall(rf"^\| {name} \| (.+) \|$", section(cause), re.M)
+    assert found, f"{cause.name}: no row {name}"
+    return "; ".join(found)
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES.keys())
+def test_the_docs_have_a_table_with_the_thresholds_of_every_cause(cause: Cause) -> None:
+    assert row(cause, "Severity").split(";")[0] == cause.severity
+    assert row(cause, "Rule")
+    assert row(cause, "Inputs")
+    assert row(cause, "Not visible")
+    documented = KEY.findall(row(cause, "Thresholds"))
+    assert {table for table, _, _ in documented} == set(cause.tables)
+    for table, key, value in documented:
+        assert float(value) == THRESHOLDS[table][key], f"{table}.{key}"
+
+
+def test_the_docs_have_every_threshold_and_no_other_cause() -> None:
+    documented = {(table, key) for table, key, _ in KEY.findall(PAGE)}
+    assert documented == {(table, key) for table in THRESHOLDS for key in THRESHOLDS[table]}
+    assert set(re.findall(r"^### .+ \(`(\w+)`\)$", PAGE, re.M)) == set(CAUSES)
+
+
+def test_causes_are_declared_completely() -> None:
+    assert len({cause.title for cause in CAUSES.values()}) == len(CAUSES)
+    for cause in CAUSES.values():
+        assert cause.severity in SEVERITIES
+        assert cause.title[0].isupper()
+        assert cause.advice
+        assert all(table in THRESHOLDS for table in cause.tables)
+    assert all(causes_with(trait) for trait in Trait), "a trait that no cause has"
+
+
+def test_every_fault_of_the_demo_is_named_after_a_cause() -> None:
+    assert set(KINDS) <= set(CAUSES)
+
+
+def test_a_cause_of_a_newer_version_is_titled_in_words() -> None:
+    assert title("host_pcie_limit") == "Host PCIe limit"
+    assert title("made_up_tomorrow") == "Made up tomorrow"
