@@ -96,7 +96,7 @@ def _column(share: float, row: int, palette: Palette) -> str:
 
 
 def _sign(ctx: DrawContext, port: Port, row: int) -> Span:
-    """The mark beside a bar: at its top if the port is flagged, below if its finding is selected."""
+    """The mark beside a bar: at its top of a flagged port, below if its finding is selected."""
     if row == _ROWS - 1 and port.row in ctx.flagged_rows:
         return "▲", ctx.palette.accent
     if row == _ROWS - 2 and ctx.selection is not None and port.row in ctx.selection.rows:
