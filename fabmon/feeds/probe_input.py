@@ -46,7 +46,7 @@ file in /dev/shm (O_TMPFILE), which is memory too.
 
 _MARK = "fabmon-no-python"
 
-_CANDIDATES = (
+PYTHON_CANDIDATES = (
     "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 "
     "/usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 /usr/libexec/platform-python"
 )
@@ -105,7 +105,7 @@ def shell_line(python: str | None = None) -> str:
     """
     if python is not None and _UNQUOTABLE.search(python):
         raise ValueError(f"not the path of an interpreter: {python!r}")
-    find = _FIND.replace("CANDIDATES", _CANDIDATES)
+    find = _FIND.replace("CANDIDATES", PYTHON_CANDIDATES)
     return f"exec /bin/sh -c '{find}' fabmon '{LOADER}' '{python or ''}'"
 
 
@@ -225,7 +225,7 @@ class TraceCommand(ProbeCommand, frozen=True, kw_only=True):
 
     key: ClassVar[str] = "trace"
     answer: ClassVar[type[Answer]] = Trace
-    unsupported: ClassVar[str] = "has no probe of this console that could trace"
+    unsupported: ClassVar[str] = "has no fabmon probe that could trace"
 
     src: str
     dst: str

@@ -29,7 +29,7 @@ from fabmon.feeds.prometheus.target_blocks import (
     PageInterpreter,
     SeriesBlock,
 )
-from fabmon.feeds.scrape.port_mapping import Indices, to_wire_integers, wraps_at_32_bits
+from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
 
 _UNUSED = 0

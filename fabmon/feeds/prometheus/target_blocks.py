@@ -15,7 +15,8 @@ from collectors import wire
 from fabmon.fabric.names import natural
 from fabmon.feeds.prometheus.metric_names import AgentSeries
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
-from fabmon.feeds.scrape.port_mapping import Indices, PageArithmetic, map_page
+from fabmon.feeds.scrape.page_reader import Indices, PageArithmetic
+from fabmon.feeds.scrape.port_mapping import map_page
 from fabmon.feeds.scrape.text_format import Floats, SeriesName
 
 LabelledSeries = tuple[str, tuple[tuple[str, str], ...]]
@@ -66,8 +67,8 @@ class PageInterpreter:
         return found
 
 
-class SeriesBlock:
-    """A block of the wire, whose series are in slots of the series table.
+class _Block:
+    """Base of blocks of the wire, whose series are in slots of the series table.
 
     `slots` are those of all its series. `picked` has the slot of each value, whose factor to the
     unit of the catalog is in `factors`. `refresh_s` is how long its exporter may repeat values.
@@ -82,25 +83,12 @@ class SeriesBlock:
         self.picked: Indices = self.slots
         self.factors: Floats = np.empty(0)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no series is left."""
-        raise NotImplementedError
-
-    def drop(self, slot: int) -> None:
-        """Remove a series."""
-        raise NotImplementedError
-
-    def settle(self, values: Floats) -> None:
-        """Apply what was added and dropped. `values` are those of the table."""
-        raise NotImplementedError
-
     def computed(self, values: Floats) -> Floats | None:
         """All values, if some are computed from several series; None if `picked` suffices."""
         return None
 
 
-class AgentBlock(SeriesBlock):
+class AgentBlock(_Block):
     """A source of an agent: each series names its object and metric."""
 
     def __init__(self, source: str) -> None:
@@ -129,7 +117,7 @@ class AgentBlock(SeriesBlock):
                 del self._cells[key]
 
     def settle(self, values: Floats) -> None:
-        """Sort the objects by node and name."""
+        """Apply what was added and dropped: sort the objects by node and name."""
         self.objects = []
         picked: list[tuple[int, AgentSeries]] = []
         for other, id_ in sorted(self._cells, key=lambda key: (key[0] or "", natural(key[1]))):
@@ -141,7 +129,7 @@ class AgentBlock(SeriesBlock):
         self.factors = np.array([series.factor for _, series in picked], np.float64)
 
 
-class PageBlock(SeriesBlock):
+class PageBlock(_Block):
     """The page of an exporter: its meaning is known when all of its series are."""
 
     def __init__(self, interpreter: PageInterpreter) -> None:
@@ -167,7 +155,7 @@ class PageBlock(SeriesBlock):
         self._is_settled = False
 
     def settle(self, values: Floats) -> None:
-        """Map the series to ports, if they changed."""
+        """Apply what was added and dropped; `values` are those of the table."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -187,3 +175,6 @@ class PageBlock(SeriesBlock):
         if arithmetic is None or not (arithmetic.joined or arithmetic.blanks):
             return None
         return arithmetic.values(values[self.slots])
+
+
+SeriesBlock = AgentBlock | PageBlock

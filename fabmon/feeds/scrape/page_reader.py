@@ -1,25 +1,28 @@
-"""Reads the pages of one exporter: ports, and their values as the wire has them."""
+"""Reads pages of exporters: ports, and the computation of their values as the wire has them."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from collectors.catalog import CATALOG, WRAP32
 from collectors.wire import Object
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
-from fabmon.feeds.scrape.port_mapping import (
-    PageArithmetic,
-    map_page,
-    to_wire_integers,
-    wraps_at_32_bits,
-)
+from fabmon.feeds.scrape.port_mapping import MetricCell, map_page
 from fabmon.feeds.scrape.text_format import DecodedPage, Floats, PageDecoder, PageLayout
 
 _MAX_TIMESTAMP_S = 1e10
 """In the year 2286."""
+
+_U64_RANGE = 2.0**64
+_MASK32 = np.uint64(2**32 - 1)
+
+Indices = NDArray[np.intp]
 
 
 class PageReading(NamedTuple):
@@ -106,3 +109,55 @@ def _newest(stamps_s: Floats) -> float:
     if not known.size or not 0 <= float(known.max()) < _MAX_TIMESTAMP_S:
         raise BadTimestamp
     return float(known.max())
+
+
+class PageArithmetic:
+    """Computes the values of cells from the values of a page's series.
+
+    `positions` are the page's positions whose values will be passed, in order; None for all.
+    """
+
+    def __init__(self, cells: Sequence[MetricCell], positions: Sequence[int] | None = None) -> None:
+        index = None if positions is None else {at: i for i, at in enumerate(positions)}
+        indices = [
+            np.array([at if index is None else index[at] for at in cell.positions], np.intp)
+            for cell in cells
+        ]
+        self.first: Indices = np.array([each[0] for each in indices], np.intp)
+        self.factors: Floats = np.array([cell.row.factor for cell in cells], np.float64)
+        self.blanks = sorted({blank for cell in cells for blank in cell.blanks})
+        self.joined = [
+            (at, each, cell.row.join)
+            for at, (each, cell) in enumerate(zip(indices, cells, strict=True))
+            if len(each) > 1
+        ]
+
+    def values(self, page: Floats) -> Floats:
+        """The cells' values in the units of the catalog; NaN for none."""
+        for low, high in self.blanks:
+            page = np.where((page >= low) & (page <= high), np.nan, page)
+        found: Floats = page[self.first]
+        for at, indices, join in self.joined:
+            parts = page[indices]
+            found[at] = parts.sum() if join == "sum" else parts.prod()
+        return found * self.factors
+
+
+def wraps_at_32_bits(metrics: Sequence[str]) -> NDArray[np.bool_]:
+    """Which metrics are counters of 32 bits in the catalog."""
+    return np.array([CATALOG[metric].kind == WRAP32 for metric in metrics], np.bool_)
+
+
+def to_wire_integers(values: Floats, wraps: NDArray[np.bool_]) -> list[int | None]:
+    """Values as the wire has them: rounded, where `wraps` modulo 2^32; None for no value.
+
+    NaN, negative values and those of 2^64 or more are no values.
+    """
+    values = np.rint(values)
+    valid = (values >= 0) & (values < _U64_RANGE)
+    whole: NDArray[np.uint64] = np.where(valid, values, 0).astype(np.uint64)
+    whole[wraps] &= _MASK32
+    numbers: list[int | None] = whole.tolist()
+    for gap in np.flatnonzero(~valid).tolist():
+        numbers[gap] = None
+    return numbers

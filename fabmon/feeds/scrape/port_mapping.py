@@ -13,10 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from collectors.catalog import CATALOG, WRAP32
 from collectors.wire import Object
 from fabmon.fabric.names import natural
 from fabmon.feeds.scrape.exporter_tables import (
@@ -26,16 +22,11 @@ from fabmon.feeds.scrape.exporter_tables import (
     MetricRow,
     PrefixedGroup,
 )
-from fabmon.feeds.scrape.text_format import Floats, SeriesName
+from fabmon.feeds.scrape.text_format import SeriesName
 
 _SLOT_IN_DEVICE = re.compile(r"(?:roce|ib)((?:P\d+)?(?:p\d+)?[sox]\w+)")
 _SLOT_IN_NETDEV = re.compile(r"(?:en|ib)((?:P\d+)?(?:p\d+)?[sox]\w+?)(?:np\d+)?")
 _PCI = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
-
-_U64_RANGE = 2.0**64
-_MASK32 = np.uint64(2**32 - 1)
-
-Indices = NDArray[np.intp]
 
 
 class MetricCell(NamedTuple):
@@ -59,58 +50,6 @@ class MappedPage(NamedTuple):
     objects: tuple[Object, ...]
     cells: tuple[MetricCell, ...]
     refresh_s: float
-
-
-class PageArithmetic:
-    """Computes the values of cells from the values of a page's series.
-
-    `positions` are the page's positions whose values will be passed, in order; None for all.
-    """
-
-    def __init__(self, cells: Sequence[MetricCell], positions: Sequence[int] | None = None) -> None:
-        index = None if positions is None else {at: i for i, at in enumerate(positions)}
-        indices = [
-            np.array([at if index is None else index[at] for at in cell.positions], np.intp)
-            for cell in cells
-        ]
-        self.first: Indices = np.array([each[0] for each in indices], np.intp)
-        self.factors: Floats = np.array([cell.row.factor for cell in cells], np.float64)
-        self.blanks = sorted({blank for cell in cells for blank in cell.blanks})
-        self.joined = [
-            (at, each, cell.row.join)
-            for at, (each, cell) in enumerate(zip(indices, cells, strict=True))
-            if len(each) > 1
-        ]
-
-    def values(self, page: Floats) -> Floats:
-        """The cells' values in the units of the catalog; NaN for none."""
-        for low, high in self.blanks:
-            page = np.where((page >= low) & (page <= high), np.nan, page)
-        found: Floats = page[self.first]
-        for at, indices, join in self.joined:
-            parts = page[indices]
-            found[at] = parts.sum() if join == "sum" else parts.prod()
-        return found * self.factors
-
-
-def wraps_at_32_bits(metrics: Sequence[str]) -> NDArray[np.bool_]:
-    """Which metrics are counters of 32 bits in the catalog."""
-    return np.array([CATALOG[metric].kind == WRAP32 for metric in metrics], np.bool_)
-
-
-def to_wire_integers(values: Floats, wraps: NDArray[np.bool_]) -> list[int | None]:
-    """Values as the wire has them: rounded, where `wraps` modulo 2^32; None for no value.
-
-    NaN, negative values and those of 2^64 or more are no values.
-    """
-    values = np.rint(values)
-    valid = (values >= 0) & (values < _U64_RANGE)
-    whole: NDArray[np.uint64] = np.where(valid, values, 0).astype(np.uint64)
-    whole[wraps] &= _MASK32
-    numbers: list[int | None] = whole.tolist()
-    for gap in np.flatnonzero(~valid).tolist():
-        numbers[gap] = None
-    return numbers
 
 
 def map_page(

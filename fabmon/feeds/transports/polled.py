@@ -207,7 +207,7 @@ class PolledSession:
         """Queue a hello if the layout changed, notices for failures that changed, and a frame."""
         objects = [block.objects for block in reading.blocks]
         boot_id = reading.about.get("boot_id", "")
-        if not self._hello or boot_id != self._boot_id or not _same(objects, self._objects):
+        if not self._hello or boot_id != self._boot_id or objects != self._objects:
             self._objects = objects
             self._boot_id = boot_id
             self._queue_hello(reading)
@@ -241,12 +241,6 @@ class PolledSession:
 
     def _until_next_s(self) -> float:
         return self._interval_s - (time.time() - self._offset_s) % self._interval_s
-
-
-def _same(one: list[tuple[wire.Object, ...]], other: list[tuple[wire.Object, ...]]) -> bool:
-    return len(one) == len(other) and all(
-        mine is yours or mine == yours for mine, yours in zip(one, other, strict=True)
-    )
 
 
 class SampleClock:

@@ -129,7 +129,7 @@ class ProcessSession(LineSession, asyncio.SubprocessProtocol):
     """
 
     def __init__(self, explain: Explain) -> None:
-        super().__init__()
+        super().__init__(self._pause, self._resume)
         self._explain = explain
         self._transport: asyncio.SubprocessTransport | None = None
         self._exited = asyncio.Event()

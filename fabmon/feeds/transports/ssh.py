@@ -75,7 +75,7 @@ class SshSession(LineSession, asyncssh.SSHClientSession[bytes]):
     """A channel with a probe, and its connection."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self._pause, self._resume)
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
         self._connection: asyncssh.SSHClientConnection | None = None
         self._exit = ""

@@ -176,19 +176,13 @@ class LineBuffer:
 class LineSession:
     """Base of sessions over a byte stream: its lines, and the end of standard error."""
 
-    def __init__(self) -> None:
-        self._lines = LineBuffer(self._pause, self._resume)
+    def __init__(self, pause: Callable[[], object], resume: Callable[[], object]) -> None:
+        self._lines = LineBuffer(pause, resume)
         self._stderr = StderrTail()
 
     async def readline(self) -> bytes:
         """The next line. Raises NodeError when the session ended or sent too long a line."""
         return await self._lines.readline()
-
-    def _pause(self) -> None:
-        raise NotImplementedError
-
-    def _resume(self) -> None:
-        raise NotImplementedError
 
 
 class StderrTail:

@@ -187,18 +187,18 @@ def test_prometheus_serves_blocks_made_by_promtool(pod7: Path, leaf1: Path, tmp_
         timeout=60,
     )
     assert made.returncode == 0, made.stderr
-    with Prometheus(tmp_path / "prometheus") as engine:
-        got = asked(engine.url, end_s(pod7, leaf1.read_text()))
+    with Prometheus(tmp_path / "prometheus") as server:
+        got = asked(server.url, end_s(pod7, leaf1.read_text()))
     assert got == pytest.approx(expected_bps(pod7, tmp_path), rel=0.02)
 
 
 def test_victoriametrics_imports_it(pod7: Path, leaf1: Path, tmp_path: Path) -> None:
-    with VictoriaMetrics(tmp_path / "victoria") as engine:
+    with VictoriaMetrics(tmp_path / "victoria") as server:
         for path, body in (
             ("/api/v1/import/prometheus", leaf1.read_bytes()),
             ("/internal/force_flush", None),
         ):
-            with urllib.request.urlopen(f"{engine.url}{path}", data=body, timeout=60):
+            with urllib.request.urlopen(f"{server.url}{path}", data=body, timeout=60):
                 pass
-        got = asked(engine.url, end_s(pod7, leaf1.read_text()))
+        got = asked(server.url, end_s(pod7, leaf1.read_text()))
     assert got == pytest.approx(expected_bps(pod7, tmp_path), rel=0.02)

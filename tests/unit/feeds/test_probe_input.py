@@ -95,7 +95,7 @@ def test_the_python_of_the_hosts_file_is_tried_first(tmp_path: Path, empty_root:
 def test_pythons_that_are_too_old_are_skipped_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_input, "_CANDIDATES", "python3 python3.9 python2")
+    monkeypatch.setattr(probe_input, "PYTHON_CANDIDATES", "python3 python3.9 python2")
     for name, version in (("python3", "False 3 6 8"), ("python3.9", "False 3 8 1")):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {version}\n")
         (tmp_path / name).chmod(0o755)

@@ -55,8 +55,10 @@ async def beside_a_good_one(
     bad = Host(name="bad", address="127.0.0.1", port=port, python=more.get("python"))
     async with live(nodes, root, good, bad) as feed:
         latest, ticks = await watch(feed, are(state, "bad"))
-        _, after = await watch(feed, lambda _: feed._seq > ticks[-1].seq + 4)
-    assert len(frames_of(after, "good")) >= 2
+        after: list[Tick] = []
+        async with asyncio.timeout(15.0):
+            while len(frames_of(after, "good")) < 2:
+                after.append(await anext(feed))
     return latest["bad"], ticks
 
 
@@ -205,7 +207,7 @@ async def test_a_name_without_an_address(nodes: Nodes, empty_root: str) -> None:
 async def test_a_node_without_python(
     nodes: Nodes, empty_root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(probe_input, "_CANDIDATES", "python3-that-is-not-there")
+    monkeypatch.setattr(probe_input, "PYTHON_CANDIDATES", "python3-that-is-not-there")
     old = tmp_path / "python3.6"
     old.write_text("#!/bin/sh\necho False 3 6 8\n")
     old.chmod(0o755)
