@@ -113,7 +113,7 @@ class FluctuationScreen(LineScreen):
         request, found = self._done
         parts += [[(text, tone.text)] for text in (request.range, *fluctuation.over(found))]
         if self._request is not None and self._request.range != request.range:
-            parts.insert(1, [(self._studying(), tone.hot)])
+            parts.insert(1, [(self._studying(), tone.accent)])
         return parts
 
     async def action_range(self) -> None:
