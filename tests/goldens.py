@@ -27,7 +27,7 @@ def check_golden(path: Path, text: str) -> None:
 def readable_json(value: object, indent: int = 0) -> str:
     """JSON in lines of about 100 columns: what fits into one line is one line."""
     inline = json.dumps(value, ensure_ascii=False)
-    if len(inline) + indent <= _COLUMNS or not isinstance(value, (dict, list)) or not value:
+    if len(inline) + indent <= _COLUMNS or not isinstance(value, (dict, list, tuple)) or not value:
         return inline
     inner, pad = indent + 1, " " * (indent + 1)
     if isinstance(value, dict):

@@ -47,32 +47,22 @@ def discover(source: Source) -> DiscoveryResult:
         return DiscoveryResult([], before, _as_source_error(error))
 
 
-def read(source: Source) -> Reading:
-    """Read the source's values."""
+def read(source: Source, *, reads: bool, looks: bool, known: object) -> Reading:
+    """Read the source's values if it `reads`; compare its signature with `known` if it `looks`."""
     faults: Faults = {}
     values: Optional[List[Optional[int]]] = None
     failure: Optional[SourceError] = None
     start_ns = time.monotonic_ns()
     try:
-        values = source.read(faults)
+        values = source.read(faults) if reads else None
     except NoNews:
         pass
     except Exception as error:
         failure = _as_source_error(error)
     end_ns = time.monotonic_ns()
     at_ns = start_ns if source.values_ns is None else min(source.values_ns, end_ns)
-    return Reading(at_ns, (end_ns - start_ns) // 1000, values, faults, failure, False)
-
-
-def look(source: Source, known: object) -> Reading:
-    """Compare the source's signature with `known`; read nothing."""
-    has_changed = signature(source) != known
-    return Reading(time.monotonic_ns(), 0, None, {}, None, has_changed)
-
-
-def read_and_look(source: Source, known: object) -> Reading:
-    """`read`, then `look`."""
-    return read(source)._replace(has_changed=signature(source) != known)
+    has_changed = looks and signature(source) != known
+    return Reading(at_ns, (end_ns - start_ns) // 1000, values, faults, failure, has_changed)
 
 
 def signature(source: Source) -> object:

@@ -61,15 +61,12 @@ class SourceSlot:
         """The task of the tick `seq`; None when there is nothing to do in it."""
         looks = seq % self._look_every == 0
         has_values = self.layout is not None and self.layout.has_values
-        work: Callable[[], Answer]
-        if has_values and (seq == 0 or (seq + self._offset) % self._every == 0):
-            work = partial(guarded_calls.read, self.source)
-            if looks:
-                work = partial(guarded_calls.read_and_look, self.source, self._signature)
-        elif looks:
-            work = partial(guarded_calls.look, self.source, self._signature)
-        else:
+        reads = has_values and (seq == 0 or (seq + self._offset) % self._every == 0)
+        if not reads and not looks:
             return None
+        work = partial(
+            guarded_calls.read, self.source, reads=reads, looks=looks, known=self._signature
+        )
         self._task = Task(work, self.source.deadline_s)
         return self._task
 

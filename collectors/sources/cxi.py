@@ -43,14 +43,10 @@ EACH_TICK: Files = {
     "phy_rx_packets": _each("hni_pkts_recv_by_tc"),
     "phy_tx_packets": _each("hni_pkts_sent_by_tc"),
     "rdma_ecn_marked": _each("ixe_tc_req_ecn_pkts") + _each("ixe_tc_rsp_ecn_pkts"),
-}
-"""Counters that are drawn."""
-
-PAUSED_NS: Files = {
     **{f"pfc_rx_pause_us_prio{n}": (f"hni_tx_paused_{n}",) for n in _CLASSES},
     **{f"pfc_tx_pause_us_prio{n}": (f"hni_rx_paused_{n}",) for n in _CLASSES},
 }
-"""Counters that are drawn, in nanoseconds."""
+"""Counters that are drawn. The files of pause times are in nanoseconds."""
 
 RARELY: Files = {
     **{f"pfc_rx_frames_prio{n}": (f"hni_pause_recv_{n}",) for n in _CLASSES},
@@ -75,9 +71,6 @@ RARELY: Files = {
     "cxi_commands_blocked": _each("cq_cycles_blocked", 4),
 }
 """Counters that explain a fault, or change only with one."""
-
-
-NOTHING: Files = {}
 
 
 class _Clock:
@@ -113,7 +106,6 @@ class Cxi(FileSource):
 
     name = "cxi"
     files = EACH_TICK
-    files_in_ns = PAUSED_NS
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
@@ -164,14 +156,12 @@ class Cxi(FileSource):
         path = f"{_CLASS}/{device}"
         there = set(self.host.names(path, "device/telemetry"))
         metrics = []
-        for files, parse in (
-            (self.files, self._clock.value),
-            (self.files_in_ns, self._clock.value_in_us),
-        ):
-            for metric, names in files.items():
-                full = tuple(f"{path}/device/telemetry/{name}" for name in names)
-                if there.issuperset(names) and self._files.add(*full, parse=parse):
-                    metrics.append(metric)
+        value, value_in_us = self._clock.value, self._clock.value_in_us
+        for metric, names in self.files.items():
+            full = tuple(f"{path}/device/telemetry/{name}" for name in names)
+            parse = value_in_us if "_pause_us_" in metric else value
+            if there.issuperset(names) and self._files.add(*full, parse=parse):
+                metrics.append(metric)
         name = device if port is None else port.name
         info = self._facts(device, path) if self.files is EACH_TICK else {}
         return Object(device, "ethernet", name, info, tuple(metrics))
@@ -204,7 +194,6 @@ class CxiErrors(Cxi):
     name = "cxi_errors"
     every = 10
     files = RARELY
-    files_in_ns = NOTHING
 
 
 def _interfaces(fs: HostFS) -> Dict[Optional[str], ports.Port]:

@@ -74,20 +74,16 @@ class SweepRound(NamedTuple):
     faults: Faults
 
 
-class SweepResults:
-    """Results that one thread writes and another reads; every field is replaced as a whole."""
+class Sweep:
+    """Reads the fabric with `tools`; `own` are the GUIDs of HCAs that other sources read.
 
-    def __init__(self) -> None:
+    Its threads replace `round` and `error` as a whole; `ready` is set when there is one of them.
+    """
+
+    def __init__(self, tools: DiagTools, own: Set[int]) -> None:
         self.round: Optional[SweepRound] = None
         self.error: Optional[SourceError] = None
         self.ready = threading.Event()
-
-
-class Sweep:
-    """Reads the fabric with `tools`; `own` are the GUIDs of HCAs that other sources read."""
-
-    def __init__(self, tools: DiagTools, own: Set[int], results: SweepResults) -> None:
-        self.results = results
         self._tools = tools
         self._own = own
         self._known: Dict[Key, LinkLine] = {}
@@ -137,9 +133,9 @@ class Sweep:
                 return
             self._errors = {**self._errors, step.__name__: error}
             errors = [each for each in self._errors.values() if each is not None]
-            self.results.error = errors[0] if errors else None
+            self.error = errors[0] if errors else None
             if errors:
-                self.results.ready.set()
+                self.ready.set()
             self._stopped.wait(max(0.0, pause_s))
 
     def _cabling(self) -> float:
@@ -165,8 +161,8 @@ class Sweep:
         found = self._round(self._ports)
         if found is None:
             return 0.0
-        self.results.round = found
-        self.results.ready.set()
+        self.round = found
+        self.ready.set()
         return began_s + found.period_s - time.monotonic()
 
     def _round(self, of: List[FabricPort]) -> Optional[SweepRound]:
@@ -241,7 +237,7 @@ class Sweep:
                 values.append(answer.value(metric, faults, len(values)))
         duration_s = (time.monotonic_ns() - began_ns) / 1e9
         period_s = max(MIN_ROUND_S, spent_s, duration_s)
-        last = self.results.round
+        last = self.round
         version = 0
         if last is not None:
             # Every change is a new hello: a period that was long once stays so.
@@ -286,7 +282,6 @@ class IbFabric(Source):
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
-        self._results = SweepResults()
         self._sweep: Optional[Sweep] = None
         self._version = 0
         self._returned: Optional[SweepRound] = None
@@ -294,15 +289,15 @@ class IbFabric(Source):
     def discover(self) -> List[Object]:
         """One object per port, of the switches first. Raises NoData until the first round ends."""
         if self._sweep is None:
-            self._sweep = Sweep(find_tools(self.host), _own_guids(self.host), self._results)
+            self._sweep = Sweep(find_tools(self.host), _own_guids(self.host))
             if self.host.is_live:
                 self._sweep.start()
         if not self.host.is_live:
             self._sweep.once()
-        self._results.ready.wait(_FIRST_ROUND_S)
-        first = self._results.round
+        self._sweep.ready.wait(_FIRST_ROUND_S)
+        first = self._sweep.round
         if first is None:
-            raise self._results.error or NoData("the fabric is being looked at")
+            raise self._sweep.error or NoData("the fabric is being read for the first time")
         self.min_period_s = first.period_s
         self._version = first.version
         self._returned = None
@@ -311,7 +306,9 @@ class IbFabric(Source):
     def read(self, faults: Faults) -> List[Optional[int]]:
         """The last round's values. Raises NoNews when they were returned before, SourceError when
         the fabric can no longer be read."""
-        last, error = self._results.round, self._results.error
+        if self._sweep is None:
+            raise NoData("nothing was discovered")
+        last, error = self._sweep.round, self._sweep.error
         if error is not None:
             raise error
         if last is None or last is self._returned or last.version != self._version:
@@ -323,8 +320,10 @@ class IbFabric(Source):
 
     def signature(self) -> object:
         """Changes with the ports, the cables and the metrics; before the first round, the error."""
-        last = self._results.round
-        return str(self._results.error) if last is None else last.version
+        sweep = self._sweep
+        if sweep is None or sweep.round is None:
+            return None if sweep is None else str(sweep.error)
+        return sweep.round.version
 
     def close(self) -> None:
         """Nothing: the threads continue, and a discovery uses their results."""
@@ -333,7 +332,6 @@ class IbFabric(Source):
         """End the threads."""
         if self._sweep is not None:
             self._sweep.stop()
-            self._sweep = None
 
 
 def _object(port: FabricPort, counters: Tuple[str, ...]) -> Object:

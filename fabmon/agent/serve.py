@@ -20,6 +20,7 @@ from fabmon.agent.listen_address import ListenAddress, explain_bind_error
 from fabmon.agent.server import Server
 from fabmon.agent.streams import ProbeState, Streams
 from fabmon.fabric.model import Host
+from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.messages import WireError
 from fabmon.feeds.errors import Ended, Misbehaved, NodeError
 from fabmon.feeds.probe_input import ProbeSettings
@@ -81,7 +82,9 @@ class ProbeReader:
                     raw = await session.readline()
                 self._take(raw)
         except TimeoutError:
-            raise Ended(f"the probe was silent for {self._silence_s:g} s", "timeout") from None
+            raise Ended(
+                f"the probe was silent for {interval(self._silence_s)}", "timeout"
+            ) from None
         except WireError as error:
             raise Misbehaved(str(error)) from None
         finally:

@@ -67,7 +67,7 @@ class Analyst:
         ]
         self._statuses = snapshot.statuses
         iteration_report, news = self._iteration_tracker.accept(snapshot)
-        self._events += [Event(snapshot.time_ns, snapshot.seq, "rhythm", text) for text in news]
+        self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
         return Scene(snapshot, self._open, tuple(changes), tuple(self._events), iteration_report)
 
     def _run(self, detect: Detector, inputs: DetectorInput) -> Sequence[Condition]:

@@ -12,6 +12,7 @@ from enum import Enum, StrEnum
 import msgspec
 
 from fabmon.fabric.snapshot import STALE_TICKS, Snapshot
+from fabmon.fabric.time_wording import duration
 
 NOTE = "note"
 WARNING = "warning"
@@ -140,4 +141,6 @@ def sentence(finding: Finding, snapshot: Snapshot) -> str:
     Such a finding is still open: a condition that pauses with the job's traffic returns with it.
     """
     passed_s = unseen_s(finding, snapshot)
-    return finding.text if passed_s is None else f"last seen {passed_s:.0f} s ago: {finding.text}"
+    return (
+        finding.text if passed_s is None else f"last seen {duration(passed_s)} ago: {finding.text}"
+    )

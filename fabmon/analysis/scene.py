@@ -11,8 +11,8 @@ from fabmon.fabric.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something with a time on the timeline; `kind` is `finding`, `node`, `link` or `rhythm` (of a
-    job's iterations)."""
+    """Something with a time on the timeline; `kind` is `finding`, `node`, `link` or `iteration` (of
+    a job)."""
 
     time_ns: int
     seq: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from pathlib import Path
@@ -83,6 +82,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments name. Raises UsageError with the most similar name."""
         if args[0] not in _COMMANDS and not ctx.resilient_parsing:
+            import difflib
+
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else "fabmon --help lists the commands"
             raise UsageError(f"there is no command {args[0]}: {hint}")
@@ -154,7 +155,7 @@ def cli(
         return
     check_style(style, once)
     if prometheus is None and (matches or token_file is not None):
-        raise UsageError("--match and --prometheus-token-file go with --prometheus URL")
+        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
     job_hints = hints(model_params, dtype, dp, tp, pp)
     from fabmon.session.presentation import RunOptions
     from fabmon.session.watch_run import watch

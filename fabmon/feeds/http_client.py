@@ -15,6 +15,7 @@ import aiohttp
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import is_loopback
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import (
     BadTrust,
     LoginRefused,
@@ -199,7 +200,7 @@ def http_error(error: Exception, where: str, timeout_s: float) -> NodeError:
     `where` is the server, `address:port`; `timeout_s` is the time that the request had.
     """
     if isinstance(error, TimeoutError):
-        return Unreachable(f"no answer from {where} in {timeout_s:g} s", "timeout")
+        return Unreachable(f"no answer from {where} in {interval(timeout_s)}", "timeout")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
         fix = "tls=FILE names the certificates to trust"

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Answer, Hello
 from fabmon.feeds.errors import Ended, LoginRefused, NodeError, Unreachable
@@ -224,10 +225,10 @@ class NodeWatch:
 
     def _timeout_error(self) -> NodeError:
         if self.status.state is NodeState.STALE:
-            return Ended(f"sent nothing for {self._max_silence_s:g} s", "timeout")
+            return Ended(f"sent nothing for {interval(self._max_silence_s)}", "timeout")
         line = self._reader.last_stray_line if self._reader is not None else ""
         why = f"; its output was: {line}" if line else " (does its login shell wait for input?)"
-        return Unreachable(f"logged in, but no frame in {self._start_s:g} s{why}", "timeout")
+        return Unreachable(f"logged in, but no frame in {interval(self._start_s)}{why}", "timeout")
 
     def _fail(self, error: NodeError) -> None:
         state = NodeState.LOST if self._was_up else NodeState.FAILED

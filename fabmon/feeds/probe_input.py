@@ -225,7 +225,7 @@ class TraceCommand(ProbeCommand, frozen=True, kw_only=True):
 
     key: ClassVar[str] = "trace"
     answer: ClassVar[type[Answer]] = Trace
-    unsupported: ClassVar[str] = "has no probe of this console that could trace"
+    unsupported: ClassVar[str] = "has no fabmon probe that could trace"
 
     src: str
     dst: str

@@ -11,10 +11,13 @@ from fabmon.analysis.fluctuation.comparison import (
     Comparison,
     Difference,
 )
-from fabmon.fabric.wording import ABSENT, bit_rate, name_list
+from fabmon.fabric.time_wording import measured
+from fabmon.fabric.wording import ABSENT, bit_rate, name_list, percent, rounded_percent
 from fabmon.report.output import aligned
 
 _MAX_LINKS = 40
+_EQUAL = 0.0005
+"""A smaller change than this share is shown as none."""
 _MAX_UNMATCHED = 8
 _COLUMNS = ("WHAT", "A", "B", "CHANGE", "95 %", "p", "REAL", "P5 A", "P5 B", "CoV A", "CoV B")
 
@@ -58,7 +61,7 @@ def _answer(headlines: Sequence[Difference]) -> str:
         return "Not known: A and B have no communicating rail or job in common."
     if not tested:
         return "Not known: the recordings are too short."
-    least = f", or less than {MIN_CHANGE * 100:.1f} %" if any(map(_is_small, tested)) else ""
+    least = f", or less than {rounded_percent(MIN_CHANGE)}" if any(map(_is_small, tested)) else ""
     return f"No: the difference is within the noise{least}; {_ruled_out(max(map(_reach, tested)))}."
 
 
@@ -73,7 +76,7 @@ def _sentence(each: Difference) -> str:
     if each.real:
         return f"  Real: {text}."
     if _is_small(each):
-        return f"  Too small: {text}; less than {MIN_CHANGE * 100:.1f} % is not called real."
+        return f"  Too small: {text}; less than {rounded_percent(MIN_CHANGE)} is not called real."
     if each.p < LEVEL:
         return f"  Perhaps: {text}; one of several tests may have such a result by chance."
     return f"  Noise: {text}; {_ruled_out(_reach(each))}."
@@ -86,8 +89,9 @@ def _subject(each: Difference) -> str:
 def _size(each: Difference) -> str:
     change = each.change or 0.0
     words = ("higher", "lower") if each.what == BANDWIDTH else ("longer", "shorter")
-    size = f"{abs(change) * 100:.1f} %"
-    return "equal to within 0.1 %" if size == "0.0 %" else f"{size} {words[change < 0]} in B"
+    if abs(change) < _EQUAL:
+        return f"equal to within {rounded_percent(2 * _EQUAL)}"
+    return f"{rounded_percent(abs(change))} {words[change < 0]} in B"
 
 
 def _is_small(each: Difference) -> bool:
@@ -107,13 +111,13 @@ def _reach(each: Difference) -> float:
 def _ruled_out(reach: float) -> str:
     if reach >= 1:
         return "with so much noise no difference can be ruled out"
-    return f"a difference of more than {reach * 100:.1f} % is ruled out"
+    return f"a difference of more than {rounded_percent(reach)} is ruled out"
 
 
 def _value(each: Difference, value: float | None) -> str:
     if value is None or value != value:
         return ABSENT
-    return bit_rate(value) if each.what == BANDWIDTH else f"{value:.3f} s"
+    return bit_rate(value) if each.what == BANDWIDTH else measured(value)
 
 
 def _row(each: Difference) -> tuple[str, ...]:
@@ -128,5 +132,5 @@ def _row(each: Difference) -> tuple[str, ...]:
         _value(each, each.after),
         *tested,
         *(_value(each, p5) for p5 in (each.p5_before, each.p5_after)),
-        *(ABSENT if cov is None else f"{cov * 100:.1f} %" for cov in covs),
+        *(percent(cov) for cov in covs),
     )

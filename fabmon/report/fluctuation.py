@@ -16,8 +16,15 @@ from fabmon.analysis.fluctuation.results import (
     Step,
     Subject,
 )
-from fabmon.fabric.time_wording import date_time
-from fabmon.fabric.wording import ABSENT, bit_rate, byte_count, percent_range
+from fabmon.fabric.time_wording import date_time, duration, interval, measured
+from fabmon.fabric.wording import (
+    ABSENT,
+    bit_rate,
+    byte_count,
+    percent,
+    percent_range,
+    rounded_percent,
+)
 from fabmon.report.output import aligned
 
 HOUR, WEEKDAY = "hour", "weekday"
@@ -40,10 +47,11 @@ def fluctuation_table(found: Fluctuation, by: str) -> str:
 
 def scope(found: Fluctuation) -> str:
     """The time, the number of samples, and the kind of bandwidth of a study."""
-    hours = found.watched_s / 3600
+    watched = duration(found.watched_s)
     return (
-        f"{date_time(found.from_ns)} to {date_time(found.until_ns)}, {hours:.3g} h watched, "
-        f"sampled every {found.interval_s:g} s. Bandwidth in communication phases, one direction."
+        f"{date_time(found.from_ns)} to {date_time(found.until_ns)}, {watched} watched, "
+        f"sampled every {interval(found.interval_s)}. Bandwidth in communication phases, one "
+        "direction."
     )
 
 
@@ -77,9 +85,13 @@ def _subjects(found: Fluctuation, by: str) -> Iterator[str]:
 
 
 def step_time(subject: Subject) -> str:
-    """`4.10 s (3.89-4.34)`: the median step time of a job, its 5th and 95th percentile."""
+    """`4.10 s (3.89 s to 4.34 s)`: the median step time of a job, its 5th and 95th percentile."""
     its = subject.iterations
-    return ABSENT if its is None else f"{its.median_s:.2f} s ({its.p5_s:.2f}-{its.p95_s:.2f})"
+    return (
+        ABSENT
+        if its is None
+        else f"{measured(its.median_s)} ({measured(its.p5_s)} to {measured(its.p95_s)})"
+    )
 
 
 def numbers(subject: Subject) -> list[str]:
@@ -92,9 +104,9 @@ def numbers(subject: Subject) -> list[str]:
         bound + bit_rate(spread.median_bps),
         bit_rate(spread.p5_bps),
         bit_rate(spread.p95_bps),
-        f"{spread.cov * 100:.1f} %",
+        percent(spread.cov),
         str(spread.samples),
-        f"{spread.share * 100:.0f} %",
+        rounded_percent(spread.share),
         _drift(subject),
     ]
 
@@ -137,7 +149,7 @@ def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
         bit_rate(slot.median_bps),
         bit_rate(slot.p5_bps),
         bit_rate(slot.p95_bps),
-        f"{slot.cov * 100:.1f} %",
+        percent(slot.cov),
         f"{slot.cells / 6:.0f}",
         "█" * round(20 * slot.median_bps / top) if top > 0 else "",
     ]

@@ -78,8 +78,8 @@ class _BlockReads:
         except (TypeError, OverflowError):  # A value is null, or has more than 64 bits.
             known = [value is not None and 0 <= value < 1 << 64 for value in values]
             self.gaps += [(row, place) for place, is_known in enumerate(known) if not is_known]
-            whole = [value or 0 if ok else 0 for value, ok in zip(values, known, strict=True)]
-            self.values += array("Q", whole).tobytes()
+            padded = [value or 0 if ok else 0 for value, ok in zip(values, known, strict=True)]
+            self.values += array("Q", padded).tobytes()
 
     def take(self) -> bytes:
         """The reads that are not in the file, as bytes of a piece; they are forgotten here."""
@@ -106,7 +106,7 @@ class NodeClock:
     """Converts a node's monotonic clock to the console's clock.
 
     Steps between times are those of the node's clock, so that rates are those that fabmon shows.
-    The clocks are compared anew when the node restarts or when they drift apart.
+    The clocks are compared again when the node restarts or when they drift apart.
     """
 
     def __init__(self, tolerance_ns: int) -> None:

@@ -12,7 +12,6 @@ from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.model import HOST, Host
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, Tick
-from fabmon.feeds.live import LiveFeed
 from fabmon.report.doctor import DoctorRecord, examine
 from fabmon.session.session import Session
 
@@ -63,7 +62,7 @@ async def _listen(
     """The first snapshot for which `is_settled` holds, or the last one before the time is over."""
     history = session.history(hosts)
     until_s = time.monotonic() + duration_s
-    async with aclosing(LiveFeed(hosts, ssh_config=session.settings.ssh_config)) as feed:
+    async with aclosing(session.live_feed(hosts)) as feed:
         async for tick in feed:
             snapshot = history.accept(tick)
             if is_settled(tick, snapshot) or time.monotonic() >= until_s:

@@ -22,6 +22,7 @@ from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.tick import NodeState, Tick
+from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.messages import Hello, Trace, TracedPath
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import VIAS_WITH_PROBE
@@ -125,8 +126,8 @@ def traced_hosts(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
     for name in (src, dst):
         if name not in by_name:
             close = difflib.get_close_matches(name, by_name, 1)
-            hint = f"did you mean {close[0]}?" if close else "name it with --hosts or --host"
-            raise UsageError(f"no host {name} among the {len(by_name)} that are named: {hint}")
+            hint = f"did you mean {close[0]}?" if close else "add it"
+            raise UsageError(f"--hosts and --host do not name {name}: {hint}")
     if src == dst:
         raise UsageError(f"{src} to {src} crosses no link: name two hosts")
     for name, vias, lacks in (
@@ -150,7 +151,7 @@ async def trace_paths(
     """
     collected = _Collected(hosts, session)
     ends = (request.src, request.dst)
-    async with aclosing(LiveFeed(hosts, ssh_config=session.settings.ssh_config)) as feed:
+    async with aclosing(session.live_feed(hosts)) as feed:
         await _until(feed, collected, lambda: _are_known(collected, ends), _HOSTS_S)
         for name in ends:
             if not collected.is_up(name):
@@ -182,7 +183,7 @@ async def trace_paths(
             raise TraceFailed(refused)
         if sys.stderr.isatty():
             expected_s = max(_USUAL_S, len(sports) * request.probes)
-            said = f"fabmon: tracing {len(sports)} source ports, about {expected_s:g} s"
+            said = f"fabmon: tracing {len(sports)} source ports, about {interval(expected_s)}"
             print(said, file=sys.stderr)
         await _until(
             feed,

@@ -18,7 +18,7 @@ import msgspec
 
 from fabmon import __version__
 from fabmon.fabric.model import Host
-from fabmon.fabric.wording import file_error
+from fabmon.fabric.wording import byte_count, file_error
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.time_parsing import parse_amount, parse_seconds
@@ -77,7 +77,7 @@ def describe_status(status: RecorderStatus) -> str:
     """What was recorded, in one line."""
     lost = f", {status.lost_ticks} lost" if status.lost_ticks else ""
     trouble = f"; {status.trouble}" if status.trouble else ""
-    size = f"{status.bytes / 1e6:.1f} MB" if status.bytes >= 1e6 else f"{status.bytes / 1e3:.0f} kB"
+    size = byte_count(status.bytes)
     return f"recorded {status.ticks} ticks{lost}, {size}: {status.path}{trouble}"
 
 

@@ -19,6 +19,7 @@ from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.feeds.live import LiveFeed
 from fabmon.history.chunk_rates import RateChunkBuilder
 from fabmon.history.history import History
 from fabmon.recording.format.records import Note
@@ -74,6 +75,10 @@ class Session:
     def detached(self) -> Session:
         """A copy with separate port rows, for use in another thread."""
         return replace(self, rows=PortRows())
+
+    def live_feed(self, hosts: Sequence[Host], interval_s: float = 1.0) -> LiveFeed:
+        """A feed that connects to some nodes, with the SSH settings of the configuration."""
+        return LiveFeed(hosts, interval_s=interval_s, ssh_config=self.settings.ssh_config)
 
     def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
         """A new history of some nodes."""

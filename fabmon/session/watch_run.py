@@ -19,6 +19,7 @@ import msgspec
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.fabric.tick import NodeState, Tick
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
@@ -125,7 +126,7 @@ def watch(options: RunOptions) -> Exit:
 async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host]) -> Exit:
     settings = session.settings
     interval_s = options.interval_s or settings.interval_s
-    feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=settings.ssh_config)
+    feed = session.live_feed(hosts, interval_s)
     redactor = Redactor(hosts) if options.redact else None
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
     title = _REDACTED_TITLE if redactor else title or socket.gethostname()
@@ -163,7 +164,7 @@ async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> 
             return feed.why_empty if redactor is None else redactor.text(feed.why_empty)
 
         setup = ScreenSetup(
-            f"every {feed.interval_s:g} s: {title}",
+            f"every {interval(feed.interval_s)}: {title}",
             options.color or settings.color,
             nothing=nothing,
         )
@@ -272,7 +273,7 @@ async def record_nodes(
     Returns whether any node was ever up.
     """
     loop = asyncio.get_running_loop()
-    feed = LiveFeed(hosts, interval_s=interval_s, ssh_config=session.settings.ssh_config)
+    feed = session.live_feed(hosts, interval_s)
     pipeline = session.pipeline(hosts, interval_s, recorder)
     closing: list[asyncio.Task[None]] = []
 

@@ -22,7 +22,7 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.fabric.time_wording import SECOND_NS, interval
 from fabmon.tui import keys
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
@@ -253,7 +253,7 @@ class FabmonApp(TimeKeys):
         refused = "live only, these nodes are simulated or recorded"
         if self._ask_burst is not None:
             refused = self._ask_burst(port.node, (port.name,), seconds, hz)
-        accepted = f"burst of {port.display_name}: {hz:g} Hz for {seconds:g} s"
+        accepted = f"burst of {port.display_name}: {hz:g} Hz for {interval(seconds)}"
         self.say(f"no burst: {refused}" if refused else accepted)
 
     # Actions do not wait for a page to close: a click in its footer would wait for itself.

@@ -1,6 +1,6 @@
 """Cells of the heatmap: the 16-bit code of each cell, and how a code is drawn.
 
-A code is a level (0 is idle) with the flags HOT, STALE and SELECTED, or one of the special codes.
+A code is a level (0 is idle) with the flags FLAGGED, STALE and SELECTED, or a special code.
 Codes are computed for all ports at once; each code is turned into text and style once.
 """
 
@@ -21,7 +21,7 @@ from fabmon.tui.palette import STEPS, Depth, Palette
 Codes = NDArray[np.uint16]
 
 LEVEL = 0x7F
-HOT = 0x80
+FLAGGED = 0x80
 STALE = 0x100
 ABSENT = 0x200
 """No value: not supported, not permitted, or not yet read."""
@@ -72,9 +72,13 @@ def scale(heat: HeatMetric, depth: Depth, digits: bool) -> Scale:
 
 
 def encode(
-    snapshot: Snapshot, heat: HeatMetric, levels: Scale, hot: Iterable[int], line_rate_bps: Floats
+    snapshot: Snapshot,
+    heat: HeatMetric,
+    levels: Scale,
+    flagged: Iterable[int],
+    line_rate_bps: Floats,
 ) -> Codes:
-    """[ports]: the code of every port. `hot` are the rows of ports that findings name as cause.
+    """[ports]: the code of every port. `flagged` are the rows of ports that findings name.
 
     `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
@@ -82,8 +86,8 @@ def encode(
     values = np.where(stale, heat.last_values(snapshot, line_rate_bps), heat.values(snapshot))
     absent = np.isnan(values)
     codes = np.searchsorted(levels.edges, np.where(absent, 0, values), "right").astype(np.uint16)
-    rows = np.fromiter(hot, dtype=np.intp)
-    codes[rows] |= HOT
+    rows = np.fromiter(flagged, dtype=np.intp)
+    codes[rows] |= FLAGGED
     codes[stale] = codes[stale] & LEVEL | STALE
     codes[absent] = ABSENT
     if heat.counted_by:
@@ -120,7 +124,7 @@ class Look:
         if kind == DOWN:
             text = "✖" + ("?" if code & STALE and width > 1 else "")
             return text.ljust(width), palette.gone
-        return self._level(code & LEVEL, width, bool(code & HOT), bool(code & STALE))
+        return self._level(code & LEVEL, width, bool(code & FLAGGED), bool(code & STALE))
 
     def _selected(self, code: int, width: int) -> tuple[str, Style]:
         """A cell with the mark of the selection; in one column, another mark is reversed."""
@@ -130,16 +134,16 @@ class Look:
             return text, style + Style(reverse=True)
         if code > LEVEL:
             text, style = self.picture(code, width - 1)
-            return (text[:-1] + mark + text[-1] if code & HOT else text + mark), style
+            return (text[:-1] + mark + text[-1] if code & FLAGGED else text + mark), style
         if not code or not palette.depth.rgb:
             return self._fill(code, width - 1) + mark, palette.strong
         text = self._fill(code, width - 1) if self.levels.digits else " " * (width - 1)
         return text + mark, palette.inked[self._colour(code)]
 
-    def _level(self, level: int, width: int, hot: bool, stale: bool) -> tuple[str, Style]:
+    def _level(self, level: int, width: int, flagged: bool, stale: bool) -> tuple[str, Style]:
         palette = self.palette
-        if hot:
-            return self._fill(level, width - 1) + "▲", palette.hot
+        if flagged:
+            return self._fill(level, width - 1) + "▲", palette.accent
         if stale:
             style = palette.faded[self._colour(level)] if level else palette.rule
             if palette.depth.rgb and not self.levels.digits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fabmon.analysis.causes import CAUSES
-from fabmon.tui.metrics import HEATS
+from fabmon.tui.metrics import HEAT_METRICS
 
 _TEXT = """
 absent ·
@@ -240,7 +240,7 @@ def _entries(text: str) -> dict[str, str]:
         else:
             word = line
             entries[word] = ""
-    names = ", ".join(each.name for each in HEATS)
+    names = ", ".join(each.name for each in HEAT_METRICS)
     entries["metric"] = entries["metric"].format(metrics=names)
     return entries
 

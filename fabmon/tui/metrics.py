@@ -121,7 +121,7 @@ _CONGESTION = (
     _events("errors", "errors /s", "errors /s"),
     _events("drops", "drops /s", "drops /s"),
 )
-HEATS = (*_TRAFFIC, *_PAUSE, *_CONGESTION)
+HEAT_METRICS = (*_TRAFFIC, *_PAUSE, *_CONGESTION)
 """In the order of `m`; the pauses of single priorities come after `pause-tx`."""
 
 
@@ -131,7 +131,7 @@ def _of_priority(direction: str, priority: int) -> HeatMetric:
     return _share(f"pause-{direction}-p{priority}", f"% of time {paused}, priority {priority}")
 
 
-_BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEATS} | {
+_BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEAT_METRICS} | {
     item.name: item
     for direction in ("rx", "tx")
     for priority in PRIORITIES
@@ -139,7 +139,7 @@ _BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEATS} | {
 }
 
 
-def heat(name: str) -> HeatMetric:
+def heat_metric(name: str) -> HeatMetric:
     """The metric of this name, also of a single priority. Raises KeyError."""
     return _BY_NAME[name]
 
@@ -201,7 +201,7 @@ def _has_links(snapshot: Snapshot, row: int, stem: str) -> bool:
     return any(not np.isnan(snapshot.column(name)[row]) for name in names)
 
 
-def both_words(snapshot: Snapshot, row: int, unit: Unit) -> str:
+def combined_traffic_text(snapshot: Snapshot, row: int, unit: Unit) -> str:
     """The traffic of a port that counts both directions together; empty for other ports."""
     both = float(snapshot.column("nvlink_both_bps")[row])
     is_split = any(not np.isnan(snapshot.column(f"{name}_bps")[row]) for name in ("tx", "rx"))
@@ -215,10 +215,10 @@ def _rate_unit(snapshot: Snapshot, row: int, unit: Unit) -> Unit:
     return unit_of(snapshot.fabric.ports[row].kind, Unit.GBIT if unit is Unit.PERCENT else unit)
 
 
-def traffic_words(snapshot: Snapshot, row: int, unit: Unit) -> str:
+def traffic_text(snapshot: Snapshot, row: int, unit: Unit) -> str:
     """`tx 188 Gb/s 47.0 %  rx …`: the traffic of a port as rates and as shares of line rate."""
     line = float(snapshot.line_rate_bps[row])
-    both = both_words(snapshot, row, unit)
+    both = combined_traffic_text(snapshot, row, unit)
     if both:
         return f"{both}  ({scope(snapshot, row)})"
     parts = []

@@ -37,13 +37,13 @@ class Depth(StrEnum):
 class Ramp:
     """Colours from low to high: `stops` are interpolated in truecolor, `eight_bit` is used as is.
 
-    `hot` (truecolor, 256 colours) contrasts with every step.
+    `accent` (truecolor, 256 colours) contrasts with every step.
     """
 
     name: str
     stops: tuple[str, ...]
     eight_bit: tuple[int, ...]
-    hot: tuple[str, int]
+    accent: tuple[str, int]
 
 
 RAMPS = (
@@ -114,7 +114,7 @@ class Palette:
     tx: Style
     rx: Style
     key: Style
-    hot: Style
+    accent: Style
     paused: Style
     cursor: Style
     levels: tuple[Style, ...]
@@ -137,17 +137,17 @@ def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:
     roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES.items()}
     colours = _colours(selected, depth)
     levels = tuple(paper + Style(color=colour) for colour in colours)
-    hot = {
-        Depth.TRUECOLOR: Style(color=selected.hot[0], bold=True),
-        Depth.EIGHT_BIT: Style(color=f"color({selected.hot[1]})", bold=True),
+    accent = {
+        Depth.TRUECOLOR: Style(color=selected.accent[0], bold=True),
+        Depth.EIGHT_BIT: Style(color=f"color({selected.accent[1]})", bold=True),
         Depth.SIXTEEN: Style(color="bright_yellow", bold=True),
         Depth.NONE: Style(bold=True),
     }[depth]
     return Palette(
         depth=depth,
         ramp=ramp,
-        hot=paper + hot,
-        paused=paper + hot + Style(reverse=True),
+        accent=paper + accent,
+        paused=paper + accent + Style(reverse=True),
         cursor=_CURSOR_ROW[depth],
         levels=levels,
         faded=tuple(paper + _fade(colour, depth) for colour in colours),

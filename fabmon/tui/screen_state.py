@@ -20,7 +20,7 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
 from fabmon.tui.line import peer
-from fabmon.tui.metrics import HeatMetric, heat, next_metric_name
+from fabmon.tui.metrics import HeatMetric, heat_metric, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
 from fabmon.tui.text.draw_context import (
     DrawContext,
@@ -160,9 +160,9 @@ class ScreenState:
         return palette(self.depth, self.choices.ramp)
 
     @property
-    def heat(self) -> HeatMetric:
+    def metric(self) -> HeatMetric:
         """The current metric."""
-        return heat(self.choices.metric)
+        return heat_metric(self.choices.metric)
 
     def take(self, scene: Scene) -> None:
         """A new scene arrived."""
@@ -325,7 +325,7 @@ class ScreenState:
             width=width,
             height=height,
             unit=self.choices.unit,
-            metric=self.heat,
+            metric=self.metric,
             digits=self.choices.digits,
             terms=self.choices.terms,
             matched=self.matched(scene),

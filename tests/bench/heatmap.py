@@ -27,7 +27,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from fabmon.tui.cells import LEVEL, Codes, Look, scale
-from fabmon.tui.metrics import HEATS
+from fabmon.tui.metrics import HEAT_METRICS
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from tests.bench.measure import tell
@@ -65,7 +65,7 @@ class Bench(App[None]):
 
     def __init__(self, way: str, share: float, out: Path) -> None:
         super().__init__()
-        look = Look(palette(Depth.TRUECOLOR), scale(HEATS[0], Depth.TRUECOLOR, False))
+        look = Look(palette(Depth.TRUECOLOR), scale(HEAT_METRICS[0], Depth.TRUECOLOR, False))
         self._way: HeatGrid | Plain = HeatGrid(look) if way == "fabmon" else Plain()
         self._frames = frames(share)
         self._out = out
@@ -104,7 +104,7 @@ class Bench(App[None]):
 def frames(share: float) -> list[Codes]:
     """Levels like a fabric's: ports of a node are alike; `share` of the cells move each frame."""
     random = np.random.default_rng(7)
-    top = len(scale(HEATS[0], Depth.TRUECOLOR, False).edges)
+    top = len(scale(HEAT_METRICS[0], Depth.TRUECOLOR, False).edges)
     assert top <= LEVEL
     blocks = random.integers(1, top, (ROWS, COLUMNS // 8))
     codes: Codes = np.repeat(blocks, 8, axis=1).astype(np.uint16)

@@ -9,7 +9,7 @@ from fabmon.fabric.measures import Measure
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
-    HOT,
+    FLAGGED,
     LEVEL,
     NOTHING,
     STALE,
@@ -19,26 +19,26 @@ from fabmon.tui.cells import (
     encode,
     scale,
 )
-from fabmon.tui.metrics import HEATS, HeatMetric, heat
+from fabmon.tui.metrics import HEAT_METRICS, HeatMetric, heat_metric
 from fabmon.tui.palette import Depth, palette
 from tests.tui.scenes import World, row_of
 from tests.tui.worlds import troubled
 
-UTIL = heat("util")
+UTIL = heat_metric("util")
 
 
 def codes_of(world: World, seq: int = 70, metric: str = "util", digits: bool = False) -> list[int]:
     snapshot = world.scene(seq).snapshot
-    levels = scale(heat(metric), Depth.TRUECOLOR, digits)
-    hot = [world.guilty[0]]
-    codes = encode(snapshot, heat(metric), levels, hot, snapshot.line_rate_bps)
+    levels = scale(heat_metric(metric), Depth.TRUECOLOR, digits)
+    flagged = [world.guilty[0]]
+    codes = encode(snapshot, heat_metric(metric), levels, flagged, snapshot.line_rate_bps)
     return [int(code) for code in codes]
 
 
 def test_each_state_has_a_code_of_its_own() -> None:
     world = troubled()
     codes = codes_of(world)
-    assert codes[world.guilty[0]] & HOT
+    assert codes[world.guilty[0]] & FLAGGED
     assert codes[row_of(world, "gpu003/mlx5_2")] == DOWN
     assert codes[row_of(world, "gpu005/mlx5_0")] & STALE
     assert 0 < codes[row_of(world, "gpu001/mlx5_0")] <= LEVEL
@@ -74,17 +74,17 @@ def test_traffic_without_a_line_rate_is_said_so() -> None:
     assert set(codes.tolist()) == {UNRATED}
 
 
-@pytest.mark.parametrize("metric", [item.name for item in HEATS])
+@pytest.mark.parametrize("metric", [item.name for item in HEAT_METRICS])
 @pytest.mark.parametrize("depth", list(Depth))
 @pytest.mark.parametrize("digits", [False, True])
 def test_levels_rise_with_the_value_and_fit_their_code(
     metric: str, depth: Depth, digits: bool
 ) -> None:
-    levels = scale(heat(metric), depth, digits)
+    levels = scale(heat_metric(metric), depth, digits)
     edges = np.array(levels.edges)
     assert (np.diff(edges) > 0).all()
     assert len(edges) <= LEVEL
-    top = np.searchsorted(edges, heat(metric).high, "right")
+    top = np.searchsorted(edges, heat_metric(metric).high, "right")
     assert top == len(edges)
     if levels.digits:
         assert len(levels.digits) == len(edges) + 1
@@ -99,7 +99,7 @@ def test_every_state_is_told_from_every_other_without_colour(
     levels = scale(UTIL, depth, digits)
     look = Look(palette(depth), levels)
     busy = len(levels.edges) // 2 + 1
-    states = [0, busy, busy | HOT, busy | STALE, ABSENT, DOWN, STUCK, UNRATED]
+    states = [0, busy, busy | FLAGGED, busy | STALE, ABSENT, DOWN, STUCK, UNRATED]
     pictures = [look.picture(code, width)[0] for code in states]
     assert all(len(text) == width for text in pictures)
     if width == 1:
@@ -124,8 +124,8 @@ def test_digits_are_percent_and_say_hundred() -> None:
         "98",
         "#",
     ]
-    assert said(0.98, 3, HOT) == "98▲"
-    assert said(0.98, 2, HOT) == "9▲"
+    assert said(0.98, 3, FLAGGED) == "98▲"
+    assert said(0.98, 2, FLAGGED) == "9▲"
     assert said(0.47, 1) == "4"
 
 
@@ -137,7 +137,7 @@ def test_without_colour_digits_are_tens() -> None:
         for share in (0.0, 0.03, 0.15, 0.99, 1.0)
     ]
     assert said == [" ", "0", "1", "9", "#"]
-    assert look.picture(10 | HOT, 2)[0] == "9▲"
+    assert look.picture(10 | FLAGGED, 2)[0] == "9▲"
     assert look.picture(DOWN, 1)[0] == "✖"
     assert look.picture(ABSENT, 1)[0] == "·"
 

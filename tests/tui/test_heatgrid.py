@@ -12,7 +12,7 @@ from textual.geometry import Region
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
-    HOT,
+    FLAGGED,
     NOTHING,
     SELECTED,
     STALE,
@@ -21,7 +21,7 @@ from fabmon.tui.cells import (
     Look,
     scale,
 )
-from fabmon.tui.metrics import heat
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from tests.tui import golden
@@ -29,7 +29,7 @@ from tests.tui.plain_rows import plain_rows
 
 
 def look(depth: Depth = Depth.TRUECOLOR, digits: bool = False) -> Look:
-    return Look(palette(depth), scale(heat("util"), depth, digits))
+    return Look(palette(depth), scale(heat_metric("util"), depth, digits))
 
 
 GRID = (6, 10)
@@ -55,11 +55,14 @@ def states(shown: Look) -> Codes:
     return np.array(
         [
             line,
-            [code | HOT for code in line],
+            [code | FLAGGED for code in line],
             [code | STALE for code in line],
             specials,
             [code | SELECTED for code in line],
-            [code | SELECTED for code in (*specials[:5], line[4] | HOT, line[4] | STALE, 0, 0, 0)],
+            [
+                code | SELECTED
+                for code in (*specials[:5], line[4] | FLAGGED, line[4] | STALE, 0, 0, 0)
+            ],
         ],
         dtype=np.uint16,
     )

@@ -9,7 +9,7 @@ from fabmon.analysis.causes import CAUSES
 from fabmon.tui import keys
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.glossary import GLOSSARY
-from fabmon.tui.metrics import HEATS
+from fabmon.tui.metrics import HEAT_METRICS
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import key_help as text
@@ -78,7 +78,7 @@ def test_footers_tell_of_the_views_wherever_there_is_room() -> None:
 
 def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
     words = " ".join([*GLOSSARY, *GLOSSARY.values()])
-    for heat in HEATS:
+    for heat in HEAT_METRICS:
         assert heat.name.lower() in words.lower()
     heads = {word.rpartition(" ")[0] if word[-1] in "▲△✖·▒?❚◆■●▶◉" else word for word in GLOSSARY}
     wanted = """queued connecting starting stale lost failed flagged

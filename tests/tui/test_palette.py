@@ -31,7 +31,7 @@ def test_every_depth_keeps_to_its_colours() -> None:
         assert style.color.number is not None
     for depth in (Depth.SIXTEEN, Depth.NONE):
         tones = palette(depth)
-        for style in (*tones.levels, tones.text, tones.hot, tones.gone):
+        for style in (*tones.levels, tones.text, tones.accent, tones.gone):
             assert style.bgcolor is None
             assert style.color is None or style.color.triplet is None
     assert all(style.color and style.color.is_default for style in palette(Depth.NONE).levels)

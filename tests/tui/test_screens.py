@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabmon.tui.metrics import HEATS, heat
+from fabmon.tui.metrics import HEAT_METRICS, heat_metric
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.scenes import World, fabric, row_of
@@ -64,7 +64,7 @@ async def test_a_healthy_fabric_is_calm() -> None:
         assert "No finding" in run.text
 
 
-METRICS = [*(item.name for item in HEATS[1:]), "util"]
+METRICS = [*(item.name for item in HEAT_METRICS[1:]), "util"]
 EACH_SCALE = ("util", "pause", "xoff")
 """A metric of each kind of scale, whose whole screen is a golden."""
 
@@ -74,7 +74,7 @@ async def test_every_metric_has_its_scale_and_title() -> None:
         for metric in METRICS:
             await run.press("m")
             assert f"m {metric} " in run.lines[0]
-            assert f"{heat(metric).ends[1]} ── {heat(metric).title}" in run.lines[1]
+            assert f"{heat_metric(metric).ends[1]} ── {heat_metric(metric).title}" in run.lines[1]
 
 
 @pytest.mark.parametrize("metric", EACH_SCALE)

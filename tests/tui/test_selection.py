@@ -13,7 +13,7 @@ from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.tui.cells import SELECTED, scale
 from fabmon.tui.line import FindingTarget, PortTarget
-from fabmon.tui.metrics import heat
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.widgets.lines import LineView
@@ -110,7 +110,7 @@ def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
     """A guard with much slack: 0.2 ms when it was written."""
     scene, screen_state = _wide(BIG.scene(70)), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
-    levels = scale(heat("util"), Depth.TRUECOLOR, False)
+    levels = scale(heat_metric("util"), Depth.TRUECOLOR, False)
     plain = _least(lambda: screen_state.draw_context(scene, 120).codes(levels))
 
     def choose_and_draw() -> object:

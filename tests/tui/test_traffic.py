@@ -9,7 +9,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wording import Unit
 from fabmon.history.history import History
-from fabmon.tui.metrics import both_words, scope, traffic_words
+from fabmon.tui.metrics import combined_traffic_text, scope, traffic_text
 from tests.builders import frame, hello, tick
 
 
@@ -36,11 +36,11 @@ def test_a_gpus_traffic_is_called_by_the_links_that_it_has(metric: str, told: st
 
 def test_directions_that_are_not_told_apart_are_told_together_and_as_neither() -> None:
     snapshot = gpu(nvlink_both_bps=8 * 205 * 10**9)
-    assert traffic_words(snapshot, 0, Unit.GBIT) == (
+    assert traffic_text(snapshot, 0, Unit.GBIT) == (
         "205 GB/s both directions together  (all its NVLinks)"
     )
-    assert "tx" not in both_words(snapshot, 0, Unit.PERCENT)
+    assert "tx" not in combined_traffic_text(snapshot, 0, Unit.PERCENT)
 
 
 def test_where_the_directions_are_told_their_sum_is_not() -> None:
-    assert both_words(gpu(nvlink_both_bps=800, nvlink_tx_bps=400), 0, Unit.GBIT) == ""
+    assert combined_traffic_text(gpu(nvlink_both_bps=800, nvlink_tx_bps=400), 0, Unit.GBIT) == ""

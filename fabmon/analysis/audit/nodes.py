@@ -10,6 +10,7 @@ from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import gpus_without_near_nic
 from fabmon.analysis.fabric_structure import pcie_link_bps
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
+from fabmon.fabric.wording import bit_rate
 
 _FLAPS = 10
 """Changes of carrier since boot up to which a port is fine: switches reboot, cables are moved."""
@@ -98,7 +99,7 @@ def pcie_downtrained(survey: Survey) -> Iterator[Problem]:
                 severity=FIX,
                 ports=(port.id,),
                 text=f"PCIe {_words(now)}, supports {_words(most)}: "
-                f"at most {pcie_link_bps(*now) / 1e9:.0f} Gb/s",
+                f"at most {bit_rate(pcie_link_bps(*now))}",
                 advice="Reseat the card, look at riser and slot, and at the BIOS's link speed.",
             )
 

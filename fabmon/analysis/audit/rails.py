@@ -10,7 +10,7 @@ from typing import TypeVar
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
 from fabmon.analysis.detectors.miscabled import miscabled_conditions
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
-from fabmon.fabric.wording import name_list
+from fabmon.fabric.wording import bit_rate, name_list
 
 _MAX_NAMED = 4
 """Ports, or PCI slots, named in a problem."""
@@ -33,7 +33,7 @@ def slower_than_peers(survey: Survey) -> Iterator[Problem]:
                 check="link_speed",
                 severity=FIX,
                 ports=(port.id,),
-                text=f"{rate / 1e9:g} Gb/s, its rail {rail} runs at {usual / 1e9:g} Gb/s",
+                text=f"{bit_rate(rate)}, its rail {rail} runs at {bit_rate(usual)}",
                 advice="Look at the cable, the optics and the port's lanes on both ends.",
             )
 

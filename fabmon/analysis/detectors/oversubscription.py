@@ -9,7 +9,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, Load, group_loads
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
-from fabmon.fabric.wording import rounded_percent
+from fabmon.fabric.wording import number, rounded_percent
 
 CAUSE = Cause(
     name="oversubscription",
@@ -58,7 +58,7 @@ def _condition(load: Load, ratio: float) -> Condition:
         rows=tuple(int(row) for row in load.group.rows[np.argsort(-np.nan_to_num(load.level))]),
         text=(
             f"all {load.links} uplinks of {node} are full: {rounded_percent(load.mean)} of line"
-            f" rate on average; the ports below can send {ratio:.1f} times as much"
+            f" rate on average; the ports below can send {number(ratio, 2)} times as much"
         ),
         evidence=(
             Evidence("group mean", round(load.mean * 100, 1), "%"),

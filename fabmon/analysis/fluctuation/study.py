@@ -29,6 +29,7 @@ from fabmon.analysis.fluctuation.samples import Bools, histogram_quantile, nanme
 from fabmon.analysis.fluctuation.trends import CellSeries, cell_series, hours, weekdays
 from fabmon.fabric.model import FABRIC
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import interval
 from fabmon.history.chunk_rates import CHUNK_S, RateChunk
 from fabmon.history.history import RING_TICKS
 
@@ -230,7 +231,7 @@ class Study:
         if short:
             yield (
                 f"{short} of {int(busy.sum())} links: phases of communication are shorter than "
-                f"three samples of {data.interval_s:g} s; their bandwidth is a lower bound"
+                f"three samples of {interval(data.interval_s)}; their bandwidth is a lower bound"
             )
         silent = int((data.known == 0).sum())
         if silent:

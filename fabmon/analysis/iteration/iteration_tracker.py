@@ -36,6 +36,7 @@ from fabmon.analysis.iteration.results import (
 from fabmon.analysis.iteration.signal_analysis import SHORTEST_INTERVALS
 from fabmon.analysis.median import median
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import measured
 
 _GROUP_EVERY_TICKS = 10
 _GROUP_EVERY_TICKS_AT_FIRST = 2
@@ -239,7 +240,7 @@ class IterationTracker:
         if last is None or snapshot.time_ns - job.measured_ns < _MISSED_STEPS * last.step_s * 1e9:
             return []
         job.iteration, job.changes = None, IterationChanges(snapshot.interval_s)
-        return [f"no iterations any more, the step time was {last.step_s:.3g} s: {last.name}"]
+        return [f"no iterations any more, the step time was {measured(last.step_s)}: {last.name}"]
 
     def _result(
         self,

@@ -12,6 +12,7 @@ import msgspec
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
@@ -156,7 +157,7 @@ class PrometheusFeed(TickFeed):
             measured_s = min(found, default=_DEFAULT_INTERVAL_S)
             self.interval_s = round(min(max(measured_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S), 1)
         self._schedule = TickSchedule(self._clock, self.interval_s, 0.0)
-        about = {"probe": f"{self._client.url}, every {self.interval_s:g} s"}
+        about = {"probe": f"{self._client.url}, every {interval(self.interval_s)}"}
         self._builder = TickBuilder(self._table, self.interval_s, about)
         self._builder.set_intervals(self._discovery.interval_s)
 

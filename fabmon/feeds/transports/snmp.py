@@ -11,6 +11,7 @@ import asyncio
 import time
 
 from fabmon.fabric.model import Host
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
@@ -100,7 +101,7 @@ class SnmpPoller(PacedPoller):
             async with asyncio.timeout(_DEADLINE_S):
                 await self._read(now_s)
         except TimeoutError:
-            raise Unreachable(f"too slow: not done in {_DEADLINE_S:g} s", "timeout") from None
+            raise Unreachable(f"too slow: not done in {interval(_DEADLINE_S)}", "timeout") from None
 
     def failures(self) -> dict[str, SourceFailure]:
         """What the agent does not have: Ethernet ports, or 64-bit counters."""

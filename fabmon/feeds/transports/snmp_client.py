@@ -13,6 +13,7 @@ import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 
 _AUTH: Mapping[str, str] = {
@@ -257,7 +258,7 @@ class SnmpAgent:
             seconds = _TIMEOUT_S * (_RETRIES + 1)
             is_v2 = self._auth.message_processing_model < 3
             why = "an agent does not answer a wrong community either" if is_v2 else "UDP"
-            return Unreachable(f"{self._name}: no answer in {seconds:g} s ({why})", "timeout")
+            return Unreachable(f"{self._name}: no answer in {interval(seconds)} ({why})", "timeout")
         rejections = (
             errind.UnknownUserName,
             errind.UnknownSecurityName,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import asyncssh
 
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import NodeError, Unreachable, connect_error
 from fabmon.feeds.transports.ssh_login import (
     KnownHosts,
@@ -193,7 +194,9 @@ class Dialer:
                         failure = connect_error(error, _where(host, address))
         except TimeoutError:
             text = f"no answer to the TCP connection to {host}:{port}"
-            raise Unreachable(f"{text} in {self._timeouts.connect_s:g} s", "timeout") from None
+            raise Unreachable(
+                f"{text} in {interval(self._timeouts.connect_s)}", "timeout"
+            ) from None
         raise failure
 
     async def _resolve(

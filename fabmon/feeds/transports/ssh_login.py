@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import asyncssh
 
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import HostKeyError, LoginRefused, NodeError, Unreachable
 
 _USER_FILE = "~/.ssh/known_hosts"
@@ -197,9 +198,9 @@ class LoginObserver(asyncssh.SSHClient):
             self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def _timeout_error(self) -> NodeError:
-        silence = f"{self._timeouts.silence_s:g} s"
+        silence = f"{interval(self._timeouts.silence_s)}"
         if self._user is not None:
-            what = f"the login of {self._user} did not finish in {self._timeouts.login_s:g} s"
+            what = f"the login of {self._user} did not finish in {interval(self._timeouts.login_s)}"
         elif self._connection is None:
             what = f"no answer through {self._jump or 'its proxy'} in {silence}"
         elif not self._connection.get_extra_info("server_version"):

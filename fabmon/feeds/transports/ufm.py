@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from collectors.wire import Object
 from fabmon.fabric.model import Host
+from fabmon.fabric.time_wording import interval
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable
 from fabmon.feeds.http_client import ApiServer, HttpClient, basic_authorization
@@ -223,7 +224,7 @@ class UfmPoller:
         late_s = endpoint.late_s(now_s)
         self._failures.pop(endpoint.source, None)
         if late_s is not None:
-            usual = f"its period is {endpoint.period_s:g} s"
+            usual = f"its period is {interval(endpoint.period_s)}"
             text = f"{endpoint.path}: no new data for {late_s:.0f} s; {usual}"
             self._failures[endpoint.source] = SourceFailure("late", text)
         if blocks is not None:

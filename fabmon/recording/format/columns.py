@@ -166,10 +166,6 @@ class ColumnTable:
         values[1:, changes] += self._offsets[at[changes]].view(np.uint64).T
         return values
 
-    def matrix(self) -> UInt64Array:
-        """The whole matrix, [rows, columns]."""
-        return np.stack([self.row(number) for number in range(self._offsets.shape[1] + 1)])
-
 
 def decode_columns(sections: list[bytes], rows: int, columns: int) -> ColumnTable:
     """The reverse of `encode_columns`: the matrix [rows, columns]. Raises Damaged."""

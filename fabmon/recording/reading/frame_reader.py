@@ -208,7 +208,7 @@ class FrameReader:
                 yield entry
                 offset = entry.end
                 continue
-            # A frame that ends behind `stop` is cut off or not all written yet. Frames may still
+            # A frame that ends after `stop` is cut off or not all written yet. Frames may still
             # follow it, where its header has a wrong length.
             text = (
                 "no frame begins here" if entry is None else f"frame ({entry.header.kind}) cut off"
@@ -278,11 +278,11 @@ class FrameReader:
     def _is_left_over(self, loss: Loss) -> bool:
         """Whether lost bytes are left from a writer that was killed while it settled frames.
 
-        The frames behind them are copies of those that were to be there, with all their content.
+        The frames after them are copies of those that were to be there, with all their content.
         """
-        behind = [e for e in self.provisional if e.offset >= loss.end and not e.header.provisional]
+        after = [e for e in self.provisional if e.offset >= loss.end and not e.header.provisional]
         known = {_identity(entry.header) for entry in self.settled}
-        return bool(behind) and _identity(behind[0].header) in known
+        return bool(after) and _identity(after[0].header) in known
 
 
 def _identity(header: FrameHeader) -> tuple[object, ...]:

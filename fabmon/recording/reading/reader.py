@@ -259,7 +259,7 @@ class Recording:
     def _continued(
         self, read: Callable[[int], Iterator[T]], from_ns: int, time_of: Callable[[T], int]
     ) -> Iterator[T]:
-        """The items from a time on. After a refresh it continues behind the last item."""
+        """The items from a time on. After a refresh it continues after the last item."""
         while True:
             view = self._view
             try:

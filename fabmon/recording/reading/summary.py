@@ -7,6 +7,8 @@ from collections import Counter
 
 import msgspec
 
+from fabmon.fabric.time_wording import interval
+from fabmon.fabric.wording import byte_count
 from fabmon.recording.reading.reader import Recording
 
 _EVENTS_SHOWN = 30
@@ -53,9 +55,9 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
             span = f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts})"
         state = "complete" if self.closed else "being written, or the recorder was killed"
         rows = [
-            ("time", f"{span}, {self.ticks} ticks, one every {self.interval_s:g} s"),
+            ("time", f"{span}, {self.ticks} ticks, one every {interval(self.interval_s)}"),
             ("nodes", str(self.nodes)),
-            ("size", f"{_size(self.bytes)}, {state}"),
+            ("size", f"{byte_count(self.bytes)}, {state}"),
             ("events", f"findings: {self.findings}, bookmarks: {self.bookmarks}"),
             ("by", f"{self.tool or '?'} on {self.recorder or '?'}, sessions: {self.sessions}"),
         ]
@@ -100,10 +102,6 @@ def summarise(recording: Recording) -> RecordingSummary:
         lost_bytes=sum(loss.end - loss.offset for loss in recording.losses),
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
 def _time(time_ns: int) -> datetime.datetime:

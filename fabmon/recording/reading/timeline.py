@@ -46,7 +46,7 @@ class TickNumbers:
         return self._offsets.get(run_ns, 0)
 
     def _add_runs(self, files: Sequence[Recording]) -> None:
-        """Give every new run an offset that puts it behind all runs that ended before."""
+        """Give every new run an offset that puts it after all runs that ended before."""
         last = (0, 0)
         for (first_ns, first), run_ns, (until_ns, end) in _runs(files):
             if self._origin_ns is None:

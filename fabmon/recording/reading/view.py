@@ -34,7 +34,7 @@ from fabmon.recording.reading.spans import BlockCache, BlockSpan, sort_frames
 
 
 class FileView:
-    """The frames of a file by kind and time; Recording has the documentation of most methods.
+    """Reads ticks, states, notes and minutes from the frames of a file; used by Recording.
 
     Reading raises Moved where the writer has put something else in the place of a frame since; a
     new view is needed then. Times are as in Recording.

@@ -1,7 +1,7 @@
-"""Appends frames to the file of a recording: settled frames, behind them provisional frames.
+"""Appends frames to the file of a recording: settled frames, then provisional frames.
 
 Provisional frames are appended tick by tick. When they amount to a block, the block is appended
-behind them, copied over them, and the file is truncated behind the copy. So a file whose writer is
+after them, copied over them, and the file is truncated after the copy. So a file whose writer is
 killed at any moment holds every tick at least once.
 """
 

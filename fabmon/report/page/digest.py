@@ -122,7 +122,7 @@ class Digest:
     last: Snapshot | None = None
     findings: dict[tuple[str, int], ReportedFinding] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    rhythms: tuple[JobIteration, ...] = ()
+    jobs: tuple[JobIteration, ...] = ()
     left_out_findings: int = 0
     left_out_events: int = 0
 
@@ -142,7 +142,7 @@ def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
         made.paused.add(np.where(carries, pause, np.nan), snapshot.time_ns)
         _findings(made, scene, first=made.ticks == 0)
         _events(made, scene)
-        made.rhythms = scene.iteration_report.jobs or made.rhythms
+        made.jobs = scene.iteration_report.jobs or made.jobs
         made.ticks += 1
     return made
 

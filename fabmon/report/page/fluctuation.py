@@ -17,7 +17,7 @@ from fabmon.analysis.fluctuation.results import (
     Subject,
 )
 from fabmon.fabric.time_wording import duration, time_of_day
-from fabmon.fabric.wording import bit_rate, number, percent, percent_change, plural
+from fabmon.fabric.wording import bit_rate, percent, percent_change, plural, trimmed
 from fabmon.report.fluctuation import (
     DAYS,
     FOREIGN,
@@ -141,7 +141,7 @@ def _row(
                 tag("rect", x=left, y=middle - 1, width=across, height=2.5, class_="tx"),
                 tag(
                     "text",
-                    number(slot.median_bps / divisor),
+                    trimmed(slot.median_bps / divisor),
                     x=left + across / 2,
                     y=top + _BOX + 12,
                     class_="axis middle",

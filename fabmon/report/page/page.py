@@ -120,16 +120,16 @@ def events(digest: Digest) -> Markup:
 
 def jobs(digest: Digest) -> Markup | None:
     """Step time and communication share of each job, as last measured."""
-    if not digest.rhythms:
+    if not digest.jobs:
         return None
     rows = [
         (
-            fold(rhythm.hosts),
-            measured(rhythm.step_s),
-            percent_range(rhythm.comm_low, rhythm.comm_high),
-            rhythm.bound or "-",
+            fold(job.hosts),
+            measured(job.step_s),
+            percent_range(job.comm_low, job.comm_high),
+            job.bound or "-",
         )
-        for rhythm in digest.rhythms
+        for job in digest.jobs
     ]
     return joined(
         [

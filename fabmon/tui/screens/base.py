@@ -115,7 +115,7 @@ class ViewScreen(Contained, Screen[None]):
             "The other views still work: 1 to 6 opens one, esc goes back",
         )
         parts = [part for text in texts for part in wrap(text, self.size.width - 2)]
-        self.put("#failure", [line((f" {part}", self.palette.hot)) for part in parts])
+        self.put("#failure", [line((f" {part}", self.palette.accent)) for part in parts])
         self.add_class("-failed")
 
     def _paint_caption(self, width: int) -> None:
@@ -141,13 +141,13 @@ class ViewScreen(Contained, Screen[None]):
 
     def filter_part(self) -> list[list[Span]]:
         """The filter as a part of a title; empty without a filter."""
-        state, hot = self.screen_state, self.palette.hot
+        state, accent = self.screen_state, self.palette.accent
         if not state.choices.filter:
             return []
         matched = state.matched(state.scene) if state.scene is not None else None
-        part: list[Span] = [(f"filter: {state.choices.filter}", hot)]
+        part: list[Span] = [(f"filter: {state.choices.filter}", accent)]
         # The last parts of a title are left out first where it is too long.
-        return [[(_NO_MATCH, hot)], part] if matched is not None and matched.is_empty else [part]
+        return [[(_NO_MATCH, accent)], part] if matched is not None and matched.is_empty else [part]
 
     def selection_part(self) -> list[list[Span]]:
         """The mark of the selected finding and its cause; empty where nothing is marked."""

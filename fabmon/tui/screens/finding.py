@@ -12,7 +12,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.tui import keys
 from fabmon.tui.cells import Look, scale
 from fabmon.tui.line import Line, PortTarget, Span
-from fabmon.tui.metrics import heat
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ZoomableScreen
@@ -90,7 +90,9 @@ class WaterfallScreen(ZoomableScreen):
         depth = self.screen_state.depth
         yield Painted(id="title")
         with Vertical(id="fall"):
-            yield HeatGrid(Look(palette(depth), scale(heat("util"), depth, False)), id="heat")
+            yield HeatGrid(
+                Look(palette(depth), scale(heat_metric("util"), depth, False)), id="heat"
+            )
             yield Painted(id="axis")
             yield Painted(id="inspect")
 
@@ -121,14 +123,15 @@ class WaterfallScreen(ZoomableScreen):
 
     def _title(self, drawn: Waterfall, ctx: DrawContext) -> list[list[Span]]:
         tone, metric = self.palette, drawn.metric
-        about = f"{labels.cause_title(self._finding)} {self._finding.subject} ▸ waterfall"
+        subject = labels.subject_name(self._finding, ctx.fabric).partition(" → ")[0]
+        about = f"{labels.cause_title(self._finding)} {subject} ▸ waterfall"
         parts: list[list[Span]] = [
             [(about, tone.strong)],
             [(metric.title if ctx.width >= _WIDE else metric.short, tone.text)],
             colour_legend(metric, ctx.digits, tone, drawn.cell),
         ]
         if isinstance(drawn, LongWaterfall):
-            part = (f"{drawn.trend.length}: {self.progress}", tone.hot)
+            part = (f"{drawn.trend.length}: {self.progress}", tone.accent)
             parts.insert(1, [part if self.progress else (drawn.resolution, tone.text)])
         elif drawn.is_too_long:
             parts.insert(1, [(f"kept for {KEPT_MIN} min", tone.dim)])

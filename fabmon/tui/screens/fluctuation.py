@@ -15,6 +15,7 @@ from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.fluctuation.study import recent_traffic
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.fabric.wording import rounded_percent
 from fabmon.tui import keys
 from fabmon.tui.line import Line, Span
 from fabmon.tui.screen_state import ScreenState
@@ -112,7 +113,7 @@ class FluctuationScreen(LineScreen):
         request, found = self._done
         parts += [[(text, tone.text)] for text in (request.range, *fluctuation.over(found))]
         if self._request is not None and self._request.range != request.range:
-            parts.insert(1, [(self._studying(), tone.hot)])
+            parts.insert(1, [(self._studying(), tone.accent)])
         return parts
 
     async def action_range(self) -> None:
@@ -137,7 +138,7 @@ class FluctuationScreen(LineScreen):
         """The study in progress and how far it is."""
         if self._request is None or self._request.range is StudyRange.LAST:
             return f"computing: {StudyRange.LAST}"
-        return f"computing: {self._request.range}, {self._progress * 100:.0f} %"
+        return f"computing: {self._request.range}, {rounded_percent(self._progress)}"
 
     def _ranges(self) -> list[StudyRange]:
         """The ranges that can be studied, the default first."""

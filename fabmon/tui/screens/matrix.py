@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.topology.tier_matrix import TierLink, TierMatrix, tables
 from fabmon.tui.line import Line, PairTarget, Span, line
-from fabmon.tui.metrics import heat
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
@@ -60,7 +60,7 @@ class MatrixScreen(LineScreen):
         return [
             *super().title_parts(),
             [("left half up, right half down, % of line rate", self.palette.text)],
-            colour_legend(heat("tx"), self.screen_state.choices.digits, self.palette),
+            colour_legend(heat_metric("tx"), self.screen_state.choices.digits, self.palette),
             *mark_legend(self.palette),
         ]
 

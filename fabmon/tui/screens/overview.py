@@ -16,7 +16,7 @@ from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import Grid, build_grid
 from fabmon.tui.line import Line, NodeTarget, Span, line
-from fabmon.tui.metrics import heat
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
@@ -65,7 +65,9 @@ class OverviewScreen(ViewScreen):
         with Container(id="main"):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
-                yield HeatGrid(Look(palette(depth), scale(heat("util"), depth, False)), id="heat")
+                yield HeatGrid(
+                    Look(palette(depth), scale(heat_metric("util"), depth, False)), id="heat"
+                )
                 yield Painted(id="inspect")
             yield Painted(id="between")
             with Vertical(id="right"):
@@ -105,7 +107,7 @@ class OverviewScreen(ViewScreen):
             self._draw_findings(ctx)
         self.on_time_strip_redraw()
         tone = self.palette
-        stroke = ("║", tone.hot) if self.screen_state.paused else ("│", tone.rule)
+        stroke = ("║", tone.accent) if self.screen_state.paused else ("│", tone.rule)
         self.put("#between", [line(stroke)] * self.size.height)
 
     def on_time_strip_redraw(self) -> None:
@@ -171,7 +173,7 @@ class OverviewScreen(ViewScreen):
         ctx = ctx.sized(width - 1, height)
         count = len(findings.shown(ctx))
         title: list[list[Span]] = [
-            [("Findings", tone.strong), (f" {count}" if count else "", tone.hot)]
+            [("Findings", tone.strong), (f" {count}" if count else "", tone.accent)]
         ]
         if not self.query_one("#left").display:
             title += [*self.filter_part(), *self.selection_part()]

@@ -55,7 +55,7 @@ class PortScreen(ZoomableScreen, LineScreen):
     def title_parts(self) -> list[list[Span]]:
         """The path, and the progress of reading the recording."""
         progress = self.progress if self.zoom.is_strip else ""
-        return [*super().title_parts(), *([[(progress, self.palette.hot)]] if progress else [])]
+        return [*super().title_parts(), *([[(progress, self.palette.accent)]] if progress else [])]
 
     def action_burst(self) -> None:
         """Request fast samples; the page shows them as they arrive."""

@@ -145,9 +145,9 @@ class DrawContext:
         return self.scene.snapshot.fabric
 
     @cached_property
-    def hot_rows(self) -> set[int]:
-        """Rows of the hot ports: see `hot_rows` below."""
-        return hot_rows(self.scene)
+    def flagged_rows(self) -> set[int]:
+        """Rows of the flagged ports: see `flagged_rows` below."""
+        return flagged_rows(self.scene)
 
     def sized(self, width: int, height: int | None = None) -> DrawContext:
         """The same, drawn in other room."""
@@ -161,14 +161,14 @@ class DrawContext:
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
         """[ports]: the codes of the cells in `metric`, or else in the chosen one."""
         codes = encode(
-            self.snapshot, metric or self.metric, levels, self.hot_rows, self.line_rate_bps
+            self.snapshot, metric or self.metric, levels, self.flagged_rows, self.line_rate_bps
         )
         if self.selection is not None:
             codes[self.selection.rows] |= SELECTED
         return codes
 
 
-def hot_rows(scene: Scene) -> set[int]:
+def flagged_rows(scene: Scene) -> set[int]:
     """Rows of the first port of each open finding, without ports that are down or stale."""
     rows = {finding.rows[0] for finding in scene.findings if finding.rows}
     gone = stale_ports(scene.snapshot) | (scene.snapshot.up == 0)

@@ -17,7 +17,7 @@ from fabmon.tui.cells import FULL
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.text.draw_context import HeaderContext, TimeContext, hot_rows
+from fabmon.tui.text.draw_context import HeaderContext, TimeContext, flagged_rows
 from fabmon.tui.time.cursor import speed_text
 
 _COUNTED = re.compile(r" (nodes|flagged|down)$|(?<=● REC) .*")
@@ -111,7 +111,7 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
         return [(f"■ ENDED {clock}", palette.strong)]
     live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
     if time.silent_s:
-        live.append((f" no tick for {duration(time.silent_s)}", palette.hot))
+        live.append((f" no tick for {duration(time.silent_s)}", palette.accent))
     return live
 
 
@@ -159,12 +159,12 @@ def _recording(ctx: HeaderContext) -> list[_Part]:
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
     up, total = nodes_up(scene)
-    flagged, down = len(hot_rows(scene)), len(down_links(scene))
+    flagged, down = len(flagged_rows(scene)), len(down_links(scene))
     nodes = palette.text if up == total else palette.gone
     return [
         (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
         (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
-        (0, [(f"▲ {flagged} flagged", palette.hot if flagged else palette.dim)]),
+        (0, [(f"▲ {flagged} flagged", palette.accent if flagged else palette.dim)]),
         (0, [(f"✖ {down} down", palette.gone if down else palette.dim)]),
     ]
 
@@ -191,7 +191,7 @@ def down_links(scene: Scene) -> list[int]:
 
 def panel_title(parts: list[list[Span]], width: int, palette: Palette, paused: bool) -> Line:
     """A horizontal line with the parts that fit set into it; double and coloured while paused."""
-    stroke, style = ("═", palette.hot) if paused else ("─", palette.rule)
+    stroke, style = ("═", palette.accent) if paused else ("─", palette.rule)
     spans: list[Span] = []
     for part in parts:
         if spans and width_of(spans) + width_of(part) + 4 > width:
@@ -226,7 +226,7 @@ def mark_legend(palette: Palette) -> list[list[Span]]:
     stale = "▒" if palette.depth.rgb else "?"
     return [
         [
-            ("▲", palette.hot),
+            ("▲", palette.accent),
             (" flagged  ", palette.dim),
             ("✖", palette.gone),
             (" down", palette.dim),

@@ -11,7 +11,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric import time_wording
 from fabmon.fabric.snapshot import STALE_TICKS
 from fabmon.fabric.tick import NodeState
-from fabmon.tui.cells import ABSENT, DOWN, HOT, NOTHING, SELECTED, STALE, Block, CellRow, Codes
+from fabmon.tui.cells import ABSENT, DOWN, FLAGGED, NOTHING, SELECTED, STALE, Block, CellRow, Codes
 from fabmon.tui.heatmap_layout import AGE, MARK, Grid, GridPart
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
@@ -89,7 +89,7 @@ class _Marks:
         bare = cells & ~np.uint16(SELECTED)
         flags = (
             (bare == DOWN) | (bare == DOWN | STALE),
-            (bare < ABSENT) & ((bare & HOT) > 0),
+            (bare < ABSENT) & ((bare & FLAGGED) > 0),
             chosen,
         )
         # Cumulative sums: whether there is one in any run of columns, in two look-ups.
@@ -115,8 +115,8 @@ def _texts_of(part: GridPart, scene: Scene, marks: _Marks, y: int, palette: Pale
     left = part.blocks[:_LEFT]
     own = slice(left[0].first, left[-1].first + left[-1].count)
     note, gone = _state(part, scene)
-    down, hot, chosen = marks.any(y, own)
-    mark = "✖" if gone or down else "▲" if hot else " "
+    down, flagged, chosen = marks.any(y, own)
+    mark = "✖" if gone or down else "▲" if flagged else " "
     age_s = marks.age_s(y, own)
     return _Texts(
         palette.selection_mark + mark if chosen else mark,
@@ -154,7 +154,7 @@ def _part(
     x, blocks = part.x, part.blocks
     name = part.node.name if part.node is not None else ""
     beside = part.beside.name if part.beside is not None and grid.beside else ""
-    accent = {"✖": palette.gone, "▲": palette.hot}.get(texts.mark[-1], palette.text)
+    accent = {"✖": palette.gone, "▲": palette.accent}.get(texts.mark[-1], palette.text)
     made: list[tuple[int, str, Style]] = []
     if name:
         made.append((x + 2 - len(texts.mark), texts.mark, accent))

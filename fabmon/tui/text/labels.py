@@ -16,7 +16,7 @@ from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.time_wording import duration
 from fabmon.tui.line import Line, Span, peer, width_of
-from fabmon.tui.metrics import traffic_words
+from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.draw_context import DrawContext
 
@@ -51,7 +51,7 @@ def finding_mark(finding: Finding) -> str:
 
 def finding_style(finding: Finding, palette: Palette) -> Style:
     """The colour of a finding's mark and title."""
-    return palette.gone if is_gone(finding) else palette.hot
+    return palette.gone if is_gone(finding) else palette.accent
 
 
 def finding_sign(finding: Finding, snapshot: Snapshot, palette: Palette) -> tuple[str, Style]:
@@ -68,7 +68,7 @@ def subject_name(finding: Finding, fabric: Fabric) -> str:
         return fabric.display_names([finding.subject])[0]
     port = fabric.ports[first]
     if finding.subject not in (port.id, f"{port.node}/{port.label}"):
-        return finding.subject
+        return fabric.display_names([finding.subject])[0]
     return link_name(port, fabric)
 
 
@@ -108,7 +108,7 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
     if not is_down:
         if not ctx.metric.traffic:
             spans.append((f"{ctx.metric.say(snapshot, row, ctx.unit)}  ", palette.strong))
-        spans.append((traffic_words(snapshot, row, ctx.unit), palette.text))
+        spans.append((traffic_text(snapshot, row, ctx.unit), palette.text))
     for finding in ctx.scene.findings:
         text = f"  {finding_mark(finding)} {cause_title(finding)}"
         if row in finding.rows and width_of(spans) + len(text) < ctx.width:
@@ -127,10 +127,10 @@ def port_state(scene: Scene, row: int) -> str:
 
 
 def port_sign(ctx: DrawContext, rows: set[int]) -> tuple[str, Style]:
-    """The mark of a port or link with these rows: `✖` down, `▲` hot, else blank."""
+    """The mark of a port or link with these rows: `✖` down, `▲` flagged, else blank."""
     if any(ctx.snapshot.up[row] == 0 for row in rows):
         return "✖", ctx.palette.gone
-    return ("▲", ctx.palette.hot) if rows & ctx.hot_rows else (" ", ctx.palette.text)
+    return ("▲", ctx.palette.accent) if rows & ctx.flagged_rows else (" ", ctx.palette.text)
 
 
 def pcie_text(info: Mapping[str, Any]) -> str:

@@ -172,7 +172,7 @@ def _marks(events: Iterable[Event], window: tuple[int, int], columns: int) -> di
 
 
 def _style(mark: str, palette: Palette) -> Style:
-    return {"▲": palette.hot, "✖": palette.gone, "◆": palette.key}.get(mark, palette.dim)
+    return {"▲": palette.accent, "✖": palette.gone, "◆": palette.key}.get(mark, palette.dim)
 
 
 def _with_times(line: Line, ctx: TimelineContext, head: int | None) -> Line:
@@ -204,7 +204,7 @@ def _with_head(line: Line, head: int | None, palette: Palette) -> Line:
     cells = [(char, style) for text, style in line.spans for char in text]
     if head is None or any(char.isalnum() for char, _ in cells[head : head + 1]):
         return line
-    cells[head] = (_HEAD, palette.hot)
+    cells[head] = (_HEAD, palette.accent)
     return Line(tuple(_joined(cells)))
 
 

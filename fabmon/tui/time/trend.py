@@ -11,6 +11,7 @@ import numpy as np
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, axis_label, interval
+from fabmon.fabric.wording import rounded_percent
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins, empty_bins
 from fabmon.tui.screen_state import ScreenState
@@ -144,7 +145,7 @@ class TrendLoader:
         """Progress or failure of reading; empty when nothing is being read."""
         if self._is_wrong:
             return "the recording cannot be read"
-        return "" if self._doing is None else f"reading, {self._share * 100:.0f} %"
+        return "" if self._doing is None else f"reading, {rounded_percent(self._share)}"
 
     def known(self, wanted: TierQuery, now_ns: int) -> Tier | None:
         """The bins of a query that have been read; starts reading what is missing."""

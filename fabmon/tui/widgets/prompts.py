@@ -33,7 +33,7 @@ def _show_error(parent: Widget, text: str, palette: Palette) -> bool:
     widget = parent.query_one("#wrong", Painted)
     widget.display = bool(parts)
     widget.styles.height = max(1, len(parts))
-    widget.show([line((f" ! {part}", palette.hot)) for part in parts], palette.text)
+    widget.show([line((f" ! {part}", palette.accent)) for part in parts], palette.text)
     return bool(parts)
 
 
@@ -74,7 +74,7 @@ class FilterBar(Contained, Vertical):
     def note(self, text: str, palette: Palette) -> None:
         """Show the number of matches; clear the error."""
         self.complain("", palette)
-        self.query_one("#note", Painted).show([line((f" {text}", palette.hot))], palette.text)
+        self.query_one("#note", Painted).show([line((f" {text}", palette.accent))], palette.text)
 
     def complain(self, text: str, palette: Palette) -> None:
         """Show an error, in as many lines as it needs; empty: none."""

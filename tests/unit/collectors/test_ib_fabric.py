@@ -188,7 +188,7 @@ def test_the_loss_of_the_fabric_and_its_return_are_reported(
 
     until(fails)
     assert found(source) == objects, "what was known stays announced"
-    fabric.mend_tools()
+    fabric.repair_tools()
     until(lambda: not fails())
     moved(source, objects, "leaf1/p1", "ib_state", 4)
 
@@ -249,16 +249,15 @@ def test_the_budget_stretches_the_rounds(tmp_path: Path) -> None:
         def stop(self) -> None:
             return
 
-    seen = ib_fabric.SweepResults()
-    sweep = Counted(Tools(), set(), seen)  # type: ignore[arg-type]
+    sweep = Counted(Tools(), set())  # type: ignore[arg-type]
     began_s = time.monotonic()
     sweep.once()
     took_s = time.monotonic() - began_s
     assert Counted.asked == 1200, "the first round finds out that they are old"
     assert took_s >= 2.8
-    assert seen.round is not None
-    assert seen.round.period_s == pytest.approx(2.0, abs=0.3)
-    assert len(seen.round.ports) == 400
+    assert sweep.round is not None
+    assert sweep.round.period_s == pytest.approx(2.0, abs=0.3)
+    assert len(sweep.round.ports) == 400
 
 
 def test_the_own_hca_is_not_read_and_its_cable_is_reported(tmp_path: Path) -> None:

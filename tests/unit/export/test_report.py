@@ -106,7 +106,9 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
         pictures += 1
         links = next(links for time, links in ticks.items() if time[11:19] == at[1])
         by_id = {f"{link['node']}/{link['port']}": link for link in links}
-        bars = re.findall(r"<g[^>]*><title>(.*?): (.*?)</title>", section)
+        bars = re.findall(
+            r"<g[^>]*><title>(.*?): (.*?)</title>", section.replace(NO_BREAK_SPACE, " ")
+        )
         assert finding["ports"][0] in [name for name, _ in bars]
         for name, label in bars:
             link = by_id[name]
@@ -266,7 +268,7 @@ def test_losses_are_reported(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "are lost" in done.stderr
     text = re.sub(r"\s+", " ", words((tmp_path / "a.html").read_text()))
-    assert "1 losses of the recording; see below" in text
+    assert "1 losses of the recording: see below" in text
     assert f"a.fabrec: bytes {block.offset} to {block.end}: " in text, text[-900:]
     assert "damaged frame (B)" in text
 
@@ -333,4 +335,4 @@ def test_a_page_of_nothing_is_a_page(tmp_path: Path) -> None:
     reported(tmp_path / "a.fabrec", tmp_path / "a.html")
     shown = browser.dom(tmp_path / "a.html")
     assert shown.console == []
-    assert "Nothing was found." in shown.dom
+    assert "No findings." in shown.dom

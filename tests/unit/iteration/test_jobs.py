@@ -69,7 +69,7 @@ def test_a_longer_step_is_one_event_and_its_previous_value_is_known() -> None:
     assert llama.step_s == pytest.approx(10, rel=0.1)
     assert llama.line_share == pytest.approx(0.35, abs=0.05)
     assert llama.best_step_s == pytest.approx(5.5, rel=0.1)
-    texts = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
+    texts = [event.text for event in scenes[-1].events if event.kind == "iteration"]
     assert len([text for text in texts if text.startswith("step time 5.5")]) == 1
     assert all("gpu001 +7" in text for text in texts)
     assert len(texts) <= 2
@@ -81,8 +81,8 @@ def test_a_job_that_stops_is_reported_after_ten_steps() -> None:
     stopping = msgspec.structs.replace(moe, stop=60.0)
     play = Play(msgspec.structs.replace(scenario, job=(llama, stopping, small)))
     scenes = play.scenes(110)
-    texts = [event.text for event in scenes[-1].events if event.kind == "rhythm"]
-    assert texts == ["no iterations any more, the step time was 3.5 s: gpu005 +3"]
+    texts = [event.text for event in scenes[-1].events if event.kind == "iteration"]
+    assert texts == ["no iterations any more, the step time was 3.50 s: gpu005 +3"]
     assert len(scenes[-1].iteration_report.jobs) == 2
 
 

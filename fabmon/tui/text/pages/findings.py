@@ -207,7 +207,7 @@ def page(ctx: DrawContext) -> list[Line]:
     events = [each for each in ctx.events if each.time_ns <= ctx.snapshot.time_ns]
     for event in reversed(events[-_MOST_EVENTS:]):
         sign = event_mark(event)
-        accent = {"▲": palette.hot, "✖": palette.gone}.get(sign, palette.dim)
+        accent = {"▲": palette.accent, "✖": palette.gone}.get(sign, palette.dim)
         text = fit(labels.event_text(event, ctx.fabric), max(0, ctx.width - 15))
         lines.append(
             line(

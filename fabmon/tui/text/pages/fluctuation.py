@@ -188,7 +188,7 @@ def _steps(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     steps = steps or [(s, each) for each in found.subjects for s in each.steps]
     largest = sorted(steps, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
     steps = sorted(largest, key=lambda each: each[0].at_ns)
-    return [line((f" {_step(ctx, *each)}", ctx.palette.hot)) for each in steps]
+    return [line((f" {_step(ctx, *each)}", ctx.palette.accent)) for each in steps]
 
 
 def _step(ctx: DrawContext, step: Step, subject: Subject) -> str:

@@ -11,7 +11,7 @@ from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix
 from fabmon.fabric.wording import ABSENT, Unit, plural, rate
-from fabmon.tui.cells import DOWN, HOT, LEVEL, NOTHING, SELECTED, STALE, Codes, Look, scale
+from fabmon.tui.cells import DOWN, FLAGGED, LEVEL, NOTHING, SELECTED, STALE, Codes, Look, scale
 from fabmon.tui.line import (
     FindingTarget,
     Hit,
@@ -24,7 +24,7 @@ from fabmon.tui.line import (
     paragraph,
     right,
 )
-from fabmon.tui.metrics import heat, traffic_words
+from fabmon.tui.metrics import heat_metric, traffic_text
 from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
@@ -48,9 +48,9 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
     Columns for which there is no room follow below.
     """
     palette, matched = ctx.palette, ctx.matched
-    levels = scale(heat("tx"), palette.depth, ctx.digits)
+    levels = scale(heat_metric("tx"), palette.depth, ctx.digits)
     look = Look(palette, levels)
-    codes = _Codes(ctx.codes(levels, heat("tx")), ctx.codes(levels, heat("rx")))
+    codes = _Codes(ctx.codes(levels, heat_metric("tx")), ctx.codes(levels, heat_metric("rx")))
     lines: list[Line] = []
     for table in tables:
         lows = [low for low in table.lows if matched is None or _matches(low, table, matched.nodes)]
@@ -139,9 +139,9 @@ def _row(
 
 
 def _worst(links: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:
-    """(up, down): the code of the worst link of a pair in each direction: down, hot, busiest.
+    """(up, down): the code of the worst link of a pair in each direction: down, flagged, busiest.
 
-    Of a port with a finding only the busier direction is hot.
+    Of a port with a finding only the busier direction is flagged.
     """
     ups: list[int] = []
     downs: list[int] = []
@@ -151,7 +151,7 @@ def _worst(links: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:
             continue
         tx, rx = int(codes.tx[row]), int(codes.rx[row])
         if _order(tx)[1] and _order(rx)[1]:
-            tx, rx = (tx, rx & ~HOT) if tx & LEVEL >= rx & LEVEL else (tx & ~HOT, rx)
+            tx, rx = (tx, rx & ~FLAGGED) if tx & LEVEL >= rx & LEVEL else (tx & ~FLAGGED, rx)
         up, down = (tx, rx) if row == low else (rx, tx)
         ups.append(up)
         downs.append(down)
@@ -161,10 +161,10 @@ def _worst(links: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:
 
 
 def _order(code: int) -> tuple[bool, bool, bool, int]:
-    """Down before hot, hot before known; then by utilisation."""
+    """Down before flagged, flagged before known; then by utilisation."""
     kind = code & ~(STALE | SELECTED)
-    is_level = kind <= (HOT | LEVEL)
-    return kind == DOWN, bool(is_level and code & HOT), is_level, code & LEVEL
+    is_level = kind <= (FLAGGED | LEVEL)
+    return kind == DOWN, bool(is_level and code & FLAGGED), is_level, code & LEVEL
 
 
 def pair_title(pair: PairTarget) -> str:
@@ -193,7 +193,7 @@ def pair_page(
         sign, accent = labels.port_sign(ctx, {each for each in link if each is not None})
         down = snapshot.up[row] == 0
         target = PortTarget(row)
-        traffic = traffic_words(snapshot, row, ctx.unit)
+        traffic = traffic_text(snapshot, row, ctx.unit)
         lines.append(
             line(
                 (f" {sign} ", accent),

@@ -28,7 +28,7 @@ from fabmon.tui.line import (
     width_of,
     wrap,
 )
-from fabmon.tui.metrics import both_words, unit_of
+from fabmon.tui.metrics import combined_traffic_text, unit_of
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
 from fabmon.tui.text.draw_context import DrawContext
@@ -74,7 +74,7 @@ def nodes_page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
     lines = [_progress(ctx, statuses), _state_counts(statuses, palette)]
     lines.append(line(("", palette.text)))
     if not ctx.snapshot.statuses:
-        return lines + paragraph(ctx.no_nodes_reason, ctx.width, palette.hot, indent=1)
+        return lines + paragraph(ctx.no_nodes_reason, ctx.width, palette.accent, indent=1)
     name = min(max((len(status.node) for status in statuses), default=4), 24)
     head = f"   {'node':<{name}}  {'state':<10}  {'for':>{_FOR}}  {'probe CPU':>9}  reason"
     lines.append(line((fit(head, ctx.width), palette.dim)))
@@ -125,7 +125,7 @@ def _state_counts(statuses: list[NodeStatus], palette: Palette) -> Line:
 def _style(state: NodeState, palette: Palette) -> Style:
     if state in _BAD:
         return palette.gone
-    return {NodeState.UP: palette.text, NodeState.STALE: palette.hot}.get(state, palette.dim)
+    return {NodeState.UP: palette.text, NodeState.STALE: palette.accent}.get(state, palette.dim)
 
 
 def _groups(statuses: list[NodeStatus]) -> list[list[NodeStatus]]:
@@ -240,7 +240,7 @@ def _port(ctx: DrawContext, port: Port, sparks: Sequence[str]) -> list[Line]:
         for way, drawn, style in zip(("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True)
     ]
     both: list[Span] = [*traffic[0], ("  ", palette.text), *traffic[1]]
-    together = both_words(ctx.snapshot, row, ctx.unit)
+    together = combined_traffic_text(ctx.snapshot, row, ctx.unit)
     if together:
         both = [(together, palette.text)]
         traffic = [both]

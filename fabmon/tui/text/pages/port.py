@@ -12,7 +12,7 @@ from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import GPU, NVLINK, Fabric, Port
 from fabmon.fabric.wording import RATE, Unit, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, peer, right, wrap
-from fabmon.tui.metrics import traffic_words, unit_of
+from fabmon.tui.metrics import traffic_text, unit_of
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
@@ -42,7 +42,7 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     palette, row = ctx.palette, port.row
     state_style = palette.gone if ctx.snapshot.up[row] == 0 else palette.strong
     state = f" {port_state(ctx.scene, row)}  "
-    lines = [line((state, state_style), (traffic_words(ctx.snapshot, row, ctx.unit), palette.text))]
+    lines = [line((state, state_style), (traffic_text(ctx.snapshot, row, ctx.unit), palette.text))]
     parts = [
         [(f" {name} ", palette.dim), (text, palette.text if busy else palette.dim)]
         for name, text, busy in congestion(ctx, row)
@@ -127,7 +127,7 @@ def counters(ctx: DrawContext, port: Port) -> list[Line]:
     lines: list[Line] = []
     if snapshot.saturated[port.row]:
         text = "? A counter is at its maximum: its true value is unknown (perfquery -R resets it)"
-        lines.append(line((f" {text}", palette.hot)))
+        lines.append(line((f" {text}", palette.accent)))
     for topic, title in _TOPICS:
         if topics[topic]:
             lines.append(line((f" {title}", palette.strong)))

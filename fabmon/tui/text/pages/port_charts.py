@@ -150,7 +150,7 @@ def burst_section(ctx: DrawContext, port: Port) -> list[Line]:
     palette = ctx.palette
     line_rate_bps = float(ctx.snapshot.line_rate_bps[port.row])
     unit = unit_of(port.kind, ctx.unit)
-    lines = [_burst_title(ctx, samples), *paragraph(samples.error, ctx.width, palette.hot)]
+    lines = [_burst_title(ctx, samples), *paragraph(samples.error, ctx.width, palette.accent)]
     for number, way in enumerate(WAYS):
         burst = summarise_burst(samples.at_s, samples.counts[number], line_rate_bps)
         if burst is None:
@@ -163,7 +163,7 @@ def burst_section(ctx: DrawContext, port: Port) -> list[Line]:
                 f"The counter changes every {measured(burst.resolution_s)}: it is refreshed no"
                 " faster, or the traffic has that period. Shorter bursts are not visible."
             )
-            lines += paragraph(text, ctx.width, palette.hot)
+            lines += paragraph(text, ctx.width, palette.accent)
     return lines
 
 

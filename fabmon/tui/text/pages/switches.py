@@ -73,8 +73,8 @@ def _bank(ctx: DrawContext, ports: tuple[Port, ...]) -> list[Line]:
             spans: list[Span] = [(fit(side, _LABEL), palette.dim)]
             for port in ports:
                 style = palette.tx if name == "tx" else palette.rx
-                if port.row in ctx.hot_rows and name == "tx":
-                    style = palette.hot
+                if port.row in ctx.flagged_rows and name == "tx":
+                    style = palette.accent
                 text = _column(float(values[port.row]), row, palette)
                 sign: Span = (" ", palette.text)
                 if name == "tx":
@@ -96,9 +96,9 @@ def _column(share: float, row: int, palette: Palette) -> str:
 
 
 def _sign(ctx: DrawContext, port: Port, row: int) -> Span:
-    """The mark beside a bar: at its top if the port is hot, below if its finding is selected."""
-    if row == _ROWS - 1 and port.row in ctx.hot_rows:
-        return "▲", ctx.palette.hot
+    """The mark beside a bar: at its top of a flagged port, below if its finding is selected."""
+    if row == _ROWS - 1 and port.row in ctx.flagged_rows:
+        return "▲", ctx.palette.accent
     if row == _ROWS - 2 and ctx.selection is not None and port.row in ctx.selection.rows:
         return ctx.palette.selection_mark, ctx.palette.strong
     return " ", ctx.palette.text

@@ -18,7 +18,7 @@ from fabmon.fabric.wording import per_second, percent
 from fabmon.recording.reading.tiers import Tier
 from fabmon.tui.cells import ABSENT, Block, CellRow, Codes, Look, scale
 from fabmon.tui.line import Line, Span, fit, line, right
-from fabmon.tui.metrics import HeatMetric, heat
+from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.palette import Depth
 from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
@@ -59,8 +59,12 @@ class Waterfall:
         """The chosen metric, or pause where it is not kept; for a group, `tx` instead of `util`."""
         chosen = self.ctx.metric
         if any(column not in HEAT for column in chosen.columns):
-            chosen = heat("pause")
-        return heat("tx") if chosen.name == "util" and self.finding.cause in OF_GROUPS else chosen
+            chosen = heat_metric("pause")
+        return (
+            heat_metric("tx")
+            if chosen.name == "util" and self.finding.cause in OF_GROUPS
+            else chosen
+        )
 
     @property
     def is_too_long(self) -> bool:
@@ -179,7 +183,7 @@ class Waterfall:
             is_subject = port.row == self.finding.rows[0] or port.id == self.finding.subject
             name = fit(labels.link_name(port, fabric), self._before - _MARK - 1)
             texts = (
-                (1, "▲" if is_subject else " ", palette.hot),
+                (1, "▲" if is_subject else " ", palette.accent),
                 (_MARK, name, palette.strong if is_subject else palette.text),
                 (end, right(self.say(last), _VALUE), palette.text),
             )

@@ -221,7 +221,7 @@ def _bar(
     load = rate(loads.bps[port.row], float(snapshot.line_rate_bps[port.row]), unit)
     down, is_subject = canvas.is_down(port.row), canvas.is_subject(port)
     mark, accent = (
-        ("✖", palette.gone) if down else ("▲", palette.hot) if is_subject else (" ", palette.tx)
+        ("✖", palette.gone) if down else ("▲", palette.accent) if is_subject else (" ", palette.tx)
     )
     room = max(_LEAST_BAR, width - len(name) - RATE - 6 - _NOTES)
     bar = canvas.bar(share, room)

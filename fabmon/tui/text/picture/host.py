@@ -78,9 +78,9 @@ def host_peers(canvas: Canvas) -> list[Line]:
         now = rate(float(values[-1]), float("nan"), canvas.ctx.unit)
         lines.append(
             line(
-                (f" {'▲' if is_subject else ' '} ", palette.hot),
+                (f" {'▲' if is_subject else ' '} ", palette.accent),
                 (fit(node.name, _NAME), palette.strong if is_subject else palette.text),
-                (chart.spark(values, columns, top), palette.hot if is_subject else palette.tx),
+                (chart.spark(values, columns, top), palette.accent if is_subject else palette.tx),
                 (f" {right(now, RATE)}", palette.text),
                 target=NodeTarget(node.name),
             )
@@ -142,7 +142,7 @@ def numa_nodes(canvas: Canvas) -> list[Line]:
         name = fit(f"NUMA {numa if numa is not None else 'unknown'}", 14)
         lines.append(
             line(
-                (f" {'▲' if distant & set(gpus) else ' '} {name}", canvas.palette.hot),
+                (f" {'▲' if distant & set(gpus) else ' '} {name}", canvas.palette.accent),
                 (fit(f"GPUs {' '.join(gpus) or 'none'}", 34), canvas.palette.text),
                 (f"NICs {' '.join(nics) or 'none'}", canvas.palette.text),
                 target=NodeTarget(node.name),

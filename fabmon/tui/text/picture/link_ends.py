@@ -74,7 +74,7 @@ def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
     target = PortTarget(port.row)
     return [
         line(
-            (" ✖ " if down else " ▲ ", palette.gone if down else palette.hot),
+            (" ✖ " if down else " ▲ ", palette.gone if down else palette.accent),
             (fit(port.display_name, _NAME), palette.strong),
             (
                 fit(port_state(canvas.ctx.scene, port.row), 12),
@@ -135,7 +135,7 @@ def _contradiction(canvas: Canvas, each: Contradiction) -> list[Line]:
     return [
         line(
             (f"   {fit(here, _NAME)}", palette.strong),
-            (fit(f"── {_report(each.doubted)}", room), palette.hot),
+            (fit(f"── {_report(each.doubted)}", room), palette.accent),
             target=target,
         ),
         line(

@@ -73,8 +73,8 @@ def _root(canvas: Canvas) -> Line:
         canvas.ctx.unit,
     )
     return line(
-        (f" {finding_mark(canvas.finding)} {fit(port.display_name, _NAME + 8)}", palette.hot),
-        (canvas.bar(share, _BAR), palette.hot),
+        (f" {finding_mark(canvas.finding)} {fit(port.display_name, _NAME + 8)}", palette.accent),
+        (canvas.bar(share, _BAR), palette.accent),
         (f" {right(percent(share), 6)} pauses others  receives {received}", palette.text),
         target=PortTarget(port.row),
     )
@@ -132,7 +132,7 @@ def _waiting(canvas: Canvas, text: str, port: Port, width: int) -> Line:
     share = float(_shares(canvas, [port.row], *_WAITING)[0])
     return line(
         (f"{fit(text, width)} ", canvas.palette.text),
-        (canvas.bar(share, _BAR), canvas.palette.hot),
+        (canvas.bar(share, _BAR), canvas.palette.accent),
         (f" {right(percent(share), 6)} of the time", canvas.palette.text),
         target=PortTarget(port.row),
     )
