@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fabmon.fabric.names import is_loopback
+from fabmon.fabric.wording import file_error
 from fabmon.feeds.access import DEFAULT_AGENT_PORT, read_secret
 from fabmon.feeds.errors import BadSecret
 
@@ -67,7 +68,7 @@ def tls_context(
         try:
             file.open("rb").close()
         except OSError as error:
-            raise AgentError(f"{file}: {error.strerror}") from None
+            raise AgentError(f"{file}: {file_error(error)}") from None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         # A key with a passphrase is refused: the agent has no terminal to ask on.
@@ -104,7 +105,7 @@ def token_at(path: Path) -> str:
     except BadSecret as error:
         raise AgentError(str(error)) from None
     except OSError as error:
-        raise AgentError(f"{error.filename or path}: {error.strerror}") from None
+        raise AgentError(f"{error.filename or path}: {file_error(error)}") from None
 
 
 def _create_token(path: Path) -> None:

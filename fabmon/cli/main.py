@@ -155,7 +155,7 @@ def cli(
         return
     check_style(style, once)
     if prometheus is None and (matches or token_file is not None):
-        raise UsageError("--match and --prometheus-token-file go with --prometheus URL")
+        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
     job_hints = hints(model_params, dtype, dp, tp, pp)
     from fabmon.session.presentation import RunOptions
     from fabmon.session.watch_run import watch

@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from fabmon.fabric.wording import file_error
 from fabmon.feeds.errors import BadSecret
 
 _MAX_SECRET_BYTES = 4096
@@ -40,7 +41,7 @@ def read_secret(path: str | Path, hint: str = "") -> str:
         # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise BadSecret(f"{file}: {error.strerror}{hint and f'; {hint}'}") from None
+        raise BadSecret(f"{file}: {file_error(error)}{hint and f'; {hint}'}") from None
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):

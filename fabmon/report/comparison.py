@@ -16,6 +16,8 @@ from fabmon.fabric.wording import ABSENT, bit_rate, name_list, percent, rounded_
 from fabmon.report.output import aligned
 
 _MAX_LINKS = 40
+_EQUAL = 0.0005
+"""A smaller change than this share is shown as none."""
 _MAX_UNMATCHED = 8
 _COLUMNS = ("WHAT", "A", "B", "CHANGE", "95 %", "p", "REAL", "P5 A", "P5 B", "CoV A", "CoV B")
 
@@ -87,8 +89,9 @@ def _subject(each: Difference) -> str:
 def _size(each: Difference) -> str:
     change = each.change or 0.0
     words = ("higher", "lower") if each.what == BANDWIDTH else ("longer", "shorter")
-    size = rounded_percent(abs(change))
-    return "equal to within 0.1 %" if size == "0.0 %" else f"{size} {words[change < 0]} in B"
+    if abs(change) < _EQUAL:
+        return f"equal to within {rounded_percent(2 * _EQUAL)}"
+    return f"{rounded_percent(abs(change))} {words[change < 0]} in B"
 
 
 def _is_small(each: Difference) -> bool:
@@ -108,7 +111,7 @@ def _reach(each: Difference) -> float:
 def _ruled_out(reach: float) -> str:
     if reach >= 1:
         return "with so much noise no difference can be ruled out"
-    return f"a difference of more than {rounded_percent(reach)} is ruled out"
+    return f"a difference of more than {rounded_percent(max(reach, 0.0001))} is ruled out"
 
 
 def _value(each: Difference, value: float | None) -> str:

@@ -126,8 +126,8 @@ def traced_hosts(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
     for name in (src, dst):
         if name not in by_name:
             close = difflib.get_close_matches(name, by_name, 1)
-            hint = f"did you mean {close[0]}?" if close else "name it with --hosts or --host"
-            raise UsageError(f"no host {name} among the {len(by_name)} that are named: {hint}")
+            hint = f"did you mean {close[0]}?" if close else "add it"
+            raise UsageError(f"--hosts and --host do not name {name}: {hint}")
     if src == dst:
         raise UsageError(f"{src} to {src} crosses no link: name two hosts")
     for name, vias, lacks in (

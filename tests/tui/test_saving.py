@@ -60,7 +60,7 @@ def only(directory: Path) -> Path:
 async def test_the_menu_says_what_can_be_saved(here: Path) -> None:
     async with running(troubled(), size=(80, 24)) as run:
         await run.press("x")
-        for word in (f"/{here.name}", "picture", "table", "cut", "esc"):
+        for word in (f"/{here.name}", "picture", "table", "recording", "esc"):
             assert word in run.text
         await run.press("escape")
         assert "Save into" not in run.text
@@ -132,7 +132,7 @@ async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
         await run.press("x", "c")
         assert await asyncio.to_thread(began.wait, 60)
         await run.press("x", "p")
-        assert "what was asked for before is still being saved" in await said(run)
+        assert "the file before is still being saved" in await said(run)
     assert ended.wait(60)
 
 

@@ -165,8 +165,10 @@ def test_ports_that_flap_alike_are_no_fault() -> None:
     assert audit(survey(nodes)) == []
 
 
-@pytest.mark.parametrize(("speed", "gbps"), [(2.5, 32), (5.0, 64), (8.0, 126), (16.0, 252)])
-def test_what_a_slow_pcie_link_carries(speed: float, gbps: int) -> None:
+@pytest.mark.parametrize(
+    ("speed", "gbps"), [(2.5, "32.0"), (5.0, "64.0"), (8.0, "126"), (16.0, "252")]
+)
+def test_what_a_slow_pcie_link_carries(speed: float, gbps: str) -> None:
     (fault,) = audit(survey(rack(gpu2=nic(1, pcie_speed_gtps=speed))))
     assert fault.text.endswith(f"supports 32 GT/s x16: at most {gbps} Gb/s")
 

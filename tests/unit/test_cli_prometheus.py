@@ -106,11 +106,14 @@ def test_a_server_that_does_not_answer_gives_status_3() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--match", '{a="b"}'], "go with --prometheus URL"),
+        (["--match", '{a="b"}'], "need --prometheus URL"),
         (["--prometheus", "prometheus:9090"], "as in http://prometheus:9090"),
         (["--prometheus", "http://ops:secret@p:9090"], "password_file under [prometheus]"),
         (["--prometheus", "http://p:9090", "--match", "up"], "--match 'up': write matchers"),
-        (["--prometheus", "http://p", "--prometheus-token-file", "/nowhere"], "/nowhere: No such"),
+        (
+            ["--prometheus", "http://p", "--prometheus-token-file", "/nowhere"],
+            "/nowhere: no such",
+        ),
     ],
 )
 def test_a_mistake_is_named_on_stderr_with_status_2(arguments: list[str], complaint: str) -> None:

@@ -106,7 +106,7 @@ def test_all_problems_are_told_at_once_each_with_its_place_and_its_fix() -> None
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "\ufeff"])
 def test_a_file_without_nodes(text: str) -> None:
     assert complaint(text) == (
-        "hosts.txt:1:1: no nodes: write one node set a line, as in gpu[001-128]"
+        "hosts.txt: no nodes: write one node set per line, as in gpu[001-128]"
     )
 
 
@@ -162,6 +162,9 @@ def test_any_text_is_hosts_or_problems_that_lie_inside_it(text: str) -> None:
         told = str(error).replace("\n", "")
         lines = re.split("\r\n|\r|\n", text.removeprefix("\ufeff"))
         for problem in error.problems:
+            if problem.line == 0:
+                assert (problem.column, problem.text) == (0, "no nodes")
+                continue
             assert 1 <= problem.line <= len(lines)
             assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
         assert told.isprintable()

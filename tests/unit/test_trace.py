@@ -152,7 +152,10 @@ def test_a_line_that_is_no_trace_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["gpu001", "gpu9", "--host", "gpu[001-002]"], "no host gpu9 among the 2 that are named"),
+        (
+            ["gpu001", "gpu9", "--host", "gpu[001-002]"],
+            "--hosts and --host do not name gpu9: ",
+        ),
         (["gpu001", "gpu02", "--host", "gpu[001-002]"], "did you mean gpu002?"),
         (["gpu001", "gpu001", "--host", "gpu001"], "gpu001 to gpu001 crosses no link"),
         (

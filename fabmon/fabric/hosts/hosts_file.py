@@ -104,7 +104,7 @@ def _parse(lines: Sequence[str], filename: str) -> list[Host]:
                 first_seen[host.name] = number
                 hosts.append(host)
     if not hosts and not problems:
-        problems = [Problem(1, 1, "no nodes", "write one node set a line, as in gpu[001-128]")]
+        problems = [Problem(0, 0, "no nodes", "write one node set per line, as in gpu[001-128]")]
     if len(hosts) > nodesets.MAX_NODES:
         what = f"{len(hosts)} nodes, more than {nodesets.MAX_NODES}"
         problems.append(Problem(len(lines), 1, what, "watch a part of them"))

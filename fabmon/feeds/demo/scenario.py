@@ -19,6 +19,8 @@ from typing import Literal
 
 import msgspec
 
+from fabmon.fabric.wording import file_error
+
 LEAF_SPINE, RAIL, FAT_TREE = "leaf-spine", "rail", "fat-tree"
 KINDS = (LEAF_SPINE, RAIL, FAT_TREE)
 
@@ -160,7 +162,7 @@ def read(path: Path) -> Scenario:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from None
+        raise ScenarioError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:
         raise ScenarioError(f"{path}: not UTF-8 text") from None
 

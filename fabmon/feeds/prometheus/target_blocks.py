@@ -93,7 +93,10 @@ class AgentBlock(_Block):
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
-        self._cells: dict[tuple[str | None, str], dict[str, tuple[int, AgentSeries]]] = {}
+        # By node and id: the port and kind, and slot and factor by metric. Of the series only these
+        # are kept: there are 164,000 of them for a thousand nodes.
+        self._ports: dict[tuple[str | None, str], tuple[str, str]] = {}
+        self._cells: dict[tuple[str | None, str], dict[str, tuple[int, float]]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -106,7 +109,9 @@ class AgentBlock(_Block):
 
     def add(self, slot: int, series: AgentSeries) -> None:
         """Add the series in a slot."""
-        self._cells.setdefault((series.other, series.id), {})[series.metric] = (slot, series)
+        key = (series.other, series.id)
+        self._ports.setdefault(key, (series.port, series.kind))
+        self._cells.setdefault(key, {})[series.metric] = (slot, series.factor)
 
     def drop(self, slot: int) -> None:
         """Remove a series."""
@@ -114,19 +119,19 @@ class AgentBlock(_Block):
             left = {name: cell for name, cell in cells.items() if cell[0] != slot}
             self._cells[key] = left
             if not left:
-                del self._cells[key]
+                del self._cells[key], self._ports[key]
 
     def settle(self, values: Floats) -> None:
         """Apply what was added and dropped: sort the objects by node and name."""
         self.objects = []
-        picked: list[tuple[int, AgentSeries]] = []
+        picked: list[tuple[int, float]] = []
         for other, id_ in sorted(self._cells, key=lambda key: (key[0] or "", natural(key[1]))):
             cells = self._cells[other, id_]
-            _, first = next(iter(cells.values()))
-            self.objects.append(wire.Object(id_, first.kind, first.port, {}, tuple(cells), other))
+            port, kind = self._ports[other, id_]
+            self.objects.append(wire.Object(id_, kind, port, {}, tuple(cells), other))
             picked += cells.values()
         self.slots = self.picked = np.array([slot for slot, _ in picked], np.intp)
-        self.factors = np.array([series.factor for _, series in picked], np.float64)
+        self.factors = np.array([factor for _, factor in picked], np.float64)
 
 
 class PageBlock(_Block):

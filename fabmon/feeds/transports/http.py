@@ -1,4 +1,4 @@
-"""The stream of a `fabmon agent` over HTTP, for nodes without SSH (see docs/metrics.md)."""
+"""The stream of a `fabmon agent` over HTTP, for nodes without SSH (see docs/agent.md)."""
 
 from __future__ import annotations
 

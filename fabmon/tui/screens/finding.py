@@ -123,7 +123,8 @@ class WaterfallScreen(ZoomableScreen):
 
     def _title(self, drawn: Waterfall, ctx: DrawContext) -> list[list[Span]]:
         tone, metric = self.palette, drawn.metric
-        about = f"{labels.cause_title(self._finding)} {self._finding.subject} ▸ waterfall"
+        subject = labels.subject_name(self._finding, ctx.fabric).partition(" → ")[0]
+        about = f"{labels.cause_title(self._finding)} {subject} ▸ waterfall"
         parts: list[list[Span]] = [
             [(about, tone.strong)],
             [(metric.title if ctx.width >= _WIDE else metric.short, tone.text)],

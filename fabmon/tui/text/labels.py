@@ -68,7 +68,7 @@ def subject_name(finding: Finding, fabric: Fabric) -> str:
         return fabric.display_names([finding.subject])[0]
     port = fabric.ports[first]
     if finding.subject not in (port.id, f"{port.node}/{port.label}"):
-        return finding.subject
+        return fabric.display_names([finding.subject])[0]
     return link_name(port, fabric)
 
 

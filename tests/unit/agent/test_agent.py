@@ -305,9 +305,9 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, root: str) -> None:
         (["--listen", "127.0.0.1:99999"], "write ADDR:PORT"),
         (["--listen", "192.0.2.1:0", "--insecure"], "is not an address of this machine"),
         (["--tls-cert", "/nowhere.pem"], "--tls-key is missing"),
-        (["--tls-cert", "/nowhere.pem", "--tls-key", "/x"], "/nowhere.pem: No such file"),
+        (["--tls-cert", "/nowhere.pem", "--tls-key", "/x"], "/nowhere.pem: no such file"),
         (["--tls-cert", __file__, "--tls-key", __file__], "not a certificate and its key in PEM"),
-        (["--token-file", "/proc/nowhere/token"], "No such file"),
+        (["--token-file", "/proc/nowhere/token"], "no such file"),
     ],
 )
 def test_a_mistake_is_named_before_anything_listens(

@@ -188,7 +188,7 @@ def test_the_loss_of_the_fabric_and_its_return_are_reported(
 
     until(fails)
     assert found(source) == objects, "what was known stays announced"
-    fabric.mend_tools()
+    fabric.repair_tools()
     until(lambda: not fails())
     moved(source, objects, "leaf1/p1", "ib_state", 4)
 

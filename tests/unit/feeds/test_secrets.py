@@ -62,7 +62,7 @@ def test_malformed_secrets_are_rejected_and_never_quoted(
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(BadSecret, match="No such file or directory; secret= is the token"):
+    with pytest.raises(BadSecret, match="no such file; secret= is the token"):
         read_secret(tmp_path / "nowhere", "secret= is the token")
 
 

@@ -20,7 +20,14 @@ from fabmon.feeds.transports.ssh import SshTransport
 from fabmon.feeds.transports.ssh_login import SshTimeouts
 from fabmon.feeds.transports.transport import Transport
 from tests.unit.feeds.ssh_servers import Bastion, Handler, Nodes, Process, ssh_host
-from tests.unit.feeds.wire_lines import are, frame_line, frames_of, hello_line, watch
+from tests.unit.feeds.wire_lines import (
+    are,
+    frame_line,
+    frames_of,
+    hello_line,
+    wait_for_frames,
+    watch,
+)
 
 INTERVAL_S = 0.2
 
@@ -55,10 +62,7 @@ async def beside_a_good_one(
     bad = Host(name="bad", address="127.0.0.1", port=port, python=more.get("python"))
     async with live(nodes, root, good, bad) as feed:
         latest, ticks = await watch(feed, are(state, "bad"))
-        after: list[Tick] = []
-        async with asyncio.timeout(15.0):
-            while len(frames_of(after, "good")) < 2:
-                after.append(await anext(feed))
+        await wait_for_frames(feed, "good")
     return latest["bad"], ticks
 
 

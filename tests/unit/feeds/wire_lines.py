@@ -65,3 +65,12 @@ def are(state: NodeState, *names: str) -> Callable[[dict[str, NodeStatus]], bool
 
 def frames_of(ticks: Iterable[Tick], node: str) -> list[int]:
     return [frame.seq for tick in ticks for name, frame in tick.frames if name == node]
+
+
+async def wait_for_frames(feed: LiveFeed, node: str, count: int = 2) -> list[int]:
+    """Take ticks until a node has sent that many frames; their sequence numbers."""
+    ticks: list[Tick] = []
+    async with asyncio.timeout(15.0):
+        while len(frames_of(ticks, node)) < count:
+            ticks.append(await anext(feed))
+    return frames_of(ticks, node)

@@ -116,9 +116,9 @@ def test_the_answer_to_whether_eight_percent_are_real() -> None:
     )
     answer, sentence, *_ = _compared(_difference(-0.08, 0.1, 0.13))
     assert answer == (
-        "No: the difference is within the noise; a difference of more than 18.0 % is ruled out."
+        "No: the difference is within the noise; a difference of more than 18 % is ruled out."
     )
-    ruled_out = "a difference of more than 18.0 % is ruled out."
+    ruled_out = "a difference of more than 18 % is ruled out."
     assert sentence.endswith(f"(95 % confidence: -18.0 to +2.0 %, p = 0.13); {ruled_out}")
     answer, sentence, *_ = _compared(_difference(-0.08, 1.4, 0.9))
     hidden = "with so much noise no difference can be ruled out."
@@ -141,8 +141,8 @@ def test_the_answer_to_whether_eight_percent_are_real() -> None:
 
 def test_a_certain_but_small_change_is_reported_as_too_small() -> None:
     answer, sentence, *_ = _compared(_difference(-0.003, 0.001, 0.0001))
-    assert answer.startswith("No: the difference is within the noise, or less than 0.5 %; ")
-    assert sentence.startswith("  Too small: the bandwidth of all rails is 0.3 % lower in B: ")
+    assert answer.startswith("No: the difference is within the noise, or less than 0.50 %; ")
+    assert sentence.startswith("  Too small: the bandwidth of all rails is 0.30 % lower in B: ")
     assert "noise" not in sentence
 
 

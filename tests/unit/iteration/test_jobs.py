@@ -82,7 +82,7 @@ def test_a_job_that_stops_is_reported_after_ten_steps() -> None:
     play = Play(msgspec.structs.replace(scenario, job=(llama, stopping, small)))
     scenes = play.scenes(110)
     texts = [event.text for event in scenes[-1].events if event.kind == "iteration"]
-    assert texts == ["no iterations any more, the step time was 3.5 s: gpu005 +3"]
+    assert texts == ["no iterations any more, the step time was 3.50 s: gpu005 +3"]
     assert len(scenes[-1].iteration_report.jobs) == 2
 
 
