@@ -111,7 +111,7 @@ def _reach(each: Difference) -> float:
 def _ruled_out(reach: float) -> str:
     if reach >= 1:
         return "with so much noise no difference can be ruled out"
-    return f"a difference of more than {rounded_percent(reach)} is ruled out"
+    return f"a difference of more than {rounded_percent(max(reach, 0.0001))} is ruled out"
 
 
 def _value(each: Difference, value: float | None) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -33,3 +34,14 @@ def test_a_line_is_cut_or_padded_to_the_screen() -> None:
     line = Line((("abc", Style()), ("def", Style())))
     assert strip_of(line, 4, Style()).text == "abcd"
     assert strip_of(line, 8, Style()).text == "abcdef  "
+
+
+@pytest.mark.parametrize("width", range(12, 60))
+def test_a_line_never_breaks_between_a_number_and_its_unit(width: int) -> None:
+    text = (
+        "gpu006 r3 pauses its leaf 65 % of the time and receives 20.0 Gb/s for 1 min 59 s of 5 min"
+    )
+    lines = wrap(text, width)
+    assert " ".join(lines) == text
+    assert all(len(line) <= width for line in lines)
+    assert not [line for line in lines if line.split()[0] in ("%", "Gb/s", "min", "s")]

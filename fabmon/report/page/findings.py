@@ -131,15 +131,22 @@ def _bar(bar: Bar, left: float, axis: float, room: float, y: float) -> Markup:
     """The two bars of a port, which start at `axis`; `room` is the width at line rate."""
     mark = "✖ " if bar.up == 0 else "▲ " if bar.is_subject else ""
     values = [
-        f"{way} {bit_rate(bps)} {percent(util)}"
-        for way, bps, util in (
+        f"{direction} {bit_rate(bps)} {percent(util)}"
+        for direction, bps, util in (
             ("tx", bar.tx_bps, bar.tx_util),
             ("rx", bar.rx_bps, bar.rx_util),
         )
     ]
     strokes = [
-        tag("rect", x=axis, y=y + top, width=max(1.0, room * min(1.0, util)), height=8, class_=way)
-        for way, util, top in (("tx", bar.tx_util, 2), ("rx", bar.rx_util, 11))
+        tag(
+            "rect",
+            x=axis,
+            y=y + top,
+            width=max(1.0, room * min(1.0, util)),
+            height=8,
+            class_=direction,
+        )
+        for direction, util, top in (("tx", bar.tx_util, 2), ("rx", bar.rx_util, 11))
         if math.isfinite(util)
     ]
     return tag(

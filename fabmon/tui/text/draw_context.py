@@ -153,9 +153,9 @@ class DrawContext:
         """The same, drawn in other room."""
         return replace(self, width=width, height=self.height if height is None else height)
 
-    def traffic(self, row: int, way: str, unit: Unit | None = None) -> str:
-        """What a port sends (`way` is tx) or receives (rx), in `unit` or else the chosen one."""
-        bps = float(self.snapshot.column(f"{way}_bps")[row])
+    def traffic(self, row: int, direction: str, unit: Unit | None = None) -> str:
+        """A port's rate in one direction (tx or rx), in `unit` or else the chosen one."""
+        bps = float(self.snapshot.column(f"{direction}_bps")[row])
         return rate(bps, float(self.snapshot.line_rate_bps[row]), unit or self.unit)
 
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:

@@ -102,28 +102,28 @@ def _on_link_of(scene: Scene, finding: Finding) -> tuple[FlowsOnLink, str] | Non
     if finding.cause not in causes_with(Trait.HAS_SENDERS) or not rows:
         return None
     is_rail = ports[rows[0]].role == RAIL
-    way = "rx" if is_rail and finding.cause in causes_with(Trait.LAST_HOP) else "tx"
+    direction = "rx" if is_rail and finding.cause in causes_with(Trait.LAST_HOP) else "tx"
     # All rails of a finding about slowed senders count; of an ECMP group only its first link.
-    several = is_rail and way == "tx" and all(ports[row].role == RAIL for row in rows)
-    found = flows_on_link(scene.snapshot, rows if several else rows[:1], way)
-    return None if found is None else (found, way)
+    several = is_rail and direction == "tx" and all(ports[row].role == RAIL for row in rows)
+    found = flows_on_link(scene.snapshot, rows if several else rows[:1], direction)
+    return None if found is None else (found, direction)
 
 
 def of_port(ctx: DrawContext, port: Port) -> list[Line]:
     """The flows on a port's link in its busier direction; of a NIC those that it sends."""
     snapshot = ctx.snapshot
     receives = np.nan_to_num(snapshot.rx_util[port.row]) > np.nan_to_num(snapshot.tx_util[port.row])
-    way = "rx" if receives and port.role != RAIL else "tx"
-    found = flows_on_link(snapshot, [port.row], way)
-    return [] if found is None else _section(ctx, found, way, frozenset())
+    direction = "rx" if receives and port.role != RAIL else "tx"
+    found = flows_on_link(snapshot, [port.row], direction)
+    return [] if found is None else _section(ctx, found, direction, frozenset())
 
 
 def _section(
-    ctx: DrawContext, found: FlowsOnLink, way: str, affected: frozenset[str]
+    ctx: DrawContext, found: FlowsOnLink, direction: str, affected: frozenset[str]
 ) -> list[Line]:
     if found.has_queue_pairs:
-        return _flows(ctx, found, way, affected)
-    return _correlated(ctx, found, way)
+        return _flows(ctx, found, direction, affected)
+    return _correlated(ctx, found, direction)
 
 
 def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
@@ -140,11 +140,15 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
     ]
 
 
-def _flows(ctx: DrawContext, found: FlowsOnLink, way: str, affected: frozenset[str]) -> list[Line]:
+def _flows(
+    ctx: DrawContext, found: FlowsOnLink, direction: str, affected: frozenset[str]
+) -> list[Line]:
     """The flows by their queue pairs: how many, then a line per bundle."""
     palette, ports = ctx.palette, ctx.fabric.ports
     count = plural(len(found.flows), "queue pair")
-    text = f"(from the hosts' queue pairs), {'transmit' if way == 'tx' else 'receive'}: {count}"
+    text = (
+        f"(from the hosts' queue pairs), {'transmit' if direction == 'tx' else 'receive'}: {count}"
+    )
     if not found.is_exact:
         text += " may use it"
     if found.sports:
@@ -196,7 +200,7 @@ def _notes(ctx: DrawContext, found: FlowsOnLink, shown: Sequence[Bundle]) -> lis
     return [each for note in notes for each in paragraph(note, ctx.width, ctx.palette.dim)]
 
 
-def _correlated(ctx: DrawContext, found: FlowsOnLink, way: str) -> list[Line]:
+def _correlated(ctx: DrawContext, found: FlowsOnLink, direction: str) -> list[Line]:
     """Without queue pairs: the NICs whose traffic correlates with the link's."""
     palette = ctx.palette
     why = _missing_reason(ctx.scene, found)
@@ -211,7 +215,7 @@ def _correlated(ctx: DrawContext, found: FlowsOnLink, way: str) -> list[Line]:
         text = f"   {name}{right(ctx.traffic(each.row, found.way), RATE)}   r {each.r:.2f}"
         lines.append(line((text, palette.text), target=PortTarget(each.row)))
     theirs = "send" if found.way == "tx" else "receive"
-    ours = "sends" if way == "tx" else "receives"
+    ours = "sends" if direction == "tx" else "receives"
     note = (
         f"Queue pairs are not known{f' ({why})' if why else ''}. r is the correlation of what they"
         f" {theirs} with what this port {ours}, over the last {found.ticks} ticks with"

@@ -85,12 +85,12 @@ class _Marks:
     """Which cells of a grid are down, flagged or selected, and the age of those that are late."""
 
     def __init__(self, grid: Grid, cells: Codes, scene: Scene) -> None:
-        chosen = (cells & SELECTED) > 0
+        selected = (cells & SELECTED) > 0
         bare = cells & ~np.uint16(SELECTED)
         flags = (
             (bare == DOWN) | (bare == DOWN | STALE),
             (bare < ABSENT) & ((bare & FLAGGED) > 0),
-            chosen,
+            selected,
         )
         # Cumulative sums: whether there is one in any run of columns, in two look-ups.
         sums = np.zeros((len(flags), len(cells), cells.shape[1] + 1), np.intp)
@@ -115,11 +115,11 @@ def _texts_of(part: GridPart, scene: Scene, marks: _Marks, y: int, palette: Pale
     left = part.blocks[:_LEFT]
     own = slice(left[0].first, left[-1].first + left[-1].count)
     note, gone = _state(part, scene)
-    down, flagged, chosen = marks.any(y, own)
+    down, flagged, selected = marks.any(y, own)
     mark = "✖" if gone or down else "▲" if flagged else " "
     age_s = marks.age_s(y, own)
     return _Texts(
-        palette.selection_mark + mark if chosen else mark,
+        palette.selection_mark + mark if selected else mark,
         time_wording.age(age_s) if age_s else "",
         note,
         gone,

@@ -177,7 +177,7 @@ def pair_page(
     pair: PairTarget,
     links: tuple[TierLink, ...],
 ) -> list[Line]:
-    """A block per cable: both ends, state, traffic each way and the cable's sources; then the
+    """A block per cable: both ends, state, traffic each direction and the cable's sources; then the
     findings of the pair.
     """
     palette, snapshot = ctx.palette, ctx.snapshot
@@ -217,14 +217,14 @@ def pair_page(
 
 
 def pair_summary(ctx: DrawContext, pair: PairTarget, links: tuple[TierLink, ...]) -> Line:
-    """One line on a pair: the busiest of its links each way, links that are down, findings."""
+    """One line on a pair: its busiest link in each direction, links that are down, findings."""
     palette, snapshot = ctx.palette, ctx.snapshot
     spans: list[Span] = [
         (f" {pair_title(pair)}  ", palette.strong),
         (f"{plural(len(links), 'link')}  ", palette.dim),
     ]
     unit = ctx.unit if ctx.unit is not Unit.PERCENT else Unit.GBIT
-    for way, (near, far) in (("up", (0, 1)), ("down", (1, 0))):
+    for direction, (near, far) in (("up", (0, 1)), ("down", (1, 0))):
         most: tuple[float, str] = (-1.0, ABSENT)
         for link in links:
             sender, receiver = link[near], link[far]
@@ -234,7 +234,7 @@ def pair_summary(ctx: DrawContext, pair: PairTarget, links: tuple[TierLink, ...]
             line_rate = float(snapshot.line_rate_bps[row])
             share = rate(bps, line_rate, Unit.PERCENT)
             most = max(most, (bps, f"{rate(bps, line_rate, unit):>9} {share:>6}"))
-        spans.append((f"{way} {most[1]}  ", palette.text))
+        spans.append((f"{direction} {most[1]}  ", palette.text))
     rows = {row for link in links for row in link if row is not None}
     gone = sum(any(row is not None and snapshot.up[row] == 0 for row in link) for link in links)
     if gone:

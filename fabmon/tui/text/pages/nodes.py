@@ -236,8 +236,10 @@ def _port(ctx: DrawContext, port: Port, sparks: Sequence[str]) -> list[Line]:
         (fit(f"→ {other.display_name}" if other else "", 24), palette.dim),
     ]
     traffic = [
-        [*_traffic(ctx, way, port), (f" {drawn}", style)]
-        for way, drawn, style in zip(("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True)
+        [*_traffic(ctx, direction, port), (f" {drawn}", style)]
+        for direction, drawn, style in zip(
+            ("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True
+        )
     ]
     both: list[Span] = [*traffic[0], ("  ", palette.text), *traffic[1]]
     together = combined_traffic_text(ctx.snapshot, row, ctx.unit)
@@ -256,14 +258,14 @@ def _port(ctx: DrawContext, port: Port, sparks: Sequence[str]) -> list[Line]:
     ]
 
 
-def _traffic(ctx: DrawContext, way: str, port: Port) -> list[Span]:
+def _traffic(ctx: DrawContext, direction: str, port: Port) -> list[Span]:
     """`tx  188 Gb/s 47.0 %`."""
     unit = unit_of(port.kind, Unit.GBIT if ctx.unit is Unit.PERCENT else ctx.unit)
-    util = ctx.snapshot.tx_util if way == "tx" else ctx.snapshot.rx_util
+    util = ctx.snapshot.tx_util if direction == "tx" else ctx.snapshot.rx_util
     share = right(compact(percent(float(util[port.row]))), 6)
     return [
-        (f"{way} ", ctx.palette.dim),
-        (f"{right(ctx.traffic(port.row, way, unit), RATE)} {share}", ctx.palette.text),
+        (f"{direction} ", ctx.palette.dim),
+        (f"{right(ctx.traffic(port.row, direction, unit), RATE)} {share}", ctx.palette.text),
     ]
 
 

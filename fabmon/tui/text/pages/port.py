@@ -89,9 +89,9 @@ def nvlinks(ctx: DrawContext, gpu: Port) -> list[Line]:
         down = snapshot.up[port.row] == 0
         unit = unit_of(port.kind, Unit.GBIT)
         traffic = "  ".join(
-            f"{way} {right(ctx.traffic(port.row, way, unit), RATE)}"
+            f"{direction} {right(ctx.traffic(port.row, direction, unit), RATE)}"
             f" {right(percent(float(util[port.row])), 6)}"
-            for way, util in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util))
+            for direction, util in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util))
         )
         known = [str(port.info[key]) for key in ("remote", "remote_pci") if key in port.info]
         end = f"  → {' '.join(known)}" if known else ""

@@ -66,8 +66,8 @@ def charts(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     is_share_unknown = ctx.unit is Unit.PERCENT and scale != "line rate"
     unit = unit_of(port.kind, Unit.GBIT if is_share_unknown else ctx.unit)
     tx, rx = (
-        _chart(ctx.sized(each, rows), way, curves[way], (top, scale), style, unit)
-        for way, style in (("tx", palette.tx), ("rx", palette.rx))
+        _chart(ctx.sized(each, rows), direction, curves[direction], (top, scale), style, unit)
+        for direction, style in (("tx", palette.tx), ("rx", palette.rx))
     )
     if not beside:
         return [Line(tuple(spans)) for spans in (*tx, *rx)]
@@ -77,28 +77,33 @@ def charts(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
 
 def _curves(ctx: DrawContext, port: Port, shown: int | Trend, bins: int) -> dict[str, _Curve]:
     """tx and rx of the last minutes, or of a trend in at most `bins` bins."""
-    names = [f"{way}_bps" for way in WAYS]
+    names = [f"{direction}_bps" for direction in WAYS]
     if isinstance(shown, int):
         ticks = max(2, round(shown * 60 / ctx.snapshot.interval_s))
         over, ends = f"last {shown} min", (f"{MINUS}{shown} min", "now")
         return {
-            way: _Curve(ctx.snapshot.window(name, [port.row], ticks)[0], None, over, ends)
-            for way, name in zip(WAYS, names, strict=True)
+            direction: _Curve(ctx.snapshot.window(name, [port.row], ticks)[0], None, over, ends)
+            for direction, name in zip(WAYS, names, strict=True)
         }
     tier = shown.of([port], names, of_line_rate=False, most_bins=bins)
     return {
-        way: _Curve(most, mean, shown.said(tier.wanted.bin_ns), shown.ends)
-        for way, most, mean in zip(WAYS, tier.highest[:, 0], tier.mean[:, 0], strict=True)
+        direction: _Curve(most, mean, shown.said(tier.wanted.bin_ns), shown.ends)
+        for direction, most, mean in zip(WAYS, tier.highest[:, 0], tier.mean[:, 0], strict=True)
     }
 
 
 def _chart(
-    ctx: DrawContext, way: str, curve: _Curve, scale: tuple[float, str], style: Style, unit: Unit
+    ctx: DrawContext,
+    direction: str,
+    curve: _Curve,
+    scale: tuple[float, str],
+    style: Style,
+    unit: Unit,
 ) -> list[list[Span]]:
     """A curve of `ctx.height` rows between its axes; `scale` is its top and what that is."""
     palette, rows, width = ctx.palette, ctx.height, ctx.width
     columns = width - _AXIS - 1
-    title = f" {way}, {unit}, {curve.over}"
+    title = f" {direction}, {unit}, {curve.over}"
     has_mean = curve.mean is not None and rows >= _MEAN_ROWS and palette.depth is not Depth.NONE
     for part in (", bright: mean" if has_mean else "", f", scale to {scale[1]}"):
         title += part if len(title) + len(part) <= width else ""
@@ -151,13 +156,15 @@ def burst_section(ctx: DrawContext, port: Port) -> list[Line]:
     line_rate_bps = float(ctx.snapshot.line_rate_bps[port.row])
     unit = unit_of(port.kind, ctx.unit)
     lines = [_burst_title(ctx, samples), *paragraph(samples.error, ctx.width, palette.accent)]
-    for number, way in enumerate(WAYS):
+    for number, direction in enumerate(WAYS):
         burst = summarise_burst(samples.at_s, samples.counts[number], line_rate_bps)
         if burst is None:
             continue
-        style = palette.tx if way == "tx" else palette.rx
-        lines += _burst_curve(ctx, way, burst, samples.asked_s, line_rate_bps, style, unit)
-        lines += paragraph(_statistics(way, burst, line_rate_bps, unit), ctx.width, palette.text)
+        style = palette.tx if direction == "tx" else palette.rx
+        lines += _burst_curve(ctx, direction, burst, samples.asked_s, line_rate_bps, style, unit)
+        lines += paragraph(
+            _statistics(direction, burst, line_rate_bps, unit), ctx.width, palette.text
+        )
         if burst.is_coarse:
             text = (
                 f"The counter changes every {measured(burst.resolution_s)}: it is refreshed no"
@@ -177,7 +184,7 @@ def _burst_title(ctx: DrawContext, samples: BurstSamples) -> Line:
 
 def _burst_curve(
     ctx: DrawContext,
-    way: str,
+    direction: str,
     burst: BurstSummary,
     seconds: float,
     line_rate_bps: float,
@@ -194,7 +201,7 @@ def _burst_curve(
         for label, text in _drawn(ctx, values, columns, _BURST_ROWS, top, unit)
     ]
     end = interval(seconds)
-    axis = f"{' ' * _AXIS}└{way} 0 s"
+    axis = f"{' ' * _AXIS}└{direction} 0 s"
     axis += "─" * (ctx.width - 1 - len(axis) - len(end)) + end
     return [*lines, line((axis, ctx.palette.dim))]
 
@@ -214,7 +221,7 @@ def _evenly(burst: BurstSummary, seconds: float, columns: int) -> Floats:
     return values
 
 
-def _statistics(way: str, burst: BurstSummary, line_rate_bps: float, unit: Unit) -> str:
+def _statistics(direction: str, burst: BurstSummary, line_rate_bps: float, unit: Unit) -> str:
     """Percentiles, time near line rate, the longest burst, and what 1 Hz sampling would show."""
 
     def rate(bps: float) -> str:
@@ -222,11 +229,11 @@ def _statistics(way: str, burst: BurstSummary, line_rate_bps: float, unit: Unit)
 
     resolution = measured(burst.resolution_s)
     if not burst.greatest_bps:
-        return f"{way}: the counter did not change; read every {resolution}."
+        return f"{direction}: the counter did not change; read every {resolution}."
     percentiles = zip(PERCENTILES, burst.percentiles_bps, strict=True)
     parts = [f"p{share} {rate(bps)}" for share, bps in percentiles]
     parts += [f"maximum {rate(burst.greatest_bps)}", f"mean {rate(burst.mean_bps)}"]
-    text = f"{way}: {', '.join(parts)}; "
+    text = f"{direction}: {', '.join(parts)}; "
     if not np.isnan(burst.hot_share):
         share = f"{rounded_percent(HOT)} of line rate for {rounded_percent(burst.hot_share)}"
         text += f"above {share} of the time, longest {measured(burst.longest_hot_s)}; "

@@ -108,10 +108,10 @@ class Canvas:
 class Loads:
     """Mean loads of some ports in one direction, over the last seconds with traffic on them."""
 
-    def __init__(self, canvas: Canvas, rows: Sequence[int], way: str) -> None:
-        """`rows` are ports; `way` is tx or rx. `bps` is row -> mean bits/s."""
+    def __init__(self, canvas: Canvas, rows: Sequence[int], direction: str) -> None:
+        """`rows` are ports; `direction` is tx or rx. `bps` is row -> mean bits/s."""
         self._canvas, self._rows = canvas, list(rows)
-        bps = canvas.window(f"{way}_bps", self._rows, RECENT_S)
+        bps = canvas.window(f"{direction}_bps", self._rows, RECENT_S)
         top = np.nan_to_num(bps).max(axis=0, initial=0)
         self._counts = (top >= _BUSY * top.max(initial=0)) & (top > 0)
         self.bps = dict(zip(self._rows, _mean(bps, self._counts).tolist(), strict=True))

@@ -65,7 +65,7 @@ def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
     """Two lines: state, line rate and traffic; then the errors or carrier changes over time."""
     palette, snapshot, width = canvas.palette, canvas.snapshot, canvas.ctx.width
     down = canvas.is_down(port.row)
-    tx, rx = (bit_rate(snapshot.column(f"{way}_bps")[port.row]) for way in ("tx", "rx"))
+    tx, rx = (bit_rate(snapshot.column(f"{direction}_bps")[port.row]) for direction in ("tx", "rx"))
     rates = f"  line rate {bit_rate(snapshot.line_rate_bps[port.row])}  tx {tx}  rx {rx}"
     values = canvas.window(column, [port.row], _LOOK_BACK_S)[0]
     columns = min(_STRIP, max(8, width - 48))
