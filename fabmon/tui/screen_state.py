@@ -32,7 +32,7 @@ from fabmon.tui.text.draw_context import (
 )
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
-from fabmon.tui.time.past_reader import Curve, NoRecording, RecordingAccess
+from fabmon.tui.time.past_reader import Curve, RecordingAccess
 
 _MOST_SHOWN_CLOSED = 5
 """Closed findings that are listed, at most."""
@@ -119,7 +119,7 @@ class ScreenState:
     live: Scene | None = None
     shown: Scene | None = None
     cursor: TimeCursor = field(default_factory=TimeCursor)
-    recording: RecordingAccess = field(default_factory=NoRecording)
+    recording: RecordingAccess = field(default_factory=RecordingAccess)
     is_frozen_now: bool = False
     silent_s: float = 0.0
     ended: bool = False
