@@ -29,6 +29,10 @@ _COARSE_SAMPLES = 1.6
 _REGULAR = 0.35
 """Standard deviation over mean of the intervals up to which a counter updates regularly."""
 
+_LONGER_GAP, _READING_BLUR = 1.5, 2.5
+"""A gap between updates counts as one interval below the first times the usual gap, or below the
+usual gap and the second times the reading interval; a longer one is a time without traffic."""
+
 _BACKGROUND = 0.02
 """Share of the largest increase, 0 to 1, up to which an increase is background traffic."""
 
@@ -99,7 +103,7 @@ def _update_interval_s(at_s: Floats, counts: Floats, reading_s: float) -> float 
     gaps = np.diff(updates)
     usual = float(np.quantile(gaps, 0.25))
     # Each update is known only to within one reading interval.
-    regular = gaps[gaps < max(1.5 * usual, usual + 2.5 * reading_s)]
+    regular = gaps[gaps < max(_LONGER_GAP * usual, usual + _READING_BLUR * reading_s)]
     if usual < _COARSE_SAMPLES * reading_s or len(regular) < _MIN_UPDATES - 1:
         return None
     mean_s = float(regular.mean())
@@ -114,7 +118,7 @@ def _updates(at_s: Floats, counts: Floats, update_s: float) -> tuple[Floats, Flo
     """
     increased = np.concatenate([[False], np.diff(counts) > 0])
     times, values = at_s[increased], counts[increased]
-    silent = 1 + np.flatnonzero(np.diff(times) > 1.5 * update_s)
+    silent = 1 + np.flatnonzero(np.diff(times) > _LONGER_GAP * update_s)
     times = np.insert(times, silent, times[silent] - update_s)
     values = np.insert(values, silent, values[silent - 1])
     return times, values

@@ -30,6 +30,7 @@ from fabmon.analysis.detectors import (
     straggler,
     uneven_rails,
 )
+from fabmon.analysis.evidence.fabric_queue import LEAST_CONFIDENCE
 from fabmon.analysis.fabric_structure import NONE, FabricStructure
 from fabmon.analysis.finding import Condition, Trait
 
@@ -130,7 +131,7 @@ class _Roots:
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         return msgspec.structs.replace(
             condition,
-            confidence=round(max(0.1, condition.confidence - _DAMAGED_LINK_DOUBT), 2),
+            confidence=round(max(LEAST_CONFIDENCE, condition.confidence - _DAMAGED_LINK_DOUBT), 2),
             unseen=f"{condition.unseen}; whether they cross {damaged[0]}{more}",
         )
 

@@ -122,12 +122,12 @@ class ReportedFacts:
         return facts
 
 
-def _facts_of(speaker: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, NodeFacts]:
+def _facts_of(sender: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, NodeFacts]:
     """The facts of one hello, by the node that they describe."""
     found: dict[str, NodeFacts] = {}
     for block in hello.blocks:
         for item in block.objects:
-            about = owner_of(item, speaker, given)
+            about = owner_of(item, sender, given)
             if about is not None:
                 fact = found.get(about)
                 if fact is None:

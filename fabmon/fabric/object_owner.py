@@ -10,15 +10,15 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.wire.messages import Hello, ObjectInfo
 
 
-def owner_of(item: ObjectInfo, speaker: Host, given: Mapping[str, Host]) -> str | None:
-    """The node that an object belongs to; None if `speaker` may not report it.
+def owner_of(item: ObjectInfo, sender: Host, given: Mapping[str, Host]) -> str | None:
+    """The node that an object belongs to; None if `sender` may not report it.
 
     `given` are the nodes of the hosts file: only they report themselves, so a node with false
     reports costs only its own row. Names with and without domain are the same node.
     """
-    if item.node is None or item.node == speaker.name:
-        return speaker.name
-    if not speaker.reports_other_nodes or _short(item.node) in _short_names(tuple(given)):
+    if item.node is None or item.node == sender.name:
+        return sender.name
+    if not sender.reports_other_nodes or _short(item.node) in _short_names(tuple(given)):
         return None
     return item.node
 
@@ -26,15 +26,15 @@ def owner_of(item: ObjectInfo, speaker: Host, given: Mapping[str, Host]) -> str 
 def reported_hosts(given: Mapping[str, Host], hellos: Mapping[str, Hello]) -> dict[str, Host]:
     """The nodes that only others report, each with the `via` of the reporting node."""
     found: dict[str, Host] = {}
-    for speaker, item in _objects(given, hellos):
-        name = owner_of(item, speaker, given)
-        if name is not None and name != speaker.name and name not in found:
+    for sender, item in _objects(given, hellos):
+        name = owner_of(item, sender, given)
+        if name is not None and name != sender.name and name not in found:
             role = str(item.info.get("node_role", SWITCH))
             group = item.info.get("node_group")
             found[name] = Host(
                 name=name,
-                address=speaker.name,
-                via=speaker.via,
+                address=sender.name,
+                via=sender.via,
                 role=role,
                 group=str(group) if group else None,
             )

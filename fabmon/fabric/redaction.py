@@ -171,9 +171,9 @@ class Redactor:
             for name in sorted(names, key=natural):
                 self._name(name, prefix)
 
-        def end(told: End) -> End:
-            also, ids = (tuple(map(self.text, each)) for each in (told.also, told.ids))
-            return End(self.node(told.node), self.text(told.port), also, ids)
+        def end(planned: End) -> End:
+            also, ids = (tuple(map(self.text, each)) for each in (planned.also, planned.ids))
+            return End(self.node(planned.node), self.text(planned.port), also, ids)
 
         return msgspec.structs.replace(
             given,

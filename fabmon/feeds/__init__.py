@@ -1,1 +1,1 @@
-"""Where ticks come from."""
+"""Feeds: live nodes, Prometheus, recordings and the demo, each an async iterator of ticks."""

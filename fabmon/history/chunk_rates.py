@@ -115,9 +115,9 @@ class RateChunkBuilder:
         if node is None or (
             node.hello is not frames.hello and not frames.hello.has_same_layout(node.hello)
         ):
-            speaker = self._hosts[frames.node]
+            sender = self._hosts[frames.node]
             node = self._nodes[frames.node] = _NodeRates(
-                frames.hello, speaker, self._hosts, self._rows
+                frames.hello, sender, self._hosts, self._rows
             )
         return node
 
@@ -256,12 +256,12 @@ class _NodeRates:
     """
 
     def __init__(
-        self, hello: Hello, speaker: Host, given: Mapping[str, Host], rows: PortRows
+        self, hello: Hello, sender: Host, given: Mapping[str, Host], rows: PortRows
     ) -> None:
         self.hello = hello
         names, of_block, of_position, of_row = [], [], [], []
         for number, first, item in hello.objects():
-            node = owner_of(item, speaker, given)
+            node = owner_of(item, sender, given)
             if item.port is None or node is None:
                 continue
             for offset, name in enumerate(item.metrics):

@@ -48,7 +48,7 @@ class _NodeSlots:
 
     def __init__(
         self,
-        speaker: Host,
+        sender: Host,
         given: Mapping[str, Host],
         hello: Hello,
         slots: FrameSlots,
@@ -64,7 +64,7 @@ class _NodeSlots:
         column_of: list[int] = []
         for _, position, item in hello.objects():
             first, width = slots.start + position, len(item.metrics)
-            node = owner_of(item, speaker, given)
+            node = owner_of(item, sender, given)
             if item.port is not None and node is not None:
                 series += range(first, first + width)
                 row_of += [rows.of(node, item.port)] * width
@@ -251,10 +251,10 @@ class History:
         # The node that reports a port; the number after the last node means none.
         self._row_node = np.full(len(ports), len(nodes), np.intp)
         self._speakers: dict[str, str] = {}
-        for index, (speaker, node) in enumerate(self._nodes.items()):
+        for index, (sender, node) in enumerate(self._nodes.items()):
             self._row_node[node.rows] = index
-            others = {ports[row].node for row in np.unique(node.rows)} - {speaker, ""}
-            self._speakers.update(dict.fromkeys(others, speaker))
+            others = {ports[row].node for row in np.unique(node.rows)} - {sender, ""}
+            self._speakers.update(dict.fromkeys(others, sender))
 
     def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, line rates, heat and up of a snapshot, from the current rates."""
@@ -313,11 +313,11 @@ class History:
         self._last_heat, self._was_up = last_heat, was_up
 
     def _reported_statuses(self) -> dict[str, NodeStatus]:
-        """States of nodes that are reported by others: up while the speaker is up, else stale."""
+        """States of nodes that are reported by others: up while the sender is up, else stale."""
         statuses = {}
-        for name, speaker in self._speakers.items():
-            status = self._statuses[speaker]
-            state, reason, cause = NodeState.UP, f"reported by {speaker}", ""
+        for name, sender in self._speakers.items():
+            status = self._statuses[sender]
+            state, reason, cause = NodeState.UP, f"reported by {sender}", ""
             if status.state is not NodeState.UP:
                 state, cause = NodeState.STALE, "stale"
                 reason = f"{reason}, which is {status.state}"

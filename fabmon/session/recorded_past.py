@@ -6,8 +6,9 @@ import asyncio
 import bisect
 import gc
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -67,7 +68,7 @@ class RecordedPast:
         self._feed: ReplayFeed | None = None
         self._kept = SceneCache()
         self._begun_ns = self._position_ns = self._at_ns = 0
-        self._wanted = 0
+        self._requests = 0
         self._tick_s: float | None = None
         self._read_to = -1
         self._findings = RecordedFindings()
@@ -79,7 +80,7 @@ class RecordedPast:
 
     async def seek(self, at_ns: int) -> Scene | None:
         """The last tick up to a time, quickly: without what the minutes before it would add."""
-        self._wanted += 1
+        self._requests += 1
         return await self._read(lambda: self._seek(at_ns))
 
     @property
@@ -89,18 +90,18 @@ class RecordedPast:
 
     async def settle(self, at_ns: int) -> Scene | None:
         """The tick of a time after the analysis of the minutes before it; None if cancelled."""
-        self._wanted += 1
-        wanted = self._wanted
-        return await self._read(lambda: self._settle(at_ns, lambda: self._wanted == wanted))
+        self._requests += 1
+        request = self._requests
+        return await self._read(lambda: self._settle(at_ns, lambda: self._requests == request))
 
     async def step(self, at_ns: int, by: int) -> Scene | None:
         """The tick `by` ticks after (or before) that of a time."""
-        self._wanted += 1
+        self._requests += 1
         return await self._read(lambda: self._step(at_ns, by))
 
     def give_up(self) -> None:
         """Cancel the read that is running."""
-        self._wanted += 1
+        self._requests += 1
 
     async def curve(self, from_ns: int, until_ns: int, parts: int) -> Curve:
         """Utilisation of the busiest link in `parts` equal parts of a time range."""
@@ -115,33 +116,27 @@ class RecordedPast:
     ) -> Fluctuation:
         """Bandwidth variability between two times on some ports (None: all ports)."""
         last_ns = min(until_ns, self._until_ns or until_ns)
-        try:
+        with _readable():
             return await self._studies.of(from_ns, last_ns, ports, on_progress)
-        except (RecordingError, OSError) as error:
-            raise PastError(str(error)) from None
 
     async def tier(self, query: TierQuery, on_progress: Callable[[float], None]) -> Tier:
         """Highest and mean values over hours or days."""
-        try:
+        with _readable():
             return await self._tiers.of(query, on_progress)
-        except (RecordingError, OSError) as error:
-            raise PastError(str(error)) from None
 
     async def close(self) -> None:
         """Stop all reads, and close the recordings that were opened here."""
         self._studies.close()
         self._tiers.close()
-        self._wanted += 1
+        self._requests += 1
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 
     # Everything below runs in the thread.
 
     async def _read(self, work: Callable[[], T]) -> T:
-        try:
+        with _readable():
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except (RecordingError, OSError) as error:
-            raise PastError(str(error)) from None
 
     def _run(self, doing: Awaitable[T]) -> T:
         if self._loop is None:
@@ -316,6 +311,15 @@ class RecordedPast:
         self._position_ns = scene.snapshot.time_ns
         self._kept.add(scene)
         return scene
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Turn errors of reading a recording into PastError."""
+    try:
+        yield
+    except (RecordingError, OSError) as error:
+        raise PastError(str(error)) from None
 
 
 def _count(timeline: Timeline) -> int:

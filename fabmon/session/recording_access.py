@@ -20,10 +20,10 @@ from fabmon.report.rates import CsvRates
 from fabmon.session.recorded_past import RecordedPast
 from fabmon.session.recorder_setup import files_of
 from fabmon.session.session import Session
-from fabmon.tui.time.past_reader import NoRecording, PastReader, SaveError
+from fabmon.tui.time.past_reader import PastReader, RecordingAccess, SaveError
 
 
-class RunRecording(NoRecording):
+class RunRecording(RecordingAccess):
     """RecordingAccess to some recordings, whose paths may change: those of a rotation do."""
 
     def __init__(

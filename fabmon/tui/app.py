@@ -44,7 +44,7 @@ from fabmon.tui.screens.port import BurstRequested, PortScreen
 from fabmon.tui.terminal import TerminalDriver, console_of, theme
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
-from fabmon.tui.time.past_reader import NoRecording, RecordingAccess, ReplayStart
+from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
@@ -124,7 +124,7 @@ class FabmonApp(TimeKeys):
         self._received_s = clock()
         self._toasts = Toasts()
         self._has_left_nodes = False
-        self.set_up_time(recording or NoRecording(), start)
+        self.set_up_time(recording or RecordingAccess(), start)
 
     def on_mount(self) -> None:
         """Set up the views, and start to receive scenes or to play."""

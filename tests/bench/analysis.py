@@ -62,7 +62,7 @@ def watched(hosts: list[Host], switches: list[str]) -> list[Host]:
 
 
 def of(tick: Tick, names: set[str]) -> Tick:
-    """What a tick tells of these nodes."""
+    """What a tick has of these nodes."""
     return msgspec.structs.replace(
         tick,
         hellos=tuple(each for each in tick.hellos if each[0] in names),

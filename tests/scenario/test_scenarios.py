@@ -1,4 +1,4 @@
-"""Every scenario: a topology, traffic, faults, what is visible, and exactly what is told.
+"""Every scenario: a topology, traffic, faults, what is visible, and exactly what is reported.
 
 `[expect]` says for how many `seconds` it runs and which causes open, each once a root; the golden
 beside it has the whole text, evidence and advice of every finding, as it opens. Where all faults
@@ -45,24 +45,24 @@ def read(path: Path) -> tuple[Scenario, Expected]:
     return msgspec.convert(table, Scenario), expected
 
 
-Told = tuple[int, Finding, tuple[str, ...]]
+Opened = tuple[int, Finding, tuple[str, ...]]
 """When a finding opened, and the ports that it lights."""
 
 
-def played(scenario: Scenario, seconds: int) -> tuple[list[Told], dict[str, int]]:
+def played(scenario: Scenario, seconds: int) -> tuple[list[Opened], dict[str, int]]:
     """What opened, and when each key was closed."""
     feed = DemoFeed(scenario)
     pipeline = new_pipeline(feed.hosts)
-    told, closed = [], {}
+    opened, closed = [], {}
     for second in range(seconds):
         scene = pipeline.accept(feed.step())
         ports = scene.snapshot.fabric.ports
         for change, finding in scene.changes:
             if change is Change.OPEN:
-                told.append((second, finding, tuple(ports[row].id for row in finding.rows)))
+                opened.append((second, finding, tuple(ports[row].id for row in finding.rows)))
             elif change is Change.CLOSE:
                 closed[finding.key] = second
-    return told, closed
+    return opened, closed
 
 
 def must_close_by(scenario: Scenario) -> dict[str, float]:
@@ -79,11 +79,11 @@ def must_close_by(scenario: Scenario) -> dict[str, float]:
 
 
 def as_golden(second: int, finding: Finding, ports: tuple[str, ...]) -> dict[str, Any]:
-    said = msgspec.to_builtins(finding)
+    fields = msgspec.to_builtins(finding)
     hidden = ("rows", "since_ns", "until_ns", "seen_ns", "unless")
     return {
         "second": second,
-        **{name: value for name, value in said.items() if name not in hidden},
+        **{name: value for name, value in fields.items() if name not in hidden},
         "ports": list(ports[:4]),
     }
 
@@ -93,15 +93,15 @@ def test_scenario(path: Path) -> None:
     scenario, expected = read(path)
     by = must_close_by(scenario)
     last = max([by[cause] for cause in expected.findings if cause in by], default=0)
-    told, closed = played(scenario, max(expected.seconds, math.ceil(last) + 1))
-    causes = tuple(dict.fromkeys(finding.cause for _, finding, _ in told))
-    assert sorted(causes) == sorted(expected.findings), [each.text for _, each, _ in told]
-    keys = [finding.key for _, finding, _ in told]
+    opened, closed = played(scenario, max(expected.seconds, math.ceil(last) + 1))
+    causes = tuple(dict.fromkeys(finding.cause for _, finding, _ in opened))
+    assert sorted(causes) == sorted(expected.findings), [each.text for _, each, _ in opened]
+    keys = [finding.key for _, finding, _ in opened]
     assert len(keys) == len(set(keys)), "a finding opens once"
-    for _, finding, _ in told:
+    for _, finding, _ in opened:
         if finding.cause in by:
             assert closed.get(finding.key, math.inf) <= by[finding.cause], finding.key
-    text = readable_json([as_golden(*each) for each in told])
+    text = readable_json([as_golden(*each) for each in opened])
     check_golden(HERE / "goldens" / f"{path.stem}.json", f"{text}\n")
 
 

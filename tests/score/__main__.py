@@ -67,8 +67,10 @@ def main() -> None:
 
 
 def _print_wrong(visible: str, seed: int, each: Score) -> None:
-    for said in each.wrong:
-        print(f"WRONG  {visible} {seed} @{said.second} {said.cause} {said.subject}: {said.text}")
+    for wrong in each.wrong:
+        print(
+            f"WRONG  {visible} {seed} @{wrong.second} {wrong.cause} {wrong.subject}: {wrong.text}"
+        )
     for truth in each.expected:
         if truth.must and not truth.found:
             print(f"MISSED {visible} {seed} {truth.cause} {truth.place} {truth.onset_s:.1f}+")

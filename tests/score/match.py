@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.feeds.demo.fault_planner import Truth
 from tests.score.congestion import WINDOW, Episode
-from tests.score.play import Played, Said
+from tests.score.play import Played, ReportedFinding
 
 COLLISION = "ecmp_collision"
 _LATE_S = 20
@@ -28,7 +28,7 @@ _ALSO_TRUE = {
     "error_burst": ("saturated_counter",),
     "degraded_link": ("saturated_counter",),
 }
-"""What may be said beside the cause, since it is true as well: a port that is down is down, and
+"""What may be reported beside the cause, since it is true as well: a port that is down is down, and
 errors fill InfiniBand's counters."""
 
 
@@ -43,9 +43,9 @@ class Expected:
     must: bool
     truth: Truth | None = None
     episode: Episode | None = None
-    found: list[Said] = field(default_factory=list)
+    found: list[ReportedFinding] = field(default_factory=list)
     found_s: int | None = None
-    """When it was told; None where what was open already told of it."""
+    """The second in which it was reported; None where an open finding had reported it already."""
 
 
 @dataclass
@@ -53,8 +53,8 @@ class Score:
     """Of one run: the expected, the findings that are wrong, the plain rule's flags."""
 
     expected: list[Expected]
-    wrong: list[Said]
-    said: list[Said]
+    wrong: list[ReportedFinding]
+    reported: list[ReportedFinding]
     plain_right: list[tuple[int, str]]
     plain_wrong: list[tuple[int, str]]
     plain_found: dict[int, float]
@@ -65,13 +65,13 @@ def score(played: Played) -> Score:
     """Judge one run."""
     expected = [*_scripted(played), *_collisions(played)]
     wrong = []
-    for said in played.said:
-        if not _accept(said, expected, played):
-            wrong.append(said)
+    for reported in played.reported:
+        if not _accept(reported, expected, played):
+            wrong.append(reported)
     for each in expected:
         if each.episode is not None and not each.found:
             _find_inside(each, played)
-    return Score(expected, wrong, played.said, *_plain(played, expected))
+    return Score(expected, wrong, played.reported, *_plain(played, expected))
 
 
 def _scripted(played: Played) -> Iterator[Expected]:
@@ -164,97 +164,103 @@ def _explains(truth: Truth, port: str, run: list[int], played: Played) -> bool:
     return bool(ends & links) or bool(nodes & set(truth.nodes))
 
 
-def _accept(said: Said, expected: list[Expected], played: Played) -> bool:
+def _accept(reported: ReportedFinding, expected: list[Expected], played: Played) -> bool:
     """Whether the finding is right; the truth that it found is noted."""
-    from_hosts = said.cause == COLLISION and played.scenario.topology.visible == "hosts"
-    right = [each for each in expected if _fits(said, each, played, from_hosts)]
+    from_hosts = reported.cause == COLLISION and played.scenario.topology.visible == "hosts"
+    right = [each for each in expected if _fits(reported, each, played, from_hosts)]
     if from_hosts:
         for each in right:
-            _find(each, said, said.second)
+            _find(each, reported, reported.second)
         return bool(right)
     # The must first: what is gray is no excuse to miss it.
     right.sort(key=lambda each: (not each.must, bool(each.found)))
     for each in right:
-        again = [s for s in each.found if s.until is None or s.until + _TWICE_S > said.second]
+        again = [s for s in each.found if s.until is None or s.until + _TWICE_S > reported.second]
         if again and each.truth is not None:
             continue
-        _find(each, said, said.second)
+        _find(each, reported, reported.second)
         return True
-    if said.cause == "pause_victim":  # true as far as it goes, where there is a queue at all
-        near = range(said.second - WINDOW, said.second + 1)
+    if reported.cause == "pause_victim":  # true as far as it goes, where there is a queue at all
+        near = range(reported.second - WINDOW, reported.second + 1)
         return any(second in near for times in played.queued.values() for second in times)
-    return any(_also_true(said, each, played) for each in expected)
+    return any(_also_true(reported, each, played) for each in expected)
 
 
 def _find_inside(each: Expected, played: Played) -> None:
     """A finding may be open still from the last time that the link collided; a link that is as full
-    as the one that feeds it is told inside that one's finding."""
+    as the one that feeds it is reported inside that one's finding."""
     if played.scenario.topology.visible == "hosts":
         _find_later(each, played)
         return
     ends = {each.place, played.peer.get(each.place, each.place)}
-    for said in played.said:
-        until = played.seconds if said.until is None else said.until
-        overlaps = said.second <= each.until_s and until >= each.onset_s
-        if said.cause == COLLISION and overlaps and ends & {said.subject, *said.victims}:
-            each.found.append(said)
+    for reported in played.reported:
+        until = played.seconds if reported.until is None else reported.until
+        overlaps = reported.second <= each.until_s and until >= each.onset_s
+        if (
+            reported.cause == COLLISION
+            and overlaps
+            and ends & {reported.subject, *reported.victims}
+        ):
+            each.found.append(reported)
             return
 
 
 def _find_later(each: Expected, played: Played) -> None:
     """From hosts alone: a finding that is open comes to name the senders of another link too."""
     senders = played.crossing.get(each.place, set())
-    for said in played.said:
-        for second, lit in said.later.items():
+    for reported in played.reported:
+        for second, lit in reported.later.items():
             while_true = each.onset_s <= second <= each.until_s
-            if said.cause == COLLISION and while_true and senders & set(lit):
-                _find(each, said, second)
+            if reported.cause == COLLISION and while_true and senders & set(lit):
+                _find(each, reported, second)
                 return
 
 
-def _find(each: Expected, said: Said, second: int) -> None:
+def _find(each: Expected, reported: ReportedFinding, second: int) -> None:
     if not each.found:
         each.found_s = second
-    each.found.append(said)
+    each.found.append(reported)
 
 
-def _fits(said: Said, each: Expected, played: Played, from_hosts: bool) -> bool:
-    if said.cause != each.cause:
+def _fits(reported: ReportedFinding, each: Expected, played: Played, from_hosts: bool) -> bool:
+    if reported.cause != each.cause:
         return False
     if each.episode is not None:
         near = [
-            s for s in each.episode.may if said.second - _BEFORE_S <= s <= said.second + _AFTER_S
+            s
+            for s in each.episode.may
+            if reported.second - _BEFORE_S <= s <= reported.second + _AFTER_S
         ]
         if not near:
             return False
         if from_hosts:
-            return _names_its_senders(said, each, played)
-        return each.place in (said.subject, played.peer.get(said.subject))
+            return _names_its_senders(reported, each, played)
+        return each.place in (reported.subject, played.peer.get(reported.subject))
     assert each.truth is not None
-    if not each.truth.since_s <= said.second <= each.until_s + _LATE_S:
+    if not each.truth.since_s <= reported.second <= each.until_s + _LATE_S:
         return False
-    return _is_there(said, each.truth, played)
+    return _is_there(reported, each.truth, played)
 
 
-def _names_its_senders(said: Said, each: Expected, played: Played) -> bool:
+def _names_its_senders(reported: ReportedFinding, each: Expected, played: Played) -> bool:
     """Whether it names some whose flows cross the link, and mostly such as cross some hot link."""
     guilty = set[str]()
     hot = set[str]()
     for port, episode in played.episodes.items():
-        if any(said.second - _BEFORE_S <= s <= said.second + _AFTER_S for s in episode.may):
+        if any(reported.second - _BEFORE_S <= s <= reported.second + _AFTER_S for s in episode.may):
             guilty |= played.crossing.get(port, set())
             hot.add(port)
-    named = set(said.ports)
+    named = set(reported.ports)
     return (
-        _is_the_leaf(said, hot, played)
+        _is_the_leaf(reported, hot, played)
         and bool(named & played.crossing.get(each.place, set()))
         and (len(named & guilty) >= 0.5 * len(named))
     )
 
 
-def _is_the_leaf(said: Said, hot: set[str], played: Played) -> bool:
+def _is_the_leaf(reported: ReportedFinding, hot: set[str], played: Played) -> bool:
     """Whether a hot link leaves, or enters, the leaf that the finding names, if it names one."""
-    out, into = leaves_named(said)
+    out, into = leaves_named(reported)
     if not out and not into:
         return True
     return any(
@@ -263,35 +269,35 @@ def _is_the_leaf(said: Said, hot: set[str], played: Played) -> bool:
     )
 
 
-def leaves_named(said: Said) -> tuple[str, str]:
-    """The leaf that a link is said to leave, and the one that it is said to enter; else empty."""
-    if " to " in said.subject:
-        out, into = said.subject.split(" to ")
+def leaves_named(reported: ReportedFinding) -> tuple[str, str]:
+    """The leaves that the reported link leaves and enters; empty where they are not named."""
+    if " to " in reported.subject:
+        out, into = reported.subject.split(" to ")
         return out, into
-    if said.subject.startswith("uplinks of "):
-        return said.subject.removeprefix("uplinks of "), ""
-    if said.subject.startswith("links into "):
-        return "", said.subject.removeprefix("links into ")
+    if reported.subject.startswith("uplinks of "):
+        return reported.subject.removeprefix("uplinks of "), ""
+    if reported.subject.startswith("links into "):
+        return "", reported.subject.removeprefix("links into ")
     return "", ""
 
 
-def _is_there(said: Said, truth: Truth, played: Played) -> bool:
+def _is_there(reported: ReportedFinding, truth: Truth, played: Played) -> bool:
     if truth.cause in _BY_NODE:
-        node = said.subject.partition("/")[0]
+        node = reported.subject.partition("/")[0]
         return node in (truth.subject, *truth.nodes)
     links = {each for link in truth.links for each in (link, played.peer.get(link, link))}
-    return bool(links & {said.subject, *said.ports[:2]}) or (
+    return bool(links & {reported.subject, *reported.ports[:2]}) or (
         truth.cause in ("uneven_rails", "saturated_counter", "pause_deadlock")
-        and bool(links & set(said.ports))
+        and bool(links & set(reported.ports))
     )
 
 
-def _also_true(said: Said, each: Expected, played: Played) -> bool:
-    if each.truth is None or said.cause not in _ALSO_TRUE.get(each.cause, ()):
+def _also_true(reported: ReportedFinding, each: Expected, played: Played) -> bool:
+    if each.truth is None or reported.cause not in _ALSO_TRUE.get(each.cause, ()):
         return False
-    if not each.truth.since_s <= said.second <= each.until_s + 2:
+    if not each.truth.since_s <= reported.second <= each.until_s + 2:
         return False
-    ends = {said.subject, played.peer.get(said.subject, ""), *said.ports}
+    ends = {reported.subject, played.peer.get(reported.subject, ""), *reported.ports}
     nodes = {end.partition("/")[0] for end in ends}
     return bool(ends & set(each.truth.links)) or bool(nodes & set(each.truth.nodes))
 

@@ -1,4 +1,4 @@
-"""Plays a scenario, and writes down what was true and what was said, second by second."""
+"""Plays a scenario, and writes down what was true and what was reported, second by second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOT, HOT_S = 0.9, 5
 
 
 @dataclass
-class Said:
+class ReportedFinding:
     """A finding as it opened; `ports` are those it lights, `names` all it mentions."""
 
     second: int
@@ -43,7 +43,7 @@ class Played:
     """All that is needed to score a run."""
 
     scenario: Scenario
-    said: list[Said] = field(default_factory=list)
+    reported: list[ReportedFinding] = field(default_factory=list)
     truths: tuple[Truth, ...] = ()
     episodes: dict[str, Episode] = field(default_factory=dict)
     crossing: dict[str, set[str]] = field(default_factory=dict)
@@ -89,13 +89,13 @@ def play(scenario: Scenario, seconds: int) -> Played:
     crossing: dict[int, set[int]] = {}
     world.advance = observed  # type: ignore[method-assign]
     plain = PlainRule()
-    open_now: dict[str, Said] = {}
+    open_now: dict[str, ReportedFinding] = {}
     for now in range(seconds):
         scene = pipeline.accept(feed.step())
         fabric = scene.snapshot.fabric
         for change, finding in scene.changes:
             if change is Change.OPEN:
-                said = Said(
+                reported = ReportedFinding(
                     now,
                     finding.cause,
                     finding.subject,
@@ -103,8 +103,8 @@ def play(scenario: Scenario, seconds: int) -> Played:
                     finding.text,
                     finding.confidence,
                 )
-                open_now[finding.key] = said
-                played.said.append(said)
+                open_now[finding.key] = reported
+                played.reported.append(reported)
             elif change is Change.CLOSE:
                 open_now.pop(finding.key).until = now
         for finding in scene.findings:

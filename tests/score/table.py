@@ -21,8 +21,8 @@ class _Line:
 
     @property
     def precision(self) -> float | None:
-        said = self.right + self.wrong
-        return self.right / said if said else None
+        reported = self.right + self.wrong
+        return self.right / reported if reported else None
 
     @property
     def recall(self) -> float | None:
@@ -40,11 +40,11 @@ def report(
         parts += [f"## Hosts alone ({len(hosts)} fabrics)\n", _table(hosts), _calibration(hosts)]
     if healthy:
         hours = sum(seconds for seconds, _ in healthy) / 3600
-        said = sum(len(each.said) for _, each in healthy)
+        count = sum(len(each.reported) for _, each in healthy)
         plain = sum(len(each.plain_wrong) + len(each.plain_right) for _, each in healthy)
         parts.append(
             f"## Health\n\n{hours:g} simulated hours of healthy mixed training at 1 Hz:"
-            f" {said} findings; the plain rule flagged {plain} links.\n"
+            f" {count} findings; the plain rule flagged {plain} links.\n"
         )
     return "\n".join(parts)
 
@@ -54,20 +54,20 @@ _HEAD = """# How good the findings are
 Made by `make score`: random simulated fabrics (tests/score/draw.py), a quarter of them healthy, the
 others with one fault or two. Seeds from 8401 on; those below 1001 were tuned on. What was missed in
 1001 to 1200, 3001 to 3600, 5001 to 5500, 6001 to 6100 and 7001 to 8400 was looked at, seed by seed,
-and where a rule or the truth was wrong for a reason that is not the seed's, it was mended. The
+and where a rule or the truth was wrong for a reason that is not the seed's, it was fixed. The
 truth is the simulator's script and, for collisions, its queues, those of healthy hashing included
 (tests/score/congestion.py).
 
-- *Precision*: of the findings that opened, how many are right in cause and place, and were not told
-  twice. Left out are collisions of links that have a queue for too short a time to be demanded, and
-  those on the way to a polarization that is recognised some seconds later.
+- *Precision*: of the findings that opened, how many are right in cause and place, and not a
+  repetition. Left out are collisions of links that have a queue for too short a time to count, and
+  those before a polarization that is recognised some seconds later.
 - *Recall*: of what lasted 8 s or more, how much was found; a straggler must have been late twice,
   and uneven rails must have sent for 8 s.
   A link that is as full as the one that feeds it counts as found when that one's finding names it,
-  and so does what a finding that is still open tells of; from hosts alone, a finding that is open
-  and comes to name the senders of one more link has found it.
+  and so does what a finding that is still open has reported; from hosts alone, an open finding that
+  comes to name the senders of one more link has found it.
 - *Time* is from the first second in which the fault made a difference to any counter, at one sample
-  a second; of what an open finding told of already there is none.
+  a second; of what an open finding had reported already there is none.
 - The *plain rule* (any link above 90 % of line rate for 5 s) knows no causes: it is right when
   anything at all is wrong with the link, or finds it when it flags one of its links.
 """
@@ -80,15 +80,15 @@ def _table(scores: Sequence[Score]) -> str:
     for score in scores:
         for number, each in enumerate(score.expected):
             line = lines[each.cause]
-            rights[each.cause] |= {id(said) for said in each.found}
+            rights[each.cause] |= {id(reported) for reported in each.found}
             if each.must:
                 line.must += 1
                 line.found += bool(each.found)
                 line.plain_found += number in score.plain_found
                 if each.found_s is not None:
                     line.delays_s.append(each.found_s - each.onset_s)
-        for said in score.wrong:
-            lines[said.cause].wrong += 1
+        for reported in score.wrong:
+            lines[reported.cause].wrong += 1
         plain_right += len(score.plain_right)
         plain_wrong += len(score.plain_wrong)
     for cause, found_by in rights.items():
@@ -124,25 +124,25 @@ def _table(scores: Sequence[Score]) -> str:
 
 
 def _calibration(scores: Sequence[Score]) -> str:
-    """How often collisions that were inferred were right, by the confidence that was told."""
+    """How often collisions that were inferred were right, by the confidence that was reported."""
     bins: dict[int, list[bool]] = defaultdict(list)
     for score in scores:
-        wrong = {id(said) for said in score.wrong}
-        for said in score.said:
-            if said.cause == COLLISION:
-                bins[int(said.confidence * 10)].append(id(said) not in wrong)
+        wrong = {id(reported) for reported in score.wrong}
+        for reported in score.reported:
+            if reported.cause == COLLISION:
+                bins[int(reported.confidence * 10)].append(id(reported) not in wrong)
     if not bins:
         return ""
-    rows = ["| confidence told | findings | right |", "|---|---|---|"]
+    rows = ["| confidence reported | findings | right |", "|---|---|---|"]
     rows += [
-        f"| {tenth / 10:.1f} to {tenth / 10 + 0.1:.1f} | {len(said)}"
-        f" | {sum(said) / len(said):.2f} |"
-        for tenth, said in sorted(bins.items())
+        f"| {tenth / 10:.1f} to {tenth / 10 + 0.1:.1f} | {len(reported)}"
+        f" | {sum(reported) / len(reported):.2f} |"
+        for tenth, reported in sorted(bins.items())
     ]
-    told = [said for score in scores for said in score.said if said.cause == COLLISION]
-    wrong = {id(said) for score in scores for said in score.wrong}
-    named = [said for said in told if any(leaves_named(said))]
-    right = sum(id(said) not in wrong for said in named)
+    collisions = [each for score in scores for each in score.reported if each.cause == COLLISION]
+    wrong = {id(reported) for score in scores for reported in score.wrong}
+    named = [each for each in collisions if any(leaves_named(each))]
+    right = sum(id(reported) not in wrong for reported in named)
     leaves = (
         f"{len(named)} of these findings name a leaf (in half of the fabrics the hosts know theirs"
         f" by LLDP); in {right} a link of that leaf had the queue."

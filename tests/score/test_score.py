@@ -7,14 +7,14 @@ import pytest
 from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
 from tests.score import draw
 from tests.score.match import Expected, score
-from tests.score.play import Said, play
+from tests.score.play import ReportedFinding, play
 from tests.score.table import report
 
 
 @pytest.mark.parametrize("seed", [2, 3, 5, 7, 3103])
 def test_a_drawn_fabric_is_judged_right(seed: int) -> None:
     result = score(play(draw.scenario(seed), draw.SECONDS))
-    assert [said.text for said in result.wrong] == []
+    assert [reported.text for reported in result.wrong] == []
     assert [each.cause for each in result.expected if each.must and not each.found] == []
 
 
@@ -26,19 +26,26 @@ def test_a_finding_in_the_wrong_place_is_wrong_and_does_not_find() -> None:
     fault = Fault(kind="degraded_link", at=5.0, where="leaf1/up1")
     topology = Topology(hosts=8, rails=2, routing="spray")
     played = play(Scenario(topology=topology, job=(Job(demand=0.5),), fault=(fault,)), 20)
-    (said,) = played.said
-    elsewhere = Said(said.second, said.cause, "leaf2/swp9", ("leaf2/swp9",), "", 1.0)
-    played.said = [elsewhere]
+    (reported,) = played.reported
+    elsewhere = ReportedFinding(
+        reported.second, reported.cause, "leaf2/swp9", ("leaf2/swp9",), "", 1.0
+    )
+    played.reported = [elsewhere]
     result = score(played)
     assert result.wrong == [elsewhere]
     assert found(result.expected) == []
-    played.said = [said, Said(said.second + 1, said.cause, said.subject, said.ports, "", 1.0)]
+    played.reported = [
+        reported,
+        ReportedFinding(
+            reported.second + 1, reported.cause, reported.subject, reported.ports, "", 1.0
+        ),
+    ]
     result = score(played)
-    assert len(result.wrong) == 1, "what is told twice is wrong once"
+    assert len(result.wrong) == 1, "what is reported twice is wrong once"
     assert found(result.expected) == ["degraded_link"]
 
 
-def test_rails_of_a_job_that_stands_still_show_nothing() -> None:
+def test_rails_of_a_job_that_does_not_move_show_nothing() -> None:
     topology = Topology(hosts=8, rails=4, routing="spray")
     uneven = Fault(kind="uneven_rails", at=10.0)
     storm = Fault(kind="pause_storm", at=12.0, where="gpu003/r0", share=1.0)

@@ -1,4 +1,4 @@
-"""The rhythm of training below the findings, whole in the view of findings, and on the timeline."""
+"""The iterations of training: below the findings, in the view of findings, on the timeline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_the_overview_has_the_steps_where_there_is_room(
     async with running(size=size) as run:
         await run.send(slowed)
         if size == (120, 40):
-            golden.check(f"rhythm-{size[0]}x{size[1]}", run.text)
+            golden.check(f"iteration-{size[0]}x{size[1]}", run.text)
         # On a small terminal the findings have the room.
         assert ("step " in run.text) is (size[1] > 24)
         if size[1] > 24:
@@ -43,12 +43,12 @@ async def test_the_view_of_findings_has_every_job(slowed: Scene) -> None:
     async with running(size=(80, 24)) as run:
         await run.send(slowed)
         await run.press("4")
-        golden.check("rhythm-findings-80x24", run.text)
+        golden.check("iteration-findings-80x24", run.text)
         assert "only steps over 3 s are measured" in run.text
         assert run.text.count(" comm ") >= 3
 
 
-async def test_without_a_rhythm_the_panel_is_not_there() -> None:
+async def test_without_iterations_the_panel_is_not_there() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
         assert "Iterations" not in run.text
 

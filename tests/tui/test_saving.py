@@ -17,7 +17,7 @@ import pytest
 
 from fabmon.recording.reading.reader import Recording
 from fabmon.session.recording_access import RunRecording
-from fabmon.tui.time.past_reader import NoRecording
+from fabmon.tui.time.past_reader import RecordingAccess
 from tests.requirements import need_path
 from tests.tui.recordings import session
 from tests.tui.running import Running, running
@@ -119,7 +119,7 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
 async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
     began, ended = threading.Event(), threading.Event()
 
-    class Endless(NoRecording):
+    class Endless(RecordingAccess):
         def cut(
             self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]
         ) -> None:

@@ -41,7 +41,7 @@ async def test_its_links_are_marked_in_every_view(view: str, size: tuple[int, in
         await run.press(VIEWS[view])
         marked = [line for line in run.lines if "◉" in line]
         assert marked
-        golden.check(f"chosen-{view}-{size[0]}x{size[1]}", "\n".join(marked))
+        golden.check(f"selection-{view}-{size[0]}x{size[1]}", "\n".join(marked))
 
 
 @pytest.mark.parametrize("color", ["256", "16", "none"])
@@ -50,7 +50,7 @@ async def test_the_mark_works_in_every_colour_mode(color: str) -> None:
         await _choose_the_first(run)
         mark = "*" if color == "none" else "◉"
         assert mark in run.lines[3]
-        golden.check(f"chosen-{color}", "\n".join(line for line in run.lines if mark in line))
+        golden.check(f"selection-{color}", "\n".join(line for line in run.lines if mark in line))
 
 
 async def test_escape_lets_go_and_then_clears_the_filter() -> None:

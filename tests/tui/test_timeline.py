@@ -13,7 +13,7 @@ from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.recording_access import LiveRecording
 from fabmon.session.session import finding_notes
-from fabmon.tui.time.past_reader import NoRecording
+from fabmon.tui.time.past_reader import RecordingAccess
 from tests.tui.recordings import Watching, at, session
 from tests.tui.running import Running, running
 
@@ -50,7 +50,7 @@ class Live:
         return LiveRecording(session(self.watching.rows), self.recorder)
 
 
-class Status(NoRecording):
+class Status(RecordingAccess):
     """The state of a recorder, and nothing to be read."""
 
     def __init__(self, status: RecorderStatus) -> None:

@@ -68,8 +68,8 @@ def rack(**odd: tuple[Object, list[int]]) -> dict[str, list[tuple[Object, list[i
     return {name: [nic(0), odd.get(name, nic(1))] for name in names}
 
 
-def told(faults: Iterable[Problem]) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(fault.check, fault.severity, fault.ports) for fault in faults]
+def told(problems: Iterable[Problem]) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(problem.check, problem.severity, problem.ports) for problem in problems]
 
 
 def test_a_rack_in_good_order_has_no_fault() -> None:
@@ -110,17 +110,19 @@ def test_a_rack_in_good_order_has_no_fault() -> None:
 def test_one_port_is_not_as_the_others(
     check: str, odd: tuple[Object, list[int]], text: str
 ) -> None:
-    faults = audit(survey(rack(gpu3=odd)))
-    assert told(faults) == [(check, FIX, ("gpu3/mlx5_1",))]
-    assert faults[0].text == text
+    problems = audit(survey(rack(gpu3=odd)))
+    assert told(problems) == [(check, FIX, ("gpu3/mlx5_1",))]
+    assert problems[0].text == text
 
 
 def test_a_card_that_is_not_there() -> None:
     nodes = {name: [nic(rail) for rail in range(4)] for name in ("gpu1", "gpu2", "gpu3")}
     del nodes["gpu2"][2:]
-    (fault,) = audit(survey(nodes))
-    assert (fault.check, fault.severity, fault.ports) == ("rail_missing", FIX, ("gpu2",))
-    assert fault.text == "2 rails, most of its peers have 4; nothing at 0000:02:00.0, 0000:03:00.0"
+    (problem,) = audit(survey(nodes))
+    assert (problem.check, problem.severity, problem.ports) == ("rail_missing", FIX, ("gpu2",))
+    assert (
+        problem.text == "2 rails, most of its peers have 4; nothing at 0000:02:00.0, 0000:03:00.0"
+    )
 
 
 def test_other_kinds_of_hosts_may_have_fewer_rails() -> None:
@@ -136,12 +138,12 @@ def test_ecn_that_is_on_for_some_only() -> None:
     on: dict[str, Any] = {"roce_ecn_np": [3], "roce_ecn_rp": [3]}
     nodes = {name: [nic(0, **on)] for name in ("gpu1", "gpu2")}
     nodes["gpu3"] = [nic(0, roce_ecn_np=[3], roce_ecn_rp=[])]
-    (fault,) = audit(survey(nodes))
-    assert (fault.check, fault.ports) == ("ecn", ("gpu3/mlx5_0",))
-    assert "receiving 3, sending none on gpu3/mlx5_0" in fault.text
+    (problem,) = audit(survey(nodes))
+    assert (problem.check, problem.ports) == ("ecn", ("gpu3/mlx5_0",))
+    assert "receiving 3, sending none on gpu3/mlx5_0" in problem.text
 
 
-def test_of_two_hosts_that_disagree_the_lesser_is_told() -> None:
+def test_of_two_hosts_that_disagree_the_lesser_is_reported() -> None:
     nodes = {"gpu1": [nic(0)], "gpu2": [nic(0, {"netdev_mtu": 1500})]}
     assert told(audit(survey(nodes))) == [("mtu", FIX, ("gpu2/mlx5_0",))]
 
@@ -156,11 +158,11 @@ def test_of_two_hosts_that_disagree_the_lesser_is_told() -> None:
 )
 def test_flaps_are_held_against_the_other_ports_however_few(counts: list[int], text: str) -> None:
     nodes = {f"gpu{n}": [nic(0, {"netdev_carrier_changes": c})] for n, c in enumerate(counts)}
-    (fault,) = audit(survey(nodes))
-    assert (fault.check, fault.ports, fault.text) == ("carrier_flaps", ("gpu0/mlx5_0",), text)
+    (problem,) = audit(survey(nodes))
+    assert (problem.check, problem.ports, problem.text) == ("carrier_flaps", ("gpu0/mlx5_0",), text)
 
 
-def test_ports_that_flap_alike_are_no_fault() -> None:
+def test_ports_that_flap_equally_often_are_no_problem() -> None:
     nodes = {f"gpu{n}": [nic(0, {"netdev_carrier_changes": 500 + n})] for n in range(4)}
     assert audit(survey(nodes)) == []
 
@@ -169,24 +171,24 @@ def test_ports_that_flap_alike_are_no_fault() -> None:
     ("speed", "gbps"), [(2.5, "32.0"), (5.0, "64.0"), (8.0, "126"), (16.0, "252")]
 )
 def test_what_a_slow_pcie_link_carries(speed: float, gbps: str) -> None:
-    (fault,) = audit(survey(rack(gpu2=nic(1, pcie_speed_gtps=speed))))
-    assert fault.text.endswith(f"supports 32 GT/s x16: at most {gbps} Gb/s")
+    (problem,) = audit(survey(rack(gpu2=nic(1, pcie_speed_gtps=speed))))
+    assert problem.text.endswith(f"supports 32 GT/s x16: at most {gbps} Gb/s")
 
 
 def test_a_gpu_is_judged_by_its_lanes_since_it_slows_down_while_idle() -> None:
     pcie = {"pcie_max_speed_gtps": 32.0, "pcie_max_width": 16}
     idle = Object("gpu0", "gpu", "gpu0", {**pcie, "pcie_speed_gtps": 2.5, "pcie_width": 16}, ())
     bad = Object("gpu1", "gpu", "gpu1", {**pcie, "pcie_speed_gtps": 2.5, "pcie_width": 4}, ())
-    (fault,) = audit(survey({"n1": [nic(0), (idle, []), (bad, [])]}))
-    assert (fault.check, fault.ports) == ("pcie_downtrained", ("n1/gpu1",))
-    assert fault.text == "PCIe 32 GT/s x4, supports 32 GT/s x16: at most 126 Gb/s"
+    (problem,) = audit(survey({"n1": [nic(0), (idle, []), (bad, [])]}))
+    assert (problem.check, problem.ports) == ("pcie_downtrained", ("n1/gpu1",))
+    assert problem.text == "PCIe 32 GT/s x4, supports 32 GT/s x16: at most 126 Gb/s"
 
 
 def test_errors_that_have_added_up_are_to_know() -> None:
     bad = nic(1, {"ib_symbol_errors": 12, "ib_ext_link_downed": 2})
-    (fault,) = audit(survey(rack(gpu2=bad)))
-    assert (fault.check, fault.severity, fault.ports) == ("errors", KNOW, ("gpu2/mlx5_1",))
-    assert fault.text == "2 times down, 12 symbol errors since the counters started"
+    (problem,) = audit(survey(rack(gpu2=bad)))
+    assert (problem.check, problem.severity, problem.ports) == ("errors", KNOW, ("gpu2/mlx5_1",))
+    assert problem.text == "2 times down, 12 symbol errors since the counters started"
 
 
 def addresses(dev: str, *there: str, **more: Any) -> Object:
@@ -197,23 +199,23 @@ def addresses(dev: str, *there: str, **more: Any) -> Object:
 
 def test_a_rail_with_the_default_route_carries_management_too() -> None:
     facts = {"gpu2": [addresses("eth1", "10.1.0.2/24", default_route=True)]}
-    (fault,) = audit(survey(rack(), facts))
-    assert (fault.check, fault.ports) == ("management_shared", ("gpu2/mlx5_1",))
-    assert fault.text == "carries the default route beside the training traffic"
+    (problem,) = audit(survey(rack(), facts))
+    assert (problem.check, problem.ports) == ("management_shared", ("gpu2/mlx5_1",))
+    assert problem.text == "carries the default route beside the training traffic"
 
 
 def test_a_bond_shares_its_members_with_management() -> None:
     nodes = rack(gpu2=nic(1, bond="bond0"))
     facts = {"gpu2": [addresses("bond0", "10.1.0.2/24", default_route=True)]}
-    (fault,) = audit(survey(nodes, facts))
-    assert (fault.check, fault.ports) == ("management_shared", ("gpu2/mlx5_1",))
+    (problem,) = audit(survey(nodes, facts))
+    assert (problem.check, problem.ports) == ("management_shared", ("gpu2/mlx5_1",))
 
 
 def test_a_rail_that_the_console_came_in_by_is_shared_too() -> None:
     facts = {"gpu4": [addresses("eth0", "fd00::7/64", "10.0.0.7/24")]}
-    (fault,) = audit(survey(rack(), facts, reached_at="10.0.0.7"))
-    assert fault.ports == ("gpu4/mlx5_0",)
-    assert "this console's connection (10.0.0.7)" in fault.text
+    (problem,) = audit(survey(rack(), facts, reached_at="10.0.0.7"))
+    assert problem.ports == ("gpu4/mlx5_0",)
+    assert "this console's connection (10.0.0.7)" in problem.text
 
 
 Cabling = dict[str, tuple[str, ...]]
@@ -221,7 +223,7 @@ Cabling = dict[str, tuple[str, ...]]
 
 
 def cabled(cabling: Cabling) -> Survey:
-    """Hosts and leaves whose neighbours tell such cables."""
+    """Hosts and leaves whose neighbours report such cables."""
     nodes: dict[str, list[tuple[Object, list[int]]]] = {name: [] for name in cabling}
     facts: dict[str, list[Object]] = {}
     leaves: dict[str, list[tuple[Object, list[int]]]] = {}
@@ -240,12 +242,12 @@ def cabled(cabling: Cabling) -> Survey:
 
 def test_two_cables_that_are_swapped() -> None:
     straight = ("leaf0", "leaf1")
-    faults = audit(cabled({"gpu1": straight, "gpu2": straight, "gpu3": ("leaf1", "leaf0")}))
-    assert told(faults) == [
+    problems = audit(cabled({"gpu1": straight, "gpu2": straight, "gpu3": ("leaf1", "leaf0")}))
+    assert told(problems) == [
         ("rail_leaf", FIX, ("gpu3/mlx5_0",)),
         ("rail_leaf", FIX, ("gpu3/mlx5_1",)),
     ]
-    assert faults[0].text == "cabled to leaf1; rail r0 of the other hosts is cabled to leaf0"
+    assert problems[0].text == "cabled to leaf1; rail r0 of the other hosts is cabled to leaf0"
 
 
 def units(**odd: tuple[str, ...]) -> Cabling:
@@ -259,15 +261,15 @@ def test_scalable_units_with_leaves_of_their_own_are_no_fault() -> None:
     assert audit(cabled(units())) == []
 
 
-def test_a_swap_is_told_in_the_smaller_unit_too() -> None:
-    faults = audit(cabled(units(b2=("leafb1", "leafb0"))))
-    assert told(faults) == [
+def test_a_swap_is_reported_in_the_smaller_unit_too() -> None:
+    problems = audit(cabled(units(b2=("leafb1", "leafb0"))))
+    assert told(problems) == [
         ("rail_leaf", FIX, ("b2/mlx5_0",)),
         ("rail_leaf", FIX, ("b2/mlx5_1",)),
     ]
-    assert faults[0].text == "cabled to leafb1; rail r0 of the other hosts is cabled to leafb0"
+    assert problems[0].text == "cabled to leafb1; rail r0 of the other hosts is cabled to leafb0"
 
 
-def test_leaves_that_take_all_rails_alike_are_no_fault() -> None:
+def test_leaves_that_take_all_rails_are_no_problem() -> None:
     cabling: Cabling = {f"gpu{n}": (f"leaf{n // 4}",) * 2 for n in range(8)}
     assert audit(cabled(cabling)) == []

@@ -86,7 +86,7 @@ def test_silence_on_the_link_is_no_coarse_counter() -> None:
     assert found.longest_hot_s == pytest.approx(0.8, abs=0.03)
 
 
-def test_nothing_is_said_of_too_little_or_of_a_reset() -> None:
+def test_there_is_no_summary_of_too_little_or_of_a_reset() -> None:
     assert summarise_burst(np.array([0.0, 0.1]), np.array([0.0, 1.0]), LINE) is None
     assert summarise_burst(np.array([0.0, 0.1, 0.2]), np.array([5.0, 1.0, 2.0]), LINE) is None
     assert summarise_burst(np.array([0.0, 0.1, 0.2]), np.full(3, np.nan), LINE) is None

@@ -37,7 +37,7 @@ def test_the_docs_have_a_table_with_the_thresholds_of_every_cause(cause: Cause) 
     assert row(cause, "Severity").split(";")[0] == cause.severity
     assert row(cause, "Rule")
     assert row(cause, "Inputs")
-    assert row(cause, "Not visible")
+    assert row(cause, "Not observable")
     documented = KEY.findall(row(cause, "Thresholds"))
     assert {table for table, _, _ in documented} == set(cause.tables)
     for table, key, value in documented:

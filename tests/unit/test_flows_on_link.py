@@ -62,7 +62,7 @@ def test_an_uplink_may_carry_what_leaves_its_leaf() -> None:
     assert not on_link.silent
 
 
-def test_what_comes_down_is_meant_for_the_leaf_and_seen_alike_from_both_ends() -> None:
+def test_what_comes_down_is_meant_for_the_leaf_and_the_same_from_both_ends() -> None:
     up5 = QUIET.fabric.ports[row("leaf1/up5")]
     assert up5.peer is not None
     assert ends(found("leaf1/up5", "rx")) == INTO_LEAF1

@@ -1,4 +1,4 @@
-"""A switch that falls silent while its collision is told of: nobody else gets the blame."""
+"""A switch that falls silent while its collision is open: no other link is blamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A collision behind a switch that tells nothing is inferred, whoever else is watched."""
+"""A collision behind an unwatched switch is inferred, whatever other switches are watched."""
 
 from __future__ import annotations
 

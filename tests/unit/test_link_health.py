@@ -1,4 +1,4 @@
-"""Links that are sick, told by their counters of errors and of changes of carrier."""
+"""Unhealthy links, found by their counters of errors and carrier changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.builders import SECOND_NS, START_NS, frame, hello, new_pipeline, port
 FULL = 0xFFFF
 
 
-def told_of(ticks: list[Tick], interval_s: float = 1.0) -> list[Finding]:
+def opened(ticks: list[Tick], interval_s: float = 1.0) -> list[Finding]:
     """Every finding that opens on the nodes a and b."""
     pipeline = new_pipeline([Host(name="a"), Host(name="b")], interval_s)
     changes = [pipeline.accept(each).changes for each in ticks]
@@ -46,18 +46,18 @@ def symbol_errors(*counts: int) -> list[Tick]:
         for seq, count in enumerate(counts)
     ]
     seq = len(counts)
-    told = {"a": frame(seq, 0, 0, counts[-1], 0), "b": frame(seq, 1, 7)}
-    return [*ticks, tick(seq, told, {"b": with_a_new_metric()}, up("b"))]
+    found = {"a": frame(seq, 0, 0, counts[-1], 0), "b": frame(seq, 1, 7)}
+    return [*ticks, tick(seq, found, {"b": with_a_new_metric()}, up("b"))]
 
 
 def test_a_counter_that_runs_into_its_maximum_is_a_burst() -> None:
-    told = told_of(symbol_errors(*[60] * 20, FULL, FULL))
-    assert {each.cause for each in told} == {"saturated_counter", "error_burst"}
+    found = opened(symbol_errors(*[60] * 20, FULL, FULL))
+    assert {each.cause for each in found} == {"saturated_counter", "error_burst"}
 
 
 def test_a_node_that_brings_an_unknown_metric_makes_no_burst_of_counters_long_full() -> None:
-    told = told_of(symbol_errors(*[FULL] * 30))
-    assert [each.cause for each in told] == ["saturated_counter"]
+    found = opened(symbol_errors(*[FULL] * 30))
+    assert [each.cause for each in found] == ["saturated_counter"]
 
 
 def carrier_changes(*counts: int, interval_s: float) -> list[Tick]:
@@ -81,7 +81,7 @@ def test_changes_of_carrier_are_counted_over_two_minutes_whatever_the_interval(
     seconds = (10, 60, 100)
     times = [round(second / interval_s) for second in seconds]
     counts = [sum(seq >= each for each in times) for seq in range(round(112 / interval_s))]
-    (finding,) = told_of(carrier_changes(*counts, interval_s=interval_s), interval_s)
+    (finding,) = opened(carrier_changes(*counts, interval_s=interval_s), interval_s)
     assert finding.text == "a r0 changed carrier 3 times in the last 2 min"
 
 
@@ -89,4 +89,4 @@ def test_changes_of_carrier_are_counted_over_two_minutes_whatever_the_interval(
 def test_changes_of_carrier_more_than_two_minutes_apart_are_no_flapping(interval_s: float) -> None:
     times = [round(second / interval_s) for second in (10, 60, 140)]
     counts = [sum(seq >= each for each in times) for seq in range(round(152 / interval_s))]
-    assert told_of(carrier_changes(*counts, interval_s=interval_s), interval_s) == []
+    assert opened(carrier_changes(*counts, interval_s=interval_s), interval_s) == []

@@ -16,15 +16,15 @@ def port_of(node: str, name: str) -> Object:
     return Object(f"{node}/{name}", "infiniband", name, {}, ("netdev_tx_bytes",), node)
 
 
-def seen(hosts: list[Host], speaker: str, *objects: Object) -> Snapshot:
+def seen(hosts: list[Host], sender: str, *objects: Object) -> Snapshot:
     history = History(hosts)
     said = hello(*objects)
     values = [100] * sum(len(each.metrics) for each in objects)
     history.accept(
-        tick(0, hellos={speaker: said}, frames={speaker: frame(0, *values)}, statuses=up(speaker))
+        tick(0, hellos={sender: said}, frames={sender: frame(0, *values)}, statuses=up(sender))
     )
     more = [value + 50 for value in values]
-    return history.accept(tick(1, frames={speaker: frame(1, *more)}))
+    return history.accept(tick(1, frames={sender: frame(1, *more)}))
 
 
 def asked(name: str) -> Host:

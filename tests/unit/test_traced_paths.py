@@ -167,7 +167,7 @@ def test_a_flow_whose_packets_go_several_ways_is_no_single_node() -> None:
     assert crossed(path) == ["leaf1 down1>", " >"]
 
 
-def test_a_destination_that_is_silent_is_told_with_the_port_that_it_is_behind() -> None:
+def test_a_destination_that_is_silent_is_reported_with_the_port_that_it_is_behind() -> None:
     net = Net()
     silent = net.path("10.1.1.0", "10.2.3.1", "10.3.2.0", "", "", "", end="silent")
     assert len(silent.hops) == 3
@@ -233,12 +233,12 @@ def test_an_address_on_a_vlan_is_that_of_the_port_below_it() -> None:
         (
             [addresses_of("eth0", "fe80::2/64")],
             None,
-            r"gpu2: none of its rails \(mlx5_0\) has an IP address that can be routed; --to-port",
+            r"gpu2: none of its rails \(mlx5_0\) has a routable IP address; --to-port",
         ),
         ([], "mlx5_9", "--from-port: gpu1 has no port mlx5_9; it has: mgmt0, mlx5_0"),
     ],
 )
-def test_ends_that_cannot_be_are_told_with_what_there_is(
+def test_ends_that_do_not_exist_are_refused_with_what_there_is(
     theirs: list[Object], from_port: str | None, said: str
 ) -> None:
     net = Net()
@@ -261,7 +261,7 @@ def test_flows_to_see_all_links_are_those_of_the_coupon_collector(
     assert flows_to_see_all(links, chance) == pytest.approx(flows, abs=1)
 
 
-def test_flows_to_see_all_of_a_thousand_links_are_told_at_once() -> None:
+def test_flows_to_see_all_of_a_thousand_links_are_computed_at_once() -> None:
     begin = time.process_time()
     assert flows_to_see_all(1024, 0.99) == pytest.approx(1024 * math.log(1024 / 0.01), rel=0.01)
     assert time.process_time() - begin < 0.1

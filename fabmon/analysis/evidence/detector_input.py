@@ -28,7 +28,7 @@ _MAX_IDLE_ROWS = 8
 _IDLE_UTIL = 0.01
 """Share of line rate, 0 to 1, below which a port is idle: management traffic stays under it."""
 
-_SIGNALS_PER_S = 1.0
+SIGNALS_PER_S = 1.0
 """ECN marks or CNPs per second above which a queue was seen: single packets are no queue."""
 
 _PAUSED_SHARE = 0.004
@@ -54,8 +54,6 @@ class DetectorInput:
         self.open_findings = open_findings or {}
         self._causes = causes or {}
         self._memo: dict[tuple[Any, ...], Any] = {}
-        self._windows: dict[str, Floats] = {}
-        self._known: dict[str, Floats] = {}
 
     def once(self, compute: Callable[[DetectorInput, *Args], T], *args: *Args) -> T:
         """`compute(self, *args)`, computed once in a tick for all detectors. Args are hashable."""
@@ -83,31 +81,23 @@ class DetectorInput:
         """Whether a finding of a cause is open for a subject."""
         return f"{cause.name}:{subject}" in self.open_findings
 
-    def window(self, column: str, ticks: int = TICKS) -> Floats:
-        """[ports, ticks] of a HEAT column, oldest first; NaN for absent values."""
-        known = self._windows.get(column)
-        if known is None or known.shape[1] < ticks:
-            rows = range(len(self.snapshot.fabric.ports))
-            known = self._windows[column] = self.snapshot.window(column, rows, max(ticks, TICKS))
-        return known[:, -ticks:]
+    def window(self, column: str) -> Floats:
+        """[ports, TICKS] of a HEAT column, oldest first; NaN for absent values."""
+        return self.once(_window, column, TICKS)
 
     def filled(self, column: str) -> Floats:
         """[ports, TICKS] of a HEAT column, 0 for absent values. Shared: do not modify."""
-        filled = self._known.get(column)
-        if filled is None:
-            # Rates of counters are never negative, so the maximum with 0 replaces NaN only.
-            filled = self._known[column] = np.fmax(self.window(column), np.float32(0))
-        return filled
+        return self.once(_filled, column)
 
     def util(self, direction: str) -> Floats:
         """[ports, TICKS]: share of line rate sent (`tx`) or received (`rx`); NaN of a port that is
         down."""
-        return self._tx_util if direction == "tx" else self._rx_util
+        return self.once(_util, direction)
 
     @cached_property
     def sent(self) -> Floats:
         """[ports, TICKS]: share of line rate sent, 0 for absent values. Shared: do not modify."""
-        return np.fmax(self._tx_util, np.float32(0))
+        return np.fmax(self.util("tx"), np.float32(0))
 
     @cached_property
     def received(self) -> Floats:
@@ -121,20 +111,6 @@ class DetectorInput:
     def received_filled(self) -> Floats:
         """`received` with 0 for absent values. Shared: do not modify."""
         return np.fmax(self.received, np.float32(0))
-
-    @cached_property
-    def _tx_util(self) -> Floats:
-        return self._line_rate_share("tx_bps")
-
-    @cached_property
-    def _rx_util(self) -> Floats:
-        return self._line_rate_share("rx_bps")
-
-    def _line_rate_share(self, column: str) -> Floats:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            util: Floats = self.window(column) / self.snapshot.line_rate_bps[:, None]
-        util[self.snapshot.up == 0] = np.nan
-        return util
 
     def often(self, column: str, above: float, of_ticks: int, ticks: int) -> NDArray[np.bool_]:
         """[ports]: whether a HEAT column was above a level in `ticks` of the last `of_ticks`."""
@@ -153,7 +129,7 @@ class DetectorInput:
     def _is_idle(self) -> bytes:
         """[ports]: 1 for an idle port. Bytes are the fastest to look up one by one."""
         with np.errstate(invalid="ignore"):
-            used = np.fmax(self._tx_util[:, -1], self.received[:, -1])
+            used = np.fmax(self.util("tx")[:, -1], self.received[:, -1])
             idle: NDArray[np.bool_] = used < _IDLE_UTIL
         return idle.tobytes()
 
@@ -171,7 +147,7 @@ class DetectorInput:
     def slow_signals(self) -> NDArray[np.bool_]:
         """[ports, TICKS]: whether a sender was slowed by a queue: CNPs, pause or no credits."""
         with np.errstate(invalid="ignore"):
-            slowed: NDArray[np.bool_] = self.window("cnp") > _SIGNALS_PER_S
+            slowed: NDArray[np.bool_] = self.window("cnp") > SIGNALS_PER_S
             slowed |= self.window("pause_rx") > _PAUSED_SHARE
             slowed |= self.window("stall") > _PAUSED_SHARE
         return slowed
@@ -187,19 +163,33 @@ class DetectorInput:
         """[ports, TICKS]: whether a receiver got packets that had passed a queue (ECN marks, or
         CNPs that it sent)."""
         with np.errstate(invalid="ignore"):
-            marked: NDArray[np.bool_] = self.window("ecn") > _SIGNALS_PER_S
-            marked |= self.window("cnp_sent") > _SIGNALS_PER_S
+            marked: NDArray[np.bool_] = self.window("ecn") > SIGNALS_PER_S
+            marked |= self.window("cnp_sent") > SIGNALS_PER_S
         return marked
 
     @cached_property
     def traffic_bps(self) -> Floats:
         """[ports, 40]: bits/s sent or received, the larger, over the last 40 ticks."""
-        ports = range(len(self.snapshot.up))
-        sent, received = (
-            self.snapshot.window(column, ports, _TRAFFIC_TICKS) for column in ("tx_bps", "rx_bps")
-        )
+        sent, received = (_window(self, each, _TRAFFIC_TICKS) for each in ("tx_bps", "rx_bps"))
         larger: Floats = np.fmax(sent, received)
         return larger
+
+
+def _window(inputs: DetectorInput, column: str, ticks: int) -> Floats:
+    return inputs.snapshot.window(column, range(len(inputs.snapshot.fabric.ports)), ticks)
+
+
+def _filled(inputs: DetectorInput, column: str) -> Floats:
+    # Rates of counters are never negative, so the maximum with 0 replaces NaN only.
+    return np.fmax(inputs.window(column), np.float32(0))
+
+
+def _util(inputs: DetectorInput, direction: str) -> Floats:
+    snapshot = inputs.snapshot
+    with np.errstate(divide="ignore", invalid="ignore"):
+        util: Floats = inputs.window(f"{direction}_bps") / snapshot.line_rate_bps[:, None]
+    util[snapshot.up == 0] = np.nan
+    return util
 
 
 Detector = Callable[[DetectorInput], Iterable[Condition]]

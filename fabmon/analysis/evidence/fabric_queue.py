@@ -37,7 +37,7 @@ _CNP_TOLERANCE = 0.2
 _CERTAIN = 0.95
 """Confidence without doubts: how often such a queue is a collision (docs/score.md)."""
 
-_LEAST_CONFIDENCE = 0.1
+LEAST_CONFIDENCE = 0.1
 """Confidence that remains whatever speaks against it."""
 
 _PACKETS_LOST, _ALL_SLOWED, _SOME_EXPLAINED, _PAUSE_ONLY = 0.4, 0.2, 0.1, 0.05
@@ -95,7 +95,7 @@ def locate_queue(inputs: DetectorInput, queue: FabricQueue) -> tuple[str, str]:
 
 def confidence(found: list[Doubt]) -> float:
     """The confidence that remains after all doubts, 0.1 to 0.95."""
-    return round(max(_LEAST_CONFIDENCE, _CERTAIN - sum(doubt.weight for doubt in found)), 2)
+    return round(max(LEAST_CONFIDENCE, _CERTAIN - sum(doubt.weight for doubt in found)), 2)
 
 
 def doubts(inputs: DetectorInput, queue: FabricQueue, active: Mask) -> Iterator[Doubt]:

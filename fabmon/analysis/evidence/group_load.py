@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.evidence.attribution import Suspect, full_receivers, is_to_blame
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import SIGNALS_PER_S, TICKS, DetectorInput
 from fabmon.analysis.evidence.null_model import effective_flows, occupied_at_most
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.analysis.finding import Condition, Trait
@@ -296,7 +296,7 @@ class _GroupMeter:
             hosts = hosts[~full_receivers(self._inputs).full[hosts]]
             marked = self._inputs.marked[hosts]
         else:
-            marked = self._inputs.filled("cnp")[hosts] > 1
+            marked = self._inputs.filled("cnp")[hosts] > SIGNALS_PER_S
         often: Mask = (marked & counts).sum(axis=1) >= self._t.hot_ticks
         return hosts[often]
 
@@ -323,7 +323,7 @@ class _GroupMeter:
             others = hosts[~receivers.full[hosts]]
             marked: Mask = np.any(inputs.marked[others], axis=0)
         else:
-            slowed = inputs.filled("cnp")[hosts] > 1
+            slowed = inputs.filled("cnp")[hosts] > SIGNALS_PER_S
             marked = slowed.any(axis=0) & ~receivers.explain
         return "marks", marked, no_member
 

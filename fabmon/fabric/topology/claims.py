@@ -48,25 +48,25 @@ def reported_claims(facts: Mapping[str, NodeFacts]) -> Iterator[Claim]:
         if not fact.peers:
             continue
         by_netdev = fact.by_device()
-        for told in fact.peers:
-            port = told.port if told.port in fact.ports else by_netdev.get(told.port)
+        for reported in fact.peers:
+            port = reported.port if reported.port in fact.ports else by_netdev.get(reported.port)
             if port is not None:
-                source = _SOURCES.get(told.source, LLDP)
-                yield Claim(End(node, port), _end(told), source, node)
+                source = _SOURCES.get(reported.source, LLDP)
+                yield Claim(End(node, port), _end(reported), source, node)
 
 
 def reported_roles(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
     """The roles that neighbours report, by their own names."""
     return {
-        str(told.peer.get("node")): str(told.peer["role"])
+        str(reported.peer.get("node")): str(reported.peer["role"])
         for fact in facts.values()
-        for told in fact.peers
-        if told.peer.get("role") in (HOST, SWITCH)
+        for reported in fact.peers
+        if reported.peer.get("role") in (HOST, SWITCH)
     }
 
 
-def _end(told: ReportedPeer) -> End:
-    peer = told.peer
+def _end(reported: ReportedPeer) -> End:
+    peer = reported.peer
     node, port, name = (str(peer.get(key) or "") for key in ("node", "port", "port_name"))
     ids = tuple([str(peer[key]) for key in ("guid", "mac") if peer.get(key)])
     if port.count(":") != 5:

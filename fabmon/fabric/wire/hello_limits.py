@@ -102,8 +102,8 @@ class HelloLimits:
     column over all ports. A node that may report other nodes has a higher limit of ports.
     """
 
-    def __init__(self, speaker: Host) -> None:
-        self._most_ports = _MOST_PORTS_REPORTED if speaker.reports_other_nodes else _MOST_PORTS
+    def __init__(self, sender: Host) -> None:
+        self._most_ports = _MOST_PORTS_REPORTED if sender.reports_other_nodes else _MOST_PORTS
         self._ports: set[tuple[str, str]] = set()
         self._unknown: set[str] = set()
 

@@ -264,8 +264,8 @@ class Traffic:
                 marks = packets * (1.0 - np.prod(1.0 - odds[links], axis=1))
                 marked = sums(dst, marks, nics)
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    told = np.where(marked > 0, np.minimum(1.0, _CNP_PER_S / marked), 0.0)
-                cnps = marks * told[dst]
+                    answered = np.where(marked > 0, np.minimum(1.0, _CNP_PER_S / marked), 0.0)
+                cnps = marks * answered[dst]
                 cnp_sent = sums(dst, cnps, nics)
                 cnp_handled = sums(src, cnps, nics)
             through = sums(links.ravel(), np.repeat(packets, 4), ports + 2)

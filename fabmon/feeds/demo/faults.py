@@ -1,4 +1,6 @@
-"""Faults of switches and their links: one function a kind, which aims it and says what it does."""
+"""Every kind of fault: a function that chooses its target and defines its effect.
+
+What the scenario leaves open is drawn at random once, so that the truth is known from the start."""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from fabmon.feeds.demo.flows import background
 from fabmon.feeds.demo.scenario import Fault, ScenarioError
 
 _COLLIDES, _COLLIDES_AT_LEAST = 1.5, 1.1
-"""What is sent over one uplink in a collision, over what it carries."""
+"""Load of the uplink in a collision, divided by its capacity: intended, and at least."""
 
 
 def ecmp_collision(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """`flows` NICs of a leaf send all they have over one uplink; so many that it is too small."""
+    """`flows` NICs of a leaf send all their traffic over one uplink, more than it carries."""
     leaf = planner.leaf(fault)
     target = (
         planner.port(fault)
@@ -43,7 +45,8 @@ def ecmp_collision(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def polarization(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """A leaf's hash tells apart no more than `flows` values: few of its uplinks carry all."""
+    """The hash of a leaf has only `flows` distinct values, so few of its uplinks carry all
+    traffic."""
     hardware, leaf = planner.hardware, planner.leaf(fault)
     if hardware.is_ib:
         raise ScenarioError(
@@ -62,7 +65,8 @@ def polarization(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def oversubscription(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """A job, or all, ask for `share` of line rate: more than the uplinks of their leaves carry."""
+    """A job, or all jobs, send `share` of line rate: more than the uplinks of their leaves
+    carry."""
     hardware = planner.hardware
     share = 0.95 if fault.share is None else fault.share
     chosen = [planner.job(fault.job)] if fault.job else list(range(len(planner.jobs)))
@@ -79,7 +83,7 @@ def oversubscription(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     full = np.flatnonzero(crossing * hardware.speed[0] > 1.05 * room)
     if not len(full):
         raise ScenarioError(
-            "oversubscription: the uplinks carry all that the jobs can send;"
+            "oversubscription: the uplinks carry everything that the jobs can send;"
             " set topology.oversubscription to 2 or more"
         )
     truths = tuple(
@@ -99,7 +103,7 @@ def oversubscription(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def degraded_link(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """A link runs at `share` of its speed; unless `shown`, only errors tell."""
+    """A link runs at `share` of its speed; unless `shown`, only its errors show it."""
     port = planner.port(fault)
     share = 0.25 if fault.share is None else fault.share
 
@@ -132,7 +136,7 @@ def flapping_link(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def pause_deadlock(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """Two leaves and two spines wait for each other in a ring; nothing moves between them."""
+    """Two leaves and two spines pause each other in a cycle; nothing moves between them."""
     hardware = planner.hardware
     if hardware.leaves < 2 or hardware.spines < 2:
         raise ScenarioError("pause_deadlock: needs two leaves and two spines")
@@ -166,9 +170,9 @@ def error_burst(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def saturated_counter(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """An InfiniBand error counter sticks at its maximum."""
+    """An InfiniBand error counter is saturated."""
     if not planner.hardware.is_ib:
-        raise ScenarioError("saturated_counter: only InfiniBand's counters stick; use fat-tree")
+        raise ScenarioError("saturated_counter: only InfiniBand counters saturate; use fat-tree")
     port = planner.port(fault)
 
     def apply(conditions: FabricState, _: float) -> None:
@@ -202,9 +206,6 @@ def miscabled(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     return PlannedFault(fault, on_port(fault, planner, one, two, *far), apply, at_once=True)
 
 
-# Faults of hosts and of what they send: one function a kind.
-
-
 def incast(fault: Fault, planner: FaultPlanner) -> PlannedFault:
     """`flows` other hosts send to one NIC, each wanting `share` of its line rate."""
     hardware, nic = planner.hardware, planner.nic(fault)
@@ -226,7 +227,7 @@ def incast(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def pause_storm(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """A NIC sends pause for `share` of the time, whatever it gets."""
+    """A NIC sends pause for `share` of the time, whatever it receives."""
     nic = planner.nic(fault)
     share = 0.95 if fault.share is None else fault.share
 
@@ -237,7 +238,7 @@ def pause_storm(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def slow_receiver(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """A host takes in no more than `share` of line rate at one NIC, and pauses its leaf."""
+    """A host accepts only `share` of line rate at one NIC, and pauses its leaf."""
     nic = planner.nic(fault)
     share = 0.35 if fault.share is None else fault.share
 
@@ -248,7 +249,7 @@ def slow_receiver(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def host_pcie_limit(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """The bus below a NIC carries `share` of line rate in each direction, and stalls."""
+    """The PCIe link of a NIC carries `share` of line rate in each direction, and stalls."""
     nic = planner.nic(fault)
     share = 0.4 if fault.share is None else fault.share
 
@@ -275,7 +276,8 @@ def straggler(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def uneven_rails(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """A job loads its rails as `shares` say; without them the last quarter gets a fifth."""
+    """A job loads its rails by `shares`; by default the last quarter of the rails carries a
+    fifth."""
     hardware, number = planner.hardware, planner.job(fault.job)
     few = max(1, hardware.rails // 4)
     shares = np.array(fault.shares or [*[1.0] * (hardware.rails - few), *[0.2] * few])
@@ -295,7 +297,7 @@ def uneven_rails(fault: Fault, planner: FaultPlanner) -> PlannedFault:
 
 
 def node_lost(fault: Fault, planner: FaultPlanner) -> PlannedFault:
-    """A host is not heard of; with `crash` its links are down too, and its counters start anew."""
+    """A host stops reporting; with `crash` its links go down too, and its counters restart at 0."""
     host = planner.busy_host(fault)
     hardware = planner.hardware
 

@@ -20,7 +20,7 @@ from fabmon.feeds.demo.world import World
 from fabmon.feeds.ticks import Clock, RealClock
 
 START_NS = 1_795_270_000_000_000_000
-"""2026-11-21 14:06:40 UTC: when simulated time begins unless told otherwise."""
+"""2026-11-21 14:06:40 UTC: the default start of simulated time."""
 
 _LOST_AFTER_TICKS = 3
 _PROBE_US, _PROBE_BYTES = 940, 19_000_000

@@ -1,1 +1,1 @@
-"""How a probe is reached: ssh, any command, or this machine."""
+"""Transports: how a node is reached or polled, one module for each `via` of the hosts file."""

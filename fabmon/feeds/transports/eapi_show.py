@@ -181,12 +181,17 @@ def _add_queues(numbers: Numbers, classes: Any) -> None:
         if match is None or int(match[1]) not in QUEUES:
             continue
         precedences = [each for _, each in _items(item.get("dropPrecedences"))] or [item]
-        for what, key in _QUEUE_COUNTERS.items():
-            try:
-                counted = sum_known([_number(each.get(key)) for each in precedences])
-            except msgspec.ValidationError:
-                continue
-            numbers[f"queue{match[1]}_tx_{what}"] = counted
+        counted = [found for each in precedences if (found := _queue_numbers(each)) is not None]
+        for what, values in zip(_QUEUE_COUNTERS, zip(*counted, strict=True), strict=False):
+            numbers[f"queue{match[1]}_tx_{what}"] = sum_known(values)
+
+
+def _queue_numbers(item: Mapping[str, Any]) -> list[int | None] | None:
+    """The values of `_QUEUE_COUNTERS`; None if one is malformed."""
+    try:
+        return [_number(item.get(key)) for key in _QUEUE_COUNTERS.values()]
+    except msgspec.ValidationError:
+        return None
 
 
 def _by_port(found: Mapping[str, Numbers]) -> ShowResult:

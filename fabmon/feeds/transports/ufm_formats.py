@@ -170,12 +170,15 @@ _HOST = re.compile(r"(\S+) ((?!HCA-|Mellanox|Technologies)\S+)")
 _PORT_METRICS = ("ib_state", "ib_phys_state", "ib_rate_bps")
 
 
-_KEYS = (
-    *("name", "guid", "number", "system_name", "systemID", "dname", "node_description"),
-    *("logical_state", "physical_state", "active_speed", "active_width", "system_guid", "type"),
-    *("source_guid", "source_port", "destination_guid", "destination_port"),
-)
-"""Keys of ports, systems and links in the REST API that are used."""
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "ports": (
+        *("name", "guid", "number", "system_name", "systemID", "dname", "node_description"),
+        *("logical_state", "physical_state", "active_speed", "active_width"),
+    ),
+    "systems": ("guid", "system_guid", "system_name", "type"),
+    "links": ("source_guid", "source_port", "destination_guid", "destination_port"),
+}
+"""Resource of the REST API -> the keys of its entries that are used."""
 
 _Entry = Mapping[str, str]
 
@@ -290,9 +293,9 @@ def _cable(end: PortName, other: PortName) -> Object:
 
 
 def _items(body: bytes, what: str) -> list[_Entry]:
-    """The objects in a JSON list, as text by key; a key that is missing or null has no text.
+    """The entries of a JSON list, with the text of the keys that are used; empty for no value.
 
-    An entry with another value than text or a number is left out. Raises Misbehaved.
+    An entry in which one of these is neither text nor an integer is left out. Raises Misbehaved.
     """
     try:
         found: Any = msgspec.json.decode(body)
@@ -301,7 +304,7 @@ def _items(body: bytes, what: str) -> list[_Entry]:
     entries: list[_Entry] = []
     for item in found if isinstance(found, list) else []:
         if isinstance(item, Mapping):
-            known = {key: item.get(key) for key in _KEYS if item.get(key) is not None}
+            known = {key: item.get(key) for key in _KEYS[what] if item.get(key) is not None}
             if all(isinstance(value, (str, int)) for value in known.values()):
                 texts = {key: str(value) for key, value in known.items()}
                 entries.append(defaultdict(str, texts))

@@ -110,68 +110,46 @@ class SaveError(Exception):
     """A file cannot be saved; the message says which and why."""
 
 
-class RecordingAccess(Protocol):
+class RecordingAccess:
     """What the screen can do with the recording of what it shows, and with its links.
 
-    `table` and `cut` run in a thread of the caller and raise OSError or SaveError.
+    This base class is that of a screen without a recording; `problem` says why there is none.
+    `fabmon.session` has the others. `table` and `cut` run in a thread of the caller and raise
+    OSError or SaveError.
     """
+
+    def __init__(self, problem: str = "nothing is recorded") -> None:
+        """Without a recording."""
+        self._problem = problem
 
     @property
     def reader(self) -> PastReader | None:
         """Reads the recorded ticks; None if nothing is recorded."""
+        return None
 
     @property
     def status(self) -> RecorderStatus | None:
         """State of the recorder; None if none is running, as in a replay."""
+        return None
 
     @property
     def problem(self) -> str:
         """Why nothing is recorded, or nothing any more; empty if there is no problem."""
+        return self._problem
 
     def bookmark(self, note: Note) -> str:
         """Record a bookmark. Returns why that is impossible, else an empty string."""
+        return "nothing is recorded: a bookmark cannot be kept"
 
     def table(self, snapshot: Snapshot, ports: Mask | None) -> bytes:
         """CSV of the selected ports of a snapshot (None: all ports)."""
+        raise SaveError("tables are not available here")
 
     def cut(self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
         """Copy what was recorded between two times into a new file, while it is wanted.
 
         A copy that is not finished leaves no file.
         """
-
-
-class NoRecording:
-    """RecordingAccess of a screen without a recording; `problem` says why there is none."""
-
-    def __init__(self, problem: str = "nothing is recorded") -> None:
-        self._problem = problem
-
-    @property
-    def reader(self) -> PastReader | None:
-        """None: there is nothing to read."""
-        return None
-
-    @property
-    def status(self) -> RecorderStatus | None:
-        """None: no recorder is running."""
-        return None
-
-    @property
-    def problem(self) -> str:
-        """Why there is no recording."""
-        return self._problem
-
-    def bookmark(self, note: Note) -> str:
-        """A bookmark cannot be kept without a recording."""
-        return "nothing is recorded: a bookmark cannot be kept"
-
-    def table(self, snapshot: Snapshot, ports: Mask | None) -> bytes:
-        """Raise SaveError."""
-        raise SaveError("tables are not available here")
-
-    def cut(self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
-        """Raise SaveError."""
         raise SaveError("nothing is recorded: there is nothing to cut out")
 
 
