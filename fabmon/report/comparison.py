@@ -12,7 +12,14 @@ from fabmon.analysis.fluctuation.comparison import (
     Difference,
 )
 from fabmon.fabric.time_wording import measured
-from fabmon.fabric.wording import ABSENT, bit_rate, name_list, percent, rounded_percent
+from fabmon.fabric.wording import (
+    ABSENT,
+    bit_rate,
+    name_list,
+    percent,
+    percent_change,
+    rounded_percent,
+)
 from fabmon.report.output import aligned
 
 _MAX_LINKS = 40
@@ -123,7 +130,7 @@ def _value(each: Difference, value: float | None) -> str:
 def _row(each: Difference) -> tuple[str, ...]:
     tested: tuple[str, ...] = (ABSENT, ABSENT, ABSENT, "too short")
     if each.p is not None:
-        change = f"{(each.change or 0.0) * 100:+.1f} %"
+        change = percent_change(each.change or 0.0)
         tested = (change, _range(each), f"{each.p:.2g}", "yes" if each.real else "no")
     covs = (each.cov_before, each.cov_after)
     return (

@@ -22,6 +22,7 @@ from fabmon.fabric.wording import (
     bit_rate,
     byte_count,
     percent,
+    percent_change,
     percent_range,
     rounded_percent,
 )
@@ -190,7 +191,7 @@ def step_cells(step: Step, subject: Subject) -> tuple[str, str, str, str]:
         f"{date_time(step.at_ns)} ± {step.within_s:.0f} s",
         subject.label,
         f"{bit_rate(step.before_bps)} -> {bit_rate(step.after_bps)}",
-        f"{step.change * 100:+.1f} %",
+        percent_change(step.change),
     )
 
 

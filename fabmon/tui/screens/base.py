@@ -10,6 +10,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from fabmon.fabric.filter import FilterError
+from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained, ContainingApp, view_of
 from fabmon.tui.line import FindingTarget, Line, Span, line, wrap
@@ -191,8 +192,7 @@ class ViewScreen(Contained, Screen[None]):
                 bar.complain(_NO_MATCH, self.palette)
             elif matched is not None:
                 ports, nodes = int(matched.ports.sum()), len(matched.nodes)
-                note = f"{ports} port{'' if ports == 1 else 's'}"
-                bar.note(f"{note} of {nodes} node{'' if nodes == 1 else 's'}", self.palette)
+                bar.note(f"{plural(ports, 'port')} of {plural(nodes, 'node')}", self.palette)
         self.paint()
 
     def on_filter_bar_closed(self) -> None:

@@ -15,6 +15,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.time_wording import duration
+from fabmon.fabric.wording import name_list
 from fabmon.tui.line import Line, Span, peer, width_of
 from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Palette
@@ -87,11 +88,10 @@ def both_ends(port: Port, fabric: Fabric) -> str:
 def fitting_names(names: Sequence[str], width: int) -> str:
     """As many names as `width` cells hold (at least one), and how many more there are."""
     for count in range(len(names), 1, -1):
-        left = len(names) - count
-        text = ", ".join(names[:count]) + (f" and {left} more" if left else "")
+        text = name_list(names, count)
         if cell_len(text) <= width:
             return text
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return name_list(names, 1)
 
 
 def port_summary(ctx: DrawContext, row: int | None) -> Line:

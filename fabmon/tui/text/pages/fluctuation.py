@@ -24,7 +24,6 @@ from fabmon.fabric.time_wording import date_time, day_time, duration, time_of_da
 from fabmon.fabric.time_wording import measured as measured_time
 from fabmon.fabric.wording import (
     RATE,
-    name_list,
     percent,
     percent_change,
     percent_range,
@@ -275,6 +274,5 @@ def _changes(ctx: DrawContext, subject: Subject) -> str:
         for step in sorted(largest, key=lambda step: step.at_ns)
     ]
     what = "level change" if len(steps) == 1 else "level changes"
-    return f"{text}; {what} {name_list(found, len(found))}" + (
-        f" and {len(steps) - len(found)} more" if len(steps) > len(found) else ""
-    )
+    rest = len(steps) - len(found)
+    return f"{text}; {what} {', '.join(found)}" + (f" and {rest} more" if rest else "")
