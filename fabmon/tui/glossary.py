@@ -207,7 +207,7 @@ switch
 tick
     one round of samples, one per second by default.
 timeline
-    the strip of time below the heatmap: the busiest link, findings and events.
+    the last minutes below the heatmap: the busiest link, findings and events.
 tx
     transmitted: out of the named port.
 unrated ?

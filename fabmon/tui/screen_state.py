@@ -223,7 +223,7 @@ class ScreenState:
 
         return self._cables.get(count, fabric)
 
-    def strip_window(self) -> tuple[int, int] | None:
+    def timeline_window(self) -> tuple[int, int] | None:
         """(from, until) in ns: the range of the timeline; None before the first scene."""
         if self.scene is None:
             return None
@@ -232,7 +232,7 @@ class ScreenState:
 
     def curve(self) -> Curve | None:
         """The busiest link over the timeline: of the last minutes, else what was read last."""
-        window = self.strip_window()
+        window = self.timeline_window()
         if window is None or self.live is None or window[1] != self.live.snapshot.time_ns:
             return self.cursor.curve
         interval_ns = int(max(self.live.snapshot.interval_s, 0.001) * SECOND_NS)
@@ -300,7 +300,7 @@ class ScreenState:
         self, width: int, height: int, is_focused: bool = False
     ) -> TimelineContext | None:
         """What the timeline is drawn from; None before the first scene."""
-        window, scene = self.strip_window(), self.scene
+        window, scene = self.timeline_window(), self.scene
         if window is None or scene is None:
             return None
         selected = self.selection(scene)

@@ -135,7 +135,7 @@ def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
     screen_state.take(COLLISION.scene(400))
     shown = COLLISION.scene(250)
     screen_state.show(shown)
-    window = screen_state.strip_window()
+    window = screen_state.timeline_window()
     assert window is not None
     now_ns = shown.snapshot.time_ns
     assert now_ns < window[1]

@@ -114,11 +114,11 @@ class WaterfallScreen(ZoomableScreen):
 
     def _waterfall(self, ctx: DrawContext) -> Waterfall:
         """From memory; from the recording where the span or the finding is longer than that."""
-        minutes, is_strip = self.zoom.minutes, self.zoom.is_strip
+        minutes, is_timeline = self.zoom.minutes, self.zoom.is_timeline
         short = Waterfall(ctx, self._finding, minutes)
-        if not (is_strip or short.is_too_long):
+        if not (is_timeline or short.is_too_long):
             return short
-        found = self.trend(ctx, None if is_strip else minutes)
+        found = self.trend(ctx, None if is_timeline else minutes)
         return short if found is None else LongWaterfall(ctx, self._finding, minutes, found)
 
     def _title(self, drawn: Waterfall, ctx: DrawContext) -> list[list[Span]]:

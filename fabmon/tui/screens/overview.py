@@ -28,7 +28,7 @@ from fabmon.tui.text.labels import port_summary
 from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimeStrip
+from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimelineView
 
 _NARROW = 112
 """Below this width the findings are below the heatmap."""
@@ -74,7 +74,7 @@ class OverviewScreen(ViewScreen):
                 yield Painted(id="findings-title")
                 yield LineView(id="findings")
                 yield Painted(id="training")
-        yield TimeStrip(id="time")
+        yield TimelineView(id="time")
 
     def on_mount(self) -> None:
         """Arrange the panels for the size of the terminal."""
@@ -105,14 +105,14 @@ class OverviewScreen(ViewScreen):
             self._draw_grid(ctx)
         if self.query_one("#right").display:
             self._draw_findings(ctx)
-        self.on_time_strip_redraw()
+        self.on_timeline_view_redraw()
         tone = self.palette
         stroke = ("║", tone.accent) if self.screen_state.paused else ("│", tone.rule)
         self.put("#between", [line(stroke)] * self.size.height)
 
-    def on_time_strip_redraw(self) -> None:
+    def on_timeline_view_redraw(self) -> None:
         """Draw the timeline, with or without the focus."""
-        strip = self.query_one(TimeStrip)
+        strip = self.query_one(TimelineView)
         size = (self.size.width, strip.size.height)
         ctx = self.screen_state.timeline_context(*size, strip.has_focus)
         if strip.display and ctx is not None:
@@ -243,9 +243,9 @@ class OverviewScreen(ViewScreen):
             node = scene.snapshot.fabric.ports[row].node
             self.post_message(OpenRequested(NodeTarget(node, row)))
 
-    def on_time_strip_picked(self, event: TimeStrip.Picked) -> None:
+    def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""
-        window, strip = self.screen_state.strip_window(), self.query_one(TimeStrip)
+        window, strip = self.screen_state.timeline_window(), self.query_one(TimelineView)
         if window is None:
             return
         span_s = (window[1] - window[0]) // SECOND_NS

@@ -49,12 +49,12 @@ class PortScreen(ZoomableScreen, LineScreen):
         ports = ctx.fabric.ports
         if self._port.row >= len(ports) or not ports[self._port.row].node:
             return self.message(f"{self._port.display_name} does not exist any more")
-        long = self.trend(ctx) if self.zoom.is_strip else None
+        long = self.trend(ctx) if self.zoom.is_timeline else None
         return port.page(ctx, ports[self._port.row], long or self.zoom.minutes)
 
     def title_parts(self) -> list[list[Span]]:
         """The path, and the progress of reading the recording."""
-        progress = self.progress if self.zoom.is_strip else ""
+        progress = self.progress if self.zoom.is_timeline else ""
         return [*super().title_parts(), *([[(progress, self.palette.accent)]] if progress else [])]
 
     def action_burst(self) -> None:

@@ -120,18 +120,18 @@ class Zoom:
 
     @property
     def minutes(self) -> int:
-        """The minutes that are shown, unless `is_strip`."""
+        """The minutes that are shown, unless `is_timeline`."""
         return self._spans[self._place]
 
     @property
-    def is_strip(self) -> bool:
+    def is_timeline(self) -> bool:
         """Whether the view shows the range of the timeline: it is zoomed out beyond the minutes."""
         zoom = self._cursor.zoom
         return self._is_recorded and zoom is not None and zoom >= self._beyond
 
     def by(self, by: int) -> None:
         """Show more time (`by` > 0) or less; beyond the minutes this zooms the timeline."""
-        if self.is_strip:
+        if self.is_timeline:
             self._cursor.zoom_by(by, has_now=True)
             self._place = len(self._spans) - 1
         elif by > 0 and self._is_recorded and self._place == len(self._spans) - 1:

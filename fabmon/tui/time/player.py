@@ -100,7 +100,7 @@ class Player:
             self._loading = asyncio.create_task(self._guarded(self._load_timeline(columns)))
 
     async def _load_timeline(self, columns: int) -> None:
-        window, cursor = self._state.strip_window(), self._state.cursor
+        window, cursor = self._state.timeline_window(), self._state.cursor
         if self.past is None or window is None or self._state.curve() is not cursor.curve:
             return
         known, length_ns = cursor.curve, window[1] - window[0]

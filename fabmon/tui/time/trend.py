@@ -71,7 +71,7 @@ def trend(
     screen_state: ScreenState, newest: Snapshot, reading: TrendLoader, minutes: int | None
 ) -> Trend | None:
     """The range of the timeline, or `minutes` up to the cursor; None without a cursor."""
-    scene, window = screen_state.scene, screen_state.strip_window()
+    scene, window = screen_state.scene, screen_state.timeline_window()
     if scene is None or window is None:
         return None
     if minutes is not None:

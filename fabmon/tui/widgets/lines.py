@@ -65,7 +65,7 @@ class Painted(Contained, Widget):
         return Strip.blank(self.size.width, self._base)
 
 
-class TimeStrip(Painted, can_focus=True):
+class TimelineView(Painted, can_focus=True):
     """The timeline: left and right step through it when focused, a click goes to a time.
 
     The screen converts columns to times.
