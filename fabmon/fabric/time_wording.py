@@ -41,8 +41,14 @@ def axis_label(time_ns: int, window_s: float) -> str:
     return _formatted(time_ns, pattern)
 
 
+def utc(time_ns: int) -> datetime:
+    """A wall clock in ns as a date in UTC, exact to the microsecond."""
+    seconds, rest_ns = divmod(time_ns, SECOND_NS)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ns // 1000)
+
+
 def _formatted(time_ns: int, pattern: str) -> str:
-    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime(pattern)
+    return utc(time_ns).strftime(pattern)
 
 
 def duration(seconds: float) -> str:

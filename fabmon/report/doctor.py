@@ -14,8 +14,8 @@ from fabmon.analysis.audit.survey import FIX, Problem, Survey
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wording import plural, trimmed
-from fabmon.report.records import utc
 
 _MISSING_ON_HOSTS = {
     "ib": "no RDMA port counters: RDMA traffic that the kernel does not count is not visible",

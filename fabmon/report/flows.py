@@ -13,9 +13,9 @@ from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import utc
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.report.output import aligned
-from fabmon.report.records import utc
 
 
 class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):

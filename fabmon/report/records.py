@@ -15,6 +15,7 @@ from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Snapshot
 from fabmon.fabric.tick import STALE_READS, NodeState
+from fabmon.fabric.time_wording import utc
 from fabmon.report.output import json_schema
 
 _DIGITS = 6
@@ -203,13 +204,6 @@ def _moved(moved: PreviousValue | None) -> MovedRecord | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
-
-
-def utc(time_ns: int) -> datetime.datetime:
-    """A wall clock in ns as a date in UTC, exact to the microsecond."""
-    seconds, rest_ns = divmod(time_ns, 1_000_000_000)
-    whole = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return whole.replace(microsecond=rest_ns // 1000)
 
 
 def schema() -> bytes:

@@ -13,7 +13,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.time_wording import date_time, interval
+from fabmon.fabric.time_wording import date_time, interval, utc
 from fabmon.fabric.wording import bit_rate, number, percent, plural
 from fabmon.report.output import aligned, as_json
 from fabmon.report.records import (
@@ -26,7 +26,6 @@ from fabmon.report.records import (
     finding_record,
     iteration_record,
     link_records,
-    utc,
 )
 
 _HEAD = ("NODE", "PORT", "AS", "STATE", "SPEED", "TX", "RX", "TX %", "RX %", "ERRORS/s", "DROPS/s")

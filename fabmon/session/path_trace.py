@@ -22,11 +22,10 @@ from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.tick import NodeState, Tick
-from fabmon.fabric.time_wording import interval
+from fabmon.fabric.time_wording import interval, utc
 from fabmon.fabric.wire.messages import Hello, Trace, TracedPath
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import VIAS_WITH_PROBE
-from fabmon.report.records import utc
 from fabmon.report.trace import TraceRecord
 from fabmon.session.errors import UsageError
 from fabmon.session.session import Session

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.fabric.time_wording import utc
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time.past_reader import RecordingAccess, SaveError
 
@@ -111,5 +110,4 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _time(time_ns: int) -> str:
-    when = datetime.datetime.fromtimestamp(time_ns // SECOND_NS, datetime.UTC)
-    return f"{when:%Y%m%dT%H%M%SZ}"
+    return f"{utc(time_ns):%Y%m%dT%H%M%SZ}"

@@ -164,8 +164,8 @@ async def test_minutes_that_end_meanwhile_are_read(tmp_path: Path) -> None:
         await run.send(*(watching.write(writer) for _ in range(40)))
         await run.press("4", "enter", "w", "-", "-", "-")
         await all_is_read(run)
-        known_ns = drawn(run)._tier.known_ns
+        known_ns = drawn(run).tier.known_ns
         for _ in range(90):
             await run.send(watching.write(writer))
-        await run.until(lambda: drawn(run)._tier.known_ns == known_ns + MINUTE_NS)
+        await run.until(lambda: drawn(run).tier.known_ns == known_ns + MINUTE_NS)
     writer.close()

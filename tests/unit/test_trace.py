@@ -12,10 +12,10 @@ import pytest
 from fabmon.analysis.traced_paths import spreads
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import Trace, WireError, decode
 from fabmon.feeds.live import LiveFeed
 from fabmon.report.output import as_json, json_schema
-from fabmon.report.records import utc
 from fabmon.report.trace import TraceRecord, trace_table
 from tests.builders import START_NS
 from tests.goldens import check_golden

@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from fabmon.fabric.time_wording import interval
+from fabmon.fabric.time_wording import interval, utc
 from fabmon.fabric.wording import byte_count
 from fabmon.recording.reading.reader import Recording
 
@@ -86,8 +86,8 @@ def summarise(recording: Recording) -> RecordingSummary:
         tool=session.tool,
         recorder=session.recorder,
         title=session.title,
-        start=_time(recording.start_ns) if recording.start_ns else None,
-        end=_time(recording.until_ns) if recording.until_ns else None,
+        start=utc(recording.start_ns) if recording.start_ns else None,
+        end=utc(recording.until_ns) if recording.until_ns else None,
         sessions=len(recording.sessions),
         interval_s=recording.interval_s,
         ticks=sum(1 for _ in recording.times()),
@@ -95,14 +95,10 @@ def summarise(recording: Recording) -> RecordingSummary:
         bookmarks=sum(note.kind == "bookmark" for note in notes),
         findings=sum(note.change == "open" for note in notes),
         events=tuple(
-            SummaryEvent(number, _time(note.time_ns), note.text)
+            SummaryEvent(number, utc(note.time_ns), note.text)
             for number, note in enumerate(events, 1)
         ),
         closed=recording.is_closed,
         lost_bytes=sum(loss.end - loss.offset for loss in recording.losses),
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
-
-
-def _time(time_ns: int) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.UTC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wording import attach_units
-from fabmon.report.records import utc
 
 _VOID = frozenset({"meta", "br", "hr", "circle", "line", "path", "polyline", "rect"})
 

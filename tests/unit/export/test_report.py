@@ -15,7 +15,7 @@ import pytest
 from fabmon.analysis.fluctuation.results import Fluctuation, Foreign, Slot, Spread, Step, Subject
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.fabric.time_wording import event_time
+from fabmon.fabric.time_wording import event_time, utc
 from fabmon.fabric.wording import NO_BREAK_SPACE, bit_rate, loss_and_confidence, percent
 from fabmon.history.history import History
 from fabmon.recording.format.frames import FrameKind
@@ -25,7 +25,6 @@ from fabmon.recording.writing.writer import Writer
 from fabmon.report.page.fluctuation import fluctuation
 from fabmon.report.page.markup import CHART_LEFT, CHART_WIDTH
 from fabmon.report.page.timeline import MOST_ROWS
-from fabmon.report.records import utc
 from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.fixtures import browser
 from tests.unit.export.test_rates import exported, lines_of

@@ -239,24 +239,25 @@ class LongWaterfall(Waterfall):
     trend: Trend
 
     @cached_property
-    def _tier(self) -> Tier:
+    def tier(self) -> Tier:
+        """The bins of the recording that the columns show."""
         metric = self.metric
         return self.trend.of(self.ports, metric.columns, metric.traffic, self._room)
 
     @property
     def resolution(self) -> str:
         """The length of the trend and of its bins as text."""
-        return self.trend.resolution(self._tier.wanted.bin_ns)
+        return self.trend.resolution(self.tier.wanted.bin_ns)
 
     @cached_property
     def columns(self) -> int:
         """The number of bins."""
-        return self._tier.wanted.bins
+        return self.tier.wanted.bins
 
     @property
     def each(self) -> str:
         """The length of a bin as text."""
-        return interval(self._tier.wanted.bin_ns // SECOND_NS)
+        return interval(self.tier.wanted.bin_ns // SECOND_NS)
 
     @property
     def is_tick(self) -> bool:
@@ -272,18 +273,18 @@ class LongWaterfall(Waterfall):
 
     def began_ns(self, column: int) -> int:
         """The start of a bin."""
-        wanted = self._tier.wanted
+        wanted = self.tier.wanted
         return wanted.from_ns + column * wanted.bin_ns
 
     def column(self, time_ns: int) -> int:
         """The bin of a time, below 0 before the first bin."""
-        wanted = self._tier.wanted
+        wanted = self.tier.wanted
         return time_ns // wanted.bin_ns - wanted.first
 
     @cached_property
     def values(self) -> Floats:
         """[ports, bins]: the highest value of each bin; NaN where nothing is known."""
-        parts: Floats = np.fmax.reduce(self._tier.highest, axis=0)
+        parts: Floats = np.fmax.reduce(self.tier.highest, axis=0)
         return (parts / measure(self.metric.name).per).astype(np.float32)
 
     @property
