@@ -36,7 +36,7 @@ class Trait(Enum):
     LAST_HOP = "the queue is in front of a receiver, not between switches"
     MAKES_QUEUES = "causes ECN marks or pause without a full link between switches"
     MAKES_PAUSE = "causes pause on the ports that wait for it"
-    STOPS_PAUSE_FRAMES = "its cable carries no pause frames while it is down"
+    STOPS_PAUSE_FRAMES = "a port changes carrier; its cable carries no pause frames meanwhile"
     ONE_RAIL = "its senders use one of their rails only"
     FULL_LINK = "its first link is as full as it can be, at whatever utilisation"
     FULL_LINK_OF_GROUP = "its first link is the fullest of its ECMP group"

@@ -51,7 +51,7 @@ class ContainingApp(App[None]):
             logging = loop.run_in_executor(None, log_error, error, where)
             self._logging.add(logging)
             logging.add_done_callback(self._logging.discard)
-        return f"{where} failed: {summary(error)}; details in {log_path()}"
+        return f"{summary(error)}; details in {log_path()}"
 
     def is_known(self, error: BaseException, where: str) -> bool:
         """Whether an error from the same line was contained here before."""
@@ -59,7 +59,7 @@ class ContainingApp(App[None]):
 
     def contain_handler(self, error: BaseException, where: str) -> None:
         """Contain an error of a handler: log it and show it as a message of one line."""
-        text = self.contain(error, where)
+        text = f"{where} failed: {self.contain(error, where)}"
         self.notify(text, timeout=10, markup=False, severity="error")
 
     def fail(self, error: BaseException) -> None:

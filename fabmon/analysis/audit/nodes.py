@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
-from fabmon.analysis.detectors.gpu_nic_numa import gpus_without_near_nic
+from fabmon.analysis.detectors.gpu_nic_numa import CAUSE, gpus_without_near_nic
 from fabmon.analysis.fabric_structure import pcie_link_bps
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.wording import bit_rate
@@ -165,7 +165,7 @@ def distant_gpus(survey: Survey) -> Iterator[Problem]:
         far = gpus_without_near_nic(node)
         if far:
             yield Problem(
-                check="gpu_nic_numa",
+                check=CAUSE.name,
                 severity=FIX,
                 ports=tuple(port.id for port in far),
                 text="no NIC on the NUMA node of this GPU: its traffic crosses the link "

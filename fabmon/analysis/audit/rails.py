@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
-from fabmon.analysis.detectors.miscabled import miscabled_conditions
+from fabmon.analysis.detectors.miscabled import CAUSE, miscabled_conditions
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
 from fabmon.fabric.wording import bit_rate, name_list
 
@@ -235,7 +235,7 @@ def miscabled_ports(survey: Survey) -> Iterator[Problem]:
     fabric = survey.snapshot.fabric
     for condition in miscabled_conditions(fabric):
         yield Problem(
-            check="miscabled",
+            check=CAUSE.name,
             severity=FIX,
             ports=tuple(fabric.ports[row].id for row in condition.rows),
             text=condition.text,

@@ -84,7 +84,7 @@ def _candidates(
         raise NoEndpoint(
             f"{node.name}: {what} is RoCE, and InfiniBand has no ECMP by UDP port to trace"
         )
-    has = "has no" if name is not None else "has an"
+    has = "has no" if name is not None else "has a"
     names = f" ({', '.join(port.name for port in ports)})" if name is None and ports else ""
     elsewhere = [f"{own.dev} {own.address}" for own in addresses.of(node.name)]
     but = f"; there are: {', '.join(elsewhere)}" if elsewhere else ""

@@ -8,22 +8,26 @@ from itertools import count
 import msgspec
 import numpy as np
 
+from fabmon.feeds.demo import faults
 from fabmon.feeds.demo.fault_planner import Truth
 from fabmon.feeds.demo.scenario import FAT_TREE, Caption, Fault, Scenario
 from fabmon.feeds.demo.world import World
 
-KINDS = (
-    "ecmp_collision",
-    "slow_receiver",
-    "degraded_link",
-    "straggler",
-    "incast",
-    "flapping_link",
-    "node_lost",
-    "error_burst",
-    "polarization",
-    "pause_storm",
-    "host_pcie_limit",
+KINDS = tuple(
+    kind.__name__
+    for kind in (
+        faults.ecmp_collision,
+        faults.slow_receiver,
+        faults.degraded_link,
+        faults.straggler,
+        faults.incast,
+        faults.flapping_link,
+        faults.node_lost,
+        faults.error_burst,
+        faults.polarization,
+        faults.pause_storm,
+        faults.host_pcie_limit,
+    )
 )
 """Drawn in random order; each occurs once before any occurs again, where the fabric can have it."""
 
@@ -57,7 +61,7 @@ def _drawn(scenario: Scenario, hours: float) -> Iterator[Fault]:
 def _kinds(scenario: Scenario) -> list[str]:
     """The kinds that this fabric can have: InfiniBand routes by tables, without a hash."""
     hashes = scenario.topology.kind != FAT_TREE
-    return [kind for kind in KINDS if hashes or kind != "polarization"]
+    return [kind for kind in KINDS if hashes or kind != faults.polarization.__name__]
 
 
 def captions(world: World, from_s: float, title: Callable[[str], str] = str) -> list[Caption]:

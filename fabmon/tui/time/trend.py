@@ -57,7 +57,7 @@ class Trend:
             return f"{MINUS}{interval(round(span_s))}", "now"
         return axis_label(self.from_ns, span_s), axis_label(self.until_ns, 3600)
 
-    def said(self, bin_ns: int) -> str:
+    def resolution(self, bin_ns: int) -> str:
         """Its length and resolution: `1 d, highest of each 15 min`."""
         return f"{self.length}, highest of each {interval(bin_ns // SECOND_NS)}"
 

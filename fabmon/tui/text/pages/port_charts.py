@@ -87,7 +87,7 @@ def _curves(ctx: DrawContext, port: Port, shown: int | Trend, bins: int) -> dict
         }
     tier = shown.of([port], names, of_line_rate=False, most_bins=bins)
     return {
-        direction: _Curve(most, mean, shown.said(tier.wanted.bin_ns), shown.ends)
+        direction: _Curve(most, mean, shown.resolution(tier.wanted.bin_ns), shown.ends)
         for direction, most, mean in zip(WAYS, tier.highest[:, 0], tier.mean[:, 0], strict=True)
     }
 

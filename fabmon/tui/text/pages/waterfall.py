@@ -247,7 +247,7 @@ class LongWaterfall(Waterfall):
     @property
     def resolution(self) -> str:
         """The length of the trend and of its bins as text."""
-        return self.trend.said(self.tier.wanted.bin_ns)
+        return self.trend.resolution(self.tier.wanted.bin_ns)
 
     @cached_property
     def columns(self) -> int:

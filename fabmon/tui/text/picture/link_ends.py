@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fabmon.analysis.causes import causes_with
+from fabmon.analysis.detectors import degraded_link
+from fabmon.analysis.finding import Trait
 from fabmon.fabric.model import RAIL, CableReport, Contradiction, Port
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
@@ -16,13 +19,8 @@ from fabmon.tui.text.picture.canvas import Canvas
 _LOOK_BACK_S = 120
 """How long errors and carrier changes are kept."""
 _ERRORS, _FLAPS = ("errors", "damage"), ("carrier changes", "flaps")
-_SHOWN = {
-    "error_burst": _ERRORS,
-    "degraded_link": _ERRORS,
-    "flapping_link": _FLAPS,
-    "link_down": _FLAPS,
-}
-"""Cause -> what is drawn of both ends, and its HEAT column."""
+_CHANGES_CARRIER = causes_with(Trait.STOPS_PAUSE_FRAMES)
+"""Causes of which carrier changes are drawn; of the others, errors."""
 _NAME = 18
 _STRIP = 30
 _MOST_TIMES = 3
@@ -30,12 +28,12 @@ _MOST_TIMES = 3
 
 def link_ends(canvas: Canvas) -> list[Line]:
     """Both ends, each with its errors or carrier changes over time."""
-    what, column = _SHOWN.get(canvas.finding.cause, _ERRORS)
+    what, column = _FLAPS if canvas.finding.cause in _CHANGES_CARRIER else _ERRORS
     both = _both(canvas)
     lines = canvas.title(f"The link and its {what} in the last {_LOOK_BACK_S // 60} min")
     for port in both[: max(1, (canvas.ctx.height - 1) // 2)]:
         lines += _end(canvas, port, what, column)
-    if canvas.finding.cause == "degraded_link" and both:
+    if canvas.finding.cause == degraded_link.CAUSE.name and both:
         lines += _comparable_rates(canvas, both[0])
     return lines
 
