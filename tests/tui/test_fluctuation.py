@@ -14,7 +14,6 @@ from fabmon.fabric.model import Host
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.writing.writer import Writer
 from tests.builders import SECOND_NS, frame, hello, port, tick, up
-from tests.tui import golden
 from tests.tui.recordings import replaying
 from tests.tui.running import Running, running
 from tests.tui.scenes import World
@@ -38,7 +37,7 @@ async def test_the_last_minutes(size: tuple[int, int]) -> None:
         await _looked(run)
         assert all(len(line) <= size[0] for line in run.lines)
         if size != (60, 18):
-            golden.check(f"fluctuation-{size[0]}x{size[1]}", run.text)
+            await run.looks_like(f"fluctuation-{size[0]}x{size[1]}")
 
 
 async def test_a_filter_chooses_what_is_looked_at() -> None:
@@ -94,7 +93,7 @@ async def test_a_replay_tells_of_all_that_is_recorded(
         await run.shows("whole recording", "by hour of day")
         assert all(len(line) <= size[0] for line in run.lines)
         if size == (120, 40):
-            golden.check(f"fluctuation-night-{size[0]}x{size[1]}", run.text)
+            await run.looks_like(f"fluctuation-night-{size[0]}x{size[1]}")
 
 
 async def test_the_marked_part_and_back(recording: Path) -> None:
