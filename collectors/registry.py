@@ -44,7 +44,7 @@ SOURCES: Dict[str, SourceEntry] = {
     "xgmi": SourceEntry("collectors.sources.xgmi:XgmiLinks", _AMDGPU),
     "dcb": SourceEntry("collectors.sources.dcb:Dcb"),
     "lldp": SourceEntry("collectors.sources.lldp:Lldp"),
-    "qps": SourceEntry("collectors.sources.qps:QueuePairs", _INFINIBAND),
+    "qps": SourceEntry("collectors.sources.qps:QueuePairSource", _INFINIBAND),
     "sonic": SourceEntry("collectors.sources.sonic:Sonic", _SONIC),
     "sonic_queues": SourceEntry("collectors.sources.sonic:SonicQueues", _SONIC),
     "ib_fabric": SourceEntry("collectors.sources.ib_fabric:IbFabric", on_request=True),

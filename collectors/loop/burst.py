@@ -31,7 +31,7 @@ MakeSource = Callable[[HostFS, Container[str]], Source]
 Reader = Tuple[Source, List[Object]]
 """A source and its objects, every one of which was requested and has two values."""
 
-SOURCES: Tuple[MakeSource, ...] = (ib.Bytes, netdev.Bytes)
+SOURCES: Tuple[MakeSource, ...] = (ib.RdmaPortBytes, netdev.InterfaceBytes)
 """Sources that count a port's bytes in files that are cheap to read, the best first. The counters
 of the wire (`phy_*`) are not among them: each look at it takes the driver a millisecond under the
 kernel's network lock."""

@@ -49,7 +49,7 @@ def find_tools(fs: HostFS) -> "DiagTools":
             raise NoData(f"no {command} on this node: it comes with infiniband-diags")
         found.append(path)
     check_permission(fs)
-    return Commands(*found)
+    return DiagCommands(*found)
 
 
 def check_permission(fs: HostFS) -> None:
@@ -59,7 +59,7 @@ def check_permission(fs: HostFS) -> None:
         raise Denied(readable_by(devices[0]) or f"{devices[0]} may not be opened for writing")
 
 
-class Commands:
+class DiagCommands:
     """The commands of this machine; each query is a process."""
 
     def __init__(self, iblinkinfo: str, perfquery: str) -> None:
@@ -140,7 +140,7 @@ class CapturedOutput:
         """Nothing to stop."""
 
 
-DiagTools = Union[Commands, CapturedOutput]
+DiagTools = Union[DiagCommands, CapturedOutput]
 """Both answer the same two queries."""
 
 

@@ -41,7 +41,7 @@ _FRONT_PANEL = re.compile(r"swp\d+(s\d+)?|Ethernet\d+")
 """Cumulus and other switchdev systems; SONiC."""
 
 
-class Port(NamedTuple):
+class DevicePort(NamedTuple):
     """One physical port.
 
     `kind` is `ethernet` or `infiniband` (the link layer). `netdev` is its interface, `rdma` its
@@ -62,7 +62,7 @@ class Port(NamedTuple):
         return f"{INFINIBAND}/{self.rdma}/ports/{self.rdma_port}"
 
 
-def find_ports(fs: HostFS) -> List[Port]:
+def find_ports(fs: HostFS) -> List[DevicePort]:
     """The ports, sorted by name. Raises SourceError when the class directories cannot be listed."""
     try:
         return _find_ports(fs)
@@ -70,12 +70,12 @@ def find_ports(fs: HostFS) -> List[Port]:
         raise from_oserror(error) from error
 
 
-def _find_ports(fs: HostFS) -> List[Port]:
+def _find_ports(fs: HostFS) -> List[DevicePort]:
     netdevs = _hardware_netdevs(fs)
     hardware = {name: fs.exists(INFINIBAND, name, "device") for name in fs.names(INFINIBAND)}
     if not netdevs and not any(hardware.values()):
         netdevs = dict.fromkeys(_virtual_netdevs(fs), ETHERNET_TYPE)
-    ports: List[Port] = []
+    ports: List[DevicePort] = []
     taken: Set[str] = set()
     # An interface belongs to one port: to the hardware, where a software device uses it too.
     for device in sorted(hardware, key=lambda name: (not hardware[name], name)):
@@ -95,10 +95,10 @@ def _find_ports(fs: HostFS) -> List[Port]:
                 facts = device_facts.netdev_facts(fs, netdev)
                 virtual = facts["virtual"] and info["virtual"]
                 info = {**facts, **info, "virtual": virtual}
-            ports.append(Port(name, kind, netdev, device, number, info))
+            ports.append(DevicePort(name, kind, netdev, device, number, info))
     for name in netdevs.keys() - taken:
         kind = "infiniband" if netdevs[name] == IPOIB_TYPE else "ethernet"
-        ports.append(Port(name, kind, name, None, 0, device_facts.netdev_facts(fs, name)))
+        ports.append(DevicePort(name, kind, name, None, 0, device_facts.netdev_facts(fs, name)))
     return sorted(ports, key=lambda port: natural(port.name))
 
 

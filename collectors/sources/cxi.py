@@ -152,7 +152,7 @@ class Cxi(FileSource):
         super().close()
         self.values_ns = None
 
-    def _object(self, device: str, port: Optional[ports.Port]) -> Object:
+    def _object(self, device: str, port: Optional[ports.DevicePort]) -> Object:
         path = f"{_CLASS}/{device}"
         there = set(self.host.names(path, "device/telemetry"))
         metrics = []
@@ -196,7 +196,7 @@ class CxiErrors(Cxi):
     files = RARELY
 
 
-def _interfaces(fs: HostFS) -> Dict[Optional[str], ports.Port]:
+def _interfaces(fs: HostFS) -> Dict[Optional[str], ports.DevicePort]:
     """The ports that have an interface, by PCI address."""
     return {
         port.info.get("pci"): port

@@ -120,7 +120,7 @@ Answer = Optional[Pfc]
 class _Place(NamedTuple):
     """A port with an interface, and the open files (fact, priority or -1, file) of its driver."""
 
-    port: ports.Port
+    port: ports.DevicePort
     interface: str
     files: List[Tuple[str, int, File]]
 
@@ -274,7 +274,7 @@ def _pfc_facts(pfc: Answer) -> Dict[str, Any]:
     return facts if pfc.capable is None else {**facts, "pfc_cap": pfc.capable}
 
 
-def _open_facts(fs: HostFS, port: ports.Port) -> List[Tuple[str, int, File]]:
+def _open_facts(fs: HostFS, port: ports.DevicePort) -> List[Tuple[str, int, File]]:
     """The files of RoCE's facts, kept open: (fact, priority or -1, file)."""
     ecn = f"{ports.NET}/{port.netdev}/ecn"
     cm = f"sys/kernel/config/rdma_cm/{port.rdma}/ports/{port.rdma_port}"

@@ -298,7 +298,7 @@ class Ethtool(Source):
             self._socket.close()
             self._socket = None
 
-    def _object(self, port: ports.Port, interface: str, driver: str) -> Object:
+    def _object(self, port: ports.DevicePort, interface: str, driver: str) -> Object:
         stats: EthtoolStats
         if self._socket is not None:
             stats = SocketStats(self._socket, interface)
@@ -316,7 +316,7 @@ class Ethtool(Source):
         return Object(interface, port.kind, port.name, {}, tuple(metrics))
 
 
-def _driver(port: ports.Port) -> Optional[str]:
+def _driver(port: ports.DevicePort) -> Optional[str]:
     """Whose names the port's counters have; None when that is not known."""
     driver = port.info.get("driver")
     if driver in RULES:

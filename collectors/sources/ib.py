@@ -89,15 +89,15 @@ class _PortSource(FileSource):
             raise NoData("no RDMA device")
         return [self._object(port) for port in found]
 
-    def _takes(self, port: ports.Port) -> bool:
+    def _takes(self, port: ports.DevicePort) -> bool:
         return True
 
     @abstractmethod
-    def _object(self, port: ports.Port) -> Object:
+    def _object(self, port: ports.DevicePort) -> Object:
         """The object of one port, its files opened in the order of its metrics."""
 
     def _open(
-        self, port: ports.Port, files: Dict[str, Tuple[str, ...]], parse: Parse = int
+        self, port: ports.DevicePort, files: Dict[str, Tuple[str, ...]], parse: Parse = int
     ) -> List[str]:
         """Open the best spelling of each metric; the names of those that exist."""
         found = []
@@ -113,7 +113,7 @@ class _PortSource(FileSource):
                     found.append(metric)
         return found
 
-    def _open_state(self, port: ports.Port, files: Dict[str, Tuple[str, ...]]) -> List[str]:
+    def _open_state(self, port: ports.DevicePort, files: Dict[str, Tuple[str, ...]]) -> List[str]:
         if port.info.get("driver") in _CONSTANT_STATE:
             return []
         return self._open(port, files, _leading_number)
@@ -124,7 +124,7 @@ class Traffic(_PortSource):
 
     name = "ib"
 
-    def _object(self, port: ports.Port) -> Object:
+    def _object(self, port: ports.DevicePort) -> Object:
         octets = _octets(port)
         metrics = self._open_state(port, {"ib_state": ("state",)})
         metrics += self._open(port, _DATA, _words_of(octets))
@@ -134,7 +134,7 @@ class Traffic(_PortSource):
         return Object(port.name, port.kind, port.name, info, tuple(metrics))
 
 
-class Bytes(_PortSource):
+class RdmaPortBytes(_PortSource):
     """The bytes of some RDMA ports and nothing else: tx, rx. For bursts."""
 
     name = "ib"
@@ -143,10 +143,10 @@ class Bytes(_PortSource):
         super().__init__(host)
         self._wanted = wanted
 
-    def _takes(self, port: ports.Port) -> bool:
+    def _takes(self, port: ports.DevicePort) -> bool:
         return port.name in self._wanted
 
-    def _object(self, port: ports.Port) -> Object:
+    def _object(self, port: ports.DevicePort) -> Object:
         metrics = self._open(port, _DATA, _words_of(_octets(port)))
         return Object(port.name, port.kind, port.name, {}, tuple(metrics))
 
@@ -157,7 +157,7 @@ class Errors(_PortSource):
     name = "ib_errors"
     every = 10
 
-    def _object(self, port: ports.Port) -> Object:
+    def _object(self, port: ports.DevicePort) -> Object:
         metrics = self._open(port, {"ib_rate_bps": ("rate",)}, parse_rate)
         metrics += self._open_state(port, {"ib_phys_state": ("phys_state",)})
         metrics += self._open(port, _SLOW_PACKETS, _not_stuck)
@@ -187,7 +187,7 @@ def _not_stuck(data: bytes) -> int:
     return value
 
 
-def _octets(port: ports.Port) -> int:
+def _octets(port: ports.DevicePort) -> int:
     """Octets that one count of the data counters stands for."""
     return _OCTETS_PER_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_PER_WORD
 

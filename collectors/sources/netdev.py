@@ -125,7 +125,7 @@ class NetdevLink(FileSource):
         return objects
 
 
-class Bytes(FileSource):
+class InterfaceBytes(FileSource):
     """The bytes of some ports' interfaces and nothing else: tx, rx. For bursts.
 
     From sysfs, where a read queries one interface; /proc/net/dev queries all of the machine.
@@ -193,7 +193,7 @@ class _State:
         return int(self._changes.read())
 
 
-def _ports_with_netdev(fs: HostFS) -> List[Tuple[ports.Port, str]]:
+def _ports_with_netdev(fs: HostFS) -> List[Tuple[ports.DevicePort, str]]:
     found = [(port, port.netdev) for port in ports.find_ports(fs) if port.netdev is not None]
     if not found:
         raise NoData("no network interface is a port")

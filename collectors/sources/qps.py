@@ -57,7 +57,7 @@ class Pair(NamedTuple):
     rq_psn: int
 
 
-class QueuePairs(BackgroundSource[List[Pair]]):
+class QueuePairSource(BackgroundSource[List[Pair]]):
     """The connected queue pairs of this machine's RDMA ports."""
 
     name = "qps"

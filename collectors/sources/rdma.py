@@ -258,7 +258,7 @@ class Rdma(FileSource):
             found = [port for port in ports.find_ports(self.host) if port.rdma is not None]
             if not found:
                 raise NoData("no RDMA device")
-            by_device: Dict[str, List[ports.Port]] = {}
+            by_device: Dict[str, List[ports.DevicePort]] = {}
             for port in found:
                 by_device.setdefault(port.rdma or "", []).append(port)
             objects: List[Object] = []
@@ -275,7 +275,7 @@ class Rdma(FileSource):
         super().close()
         self.min_period_s = 0.0
 
-    def _device_objects(self, device: str, its_ports: List[ports.Port]) -> List[Object]:
+    def _device_objects(self, device: str, its_ports: List[ports.DevicePort]) -> List[Object]:
         """The objects of the ports, and of the device for further counters shared by them."""
         objects: List[Object] = []
         for port in its_ports:

@@ -47,7 +47,7 @@ def parse_listen_address(text: str) -> ListenAddress:
     return ListenAddress(bare, int(port))
 
 
-def tls_context(
+def server_tls_context(
     address: ListenAddress, certificate: Path | None, key: Path | None, *, is_insecure: bool
 ) -> ssl.SSLContext | None:
     """The TLS context to listen with; None for no TLS, which beyond this machine needs consent.

@@ -13,7 +13,7 @@ from fabmon.agent.listen_address import (
     AgentError,
     ListenAddress,
     parse_listen_address,
-    tls_context,
+    server_tls_context,
     token_at,
 )
 from fabmon.cli.options import FILE
@@ -88,7 +88,7 @@ def agent(
 
     try:
         address = parse_listen_address(listen)
-        tls = tls_context(address, tls_cert, tls_key, is_insecure=insecure)
+        tls = server_tls_context(address, tls_cert, tls_key, is_insecure=insecure)
         options = AgentOptions(
             address=address,
             token=token_at(path),

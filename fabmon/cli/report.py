@@ -19,7 +19,7 @@ from fabmon.cli.options import (
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.timeline import Timeline
-    from fabmon.report.page.page import Source
+    from fabmon.report.page.page import ReportSource
 
 _LEAD_S = 120.0
 """Played before --from, so that findings that began earlier are detected."""
@@ -73,14 +73,14 @@ def report(
             stream.write(page(made, _sources(timeline, redact), fluctuation).encode())
 
 
-def _sources(timeline: Timeline, redact: bool) -> list[Source]:
-    from fabmon.report.page.page import Source
+def _sources(timeline: Timeline, redact: bool) -> list[ReportSource]:
+    from fabmon.report.page.page import ReportSource
 
     losses = [
         (path, f"bytes {loss.offset} to {loss.end}: {loss.text}") for path, loss in timeline.losses
     ]
     return [
-        Source(
+        ReportSource(
             name=f"recording {number}" if redact else file.path.name,
             size=file.size,
             tool=file.sessions[-1].tool,

@@ -83,7 +83,7 @@ class HttpClient:
         key = (tls, is_loopback(address))
         if key not in self._tls:
             # Reading certificates takes a while: once for all hosts.
-            self._tls[key] = await asyncio.to_thread(tls_context, tls, address)
+            self._tls[key] = await asyncio.to_thread(client_tls_context, tls, address)
         context = self._tls[key]
         shown = f"[{address}]" if ":" in address else address
         scheme = "http" if context is None else "https"
@@ -168,7 +168,7 @@ async def bounded_body(response: aiohttp.ClientResponse, max_bytes: int, url: st
     return bytes(body)
 
 
-def tls_context(tls: str | None, address: str) -> ssl.SSLContext | None:
+def client_tls_context(tls: str | None, address: str) -> ssl.SSLContext | None:
     """The TLS context for the value of `tls=`; None to use plain HTTP. Blocks: it reads files.
 
     `no`: plain HTTP. `yes`: the certificates that this machine trusts. `insecure`: any certificate.

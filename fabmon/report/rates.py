@@ -14,7 +14,7 @@ from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import RAIL, Fabric, Port
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.time_wording import utc
-from fabmon.report.records import link_state, rounded_or_none
+from fabmon.report.json_records import link_state, rounded_or_none
 
 NAMES = ("node", "port", "label", "role", "rail", "kind", "peer")
 """Columns that identify a port, after the time."""

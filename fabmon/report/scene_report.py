@@ -15,8 +15,7 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, interval, utc
 from fabmon.fabric.wording import bit_rate, number, percent, plural
-from fabmon.report.output import aligned, as_json
-from fabmon.report.records import (
+from fabmon.report.json_records import (
     IterationRecord,
     LinkRecord,
     NodeRecord,
@@ -27,6 +26,7 @@ from fabmon.report.records import (
     iteration_record,
     link_records,
 )
+from fabmon.report.output import aligned, as_json
 
 _HEAD = ("NODE", "PORT", "AS", "STATE", "SPEED", "TX", "RX", "TX %", "RX %", "ERRORS/s", "DROPS/s")
 _LEFT = 4

@@ -14,8 +14,8 @@ from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.fluctuation.study import SCREEN_KINDS, Study
 from fabmon.fabric.model import Port
 from fabmon.recording.format.minutes import MINUTE_NS
+from fabmon.recording.reading.rate_tiers import Tier, TierBuilder, TierQuery
 from fabmon.recording.reading.raw_chunks import raw_chunks
-from fabmon.recording.reading.tiers import Tier, TierBuilder, TierQuery
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.session.session import Session
 

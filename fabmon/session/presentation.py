@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.tui.app import AskBurst, FabmonApp
-    from fabmon.tui.screen_state import Caption
+    from fabmon.tui.screen_state import Tip
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 
 _PICTURE_SIZE = (120, 32)
@@ -69,7 +69,7 @@ class ScreenSetup:
     title: str
     color: str
     mark: str = ""
-    captions: Sequence[Caption] = ()
+    captions: Sequence[Tip] = ()
     ask_burst: AskBurst | None = None
     nothing: Callable[[], str] = str
     recording: RecordingAccess | None = None

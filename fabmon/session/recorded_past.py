@@ -21,8 +21,8 @@ from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.reading.rate_tiers import Tier, TierQuery
 from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
-from fabmon.recording.reading.tiers import Tier, TierQuery
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.session.background_readers import StudyReader, TierReader
 from fabmon.session.session import Pipeline, Session

@@ -138,7 +138,7 @@ def ring_directories(home: Path) -> list[Path]:
     return sorted(found, key=_changed_s, reverse=True)
 
 
-def files_of(recorder: Recorder) -> list[Path]:
+def recorded_files(recorder: Recorder) -> list[Path]:
     """What a recorder has written: its file, or the directory of its rotation."""
     path = recorder.status.path
     return [path.parent] if recorder.rotates else [path]

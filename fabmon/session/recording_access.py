@@ -18,7 +18,7 @@ from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.report.rates import CsvRates
 from fabmon.session.recorded_past import RecordedPast
-from fabmon.session.recorder_setup import files_of
+from fabmon.session.recorder_setup import recorded_files
 from fabmon.session.session import Session
 from fabmon.tui.time.past_reader import PastReader, RecordingAccess, SaveError
 
@@ -87,7 +87,7 @@ class LiveRecording(RunRecording):
         else:
 
             def paths() -> Sequence[Path]:
-                return files_of(recorder)
+                return recorded_files(recorder)
 
             super().__init__(session, paths, RecordedPast(paths, session))
             self._recorder = recorder

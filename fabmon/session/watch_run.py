@@ -248,13 +248,13 @@ async def _watch_simulation(
 ) -> Exit:
     from fabmon.analysis.causes import title
     from fabmon.feeds.demo.random_faults import captions as fault_captions
-    from fabmon.tui.screen_state import Caption
+    from fabmon.tui.screen_state import Tip
 
     if not is_screen(options) and options.picture is None:
         warn_of_simulation()
     tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
     lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title)]
-    captions = [Caption(each.at, each.duration, each.text) for each in lines]
+    captions = [Tip(each.at, each.duration, each.text) for each in lines]
     color = options.color or session.settings.color
     setup = ScreenSetup(scenario.title, color, DEMO_MARK, captions)
     async with aclosing(feed):

@@ -27,7 +27,7 @@ from fabmon.tui import keys
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.saving import save_file, without_web_fonts
-from fabmon.tui.screen_state import Caption, Captions, ScreenState
+from fabmon.tui.screen_state import ScreenState, Tip, Tips
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
@@ -104,7 +104,7 @@ class FabmonApp(TimeKeys):
         title: str,
         color: str = "auto",
         mark: str = "",
-        captions: Sequence[Caption] = (),
+        captions: Sequence[Tip] = (),
         ask_burst: AskBurst | None = None,
         nothing: Callable[[], str] = str,
         recording: RecordingAccess | None = None,
@@ -116,7 +116,7 @@ class FabmonApp(TimeKeys):
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = console_of(depth)
         self.screen_state = ScreenState(
-            title, depth, mark=mark, captions=Captions(captions), nothing=nothing
+            title, depth, mark=mark, captions=Tips(captions), nothing=nothing
         )
         self._scenes = scenes
         self._ask_burst = ask_burst

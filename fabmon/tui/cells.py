@@ -171,7 +171,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CellBlock:
     """Adjacent cells of a row: the first at screen column `x`, then one every `pitch`.
 
     `width` is the width of a cell; the cells show the columns of codes from `first` on.
@@ -198,10 +198,10 @@ class CellRow:
     """
 
     texts: tuple[tuple[int, str, Style], ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[CellBlock, ...]
     heading: int = -1
 
-    def block(self, column: int) -> Block | None:
+    def block(self, column: int) -> CellBlock | None:
         """The block of a column; None if it is in none."""
         for block in self.blocks:
             if block.first <= column < block.first + block.count:
@@ -211,5 +211,5 @@ class CellRow:
     @property
     def width(self) -> int:
         """Screen columns up to the end of the last block."""
-        last = self.blocks[-1] if self.blocks else Block(0, 0, 0, 0, 0)
+        last = self.blocks[-1] if self.blocks else CellBlock(0, 0, 0, 0, 0)
         return last.x + last.count * last.pitch

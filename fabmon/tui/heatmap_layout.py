@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from fabmon.fabric.model import DOWNLINK, GPU, MANAGEMENT, RAIL, SWITCH, UPLINK, Fabric, Node, Port
-from fabmon.tui.cells import Block
+from fabmon.tui.cells import CellBlock
 
 Shape = tuple[int, int]
 """(width of a cell, width of the gap after it) in columns."""
@@ -80,18 +80,18 @@ class GroupLayout:
         last = self.blocks(shape)[-1]
         return last.x + last.count * last.pitch
 
-    def blocks(self, shape: Shape) -> tuple[Block, ...]:
+    def blocks(self, shape: Shape) -> tuple[CellBlock, ...]:
         """The cells of ports, GPUs and uplinks; the last two can be empty."""
         cell = shape[0]
-        ports = Block(MARK + self.name + AGE, _pitch(self.left, shape), cell, 0, self.slots)
+        ports = CellBlock(MARK + self.name + AGE, _pitch(self.left, shape), cell, 0, self.slots)
         x = ports.x + ports.count * ports.pitch + (_BLOCK_GAP if self.slots and self.gpus else 0)
-        gpus = Block(x, _pitch(self._middle, shape), cell, self.slots, self.gpus)
+        gpus = CellBlock(x, _pitch(self._middle, shape), cell, self.slots, self.gpus)
         before = self.slots + self.gpus
         x = gpus.x + gpus.count * gpus.pitch + (_BLOCK_GAP if before else 0) + self.beside
         uplinks = _slots(self.right)
         if not uplinks:
             return (ports, gpus)
-        return (ports, gpus, Block(x, _pitch(self.right, shape), cell, before, uplinks))
+        return (ports, gpus, CellBlock(x, _pitch(self.right, shape), cell, before, uplinks))
 
     @property
     def _middle(self) -> _Side:
@@ -195,12 +195,12 @@ class GridPart:
     heading: bool
     node: Node | None
     beside: Node | None
-    blocks: tuple[Block, ...]
+    blocks: tuple[CellBlock, ...]
     labels: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class HeatmapGrid:
     """The heatmap of a fabric. `ports` [rows, columns] are rows of ports, -1 where there is none.
 
     `name` is the width of the names, `beside` that of the names of the switches at the right (0 if
@@ -218,7 +218,9 @@ class Grid:
         return (int(found[0][0]), int(found[0][1])) if len(found) else None
 
 
-def build_grid(fabric: Fabric, width: int, height: int, keep: frozenset[str] | None = None) -> Grid:
+def build_grid(
+    fabric: Fabric, width: int, height: int, keep: frozenset[str] | None = None
+) -> HeatmapGrid:
     """The grid of a fabric in `width` columns, and in `height` rows if possible.
 
     `keep` are the names of the nodes to show (None: all).
@@ -237,7 +239,7 @@ def build_grid(fabric: Fabric, width: int, height: int, keep: frozenset[str] | N
         for part in row:
             _place(line, part)
     name, beside = (groups[0].name, groups[0].beside) if groups else (0, 0)
-    return Grid(tuple(rows), ports, name, beside)
+    return HeatmapGrid(tuple(rows), ports, name, beside)
 
 
 _Placed = tuple[GroupLayout, Shape, int]
@@ -287,7 +289,7 @@ def _band(band: Sequence[_Placed]) -> list[tuple[GridPart, ...]]:
     first = 0
     for group, shape, x in band:
         blocks = tuple(
-            Block(x + block.x, block.pitch, block.width, first + block.first, block.count)
+            CellBlock(x + block.x, block.pitch, block.width, first + block.first, block.count)
             for block in group.blocks(shape)
         )
         labels = tuple((x + at, label) for at, label in group.labels(shape))

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Caption:
+class Tip:
     """A tip that is shown from `at_s` after the first scene on, for `for_s` seconds."""
 
     at_s: float
@@ -54,10 +54,10 @@ class Caption:
 
 
 @dataclass(slots=True)
-class Captions:
+class Tips:
     """The tips of a run by time."""
 
-    lines: Sequence[Caption] = ()
+    lines: Sequence[Tip] = ()
     skipped: bool = False
     _from_ns: int | None = field(default=None)
 
@@ -125,7 +125,7 @@ class ScreenState:
     ended: bool = False
     reads: bool = False
     mark: str = ""
-    captions: Captions = field(default_factory=Captions)
+    captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
     selected_key: str = ""
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))

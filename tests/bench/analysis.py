@@ -16,7 +16,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
+from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 from fabmon.history.history import History
 from fabmon.session.config import load
 from tests.bench.measure import tell
@@ -24,11 +24,11 @@ from tests.bench.measure import tell
 TICKS, FROM = 40, 15
 SIZES = {
     "64 of 64": (
-        Topology(kind="rail", hosts=1024, rails=8, hosts_per_leaf=32, spines=32),
+        FabricShape(kind="rail", hosts=1024, rails=8, hosts_per_leaf=32, spines=32),
         [f"leaf{number}" for number in range(1, 65)],
     ),
     "all": (
-        Topology(kind="rail", hosts=1024, rails=8, hosts_per_leaf=128, oversubscription=8.0),
+        FabricShape(kind="rail", hosts=1024, rails=8, hosts_per_leaf=128, oversubscription=8.0),
         [],
     ),
 }
@@ -43,7 +43,7 @@ TROUBLE = (
 HELLOS = "collision, a hello every 10 ticks"
 
 
-def scenarios(topology: Topology) -> dict[str, Scenario]:
+def scenarios(topology: FabricShape) -> dict[str, Scenario]:
     """By what goes on in it."""
     calm = Job(demand=0.1, payload_gb=80.0, placement="packed")
     busy = msgspec.structs.replace(calm, demand=0.6)

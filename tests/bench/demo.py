@@ -6,13 +6,13 @@ import statistics
 import time
 
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
+from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 from tests.bench.measure import tell
 
 TICKS = 60
 
 SCENARIO = Scenario(
-    topology=Topology(
+    topology=FabricShape(
         kind="rail", hosts=1024, rails=8, hosts_per_leaf=256, spines=32, oversubscription=4
     ),
     job=(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.feeds.demo.world import Moved, World
+from fabmon.feeds.demo.world import StepTotals, World
 
 WINDOW = 5
 _QUEUED = 0.3
@@ -50,7 +50,7 @@ class Queues:
         self.episodes: dict[int, Episode] = {}
         self.full_groups: dict[int, list[int]] = {}
 
-    def see(self, second: int, moved: Moved) -> None:
+    def see(self, second: int, moved: StepTotals) -> None:
         """One second has passed."""
         self._sent.append(moved.sent)
         self._queued.append(moved.queued_s)

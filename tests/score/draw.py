@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from fabmon.feeds.demo.scenario import Fault, Job, Scenario, ScenarioError, Topology
+from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario, ScenarioError
 from fabmon.feeds.demo.world import World
 
 SECONDS = 100
@@ -98,10 +98,10 @@ def _draw(rng: np.random.Generator, seed: int, visible: str) -> Scenario:
     return Scenario(title=f"seed {seed}", seed=seed, topology=topology, job=jobs, fault=faults)
 
 
-def _topology(rng: np.random.Generator, shape: str, visible: str, routing: str) -> Topology:
+def _topology(rng: np.random.Generator, shape: str, visible: str, routing: str) -> FabricShape:
     hosts = int(rng.choice([8, 16, 16, 32]))
     rails = int(rng.choice([2, 4, 8])) if hosts < 32 else 4
-    return Topology(
+    return FabricShape(
         kind=shape,  # type: ignore[arg-type]
         hosts=hosts,
         rails=rails,

@@ -12,7 +12,7 @@ from fabmon.feeds.demo.fault_planner import Truth
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.feeds.demo.training import Phase
-from fabmon.feeds.demo.world import Moved
+from fabmon.feeds.demo.world import StepTotals
 from tests.builders import new_pipeline
 from tests.score.congestion import Episode, Queues
 
@@ -71,7 +71,7 @@ def play(scenario: Scenario, seconds: int) -> Played:
     advance = world.advance
     now = 0
 
-    def observed(seconds: float) -> Moved:
+    def observed(seconds: float) -> StepTotals:
         moved = advance(seconds)
         if seconds:
             queues.see(now, moved)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
+from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 from tests.score import draw
 from tests.score.match import Expected, score
 from tests.score.play import ReportedFinding, play
@@ -24,7 +24,7 @@ def test_a_drawn_fabric_is_the_same_every_time() -> None:
 
 def test_a_finding_in_the_wrong_place_is_wrong_and_does_not_find() -> None:
     fault = Fault(kind="degraded_link", at=5.0, where="leaf1/up1")
-    topology = Topology(hosts=8, rails=2, routing="spray")
+    topology = FabricShape(hosts=8, rails=2, routing="spray")
     played = play(Scenario(topology=topology, job=(Job(demand=0.5),), fault=(fault,)), 20)
     (reported,) = played.reported
     elsewhere = ReportedFinding(
@@ -46,7 +46,7 @@ def test_a_finding_in_the_wrong_place_is_wrong_and_does_not_find() -> None:
 
 
 def test_rails_of_a_job_that_does_not_move_show_nothing() -> None:
-    topology = Topology(hosts=8, rails=4, routing="spray")
+    topology = FabricShape(hosts=8, rails=4, routing="spray")
     uneven = Fault(kind="uneven_rails", at=10.0)
     storm = Fault(kind="pause_storm", at=12.0, where="gpu003/r0", share=1.0)
     job = (Job(demand=0.5, payload_gb=80.0),)
@@ -58,7 +58,7 @@ def test_rails_of_a_job_that_does_not_move_show_nothing() -> None:
 
 
 def test_collisions_of_healthy_hashing_are_read_from_the_queues() -> None:
-    topology = Topology(hosts=16, rails=2, routing="hash")
+    topology = FabricShape(hosts=16, rails=2, routing="hash")
     played = play(Scenario(topology=topology, job=(Job(demand=0.8, payload_gb=80.0),)), 30)
     result = score(played)
     assert {each.cause for each in result.expected if each.must} == {"ecmp_collision"}

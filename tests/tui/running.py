@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
-from fabmon.tui.screen_state import Caption
+from fabmon.tui.screen_state import Tip
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from tests.tui import golden
 from tests.tui.scenes import World
@@ -121,7 +121,7 @@ async def running(
     size: tuple[int, int] = (120, 40),
     color: str = "truecolor",
     mark: str = "",
-    captions: Sequence[Caption] = (),
+    captions: Sequence[Tip] = (),
     ask_burst: AskBurst | None = None,
     recording: RecordingAccess | None = None,
     start: ReplayStart | None = None,

@@ -9,10 +9,10 @@ import pytest
 
 from fabmon.analysis.scene import Scene
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
+from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.session.recorder_setup import DEMO_MARK
-from fabmon.tui.screen_state import Caption, Captions
+from fabmon.tui.screen_state import Tip, Tips
 from tests.builders import new_pipeline
 from tests.tui.running import Running, running
 
@@ -35,7 +35,7 @@ async def playing(
     scenario = tour("leaf-spine")
     told = scenario.caption if captions is None else captions
     play = Play(scenario)
-    lines = [Caption(each.at, each.duration, each.text) for each in told]
+    lines = [Tip(each.at, each.duration, each.text) for each in told]
     async with running(size=size, mark=DEMO_MARK, captions=lines) as run:
         await run.send(*play.scenes(ticks))
         yield run, play
@@ -76,7 +76,7 @@ async def test_escape_ends_the_captions_for_good() -> None:
 
 
 def test_the_last_caption_that_began_is_shown() -> None:
-    told = Captions((Caption(0, 10, "one"), Caption(5, 2, "two")))
+    told = Tips((Tip(0, 10, "one"), Tip(5, 2, "two")))
     assert [told.at(s * 1_000_000_000) for s in (0, 4, 5, 8, 11)] == [
         "one",
         "one",

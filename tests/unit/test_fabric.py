@@ -13,7 +13,7 @@ from collectors.wire import Object
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.names import natural
-from fabmon.fabric.topology.mac_cables import cables
+from fabmon.fabric.topology.mac_cables import cables_by_mac
 from tests.builders import LeafSpine, ecmp, hello, port
 
 
@@ -52,19 +52,21 @@ def test_neighbours_tell_the_cables() -> None:
 def test_on_a_shared_segment_nothing_is_claimed() -> None:
     ports = {name: {"eth0": {"mac": name}} for name in "abc"}
     seen = {name: [{"dev": "eth0", "mac": m} for m in "abc" if m != name] for name in "abc"}
-    assert cables({name: (ports[name], seen[name]) for name in "abc"}) == {}
+    assert cables_by_mac({name: (ports[name], seen[name]) for name in "abc"}) == {}
 
 
 @pytest.mark.parametrize("gateway_sees", ["abc", ""])
 def test_hosts_that_all_see_one_gateway_are_not_cabled_to_it(gateway_sees: str) -> None:
     seen = [{"dev": "swp1", "mac": each} for each in gateway_sees]
     hosts = {each: ({"eth0": {"mac": each}}, [{"dev": "eth0", "mac": "g"}]) for each in "abc"}
-    assert cables({"gw": ({"swp1": {"mac": "g"}}, seen), **hosts}) == {}
+    assert cables_by_mac({"gw": ({"swp1": {"mac": "g"}}, seen), **hosts}) == {}
 
 
 def test_one_end_is_enough_when_the_other_sees_nobody() -> None:
     leaf: tuple[dict[str, Any], list[Any]] = ({"swp1": {"mac": "s"}}, [])
-    told = cables({"leaf": leaf, "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}])})
+    told = cables_by_mac(
+        {"leaf": leaf, "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}])}
+    )
     assert told == {("a", "eth0"): ("leaf", "swp1"), ("leaf", "swp1"): ("a", "eth0")}
 
 
@@ -87,13 +89,13 @@ def test_every_cable_has_two_ends_whatever_is_told(
         )
         for node, ports in told.items()
     }
-    found = cables(facts)
+    found = cables_by_mac(facts)
     assert all(found[other] == end and other[0] != end[0] for end, other in found.items())
 
 
 def test_a_switch_with_one_mac_for_all_ports_is_told_apart_by_the_other_side() -> None:
     switch = {"p1": {"mac": "s"}, "p2": {"mac": "s"}}
-    told = cables(
+    told = cables_by_mac(
         {
             "switch": (switch, [{"dev": "p1", "mac": "a"}, {"dev": "p2", "mac": "b"}]),
             "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}]),

@@ -10,13 +10,13 @@ import pytest
 from fabmon.analysis.evidence.flows_on_link import (
     FlowsOnLink,
     correlations,
-    effective_flows,
+    effective_flows_on_link,
     flows_on_link,
 )
 from fabmon.analysis.finding import Evidence
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
+from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 from fabmon.history.history import History
 from tests.connections import reported_pairs, ring
 from tests.tui.scenes import World, fabric
@@ -122,12 +122,12 @@ def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
 
 def test_effective_flows_stand_beside_the_queue_pairs_and_ports_where_they_are_known() -> None:
     of = "of 32 QPs"
-    assert effective_flows(MOMENT, row("leaf1/up5"), 3.6) == (
+    assert effective_flows_on_link(MOMENT, row("leaf1/up5"), 3.6) == (
         Evidence("effective flows", 3.6, of),
         Evidence("distinct UDP source ports", found("leaf1/up5").sports, of),
     )
     quiet = QUIET.scene(70).snapshot
-    assert effective_flows(quiet, row("leaf1/up5"), 3.6) == (
+    assert effective_flows_on_link(quiet, row("leaf1/up5"), 3.6) == (
         Evidence("effective flows", 3.6, "flows"),
     )
 
@@ -145,7 +145,7 @@ def test_correlation_is_pearsons_and_steady_curves_have_none() -> None:
 
 def test_the_simulated_senders_of_a_collision_are_among_those_who_may_be_on_the_link() -> None:
     scenario = Scenario(
-        topology=Topology(kind="leaf-spine", hosts=16, rails=4),
+        topology=FabricShape(kind="leaf-spine", hosts=16, rails=4),
         job=(Job(qps=2),),
         fault=(Fault(kind="ecmp_collision", at=0),),
     )

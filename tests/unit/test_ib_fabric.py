@@ -17,7 +17,7 @@ from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.node_facts import NodeFacts
 from fabmon.fabric.topology.claims import merge, reported_claims
-from fabmon.fabric.topology.mac_cables import PortName, cables
+from fabmon.fabric.topology.mac_cables import PortName, cables_by_mac
 from fabmon.fabric.topology.port_lookup import PortLookup
 from fabmon.fabric.wire.messages import ObjectInfo
 from tests import requirements as needed
@@ -102,7 +102,7 @@ def wired(ports: Ports, neighbours: dict[str, list[Any]]) -> dict[PortName, Port
         for name, info in ports[node].items():
             fact.add(ObjectInfo(name, "ethernet", name, info, ()), "sonic")
         fact.neighbours += neighbours.get(node, [])
-    seen = cables({node: (fact.ports, fact.neighbours) for node, fact in facts.items()})
+    seen = cables_by_mac({node: (fact.ports, fact.neighbours) for node, fact in facts.items()})
     return merge(reported_claims(facts), seen, PortLookup(facts), set()).peers
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.report.records import schema
+from fabmon.report.json_records import schema
 from fabmon.report.scene_report import JsonLines, report_json, table
 from tests.builders import START_NS, LeafSpine, new_pipeline, tick
 from tests.goldens import check_golden

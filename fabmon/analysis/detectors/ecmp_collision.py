@@ -12,7 +12,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.attribution import may_exchange
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.flows_on_link import effective_flows
+from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
 from fabmon.analysis.evidence.group_load import (
     LINK_UTIL,
     EcmpGroupThresholds,
@@ -141,7 +141,7 @@ def _condition(
             Evidence("idle links", len(idle), "links"),
             Evidence("hot ticks", int(load.hot_ticks[member]), f"of {t.of_ticks}"),
             seen,
-            *effective_flows(inputs.snapshot, row, flows),
+            *effective_flows_on_link(inputs.snapshot, row, flows),
             usual,
             Evidence("queue", _QUEUES[load.queue]),
         ),

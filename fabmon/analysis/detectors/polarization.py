@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.flows_on_link import effective_flows
+from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
 from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, Load, group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
@@ -73,7 +73,7 @@ def _condition(inputs: DetectorInput, load: Load) -> Condition:
             Evidence("group links", load.links, "links"),
             seen,
             usual,
-            *effective_flows(inputs.snapshot, int(rows[0]), round(load.effective_flows, 1)),
+            *effective_flows_on_link(inputs.snapshot, int(rows[0]), round(load.effective_flows, 1)),
             Evidence("lost bandwidth", round(lost * 100, 1), "%"),
         ),
         advice=CAUSE.advice,

@@ -118,7 +118,7 @@ def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> F
     return FlowsOnLink(picked, is_exact, unsure, sports, senders, silent, moving, nics_way, ticks)
 
 
-def effective_flows(snapshot: Snapshot, row: int, flows: float) -> tuple[Evidence, ...]:
+def effective_flows_on_link(snapshot: Snapshot, row: int, flows: float) -> tuple[Evidence, ...]:
     """Evidence: the effective flows of a port's group, and of how many queue pairs at most.
 
     Queue pairs are included where they are few enough to be joined within a tick.

@@ -58,7 +58,7 @@ class Word(NamedTuple):
     column: int
 
 
-class Problem(NamedTuple):
+class LineProblem(NamedTuple):
     """An error with its place and what to write instead. Lines and columns count from 1; line 0 is
     the whole file."""
 

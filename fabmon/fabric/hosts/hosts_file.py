@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fabmon.fabric.hosts import host_line, nodesets
-from fabmon.fabric.hosts.host_line import Bad, Problem, Speed, Word
+from fabmon.fabric.hosts.host_line import Bad, LineProblem, Speed, Word
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import is_loopback
 from fabmon.fabric.wire.messages import clean
@@ -40,12 +40,12 @@ class HostsFileError(Exception):
     A problem of the whole file, at line 0, has no line and column: `file: what: fix`.
     """
 
-    def __init__(self, filename: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, filename: str, problems: Sequence[LineProblem]) -> None:
         self.filename = filename
         self.problems = tuple(sorted(problems))
         super().__init__("\n".join(map(self._render, self.problems)))
 
-    def _render(self, problem: Problem) -> str:
+    def _render(self, problem: LineProblem) -> str:
         where = f":{problem.line}:{problem.column}" if problem.line else ""
         fix = f": {clean(problem.fix)}" if problem.fix else ""
         return f"{self.filename}{where}: {clean(problem.text)}{fix}"
@@ -58,20 +58,20 @@ def read(path: Path) -> list[Host]:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        problem = Problem(0, 0, file_error(error), "")
+        problem = LineProblem(0, 0, file_error(error), "")
         raise HostsFileError(filename, [problem]) from None
     if len(data) > _MAX_BYTES:
-        problem = Problem(0, 0, "more than 16 MiB", "this is not a hosts file")
+        problem = LineProblem(0, 0, "more than 16 MiB", "this is not a hosts file")
         raise HostsFileError(filename, [problem])
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = Problem(0, 0, "the file is UTF-16", "save it as UTF-8")
+        problem = LineProblem(0, 0, "the file is UTF-16", "save it as UTF-8")
         raise HostsFileError(filename, [problem])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        problem = Problem(line, column, "a byte that is not UTF-8", "save the file as UTF-8")
+        problem = LineProblem(line, column, "a byte that is not UTF-8", "save the file as UTF-8")
         raise HostsFileError(filename, [problem]) from None
     return parse(text, filename)
 
@@ -93,31 +93,33 @@ def from_nodesets(entries: Iterable[str]) -> list[Host]:
 
 def _parse(lines: Sequence[str], filename: str) -> list[Host]:
     hosts: list[Host] = []
-    problems: list[Problem] = []
+    problems: list[LineProblem] = []
     first_seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         for host, column in _entry(line, number, problems):
             if host.name in first_seen:
                 what = f"{host.name} is listed on line {first_seen[host.name]} already"
-                problems.append(Problem(number, column, what, "remove one of them"))
+                problems.append(LineProblem(number, column, what, "remove one of them"))
             else:
                 first_seen[host.name] = number
                 hosts.append(host)
     if not hosts and not problems:
-        problems = [Problem(0, 0, "no nodes", "write one node set per line, as in gpu[001-128]")]
+        problems = [
+            LineProblem(0, 0, "no nodes", "write one node set per line, as in gpu[001-128]")
+        ]
     if len(hosts) > nodesets.MAX_NODES:
         what = f"{len(hosts)} nodes, more than {nodesets.MAX_NODES}"
-        problems.append(Problem(len(lines), 1, what, "watch a part of them"))
+        problems.append(LineProblem(len(lines), 1, what, "watch a part of them"))
     if problems:
         raise HostsFileError(filename, problems)
     return hosts
 
 
-def _entry(line: str, number: int, problems: list[Problem]) -> list[tuple[Host, int]]:
+def _entry(line: str, number: int, problems: list[LineProblem]) -> list[tuple[Host, int]]:
     """The hosts of one line, each with the column of its node set; problems are added."""
 
     def note(bad: Bad) -> None:
-        problems.append(Problem(number, bad.column, bad.text, bad.fix))
+        problems.append(LineProblem(number, bad.column, bad.text, bad.fix))
 
     try:
         found = host_line.words(line)

@@ -16,7 +16,7 @@ from fabmon.fabric.topology.claims import (
     reported_claims,
     reported_roles,
 )
-from fabmon.fabric.topology.mac_cables import cables
+from fabmon.fabric.topology.mac_cables import cables_by_mac
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.port_lookup import PortLookup
 from fabmon.fabric.topology.tiers import shape
@@ -38,7 +38,7 @@ def cabling(hosts: Sequence[Host], facts: Mapping[str, NodeFacts], topology: Top
     roles |= {host.name: host.role for host in hosts}
     switches = {name for name, role in roles.items() if role == model.SWITCH}
     claims = [*planned_claims(topology), *reported_claims(facts)]
-    seen = cables({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
+    seen = cables_by_mac({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
     wiring = merge(claims, seen, places, switches)
     # An equal-cost next hop of a switch is a router, hence a switch.
     for name in switches:

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
-from fabmon.fabric.topology.plan import CONFIG, End, PlannedCable, Problem, Topology, TopologyError
+from fabmon.fabric.topology.plan import (
+    CONFIG,
+    End,
+    PlannedCable,
+    PlanProblem,
+    Topology,
+    TopologyError,
+)
 from fabmon.fabric.topology.toml_plan import cabled_twice
 
 _HEADINGS = ("node", "device", "host", "switch", "name")
@@ -19,7 +26,7 @@ _HEADINGS = ("node", "device", "host", "switch", "name")
 def parse(text: str, filename: str) -> Topology:
     """The cables of a CSV. Raises TopologyError with every invalid line."""
     cables: list[PlannedCable] = []
-    problems: list[Problem] = []
+    problems: list[PlanProblem] = []
     first = True
     for number, row in _rows(text, problems):
         cells = [cell.strip() for cell in row]
@@ -32,16 +39,16 @@ def parse(text: str, filename: str) -> Topology:
             for one, other in _cables(cells):
                 cables.append(PlannedCable(one, other, CONFIG, f"{filename}:{number}"))
         except Bad as bad:
-            problems.append(Problem(number, bad.text, bad.fix))
+            problems.append(PlanProblem(number, bad.text, bad.fix))
     problems += cabled_twice(cables)
     if not cables and not problems:
-        problems = [Problem(1, "no cables", "write node,port,node,port on each line")]
+        problems = [PlanProblem(1, "no cables", "write node,port,node,port on each line")]
     if problems:
         raise TopologyError(filename, problems)
     return Topology(cables=tuple(cables))
 
 
-def _rows(text: str, problems: list[Problem]) -> Iterator[tuple[int, list[str]]]:
+def _rows(text: str, problems: list[PlanProblem]) -> Iterator[tuple[int, list[str]]]:
     """Line numbers and cells, up to the first line that is not CSV, which is an error."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
@@ -49,7 +56,7 @@ def _rows(text: str, problems: list[Problem]) -> Iterator[tuple[int, list[str]]]
             yield rows.line_num, row
     except csv.Error as error:
         fix = "write node,port,node,port; check for a quote that is not closed"
-        problems.append(Problem(rows.line_num, f"not CSV: {error}", fix))
+        problems.append(PlanProblem(rows.line_num, f"not CSV: {error}", fix))
 
 
 def _is_heading(cells: list[str]) -> bool:

@@ -14,7 +14,7 @@ from fabmon.fabric.topology.plan import (
     INFINIBAND,
     End,
     PlannedCable,
-    Problem,
+    PlanProblem,
     Topology,
     TopologyError,
 )
@@ -43,7 +43,7 @@ def parse(text: str, filename: str) -> Topology:
     cables: dict[frozenset[tuple[str, int]], PlannedCable] = {}
     switches: set[str] = set()
     hosts: set[str] = set()
-    problems: list[Problem] = []
+    problems: list[PlanProblem] = []
     for number, one, other in _links(text, problems):
         if any(each.description.endswith(_NO_NODE) for each in (one, other)):
             continue
@@ -53,7 +53,7 @@ def parse(text: str, filename: str) -> Topology:
         key = frozenset([(one.guid, one.number), (other.guid, other.number)])
         cables.setdefault(key, PlannedCable(*ends, INFINIBAND, f"{filename}:{number}"))
     if not cables and not problems:
-        problems = [Problem(1, "no links", "this should be the output of ibnetdiscover")]
+        problems = [PlanProblem(1, "no links", "this should be the output of ibnetdiscover")]
     if problems:
         raise TopologyError(filename, problems)
     return Topology(
@@ -61,7 +61,7 @@ def parse(text: str, filename: str) -> Topology:
     )
 
 
-def _links(text: str, problems: list[Problem]) -> Iterator[tuple[int, _Far, _Far]]:
+def _links(text: str, problems: list[PlanProblem]) -> Iterator[tuple[int, _Far, _Far]]:
     """Every link line, with its number; a link has two lines."""
     owner: _Far | None = None
     descriptions = _descriptions(text)
@@ -89,7 +89,9 @@ def _links(text: str, problems: list[Problem]) -> Iterator[tuple[int, _Far, _Far
             )
         elif _OPEN_LINE.match(line) is None:
             fix = "this should be the output of ibnetdiscover"
-            problems.append(Problem(number, f"{line[:60]!r} is not a line of ibnetdiscover", fix))
+            problems.append(
+                PlanProblem(number, f"{line[:60]!r} is not a line of ibnetdiscover", fix)
+            )
 
 
 def _descriptions(text: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ def _resolve_duplicates(
 _NO_PORTS: frozenset[PortName] = frozenset()
 
 
-def cables(
+def cables_by_mac(
     facts: Mapping[str, tuple[Mapping[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]],
 ) -> dict[PortName, PortName]:
     """Both directions of every certain cable.

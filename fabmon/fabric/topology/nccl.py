@@ -11,7 +11,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from fabmon.fabric.hosts.host_line import Bad
-from fabmon.fabric.topology.plan import Nearness, Problem, Topology, TopologyError
+from fabmon.fabric.topology.plan import Nearness, PlanProblem, Topology, TopologyError
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _NIC_CLASSES = ("0x0200", "0x0207", "0x0280")
@@ -33,20 +33,20 @@ def parse(text: str, filename: str) -> Topology:
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        problem = Problem(error.position[0], f"not XML: {error}", "fix it, or dump it again")
+        problem = PlanProblem(error.position[0], f"not XML: {error}", "fix it, or dump it again")
         raise TopologyError(filename, [problem]) from None
     if root.tag != "system":
         what = f"<{root.tag}>, where NCCL's topology has <system>"
-        raise TopologyError(filename, [Problem(1, what, "set NCCL_TOPO_DUMP_FILE to make one")])
+        raise TopologyError(filename, [PlanProblem(1, what, "set NCCL_TOPO_DUMP_FILE to make one")])
     gpus: list[_Device] = []
     nics: list[_Device] = []
     try:
         _walk(root, (), gpus, nics)
     except Bad as bad:
-        raise TopologyError(filename, [Problem(0, bad.text, bad.fix)]) from None
+        raise TopologyError(filename, [PlanProblem(0, bad.text, bad.fix)]) from None
     if not nics:
         what = "it has no NIC"
-        raise TopologyError(filename, [Problem(0, what, "set NCCL_TOPO_DUMP_FILE to make one")])
+        raise TopologyError(filename, [PlanProblem(0, what, "set NCCL_TOPO_DUMP_FILE to make one")])
     named = [sorted(nic.nets)[0] if nic.nets else (place, "") for place, nic in enumerate(nics)]
     order = sorted(range(len(nics)), key=lambda place: (named[place][0], place))
     near = Nearness(

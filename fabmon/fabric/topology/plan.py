@@ -16,7 +16,7 @@ CONFIG = "config"
 INFINIBAND = "InfiniBand discovery"
 
 
-class Problem(NamedTuple):
+class PlanProblem(NamedTuple):
     """An error on a line (from 1; 0 for the whole file), and what to write instead."""
 
     line: int
@@ -27,12 +27,12 @@ class Problem(NamedTuple):
 class TopologyError(Exception):
     """All errors of a topology, in order. As text: `file:line: what: fix`."""
 
-    def __init__(self, filename: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, filename: str, problems: Sequence[PlanProblem]) -> None:
         self.problems = tuple(sorted(problems))
         super().__init__("\n".join(self._render(clean(filename), each) for each in self.problems))
 
     @staticmethod
-    def _render(filename: str, problem: Problem) -> str:
+    def _render(filename: str, problem: PlanProblem) -> str:
         where = f"{filename}:{problem.line}" if problem.line else filename
         fix = f": {clean(problem.fix)}" if problem.fix else ""
         return f"{where}: {clean(problem.text)}{fix}"

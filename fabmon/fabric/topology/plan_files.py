@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fabmon.fabric.topology import csv_cables, ibnetdiscover, nccl, slurm, toml_plan
-from fabmon.fabric.topology.plan import Problem, Topology, TopologyError, joined
+from fabmon.fabric.topology.plan import PlanProblem, Topology, TopologyError, joined
 from fabmon.fabric.wording import file_error
 
 _MAX_BYTES = 64 * 1024 * 1024
@@ -29,15 +29,15 @@ def read(path: Path) -> Topology:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        problem = Problem(0, file_error(error), "")
+        problem = PlanProblem(0, file_error(error), "")
         raise TopologyError(name, [problem]) from None
     if len(data) > _MAX_BYTES:
-        raise TopologyError(name, [Problem(0, "more than 64 MiB", "this is not a topology")])
+        raise TopologyError(name, [PlanProblem(0, "more than 64 MiB", "this is not a topology")])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        problem = Problem(line, "a byte that is not UTF-8", "save the file as UTF-8")
+        problem = PlanProblem(line, "a byte that is not UTF-8", "save the file as UTF-8")
         raise TopologyError(name, [problem]) from None
     return parse(text, name)
 
@@ -77,4 +77,4 @@ def _parser(text: str, filename: str) -> Callable[[str, str], Topology]:
     ):
         if pattern.search(text):
             return parser
-    raise TopologyError(filename, [Problem(0, "not a known topology format", f"use {KINDS}")])
+    raise TopologyError(filename, [PlanProblem(0, "not a known topology format", f"use {KINDS}")])

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
-from fabmon.fabric.topology.plan import Problem, Topology, TopologyError
+from fabmon.fabric.topology.plan import PlanProblem, Topology, TopologyError
 
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _KEYS = ("switchname", "nodes", "switches", "linkspeed", "blockname", "blocksizes")
@@ -24,7 +24,7 @@ _DEEPEST = 16
 
 def parse(text: str, filename: str) -> Topology:
     """Tiers and groups. Raises TopologyError with every invalid line."""
-    problems: list[Problem] = []
+    problems: list[PlanProblem] = []
     above: dict[str, tuple[list[str], int]] = {}
     groups: dict[str, str] = {}
     hosts: set[str] = set()
@@ -33,18 +33,18 @@ def parse(text: str, filename: str) -> Topology:
         if name is None:
             if "blocksizes" not in pairs:
                 problems.append(
-                    Problem(number, "a line without SwitchName", "see topology.conf(5)")
+                    PlanProblem(number, "a line without SwitchName", "see topology.conf(5)")
                 )
             continue
         try:
             nodes = cable_patterns.nodes(pairs["nodes"]) if "nodes" in pairs else []
             switches = cable_patterns.nodes(pairs["switches"]) if "switches" in pairs else []
         except Bad as bad:
-            problems.append(Problem(number, bad.text, bad.fix))
+            problems.append(PlanProblem(number, bad.text, bad.fix))
             continue
         if not nodes and not switches:
             problems.append(
-                Problem(number, f"{name} has no nodes or switches", "add Nodes=, Switches=")
+                PlanProblem(number, f"{name} has no nodes or switches", "add Nodes=, Switches=")
             )
         hosts.update(nodes)
         for node in nodes:
@@ -52,22 +52,22 @@ def parse(text: str, filename: str) -> Topology:
         if "switchname" in pairs:
             if name in above:
                 what = f"{name} is already described on line {above[name][1]}"
-                problems.append(Problem(number, what, "remove one of them"))
+                problems.append(PlanProblem(number, what, "remove one of them"))
             above[name] = (switches, number)
     tiers = _tiers({name: below for name, (below, _) in above.items()})
     for name, (_, number) in above.items():
         if name not in tiers:
             problems.append(
-                Problem(number, f"{name} is above itself in a cycle", "see topology.conf(5)")
+                PlanProblem(number, f"{name} is above itself in a cycle", "see topology.conf(5)")
             )
     if not groups and not tiers and not problems:
-        problems = [Problem(1, "no switches", "see topology.conf(5)")]
+        problems = [PlanProblem(1, "no switches", "see topology.conf(5)")]
     if problems:
         raise TopologyError(filename, problems)
     return Topology(tiers=tiers, groups=groups, hosts=frozenset(hosts), switches=frozenset(above))
 
 
-def _lines(text: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, str]]]:
+def _lines(text: str, problems: list[PlanProblem]) -> Iterator[tuple[int, dict[str, str]]]:
     """The lower-case keys of each line, with its number; a backslash continues a line."""
     pending, start = "", 0
     lines = text.splitlines()
@@ -82,10 +82,10 @@ def _lines(text: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, 
         left = " ".join(_PAIR.sub(" ", pending).split())
         if left == "\\":
             what = "the last line ends in a backslash"
-            problems.append(Problem(start, what, "remove it, or add the missing line"))
+            problems.append(PlanProblem(start, what, "remove it, or add the missing line"))
         elif unknown or left:
             what = f"{(unknown or [left])[0][:40]!r} is not a key of topology.conf"
-            problems.append(Problem(start, what, "see topology.conf(5)"))
+            problems.append(PlanProblem(start, what, "see topology.conf(5)"))
         elif pairs:
             yield start, pairs
         pending, start = "", 0

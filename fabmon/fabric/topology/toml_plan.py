@@ -9,7 +9,14 @@ import msgspec
 
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
-from fabmon.fabric.topology.plan import CONFIG, End, PlannedCable, Problem, Topology, TopologyError
+from fabmon.fabric.topology.plan import (
+    CONFIG,
+    End,
+    PlannedCable,
+    PlanProblem,
+    Topology,
+    TopologyError,
+)
 
 Names = str | list[str]
 TIERS = {"leaf": 1, "spine": 2, "core": 3}
@@ -38,20 +45,22 @@ def parse(text: str, filename: str) -> Topology:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TopologyError(
-            filename, [Problem(0, f"not TOML: {error}", "fix the syntax")]
+            filename, [PlanProblem(0, f"not TOML: {error}", "fix the syntax")]
         ) from None
     except RecursionError:
-        problem = Problem(0, "brackets are nested too deep", "cables are a list of strings")
+        problem = PlanProblem(0, "brackets are nested too deep", "cables are a list of strings")
         raise TopologyError(filename, [problem]) from None
     try:
         table = msgspec.convert(found.get("topology", found), Table)
     except msgspec.ValidationError as error:
         keys = ", ".join(Table.__struct_fields__)
-        raise TopologyError(filename, [Problem(0, str(error), f"the keys are {keys}")]) from None
+        raise TopologyError(
+            filename, [PlanProblem(0, str(error), f"the keys are {keys}")]
+        ) from None
     if table.files:
         fix = "name it in fabmon.toml, or with --topology"
         line = _line_of(text, '"' + table.files[0])
-        raise TopologyError(filename, [Problem(line, "this file names another file", fix)])
+        raise TopologyError(filename, [PlanProblem(line, "this file names another file", fix)])
     return of_table(table, filename, text)
 
 
@@ -60,10 +69,10 @@ def of_table(table: Table, filename: str, text: str = "") -> Topology:
 
     Raises TopologyError with all errors.
     """
-    problems: list[Problem] = []
+    problems: list[PlanProblem] = []
 
     def note(value: str, bad: Bad) -> None:
-        problems.append(Problem(_line_of(text, value), f"{value!r}: {bad.text}", bad.fix))
+        problems.append(PlanProblem(_line_of(text, value), f"{value!r}: {bad.text}", bad.fix))
 
     cables = list(_cables(table, filename, text, note))
     problems += cabled_twice(cables)
@@ -81,7 +90,7 @@ def of_table(table: Table, filename: str, text: str = "") -> Topology:
     return topology
 
 
-def cabled_twice(cables: Iterable[PlannedCable]) -> list[Problem]:
+def cabled_twice(cables: Iterable[PlannedCable]) -> list[PlanProblem]:
     """An error for every port with two different cables."""
     first: dict[tuple[str, str], tuple[PlannedCable, End]] = {}
     problems = []
@@ -94,7 +103,7 @@ def cabled_twice(cables: Iterable[PlannedCable]) -> list[Problem]:
                 line = int(cable.by.rpartition(":")[2] or 0)
                 place = before.by.rpartition(":")[2]
                 what = f"{end.node}/{end.port} is already cabled on line {place}"
-                problems.append(Problem(line, what, "a port has one cable: remove one of them"))
+                problems.append(PlanProblem(line, what, "a port has one cable: remove one of them"))
     return problems
 
 

@@ -109,7 +109,7 @@ class Regime:
     overloaded: Indices
 
 
-class Traffic:
+class RoutedTraffic:
     """All flows of an epoch (a time without changes in the fabric's state), routed.
 
     `wants` [groups] is the share of line rate that a NIC of the group can send, or, where

@@ -11,7 +11,7 @@ from fabmon.feeds.demo.congestion import PACKET_BYTES
 from fabmon.feeds.demo.counter_table import CounterTable
 from fabmon.feeds.demo.fabric_state import FabricState
 from fabmon.feeds.demo.hardware import Hardware
-from fabmon.feeds.demo.world import Moved
+from fabmon.feeds.demo.world import StepTotals
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -121,7 +121,7 @@ class Counters:
         self._add(("phy_rx_bytes", "ib_rx_bytes"), history[hardware.cabling])
         self._add(("netdev_carrier_changes",), np.full(hardware.ports, 1.0))
 
-    def advance(self, moved: Moved, conditions: FabricState, seconds: float) -> None:
+    def advance(self, moved: StepTotals, conditions: FabricState, seconds: float) -> None:
         """Increment the counters by what `moved` in so many seconds."""
         hardware, peer = self._hardware, conditions.rules.peer
         up = conditions.rules.up & conditions.rules.up[peer]
@@ -156,7 +156,7 @@ class Counters:
         for bank in self.hosts:
             bank.clear(host)
 
-    def _pause(self, moved: Moved, peer: NDArray[np.intp], up: NDArray[np.bool_]) -> None:
+    def _pause(self, moved: StepTotals, peer: NDArray[np.intp], up: NDArray[np.bool_]) -> None:
         """Pause: the port that is paused counts rx, its peer counts tx."""
         held_us = np.rint(moved.held_s * up * 1e6)
         for direction, us in (("rx", held_us), ("tx", held_us[peer])):
@@ -195,7 +195,7 @@ class Counters:
             pegged[conditions.pegged] = 1 << 16
             self._add(("ib_symbol_errors",), pegged)
 
-    def _endpoints(self, moved: Moved, conditions: FabricState, seconds: float) -> None:
+    def _endpoints(self, moved: StepTotals, conditions: FabricState, seconds: float) -> None:
         """Counters that only NICs have."""
         nics, peer = self._hardware.nics, conditions.rules.peer
         held_s = moved.held_s[peer[:nics]]

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.feeds.demo.scenario import FAT_TREE, RAIL, ScenarioError, Topology
+from fabmon.feeds.demo.scenario import FAT_TREE, RAIL, FabricShape, ScenarioError
 
 Indices = NDArray[np.intp]
 
@@ -25,7 +25,7 @@ class Hardware:
     """The hardware and its planned cabling; constant. Raises ScenarioError for an impossible
     topology."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: FabricShape) -> None:
         t = topology
         if t.hosts < 2 or t.rails < 1 or t.speed_gbps <= 0 or t.oversubscription <= 0:
             raise ScenarioError(
@@ -191,7 +191,7 @@ def _divisor(of: int, most: int) -> int:
     return next(n for n in range(max(1, min(of, most)), 0, -1) if of % n == 0)
 
 
-def _per_leaf(t: Topology) -> int:
+def _per_leaf(t: FabricShape) -> int:
     """Hosts per leaf: at least two leaves, each with at most 32 downlinks where the number of hosts
     allows."""
     most = 32 if t.kind == RAIL else max(1, 32 // t.rails)

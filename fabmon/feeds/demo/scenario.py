@@ -42,7 +42,7 @@ class ScenarioError(Exception):
     """A scenario that cannot be simulated; the message says where and what to do."""
 
 
-class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FabricShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The fabric. 0 and "" mean: derived from the other keys.
 
     `leaf-spine`: a leaf takes all NICs of `hosts_per_leaf` hosts. `rail`: one leaf takes rail r of
@@ -141,7 +141,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     title: str = "demo"
     seed: int = 1
-    topology: Topology = Topology()
+    topology: FabricShape = FabricShape()
     job: tuple[Job, ...] = ()
     fault: tuple[Fault, ...] = ()
     caption: tuple[Caption, ...] = ()
@@ -211,7 +211,7 @@ def _hint(message: str) -> str:
     unknown = rest.partition("`")[0]
     known = [
         field.encode_name
-        for struct in (Scenario, Topology, Job, Fault, Caption)
+        for struct in (Scenario, FabricShape, Job, Fault, Caption)
         for field in msgspec.structs.fields(struct)
     ]
     near = difflib.get_close_matches(unknown, known, n=1) if unknown else []

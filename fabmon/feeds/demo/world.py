@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.feeds.demo.congestion import Regime, Traffic
+from fabmon.feeds.demo.congestion import Regime, RoutedTraffic
 from fabmon.feeds.demo.fabric_state import FabricState
 from fabmon.feeds.demo.fault_planner import (
     FaultPlanner,
@@ -40,7 +40,7 @@ _SEEN_SHARE = 0.005
 
 
 @dataclass(slots=True)
-class Moved:
+class StepTotals:
     """What happened in one step of time.
 
     [ports]: bytes sent, seconds paused, seconds with a queue. [nics]: packets, and the percent of
@@ -93,7 +93,7 @@ class World:
             for number, fault in enumerate(scenario.fault)
         ]
         self._turns = _turns(self.planned)
-        self._epochs: OrderedDict[Hashable, tuple[FabricState, Traffic]] = OrderedDict()
+        self._epochs: OrderedDict[Hashable, tuple[FabricState, RoutedTraffic]] = OrderedDict()
         self._regimes: OrderedDict[Hashable, Regime] = OrderedDict()
         self._seen: dict[int, float] = {}
         self._enter()
@@ -122,7 +122,7 @@ class World:
             for truth in planned.truths
         )
 
-    def advance(self, seconds: float) -> Moved:
+    def advance(self, seconds: float) -> StepTotals:
         """Advance the clock; what moved meanwhile."""
         end_s = self.now_s + seconds
         shares: dict[int, tuple[Regime, float]] = {}
@@ -172,12 +172,12 @@ class World:
             self.conditions.rules.up.tobytes(),
         )
 
-        def traffic() -> tuple[FabricState, Traffic]:
+        def traffic() -> tuple[FabricState, RoutedTraffic]:
             return self.conditions, self._traffic(self.conditions)
 
         self._current = _cached(self._epochs, self._epoch, _EPOCHS_KEPT, traffic)[1]
 
-    def _traffic(self, conditions: FabricState) -> Traffic:
+    def _traffic(self, conditions: FabricState) -> RoutedTraffic:
         """Route all flows. Groups: the jobs, their traffic while waiting, the flows of faults."""
         jobs = self.scenario.job
         parts, wants = [], [conditions.demand.get(n, job.demand) for n, job in enumerate(jobs)]
@@ -201,7 +201,7 @@ class World:
             wants += rates.tolist()
             absolute += [True] * len(rates)
         joined = Flows.joined(parts)
-        return Traffic(
+        return RoutedTraffic(
             self.hardware,
             self._router,
             conditions,
@@ -220,9 +220,11 @@ class World:
         key = (self._epoch, active.tobytes())
         return _cached(self._regimes, key, _REGIMES_KEPT, lambda: self._current.regime(active))
 
-    def _moved(self, shares: Iterable[tuple[Regime, float]], seconds: float) -> Moved:
+    def _moved(self, shares: Iterable[tuple[Regime, float]], seconds: float) -> StepTotals:
         ports, nics = self.hardware.ports, self.hardware.nics
-        moved = Moved(*(np.zeros(ports) for _ in range(3)), *(np.zeros(nics) for _ in range(6)))
+        moved = StepTotals(
+            *(np.zeros(ports) for _ in range(3)), *(np.zeros(nics) for _ in range(6))
+        )
         for regime, passed_s in shares:
             moved.sent += regime.load * passed_s
             moved.held_s += regime.pause * passed_s
@@ -235,7 +237,7 @@ class World:
             moved.stalled += regime.stalled * (passed_s / seconds)
         return moved
 
-    def _note_seen(self, moved: Moved, waited: set[int], seconds: float) -> None:
+    def _note_seen(self, moved: StepTotals, waited: set[int], seconds: float) -> None:
         """Note which faults have changed a counter by now."""
         begin_s = self.now_s - seconds
         for number, planned in enumerate(self.planned):
@@ -246,7 +248,7 @@ class World:
                 self._seen[number] = max(at, begin_s)
 
     def _makes_a_difference(
-        self, planned: PlannedFault, moved: Moved, waited: set[int], seconds: float
+        self, planned: PlannedFault, moved: StepTotals, waited: set[int], seconds: float
     ) -> bool:
         if planned.fault.kind == "straggler":
             return bool(waited)

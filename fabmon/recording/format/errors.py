@@ -31,5 +31,5 @@ class InUse(RecordingError):
     """Another recorder is writing to the file."""
 
 
-class Moved(RecordingError):
+class FrameMoved(RecordingError):
     """The writer replaced a frame after it was looked up; a refresh finds it again."""

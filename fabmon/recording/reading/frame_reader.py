@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from fabmon.recording.format.errors import Damaged, Moved, NotARecording
+from fabmon.recording.format.errors import Damaged, FrameMoved, NotARecording
 from fabmon.recording.format.frames import (
     HEADER_BYTES,
     MAGIC,
@@ -111,7 +111,7 @@ class FrameReader:
     def check_in_place(self, entry: FrameEntry) -> None:
         """Raise Moved where the writer has put something else in the place of a frame."""
         if entry.offset >= self.settled_to and self._header(entry.offset) != entry.header:
-            raise Moved(f"byte {entry.offset}: the frame was replaced by the writer")
+            raise FrameMoved(f"byte {entry.offset}: the frame was replaced by the writer")
 
     def report_loss(self, entry: FrameEntry, error: Exception) -> None:
         """Report a damaged frame, once, and skip it later. Raises Moved where it was replaced."""

@@ -12,7 +12,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import Tick
 from fabmon.recording.format.block import Block, decode_block
-from fabmon.recording.format.errors import Damaged, Moved, NotARecording, TooNew
+from fabmon.recording.format.errors import Damaged, FrameMoved, NotARecording, TooNew
 from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.minutes import MINUTE_NS, Minute
 from fabmon.recording.format.records import (
@@ -217,7 +217,7 @@ class Recording:
                     self._verify(entry)
                     yield entry.end
                 return
-            except Moved:
+            except FrameMoved:
                 offset = self.settled_to
                 self.refresh()
 
@@ -253,7 +253,7 @@ class Recording:
         while True:
             try:
                 return of(self._view)
-            except Moved:
+            except FrameMoved:
                 self.refresh()
 
     def _continued(
@@ -270,7 +270,7 @@ class Recording:
                         break
                 else:
                     return
-            except Moved:
+            except FrameMoved:
                 self.refresh()
 
     def _reread(self) -> bool:
@@ -290,7 +290,7 @@ class Recording:
             try:
                 self._view.read_sessions()
                 return
-            except Moved:
+            except FrameMoved:
                 self._reread()
             except (NotARecording, TooNew) as error:
                 raise type(error)(f"{self.path}: {error}") from None

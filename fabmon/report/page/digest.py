@@ -43,7 +43,7 @@ class Bins:
         return self.from_ns + place * self.width_ns
 
 
-class Grid:
+class PortBins:
     """Mean and highest value by port row and bin; NaN where none is known."""
 
     def __init__(self, bins: Bins) -> None:
@@ -115,8 +115,8 @@ class Digest:
     """
 
     bins: Bins
-    busy: Grid
-    paused: Grid
+    busy: PortBins
+    paused: PortBins
     ticks: int = 0
     fabric: Fabric | None = None
     last: Snapshot | None = None
@@ -129,7 +129,7 @@ class Digest:
 
 def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
     """The contents of a page about these scenes, which are read once."""
-    made = Digest(bins, Grid(bins), Grid(bins))
+    made = Digest(bins, PortBins(bins), PortBins(bins))
     carries: Mask = np.zeros(0, np.bool_)
     for scene in scenes:
         snapshot = scene.snapshot

@@ -29,7 +29,7 @@ _MOST = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReportSource:
     """A recording that the page was made from; `losses` describe what could not be read of it."""
 
     name: str
@@ -40,7 +40,7 @@ class Source:
     losses: tuple[str, ...]
 
 
-def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
+def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     """The most important figures."""
     last, reported = digest.last, list(digest.findings.values())
     lost = sum(len(source.losses) for source in sources)
@@ -82,7 +82,7 @@ def cards(digest: Digest, sources: Sequence[Source]) -> Markup:
     )
 
 
-def recording(digest: Digest, sources: Sequence[Source]) -> Markup:
+def recording(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     """The recordings of the page, and what could not be read of them."""
     rows = [
         (source.name, byte_count(source.size), source.tool or "?", source.recorder or "-")
@@ -191,7 +191,7 @@ def _tiers(fabric: Fabric) -> str:
     )
 
 
-def page(digest: Digest, sources: Sequence[Source], steady: Fluctuation) -> str:
+def page(digest: Digest, sources: Sequence[ReportSource], steady: Fluctuation) -> str:
     """The page as HTML. Its policy allows only its own script, whatever the names of nodes are."""
     style, script = _asset("style.css"), _asset("heatmap.js")
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

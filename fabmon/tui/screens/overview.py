@@ -14,7 +14,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.cells import NOTHING, Look, scale
-from fabmon.tui.heatmap_layout import Grid, build_grid
+from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
 from fabmon.tui.line import Line, NodeTarget, Span, line
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import palette
@@ -52,7 +52,7 @@ class OverviewScreen(ViewScreen):
     def __init__(self, screen_state: ScreenState) -> None:
         """Nothing is drawn yet."""
         super().__init__(screen_state)
-        self._grid: Grid | None = None
+        self._grid: HeatmapGrid | None = None
         self._rows: HeatmapRows | None = None
         self._grid_of: tuple[Fabric, int, int, frozenset[str] | None] | None = None
         self._port: int | None = None
@@ -138,7 +138,7 @@ class OverviewScreen(ViewScreen):
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
         self._draw_port(ctx)
 
-    def _layout(self, ctx: DrawContext, width: int, height: int) -> Grid:
+    def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
         """The layout, computed again only when the fabric, the size or the filter changes."""
         keep = None if ctx.matched is None else ctx.matched.nodes
         of = (ctx.fabric, width, height, keep)

@@ -11,8 +11,18 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric import time_wording
 from fabmon.fabric.snapshot import STALE_TICKS
 from fabmon.fabric.tick import NodeState
-from fabmon.tui.cells import ABSENT, DOWN, FLAGGED, NOTHING, SELECTED, STALE, Block, CellRow, Codes
-from fabmon.tui.heatmap_layout import AGE, MARK, Grid, GridPart
+from fabmon.tui.cells import (
+    ABSENT,
+    DOWN,
+    FLAGGED,
+    NOTHING,
+    SELECTED,
+    STALE,
+    CellBlock,
+    CellRow,
+    Codes,
+)
+from fabmon.tui.heatmap_layout import AGE, MARK, GridPart, HeatmapGrid
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
 
@@ -22,7 +32,7 @@ _LEFT = 2
 _GONE = (NodeState.LOST, NodeState.FAILED)
 
 
-def spread(grid: Grid, codes: Codes) -> Codes:
+def spread(grid: HeatmapGrid, codes: Codes) -> Codes:
     """[rows, columns]: the codes of ports at the places of their cells."""
     padded = np.append(codes, np.uint16(NOTHING)).astype(np.uint16)
     return padded[grid.ports]
@@ -40,13 +50,13 @@ class _Texts(NamedTuple):
 class HeatmapRows:
     """The rows of a grid; a row whose texts have not changed is the same object as before."""
 
-    def __init__(self, grid: Grid, palette: Palette) -> None:
+    def __init__(self, grid: HeatmapGrid, palette: Palette) -> None:
         """For this grid, in these colours."""
         self._grid = grid
         self._palette = palette
         self._made: dict[int, tuple[list[_Texts], CellRow]] = {}
 
-    def are_of(self, grid: Grid, palette: Palette) -> bool:
+    def are_of(self, grid: HeatmapGrid, palette: Palette) -> bool:
         """Whether they were made for this grid and these colours."""
         return self._grid is grid and self._palette == palette
 
@@ -84,7 +94,7 @@ class HeatmapRows:
 class _Marks:
     """Which cells of a grid are down, flagged or selected, and the age of those that are late."""
 
-    def __init__(self, grid: Grid, cells: Codes, scene: Scene) -> None:
+    def __init__(self, grid: HeatmapGrid, cells: Codes, scene: Scene) -> None:
         selected = (cells & SELECTED) > 0
         bare = cells & ~np.uint16(SELECTED)
         flags = (
@@ -148,8 +158,8 @@ def _heading(part: GridPart, name: int, palette: Palette) -> _Placed:
 
 
 def _part(
-    part: GridPart, texts: _Texts, grid: Grid, palette: Palette
-) -> tuple[_Placed, tuple[Block, ...]]:
+    part: GridPart, texts: _Texts, grid: HeatmapGrid, palette: Palette
+) -> tuple[_Placed, tuple[CellBlock, ...]]:
     """The texts of a part and its cells; a note replaces the cells."""
     x, blocks = part.x, part.blocks
     name = part.node.name if part.node is not None else ""

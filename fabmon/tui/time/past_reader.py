@@ -12,7 +12,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.recording.format.records import Note
-from fabmon.recording.reading.tiers import Tier, TierQuery
+from fabmon.recording.reading.rate_tiers import Tier, TierQuery
 from fabmon.recording.writing.recorder import RecorderStatus
 
 

@@ -13,7 +13,7 @@ from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import rounded_percent
 from fabmon.recording.format.minutes import MINUTE_NS
-from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins, empty_bins
+from fabmon.recording.reading.rate_tiers import Tier, TierQuery, choose_bins, empty_bins
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time.past_reader import PastError, PastReader
 

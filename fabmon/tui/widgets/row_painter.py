@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from fabmon.tui.cells import Block, CellRow, Look
+from fabmon.tui.cells import CellBlock, CellRow, Look
 from fabmon.tui.palette import Depth
 
 _SYSTEMS = {Depth.TRUECOLOR: ColorSystem.TRUECOLOR, Depth.EIGHT_BIT: ColorSystem.EIGHT_BIT}
@@ -118,7 +118,7 @@ class RowPainter:
             segments.append(Segment(text, style))
             ansi.append(escape_sequence(segments[-1], palette.depth))
 
-        pieces: list[tuple[int, Block | tuple[str, Style]]] = [
+        pieces: list[tuple[int, CellBlock | tuple[str, Style]]] = [
             (x, (text, style)) for x, text, style in row.texts
         ]
         pieces += [(block.x, block) for block in row.blocks if block.count]
@@ -127,7 +127,7 @@ class RowPainter:
         for start, piece in pieces:
             if start > x:
                 add(" " * (start - x), palette.text)
-            if isinstance(piece, Block):
+            if isinstance(piece, CellBlock):
                 runs = self._cells(piece, codes)
                 made, texts = zip(*runs, strict=True)
                 segments.extend(chain.from_iterable(made))
@@ -140,7 +140,7 @@ class RowPainter:
         return strip.padded(width, palette.text, palette.depth)
 
     def _cells(
-        self, block: Block, line: NDArray[np.uint16]
+        self, block: CellBlock, line: NDArray[np.uint16]
     ) -> list[tuple[tuple[Segment, ...], str]]:
         """(segments, escape sequences) of a block of cells, one entry per run of equal codes."""
         runs = self._runs.get((block.width, block.pitch))

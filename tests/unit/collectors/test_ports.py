@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 from collectors.hostfs import HostFS
-from collectors.readers.ports import Port, find_ports, natural, signature
+from collectors.readers.ports import DevicePort, find_ports, natural, signature
 from tests.fixtures import hosts, parts
 from tests.fixtures.tree import Tree
 
 
-def ports_of(tree: Tree) -> dict[str, Port]:
+def ports_of(tree: Tree) -> dict[str, DevicePort]:
     return {port.name: port for port in find_ports(HostFS(str(tree.root)))}
 
 

@@ -14,11 +14,11 @@ from fabmon.feeds.demo.faults import KINDS as FAULT_KINDS
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import (
     KINDS,
+    FabricShape,
     Fault,
     Job,
     Scenario,
     ScenarioError,
-    Topology,
     parse,
     tour,
 )
@@ -177,7 +177,7 @@ def test_a_fault_that_cannot_be_is_refused(fault: Fault, complaint: str | None) 
 
 
 def test_leaves_must_be_full() -> None:
-    topology = Topology(hosts=10, hosts_per_leaf=4)
+    topology = FabricShape(hosts=10, hosts_per_leaf=4)
     with pytest.raises(ScenarioError, match="10 hosts do not fill leaves of 4"):
         DemoFeed(Scenario(topology=topology))
 

@@ -8,13 +8,13 @@ from typing import Any
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello, check
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Fault, Job, Scenario, Topology
+from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 
 
 def scenario(*faults: Fault, seed: int = 1, job: Job | None = None, **topology: Any) -> Scenario:
     """16 hosts of 4 rails in a rail-optimised fabric, one job, and these faults."""
     shape = {"kind": "rail", "rails": 4, "routing": "spray", **topology}
-    return Scenario(seed=seed, topology=Topology(**shape), job=(job or Job(),), fault=faults)
+    return Scenario(seed=seed, topology=FabricShape(**shape), job=(job or Job(),), fault=faults)
 
 
 class Reader:

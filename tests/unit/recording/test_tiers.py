@@ -15,8 +15,8 @@ from fabmon.history.history import History
 from fabmon.recording.format.frames import HEADER_BYTES, FrameKind
 from fabmon.recording.format.minutes import BIN_NS, MINUTE_NS
 from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.rate_tiers import Tier, TierQuery, choose_bins
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.tiers import Tier, TierQuery, choose_bins
 from fabmon.recording.writing.writer import Writer, resume
 from fabmon.session.background_readers import TierReader
 from fabmon.session.config import load

@@ -15,8 +15,8 @@ from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, duration, interval, time_of_day
 from fabmon.fabric.wording import per_second, percent
-from fabmon.recording.reading.tiers import Tier
-from fabmon.tui.cells import ABSENT, Block, CellRow, Codes, Look, scale
+from fabmon.recording.reading.rate_tiers import Tier
+from fabmon.tui.cells import ABSENT, CellBlock, CellRow, Codes, Look, scale
 from fabmon.tui.line import Line, Span, fit, line, right
 from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.palette import Depth
@@ -176,7 +176,7 @@ class Waterfall:
     def rows(self) -> tuple[CellRow, ...]:
         """The texts beside the cells: mark and name before them, the last value after."""
         palette, fabric = self.ctx.palette, self.ctx.fabric
-        block = Block(self._before, self.cell, self.cell, 0, self.columns)
+        block = CellBlock(self._before, self.cell, self.cell, 0, self.columns)
         end = self._before + self.columns * self.cell
         made = []
         for port, last in zip(self.ports, self.values[:, -1].tolist(), strict=True):
