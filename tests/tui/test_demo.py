@@ -9,8 +9,8 @@ import pytest
 
 from fabmon.analysis.scene import Scene
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Scenario, tour
 from fabmon.feeds.demo.scenario import Caption as Line
+from fabmon.feeds.demo.scenario import Scenario, tour
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.tui.screen_state import Tip, Tips
 from tests.builders import new_pipeline
