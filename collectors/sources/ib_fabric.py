@@ -351,7 +351,8 @@ def _object(port: FabricPort, counters: Tuple[str, ...]) -> Object:
 
 
 def _own_guids(fs: HostFS) -> Set[int]:
-    """GUIDs of this node's HCAs; the port's is the node's where a function has one port."""
+    """The node GUIDs of this node's HCAs; the port of a function with one port has the same
+    GUID."""
     found: Set[int] = set()
     for device in fs.names(_INFINIBAND):
         text = fs.text(_INFINIBAND, device, "node_guid") or ""

@@ -43,7 +43,8 @@ def doctor(
 
     For each node and source: works, absent, unsupported, not permitted (and what would help) or too
     slow. Then the audit before a run: dead rails, link speed, PCIe, MTU, PFC and ECN along each
-    rail, flaps, cabling, NUMA, shared ports. Nodes are asked directly: there is no --prometheus.
+    rail, flaps, cabling, NUMA, shared ports. Reads the nodes directly; --prometheus is not
+    supported.
     """
     from fabmon.report.doctor import doctor_table
     from fabmon.report.output import as_json

@@ -52,7 +52,7 @@ def info(files: tuple[Path, ...], style: str) -> None:
 def verify(files: tuple[Path, ...]) -> None:
     """Read recordings completely, and report what is damaged.
 
-    The exit status is 5 if something is.
+    Exits with status 5 if a file is damaged.
     """
     from fabmon.session.printing import progress
     from fabmon.session.replay_run import open_recordings

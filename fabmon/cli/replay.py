@@ -21,7 +21,7 @@ from fabmon.session.errors import UsageError
 
 @click.command()
 @optional_recordings_argument
-@click.option("--at", metavar="TIME", help="The same as --from.")
+@click.option("--at", metavar="TIME", help="Alias of --from.")
 @from_option
 @to_option
 @click.option(

@@ -308,7 +308,7 @@ class Redactor:
         if short in _NO_NAMES:
             return name
         with self._lock:
-            found = self._found(name)
+            found = self._known_pseudonym(name)
             if found is None or self._nodes.setdefault(found, full) != full:
                 found = self._next(prefix)
                 self._originals[found] = name
@@ -329,14 +329,14 @@ class Redactor:
         if key in _NO_NAMES:
             return name
         with self._lock:
-            found = self._found(name)
+            found = self._known_pseudonym(name)
             if found is None:
                 found = self._known[key] = self._next(prefix)
                 self._originals[found] = name
                 self._known[name.lower()] = found
             return found
 
-    def _found(self, name: str) -> str | None:
+    def _known_pseudonym(self, name: str) -> str | None:
         """The pseudonym of a name, or of its longest known prefix that ends at a dot."""
         rest, key = name.lower(), _key(name)
         while rest not in self._known and rest != key:

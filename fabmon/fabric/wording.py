@@ -74,7 +74,7 @@ def trimmed(value: SupportsFloat) -> str:
 
 
 def compact(text: str) -> str:
-    """`<.01`: a formatted number where there is no room for `<0.01`."""
+    """A formatted number shortened by its zero: `<.01` for `<0.01`."""
     return text.replace("<0.", "<.")
 
 

@@ -191,6 +191,6 @@ class Inbox:
         return tick
 
     async def room(self) -> None:
-        """Wait until the next tick is taken."""
+        """Wait until the feed has taken a tick, which empties the inbox."""
         self._room.clear()
         await self._room.wait()

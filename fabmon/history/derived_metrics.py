@@ -151,7 +151,7 @@ class MetricDeriver:
         return picked
 
     def _first(self, values: Floats, names: Sequence[str]) -> Floats:
-        """[ports] the first of several metrics that is known."""
+        """[ports]: of several metrics, the first one that the port has; NaN if it has none."""
         best = np.full(len(values), np.nan, np.float32)
         for name in names:
             column = self._columns.get(name)

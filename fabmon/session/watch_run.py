@@ -256,7 +256,8 @@ async def _watch_simulation(
     lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title)]
     captions = [Tip(each.at, each.duration, each.text) for each in lines]
     color = options.color or session.settings.color
-    setup = ScreenSetup(scenario.title, color, DEMO_MARK, captions)
+    starting = f"simulating {scenario.topology.hosts} hosts; the first tick takes some seconds"
+    setup = ScreenSetup(scenario.title, color, DEMO_MARK, captions, nothing=lambda: starting)
     async with aclosing(feed):
         return await _Run(session, options, setup, feed, feed.hosts, 1.0).show()
 

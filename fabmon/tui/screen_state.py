@@ -354,7 +354,7 @@ class ScreenState:
         self.choices = replace(self.choices, ramp=ramp)
 
     def toggle_digits(self) -> None:
-        """Digits in the cells, or none."""
+        """Show or hide the digits in the cells."""
         self.choices = replace(self.choices, digits=not self.choices.digits)
 
     def filter(self, text: str) -> None:

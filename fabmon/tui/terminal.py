@@ -167,7 +167,9 @@ class TerminalDriver(LinuxDriver):
                     if not data:
                         os.kill(os.getpid(), signal.SIGHUP)
                         break
-                    for event in parser.feed(decoder.feed(data)):
+                    text = decoder.feed(data)
+                    # An empty text means the end of input to the parser.
+                    for event in parser.feed(text) if text else ():
                         self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)

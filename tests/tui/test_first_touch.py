@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,13 +44,13 @@ def tmux(tmp_path: Path) -> Iterator[Open]:
     need_command("tmux", "tmux")
     opened: list[Tmux] = []
 
-    def open_(*arguments: str, before: str = "") -> Tmux:
+    def open_(*arguments: str, before: str = "", size: tuple[int, int] = (120, 32)) -> Tmux:
         names = ("TERM", "XDG_STATE_HOME", "HOME", "COLORTERM")
         env = [f"{name}={_env(tmp_path)[name]}" for name in names]
         command = shlex.join(
             ["env", "-u", "COLUMNS", "-u", "LINES", *env, *_argv(*arguments, before=before)]
         )
-        opened.append(Tmux(f"{command}; echo left with $?; cat"))
+        opened.append(Tmux(f"{command}; echo left with $?; cat", *size))
         return opened[-1]
 
     yield open_
@@ -98,13 +99,13 @@ def test_every_view_has_help(tmux: Open) -> None:
 # The 3 a.m. recipe.
 
 
-def test_tab_and_enter_open_the_first_finding(tmux: Open) -> None:
-    screen = tmux("demo", "--speed", "8")
-    screen.until(r"Busiest")
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 32)])
+def test_tab_and_enter_open_the_first_finding(tmux: Open, size: tuple[int, int]) -> None:
+    screen = tmux("demo", "--speed", "8", size=size)
     screen.until(r"Findings 1")
     screen.keys("Tab")
     screen.keys("Enter")
-    screen.until(r"(?s)overview ▸ ECMP collision leaf1 up5.*Advice")
+    screen.until(r"(?s)overview ▸ ECMP collision leaf1 up5.*since")
 
 
 def test_a_finding_that_comes_after_tab_is_selected(tmux: Open) -> None:
@@ -214,6 +215,10 @@ def test_bytes_that_are_not_utf8_are_ignored(terminal: OpenPty, data: bytes) -> 
     opened = terminal("demo")
     opened.until("LIVE")
     opened.send(data)
+    # In a read of its own, as when a person types it.
+    time.sleep(0.3)
+    opened.send(data)
+    time.sleep(0.3)
     opened.send(b"2")
     opened.until("switches")
     opened.send(b"q")

@@ -25,6 +25,6 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
 
 
 def audit(survey: Survey) -> list[Problem]:
-    """Every problem; those to fix first, then those to know of."""
+    """All problems of a survey: those to fix, then those that are only information."""
     found = [problem for check in _CHECKS for problem in check(survey)]
     return sorted(found, key=lambda problem: problem.severity != FIX)

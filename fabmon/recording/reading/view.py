@@ -193,7 +193,8 @@ class FileView:
         return None
 
     def strip(self, from_ns: int, until_ns: int, bins: int) -> Floats:
-        """[bins] utilisation of the busiest link in each; NaN where none is known."""
+        """[bins]: the utilisation of the busiest link in each of equal bins of time; NaN if
+        unknown."""
         strip = np.full(bins, np.nan, np.float32)
         width_ns = max(1, (until_ns - from_ns) // bins)
 

@@ -219,7 +219,7 @@ class LineScreen(ViewScreen):
 
     def waiting_lines(self, width: int) -> list[Line]:
         """The lines before the first scene."""
-        return self.message("nothing has been received yet")
+        return self.message(self.screen_state.nothing() or "nothing has been received yet")
 
     def title_parts(self) -> list[list[Span]]:
         """The parts of the title: the path of views to this one."""

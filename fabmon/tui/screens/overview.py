@@ -96,7 +96,13 @@ class OverviewScreen(ViewScreen):
             self.remove_class("-max-grid")
         hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
         focused = self.focused
-        if focused is None or (hidden and focused in self.query(f"{hidden} *")):
+        # With findings and a one-line timeline only, tab stays on the findings.
+        self.query_one(TimelineView).can_focus = not is_tiny
+        if (
+            focused is None
+            or not focused.can_focus
+            or (hidden and focused in self.query(f"{hidden} *"))
+        ):
             self.query_one("#findings" if hidden == "#left" else "#heat").focus()
 
     def draw(self, ctx: DrawContext) -> None:

@@ -81,7 +81,7 @@ def by_root(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
 
 
 def _explains(root: Finding, victim: Finding) -> bool:
-    """Whether the victim of a pause waits for the subject of another finding."""
+    """Whether `victim` is affected by the condition of `root`, so that it is listed under it."""
     if root.cause == pause_victim.CAUSE.name:
         return False
     affected = {name.partition("/")[0].partition(" ")[0] for name in root.victims}

@@ -262,7 +262,7 @@ def _changes(ctx: DrawContext, subject: Subject) -> str:
     drift, steps = subject.drift, subject.steps
     text = "no drift"
     if drift is None:
-        text = "drift: the time is too short"
+        text = "drift: not measurable in so short a time"
     elif drift.is_sure:
         text = f"drift {percent_change(drift.per_hour)} per hour"
     if not steps:
