@@ -351,8 +351,7 @@ def _object(port: FabricPort, counters: Tuple[str, ...]) -> Object:
 
 
 def _own_guids(fs: HostFS) -> Set[int]:
-    """The node GUIDs of this node's HCAs; the port of a function with one port has the same
-    GUID."""
+    """The node GUIDs of this node's HCAs. A port's GUID is the same where the HCA has one port."""
     found: Set[int] = set()
     for device in fs.names(_INFINIBAND):
         text = fs.text(_INFINIBAND, device, "node_guid") or ""
