@@ -58,7 +58,12 @@ class ContainingApp(App[None]):
         return (where, _place(error)) in self._known
 
     def contain_handler(self, error: BaseException, where: str) -> None:
-        """Contain an error of a handler: log it and show it as a message of one line."""
+        """Contain an error of a handler: log it and show it as a message of one line.
+
+        An error that was contained before is not shown again: it may occur at every tick.
+        """
+        if self.is_known(error, where):
+            return
         text = f"{where} failed: {self.contain(error, where)}"
         self.notify(text, timeout=10, markup=False, severity="error")
 
@@ -134,8 +139,7 @@ class Contained(MessagePump):
             app, where = self.app, view_of(self)
             if not isinstance(app, ContainingApp):
                 raise
-            if not app.is_known(error, where):
-                app.contain_handler(error, where)
+            app.contain_handler(error, where)
             return [Strip.blank(crop.width)] * crop.height
 
 

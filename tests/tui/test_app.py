@@ -388,3 +388,17 @@ async def test_every_action_exists() -> None:
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
             assert any(hasattr(target, f"action_{name}") for target in targets), key
+
+
+async def test_an_error_at_every_tick_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: FabmonApp, __: Scene) -> None:
+        raise KeyError("every tick")
+
+    monkeypatch.setattr(FabmonApp, "_toast", fails)
+    monkeypatch.setattr("fabmon.tui.containment.log_error", lambda *_: "")
+    async with running(HEALTHY) as run:
+        await run.send(*(HEALTHY.scene(seq) for seq in range(71, 76)))
+        shown = [each.message for each in run.app._notifications]
+        run.app.contained.clear()
+    assert len(shown) == 1
+    assert "KeyError: 'every tick'" in shown[0]
