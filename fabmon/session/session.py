@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -126,8 +127,14 @@ class Pipeline:
             self._recorder.accept(tick, scene.snapshot, finding_notes(scene))
         return scene
 
-    async def scenes(self, ticks: AsyncIterator[Tick]) -> AsyncGenerator[Scene, None]:
-        """The scene of every tick of a feed."""
+    async def scenes(
+        self, ticks: AsyncIterator[Tick], past: AsyncIterator[Tick] | None = None
+    ) -> AsyncGenerator[Scene, None]:
+        """The scene of every tick of a feed; the ticks of its past are processed before, unseen."""
+        if past is not None:
+            async for tick in past:
+                self.accept(tick)
+                await asyncio.sleep(0)
         async for tick in ticks:
             yield self.accept(tick)
 

@@ -72,11 +72,7 @@ class _Run:
                 setup = replace(setup, recording=recording)
             made = recorder if isinstance(recorder, Recorder) else None
             pipeline = self.session.pipeline(self.hosts, self.interval_s, made)
-            if self.past is not None:
-                async for tick in self.past:
-                    pipeline.accept(tick)
-                    await asyncio.sleep(0)
-            async with aclosing(pipeline.scenes(self.ticks)) as scenes:
+            async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
                 return await show(scenes, self.options, setup)
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.feeds.prometheus_servers import PASSWORD, VictoriaMetrics, free_port
+from tests.unit.feeds.test_prometheus_errors import FakePrometheus, failure, served
 
 
 def fabmon(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -101,6 +103,14 @@ def test_a_server_that_does_not_answer_gives_status_3() -> None:
     assert done.returncode == 3
     assert "connection refused" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_a_past_that_fails_is_reported_as_other_warnings_are() -> None:
+    fake = FakePrometheus()
+    fake.fails = lambda query: failure(503, "timeout") if "timestamp(" in query else None
+    async with served(fake) as url:
+        done = await asyncio.to_thread(fabmon, "--prometheus", url, "--once")
+    assert "fabmon: no history: " in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,16 @@ def collision_ticks() -> list[Tick]:
     return ticks
 
 
+async def test_the_past_is_in_the_history_of_the_first_scene_and_is_not_shown() -> None:
+    ticks, pipeline = quiet_ticks(20), new_pipeline(LeafSpine().hosts)
+    scenes = [each async for each in pipeline.scenes(feed_of(ticks[15:]), feed_of(ticks[:15]))]
+    whole = new_pipeline(LeafSpine().hosts)
+    expected = [each async for each in whole.scenes(feed_of(ticks))][15:]
+    assert [each.snapshot.seq for each in scenes] == [each.snapshot.seq for each in expected]
+    assert np.array_equal(scenes[0].snapshot.heat, expected[0].snapshot.heat, equal_nan=True)
+    assert not np.isnan(scenes[0].snapshot.heat).all()
+
+
 async def test_a_replay_gives_the_same_lines_byte_for_byte(tmp_path: Path) -> None:
     ticks, hosts = collision_ticks(), LeafSpine().hosts
     live = await lines_of(feed_of(ticks), hosts)
