@@ -83,7 +83,7 @@ class Pty:
     def wait(self, timeout_s: float = 60) -> int:
         """Read until the program has ended; its exit status."""
         self._read(lambda: self.process.poll() is not None, timeout_s, "its end")
-        self._drain(0.2)
+        self.drain(0.2)
         return self.process.wait()
 
     def hang_up(self) -> None:
@@ -105,9 +105,10 @@ class Pty:
         while not is_there():
             shown = self.output[-2000:].decode(errors="replace")
             assert time.monotonic() < deadline_s, f"no {what} in {timeout_s:g} s:\n{shown}"
-            self._drain(0.05)
+            self.drain(0.05)
 
-    def _drain(self, wait_s: float) -> None:
+    def drain(self, wait_s: float) -> None:
+        """Read until nothing was written for `wait_s`."""
         while select.select([self._ours], [], [], wait_s)[0]:
             try:
                 self.output += os.read(self._ours, 65536)

@@ -16,6 +16,7 @@ from fabmon.analysis.iteration.results import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import file_error
 from fabmon.session import printing
+from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError
 from fabmon.session.recorder_setup import DEMO_MARK
 
@@ -63,7 +64,8 @@ class ScreenSetup:
 
     `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
     ports (None: no node can be asked). `nothing` returns why there are no nodes. `recording` is the
-    recording of the scenes; with `start` the screen begins by playing it.
+    recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
+    end the run, if something besides the screen has to be closed then.
     """
 
     title: str
@@ -74,6 +76,7 @@ class ScreenSetup:
     nothing: Callable[[], str] = str
     recording: RecordingAccess | None = None
     start: ReplayStart | None = None
+    signals: EndSignals | None = None
 
 
 def is_screen(options: RunOptions) -> bool:
@@ -99,8 +102,14 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
 async def show_screen(
     scenes: AsyncIterator[Scene] | None, setup: ScreenSetup, duration_s: float | None = None
 ) -> Exit:
-    """Run the screen until the user exits or the duration is over."""
+    """Run the screen until the user exits, a signal arrives or the duration is over."""
+    if setup.signals is None:
+        with EndSignals() as signals:
+            return await show_screen(scenes, replace(setup, signals=signals), duration_s)
     app = _app(scenes, setup)
+    if setup.signals.status is not None:
+        return setup.signals.status
+    setup.signals.on_end(lambda status: app.exit(return_code=status))
     if duration_s is not None:
         asyncio.get_running_loop().call_later(duration_s, app.exit)
     await app.run_async()

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from fabmon.fabric.time_wording import interval
 from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
+from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import (
     RunOptions,
@@ -63,13 +64,15 @@ class _Run:
 
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
-        with self._recorder() as recorder:
+        # The signals are handled until the recorder is closed: none of them cuts off its end.
+        signals = EndSignals() if is_screen(self.options) else None
+        with signals or nullcontext(), self._recorder() as recorder:
             setup = self.setup
-            if is_screen(self.options):
+            if signals is not None:
                 from fabmon.session.recording_access import LiveRecording
 
                 recording = LiveRecording(self.session, recorder, self.options.redact)
-                setup = replace(setup, recording=recording)
+                setup = replace(setup, recording=recording, signals=signals)
             made = recorder if isinstance(recorder, Recorder) else None
             pipeline = self.session.pipeline(self.hosts, self.interval_s, made)
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:

@@ -8,7 +8,6 @@ restored, and `run_async` raises the error.
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import Any
 
 from rich.console import RenderableType
@@ -21,9 +20,6 @@ from textual.strip import Strip
 
 from fabmon.error_log import log_error, log_path, summary
 
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
-_SIGNAL_STATUS = 128
-"""The exit status after a signal is this plus the number of the signal."""
 _AT_START = (events.Load, events.Compose, events.Mount)
 """If these fail, there is no view to show a message in."""
 
@@ -73,23 +69,12 @@ class ContainingApp(App[None]):
         self.exit(return_code=1)
 
     async def run_async(self, **options: Any) -> None:
-        """Run until the user quits or a signal arrives. Raises the error that ended the app."""
-        loop = asyncio.get_running_loop()
-        handled = () if options.get("headless") else _SIGNALS
-        for number in handled:
-            loop.add_signal_handler(number, self._on_signal, number)
-        try:
-            await super().run_async(**options)
-        finally:
-            for number in handled:
-                loop.remove_signal_handler(number)
+        """Run until the app exits. Raises the error that ended it."""
+        await super().run_async(**options)
         if self._logging:
             await asyncio.gather(*self._logging)
         if self.failure is not None:
             raise self.failure
-
-    def _on_signal(self, number: int) -> None:
-        self.exit(return_code=_SIGNAL_STATUS + number)
 
     async def _dispatch_message(self, message: Message) -> None:
         try:

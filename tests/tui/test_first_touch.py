@@ -184,6 +184,27 @@ def test_an_error_that_gets_out_is_one_line(terminal: OpenPty, tmp_path: Path) -
 
 # Signals.
 
+_SLOW_CLOSE = """
+import sys, time
+from fabmon.recording.writing.recorder import Recorder
+close = Recorder.close
+def slow_close(self):
+    print("closing", file=sys.stderr, flush=True)
+    time.sleep(0.5)
+    return close(self)
+Recorder.close = slow_close
+"""
+_EARLY_SIGNAL = """
+import os, signal
+import fabmon.session.watch_run as run
+made = run.recorder_for
+def recorder_for(*arguments, **options):
+    recorder = made(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return recorder
+run.recorder_for = recorder_for
+"""
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
 def test_a_signal_restores_the_terminal(terminal: OpenPty, number: signal.Signals) -> None:
@@ -193,6 +214,36 @@ def test_a_signal_restores_the_terminal(terminal: OpenPty, number: signal.Signal
     opened.process.send_signal(number)
     assert opened.wait() == 128 + number
     _is_restored(opened)
+
+
+def test_signals_in_a_row_leave_a_recording_that_is_intact(
+    terminal: OpenPty, tmp_path: Path
+) -> None:
+    path = tmp_path / "cut.fabrec"
+    opened = terminal("--record", str(path), before=_SLOW_CLOSE)
+    opened.until("LIVE")
+    opened.process.send_signal(signal.SIGTERM)
+    opened.until("closing")
+    for _ in range(3):
+        opened.process.send_signal(signal.SIGTERM)
+        time.sleep(0.03)
+    assert opened.wait() == 128 + signal.SIGTERM
+    _is_restored(opened)
+    verify = terminal("verify", str(path))
+    assert verify.wait() == 0
+    assert "intact" in verify.output.decode()
+
+
+def test_a_signal_before_the_screen_is_there_closes_the_recording(
+    terminal: OpenPty, tmp_path: Path
+) -> None:
+    path = tmp_path / "early.fabrec"
+    opened = terminal("--record", str(path), before=_EARLY_SIGNAL)
+    assert opened.wait() == 128 + signal.SIGTERM
+    assert opened.modes == opened.modes_before
+    verify = terminal("verify", str(path))
+    assert verify.wait() == 0
+    assert "intact" in verify.output.decode()
 
 
 def test_a_terminal_that_hangs_up_ends_the_program(terminal: OpenPty, tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""Signals that end a run with a screen: the terminal is restored and the recording is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from fabmon.session.errors import Exit
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+_SIGNAL_STATUS = 128
+"""The exit status after a signal is this plus the number of the signal."""
+
+
+class EndSignals:
+    """While entered, signals do not kill the process: the first one calls what `on_end` was given.
+
+    Further ones are ignored. A signal that arrives before there is anything to call is remembered.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is handled before the object is entered."""
+        self.status: Exit | None = None
+        self._end: Callable[[Exit], None] | None = None
+
+    def __enter__(self) -> Self:
+        """Handle the signals. Needs a running event loop."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._receive, number)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Let the signals kill the process again."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def on_end(self, end: Callable[[Exit], None]) -> None:
+        """Call `end` with the exit status when a signal arrives."""
+        self._end = end
+
+    def _receive(self, number: int) -> None:
+        if self.status is not None:
+            return
+        self.status = Exit(_SIGNAL_STATUS + number)
+        if self._end is not None:
+            self._end(self.status)
