@@ -123,6 +123,11 @@ class Finding(Condition, frozen=True, kw_only=True):
     seen_ns: int | None = None
 
 
+NOT_STORED = frozenset({"unless"})
+"""Keys of a finding that recordings do not hold: part of a rule, which changes with the version.
+Older versions stored names of causes there."""
+
+
 def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
     """Seconds since the condition of a finding last held.
 

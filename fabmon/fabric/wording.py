@@ -58,10 +58,11 @@ def number(value: SupportsFloat | None, digits: int = 3) -> str:
         return "0"
     if size < 0.005:
         return "<0.01" if known > 0 else ">-0.01"
-    if size < 0.995:
+    if size < 0.9995:
         return f"{known:.2f}"
     # Rounded first, since 9.996 has one digit more before its point than it seems to.
-    before_point = floor(log10(float(f"{size:.{digits - 1}e}"))) + 1
+    kept = max(digits, min(3, floor(log10(size)) + 1))
+    before_point = floor(log10(float(f"{size:.{kept - 1}e}"))) + 1
     if before_point > 3:
         return f"{round(known, 3 - before_point):.0f}"
     return f"{known:.{max(0, digits - before_point)}f}"
@@ -139,10 +140,12 @@ def percent_range(low: float, high: float) -> str:
 
 
 def percent_change(fraction: float) -> str:
-    """A change relative to what was before: `+8.0 %`, `-12.3 %`."""
+    """A relative change: `+8.00 %`, `-12.3 %`; without a sign where it is `<0.01 %`."""
     if not isfinite(fraction):
         return ABSENT
-    return f"{'-' if fraction < 0 else '+'}{number(abs(fraction) * 100)} %"
+    text = number(abs(fraction) * 100)
+    sign = "" if text.startswith("<") else "-" if fraction < 0 else "+"
+    return f"{sign}{text} %"
 
 
 def rate(bps: float, line_rate_bps: float, unit: Unit) -> str:
@@ -197,7 +200,7 @@ def evidence_value(value: float | str, unit: str) -> str:
         return bit_rate(value)
     if unit == "/s":
         return per_second(value)
-    if value == 1 and len(unit) > 3 and unit.endswith("s"):
+    if value == 1 and len(unit) > 3 and unit.endswith("s") and "/" not in unit:
         unit = unit[:-1]
     return f"{number(value) if unit == '%' else whole_number(value)} {unit}".rstrip()
 

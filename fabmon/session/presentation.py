@@ -154,7 +154,8 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
 
 def warn_of_simulation() -> None:
     """Print to standard error that a report is of the demo."""
-    print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
+    if sys.stderr is not None:
+        print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
 
 
 def check_writable(path: Path) -> None:

@@ -230,14 +230,16 @@ def watch_demo(
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
         played = played if scenario else with_random_faults(played)
-        if played.topology.hosts > _FAST_HOSTS and sys.stderr.isatty():
+        has_terminal = sys.stderr is not None and sys.stderr.isatty()
+        if played.topology.hosts > _FAST_HOSTS and has_terminal:
             print(
                 f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
             )
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
         return asyncio.run(_watch_simulation(session, options, feed, played))
     except scenarios.ScenarioError as error:
-        raise UsageError(str(error)) from None
+        where = f"{scenario}: " if scenario and str(scenario) not in str(error) else ""
+        raise UsageError(f"{where}{error}") from None
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
 

@@ -341,13 +341,17 @@ async def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_what_was_found_then_is_kept_beside_what_is_found_today(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unless", [(), ("host_pcie_limit",)], ids=["now", "older version"])
+async def test_what_was_found_then_is_kept_beside_what_is_found_today(
+    tmp_path: Path, unless: tuple[str, ...]
+) -> None:
     watching = Watching()
     writer = Writer.create(tmp_path / "a.fabrec", watching.session)
     scenes = [watching.write(writer) for _ in range(40)]
     told = {
         "cause": "incast", "severity": "warning", "subject": "gpu002/mlx5_0", "rows": [],
         "text": "many to one", "evidence": [], "advice": "", "confidence": 0.9, "since_ns": at(22),
+        "unless": list(unless),
     }  # fmt: skip
     writer.note(Note(kind="finding", time_ns=at(22), seq=22, text="x", change="open", finding=told))
     writer.close()
