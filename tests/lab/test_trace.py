@@ -106,7 +106,7 @@ def silent(lab: Lab) -> Iterator[str]:
     netns.write_sysctls(lab.ns("gpu008"), {RATELIMIT: "1000"})
 
 
-def test_a_host_whose_nic_takes_roce_for_itself_is_told_by_the_port_before_it(
+def test_a_host_whose_nic_takes_roce_for_itself_is_found_by_the_port_before_it(
     lab: Lab, silent: str
 ) -> None:
     record = traced(lab, "gpu001", silent, "--sport=50000")

@@ -1,4 +1,4 @@
-"""A queue between switches that are not watched, as hosts see it: whom it slows and where it is.
+"""A queue between switches that are not watched, as hosts see it: its place and the flows it slows.
 
 Where the hosts' cables are known (LLDP, a plan), marked packets give the place: if all slowed
 senders are behind one leaf, it is a link out of that leaf; if all receivers that see the marks are,
