@@ -82,6 +82,8 @@ class _Late:
 
 def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condition]:
     """One condition for each host that is late compared with the hosts of its job."""
+    if not _is_any_quiet(inputs, t):
+        return
     moved = _moved(inputs)
     hosts, ticks = moved.shape
     if hosts <= _MIN_PEERS or ticks < _MIN_TICKS:
@@ -95,6 +97,19 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
         late = _lateness(inputs, t, moved, host)
         if late is not None:
             yield _condition(inputs, inputs.structure.rails_of_hosts[host], late)
+
+
+def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
+    """Whether some host was quiet in recent ticks in which others moved data; a cheap test that
+    spares the long window of a fabric in step."""
+    used = np.fmax(inputs.sent, inputs.received_filled)
+    busy = np.concatenate(
+        [used[rows].mean(axis=1) > t.busy_util for _, rows in inputs.structure.rail_tables]
+        or [np.zeros((0, used.shape[1]), np.bool_)]
+    )
+    some = busy.sum(axis=0) >= _MIN_PEERS
+    quiet = (some & ~busy).sum(axis=1) * inputs.snapshot.interval_s >= t.late_s
+    return bool((quiet & busy.any(axis=1)).any())
 
 
 def _lateness(
