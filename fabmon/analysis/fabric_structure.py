@@ -17,6 +17,7 @@ from fabmon.fabric.model import (
     EcmpGroup,
     Fabric,
 )
+from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.topology.leaves import NONE as NONE
 from fabmon.fabric.topology.leaves import Mask as Mask
@@ -42,7 +43,8 @@ class LinkGroup:
     `node` is the switch that they leave or enter, `rows` the ports that send into them. `edges` are
     that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those. Traffic
     of the switch's management port is not among it. `is_inward` groups are the far ends of an ECMP
-    group: the links into a switch, loaded by the hashes of other switches.
+    group: the links into a switch, loaded by the hashes of other switches. `routing` is how the
+    switches select a link for a flow; only where it `may_hash` can flows have been hashed unevenly.
     """
 
     node: str
@@ -50,6 +52,7 @@ class LinkGroup:
     rows: Rows
     edges: Rows
     hosts: Rows
+    routing: Routing = NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +188,13 @@ def _groups(
         behind = peer[edges]
         behind = behind[behind != NONE]
         hosts = behind[is_rail[behind]]
-        outward.append(LinkGroup(group.node, False, rows, edges, hosts))
+        outward.append(LinkGroup(group.node, False, rows, edges, hosts, group.routing))
         far = peer[rows]
         far = far[far != NONE]
         if len(hosts) and len(far) > 1:
-            inward[frozenset(far.tolist())] = LinkGroup(group.node, True, far, edges, hosts)
+            inward[frozenset(far.tolist())] = LinkGroup(
+                group.node, True, far, edges, hosts, group.routing
+            )
     return [
         *(each for each in outward if not any(set(each.rows.tolist()) <= own for own in inward)),
         *inward.values(),

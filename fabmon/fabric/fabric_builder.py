@@ -8,14 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from fabmon.fabric import model
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
 from fabmon.fabric.object_owner import reported_hosts
+from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.topology.cabling import Cabling, Rails, cabling, groups_of, uplinks_of
 from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.topology.routing import routing_of_nodes
 from fabmon.fabric.wire.messages import Hello
 
 MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
@@ -99,16 +103,21 @@ def _build(
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
         groups += groups_of(host, fact, ports, cabled.shape)
     nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
+    routing = routing_of_nodes(nodes, facts, topology.routing)
     return Fabric(
         version,
         tuple(nodes),
         _by_row(nodes, len(rows)),
-        tuple(groups),
+        tuple(
+            msgspec.structs.replace(each, routing=routing.get(each.node, NOT_REPORTED))
+            for each in groups
+        ),
         cabled.shape,
         tuple(
             Contradiction(rows.of(*end), believed, doubted)
             for end, believed, doubted in cabled.wiring.disputes
         ),
+        routing,
     )
 
 

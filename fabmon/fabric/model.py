@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
+
 HOST = "host"
 SWITCH = "switch"
 
@@ -114,12 +116,14 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class EcmpGroup(msgspec.Struct, frozen=True):
-    """Ports of one node that are equal-cost next hops to the same destinations."""
+    """Ports of one node that are equal-cost next hops to the same destinations; `routing` is how
+    that node distributes traffic over them."""
 
     node: str
     name: str
     rows: tuple[int, ...]
     destinations: int
+    routing: Routing = NOT_REPORTED
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -170,7 +174,8 @@ class Fabric(msgspec.Struct, frozen=True):
     """The watched nodes and their cabling at one time.
 
     `nodes` are in display order: by group, a group's switches before its hosts. `ports` are by
-    row. `version` grows whenever anything in it changes.
+    row. `routing` is the routing mode of the nodes for which it is known, by name. `version` grows
+    whenever anything in it changes.
     """
 
     version: int
@@ -179,6 +184,7 @@ class Fabric(msgspec.Struct, frozen=True):
     groups: tuple[EcmpGroup, ...]
     shape: Shape = Shape()
     contradictions: tuple[Contradiction, ...] = ()
+    routing: dict[str, Routing] = {}
 
     def node(self, name: str) -> Node:
         """The node with this name. Raises KeyError."""
@@ -200,3 +206,7 @@ class Fabric(msgspec.Struct, frozen=True):
             if row in group.rows:
                 return group
         return None
+
+    def routing_of(self, row: int) -> Routing:
+        """How the traffic of a port's node is distributed over parallel links."""
+        return self.routing.get(self.ports[row].node, NOT_REPORTED)
