@@ -8,14 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from fabmon.fabric import model
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
 from fabmon.fabric.object_owner import reported_hosts
+from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.topology.cabling import Cabling, Rails, cabling, groups_of, uplinks_of
 from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.topology.routing import routing_of_nodes
 from fabmon.fabric.wire.messages import Hello
 
 MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
@@ -99,16 +103,21 @@ def _build(
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
         groups += groups_of(host, fact, ports, cabled.shape)
     nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
+    routing = routing_of_nodes(nodes, facts, topology.routing)
     return Fabric(
         version,
         tuple(nodes),
         _by_row(nodes, len(rows)),
-        tuple(groups),
+        tuple(
+            msgspec.structs.replace(each, routing=routing.get(each.node, NOT_REPORTED))
+            for each in groups
+        ),
         cabled.shape,
         tuple(
             Contradiction(rows.of(*end), believed, doubted)
             for end, believed, doubted in cabled.wiring.disputes
         ),
+        routing,
     )
 
 
@@ -136,9 +145,14 @@ def _ports(
         info = fact.ports[name]
         role = _role(host, name, info, uplinks, management)
         rail = rail_of.get(name) if role == model.RAIL else None
-        index = counts.get(role, 0) if rail is None else rail
+        # The links of a GPU are numbered as nvidia-smi does: from 0 for each GPU.
+        within = f"{role} {name.partition('/')[0]}" if role == model.NVLINK else role
+        index = counts.get(within, 0) if rail is None else rail
+        if role == model.NVLINK:
+            link = info.get("link")
+            index = link if isinstance(link, int) and link >= 0 else index
         if rail is None:
-            counts[role] = index + 1
+            counts[within] = index + 1
         end = (host.name, name)
         peer = peers.get(end)
         ports.append(

@@ -17,10 +17,16 @@ _PORT_KINDS = frozenset(("ethernet", "infiniband", "gpu", "nvlink", "xgmi"))
 
 
 class ReportedEcmpGroup(NamedTuple):
-    """An ECMP group as a node reports it: its interfaces and its number of destinations."""
+    """An ECMP group as a node reports it: its interfaces and its number of destinations.
+
+    `hash_policy` is Linux' fib_multipath_hash_policy, None where not reported. `adaptive` is the
+    place that says that adaptive routing is on, else empty.
+    """
 
     devices: frozenset[str]
     destinations: int
+    hash_policy: int | None = None
+    adaptive: str = ""
 
 
 class ReportedPeer(NamedTuple):
@@ -139,7 +145,12 @@ def _facts_of(sender: Host, given: Mapping[str, Host], hello: Hello) -> dict[str
 def _ecmp_group(group: Mapping[str, Any]) -> ReportedEcmpGroup:
     devices = frozenset(str(member.get("dev")) for member in group.get("members") or ())
     count = group.get("destinations_count")
-    return ReportedEcmpGroup(devices, 1 if count is None else int(count))
+    return ReportedEcmpGroup(
+        devices,
+        1 if count is None else int(count),
+        group.get("hash_policy"),
+        group.get("adaptive_routing") or "",
+    )
 
 
 def _peer(entry: Mapping[str, Any]) -> dict[str, Any]:

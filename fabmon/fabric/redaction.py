@@ -19,6 +19,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.topology.plan import End, PlannedCable, Topology
+from fabmon.fabric.topology.routing import renamed
 from fabmon.fabric.wire.messages import BlockInfo, Burst, Hello, Notice, ObjectInfo
 
 _NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
@@ -192,6 +193,7 @@ class Redactor:
             hosts=frozenset(map(self.node, given.hosts)),
             switches=frozenset(map(self.node, given.switches)),
             rails=tuple(map(self.text, given.rails)),
+            routing=renamed(given.routing, {old: new for new, old in self._originals.items()}),
         )
 
     def hello(self, hello: Hello) -> Hello:

@@ -81,6 +81,8 @@ class _Facts(msgspec.Struct):
     node_group: str | None = None
     members: Annotated[list[_Member], Meta(max_length=_MOST_HOPS)] | None = None
     destinations_count: _Count | None = None
+    hash_policy: _Count | None = None
+    adaptive_routing: str | None = None
     addresses: list[str] | None = None
     over: list[str] | None = None
     default_route: bool | None = None
