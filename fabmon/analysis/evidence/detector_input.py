@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.finding import Cause, Condition, Trait
+from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 T = TypeVar("T")
@@ -33,7 +34,8 @@ class DetectorInput:
     """One tick, with what came before it. Arrays are computed when they are first asked for.
 
     `open_findings` are the open findings by key: a rule may demand less to keep a finding open than
-    to open it. `causes` are the declarations of their causes, by name.
+    to open it. `causes` are the declarations of their causes, by name. `iterations` are those of
+    jobs up to the tick before.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class DetectorInput:
         structure: FabricStructure,
         open_findings: Mapping[str, Condition] | None = None,
         causes: Mapping[str, Cause] | None = None,
+        iterations: IterationReport = NO_ITERATIONS,
     ) -> None:
         self.snapshot = snapshot
         self.structure = structure
+        self.iterations = iterations
         self.open_findings = open_findings or {}
         self._causes = causes or {}
         self._memo: dict[tuple[Any, ...], Any] = {}
