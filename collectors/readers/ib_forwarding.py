@@ -10,7 +10,7 @@ switch the output has
     8 valid lids dumped
 
 Packed, a table is a byte for each LID from 0 on, the number of the port, NO_PORT where there is
-none; deflated, in base64.
+none; deflated, in base64, in pieces, since a console truncates longer texts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from typing import Dict, NamedTuple
+from typing import Dict, List, NamedTuple
 
 from collectors.hostfs import HostFS
 
 NO_PORT = 255
 """Out port of a LID that a switch does not forward, as in the tables themselves."""
+
+PIECE = 400
+"""Characters of a piece: a console keeps as many of a text."""
 
 _SWITCH = re.compile(r"Unicast lids .* guid 0x([0-9a-f]+) ")
 _MAX_LID = 0xBFFF
@@ -42,7 +45,7 @@ class SwitchTables(NamedTuple):
     the routing engine in the configuration of the subnet manager, where it runs on this node.
     """
 
-    packed: Dict[int, str]
+    packed: Dict[int, List[str]]
     left_out: int = 0
     error: str = ""
     engine: str = ""
@@ -64,12 +67,13 @@ def parse_tables(text: str) -> Dict[int, Dict[int, int]]:
     return found
 
 
-def pack_table(table: Dict[int, int]) -> str:
+def pack_table(table: Dict[int, int]) -> List[str]:
     """A table in the form of the wire."""
     out = bytearray([NO_PORT]) * (max(table, default=-1) + 1)
     for lid, port in table.items():
         out[lid] = min(port, NO_PORT)
-    return base64.b64encode(zlib.compress(bytes(out), 9)).decode()
+    text = base64.b64encode(zlib.compress(bytes(out), 9)).decode()
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
 def routing_engine(fs: HostFS) -> str:

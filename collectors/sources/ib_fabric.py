@@ -19,7 +19,8 @@ changed, and every ten minutes. The hello has them in one object of the kind `fo
 without metrics. Its info:
 
     switches    the names of the switches; tables are in their order
-    tables      for each the number of the out port by LID: a byte each, deflated, in base64
+    tables      for each the number of the out port by LID: a byte each, deflated, in base64, in
+                pieces of at most 400 characters
     left_out    the number of switches whose table had no room; absent for 0
     error       why there are no tables
     engine      the routing engine in the configuration of the subnet manager, if it runs on this
@@ -214,13 +215,14 @@ class Sweep:
         """The tables in the form of the wire, as many as there is room for."""
         if not tables:
             raise Failed("dump_fts printed no forwarding table")
-        packed: Dict[int, str] = {}
+        packed: Dict[int, List[str]] = {}
         room = MAX_TABLES_BYTES
         for guid, table in sorted(tables.items()):
-            text = pack_table(table)
-            if len(text) <= room:
-                packed[guid] = text
-                room -= len(text)
+            pieces = pack_table(table)
+            size = sum(map(len, pieces))
+            if size <= room:
+                packed[guid] = pieces
+                room -= size
         return SwitchTables(packed, len(tables) - len(packed), engine=self._engine())
 
     def _counters(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from pathlib import Path
+from random import Random
 from typing import Dict, List
 
 import pytest
@@ -33,8 +34,8 @@ Unicast lids [0x0-0x4] of switch Lid 7 guid 0x00000000000000b0 (spine):
 """
 
 
-def unpacked(text: str) -> List[int]:
-    return list(zlib.decompress(base64.b64decode(text)))
+def unpacked(pieces: List[str]) -> List[int]:
+    return list(zlib.decompress(base64.b64decode("".join(pieces))))
 
 
 def tables_of(source: IbFabric) -> Dict[str, List[int]]:
@@ -47,6 +48,12 @@ def test_the_output_of_dump_fts_is_read() -> None:
     assert found == {0x900A840300C0DE10: {1: 0, 3: 31, 4: 255}, 0xB0: {3: 2}}
     assert unpacked(pack_table(found[0xB0])) == [NO_PORT, NO_PORT, NO_PORT, 2]
     assert unpacked(pack_table({})) == []
+    random = Random(1)
+    large = {lid: random.randrange(64) for lid in range(1, 2000)}
+    pieces = pack_table(large)
+    assert len(pieces) > 2
+    assert max(map(len, pieces)) <= 400, "what a console keeps of a text"
+    assert unpacked(pieces)[1:] == list(large.values())
     assert parse_tables("dump_fts: iberror: failed\n0x0001 00\n") == {}
 
 
