@@ -148,9 +148,14 @@ def _ports(
         info = fact.ports[name]
         role = _role(host, name, info, uplinks, management)
         rail = rail_of.get(name) if role == model.RAIL else None
-        index = counts.get(role, 0) if rail is None else rail
+        # The links of a GPU are numbered as nvidia-smi does: from 0 for each GPU.
+        within = f"{role} {name.partition('/')[0]}" if role == model.NVLINK else role
+        index = counts.get(within, 0) if rail is None else rail
+        if role == model.NVLINK:
+            link = info.get("link")
+            index = link if isinstance(link, int) and link >= 0 else index
         if rail is None:
-            counts[role] = index + 1
+            counts[within] = index + 1
         end = (host.name, name)
         peer = peers.get(end)
         ports.append(

@@ -83,7 +83,8 @@ class Port(msgspec.Struct, frozen=True):
     `row` is its row in every array of a `Snapshot`: assigned once, never reused, not a display
     order. `name` is unique on the node (`eth0`, `mlx5_0`). `role` is `rail` (a host's NIC),
     `uplink` (a switch port in an ECMP group), `downlink`, `gpu` (all NVLinks of a GPU), `nvlink`
-    (one of them) or `management`. `index` counts within the role from 0; `label` is its short name
+    (one of them) or `management`. `index` counts within the role from 0, of an
+    NVLink within its GPU; `label` is its short name
     (`r0`, `up3`). `peer` is the row at the other end, None when it is not watched. `info` has
     facts: driver, pci, numa_node, netdev, rdma, mac ... `cable` is the far end; None when it is
     unknown.
@@ -138,6 +139,15 @@ class Node(msgspec.Struct, frozen=True):
     group: str
     ports: tuple[Port, ...]
     about: dict[str, str]
+
+    def gpu_links(self) -> list[tuple[Port, list[Port]]]:
+        """Each GPU that has NVLinks or xGMI links, with these, in display order."""
+        gpus = {port.name: port for port in self.ports if port.role == GPU}
+        links: dict[str, list[Port]] = {}
+        for port in self.ports:
+            if port.role == NVLINK:
+                links.setdefault(port.name.partition("/")[0], []).append(port)
+        return [(gpu, links[name]) for name, gpu in gpus.items() if name in links]
 
 
 class CableReport(msgspec.Struct, frozen=True):
