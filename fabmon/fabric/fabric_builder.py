@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fabmon.fabric import model
+from fabmon.fabric.forwarding_tables import joined
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
@@ -103,7 +104,8 @@ def _build(
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
         groups += groups_of(host, fact, ports, cabled.shape)
     nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
-    routing = routing_of_nodes(nodes, facts, topology.routing)
+    forwarding = joined(each for name in given if name in facts for each in facts[name].forwarding)
+    routing = routing_of_nodes(nodes, facts, topology.routing, forwarding)
     return Fabric(
         version,
         tuple(nodes),
@@ -118,6 +120,7 @@ def _build(
             for end, believed, doubted in cabled.wiring.disputes
         ),
         routing,
+        forwarding,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 
 HOST = "host"
@@ -184,8 +185,9 @@ class Fabric(msgspec.Struct, frozen=True):
     """The watched nodes and their cabling at one time.
 
     `nodes` are in display order: by group, a group's switches before its hosts. `ports` are by
-    row. `routing` is the routing mode of the nodes for which it is known, by name. `version` grows
-    whenever anything in it changes.
+    row. `routing` is the routing mode of the nodes for which it is known, by name. `forwarding`
+    are the tables of InfiniBand switches, None where no node reports them. `version` grows whenever
+    anything in it changes.
     """
 
     version: int
@@ -195,6 +197,7 @@ class Fabric(msgspec.Struct, frozen=True):
     shape: Shape = Shape()
     contradictions: tuple[Contradiction, ...] = ()
     routing: dict[str, Routing] = {}
+    forwarding: ForwardingTables | None = None
 
     def node(self, name: str) -> Node:
         """The node with this name. Raises KeyError."""

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fabmon.fabric import forwarding_tables
+from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.object_owner import owner_of
@@ -46,6 +48,7 @@ class NodeFacts:
         self.ecmp: list[ReportedEcmpGroup] = []
         self.neighbours: list[dict[str, Any]] = []
         self.peers: list[ReportedPeer] = []
+        self.forwarding: list[ForwardingTables] = []
         self.hostname = ""
 
     def add(self, item: ObjectInfo, source: str) -> None:
@@ -59,6 +62,8 @@ class NodeFacts:
                 self.peers.append(ReportedPeer(source, item.port, info["peer"]))
         elif item.kind == "ecmp":
             self.ecmp.append(_ecmp_group(item.info))
+        elif item.kind == forwarding_tables.KIND:
+            self.forwarding.append(forwarding_tables.forwarding_tables(item.info))
         elif item.kind == "neighbour":
             self.neighbours.append(item.info)
             if item.info.get("peer_node") or item.info.get("peer_port"):
@@ -76,6 +81,7 @@ class NodeFacts:
         self.ecmp += other.ecmp
         self.neighbours += other.neighbours
         self.peers += other.peers
+        self.forwarding += other.forwarding
         self.hostname = self.hostname or other.hostname
 
     def by_device(self) -> dict[str, str]:
@@ -134,6 +140,8 @@ def _facts_of(sender: Host, given: Mapping[str, Host], hello: Hello) -> dict[str
     for block in hello.blocks:
         for item in block.objects:
             about = owner_of(item, sender, given)
+            if item.kind == forwarding_tables.KIND and not sender.reports_other_nodes:
+                continue
             if about is not None:
                 fact = found.get(about)
                 if fact is None:
