@@ -37,6 +37,9 @@ _WINDOW_TICKS = 40
 """Ticks in which a job that computes for long sends often enough to be judged: rails are compared
 by all that they sent in them, since they meet only at the end of an iteration."""
 
+_MIN_BUSY = 2
+"""Rails in use from which on the others are left out: one alone may be a single large flow."""
+
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
 
@@ -92,7 +95,9 @@ def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
         is_low = level < t.low * level.max()
         low = is_low if low is None else low & is_low
     whole: Floats = active.mean(axis=1)
-    if low is None or not low.any() or 1.0 - float(whole.mean() / whole.max()) < t.lost_min:
+    if low is None or not low.any() or (~low).sum() < max(_MIN_BUSY, low.sum()):
+        return None
+    if 1.0 - float(whole.mean() / whole.max()) < t.lost_min:
         return None
     return whole
 

@@ -116,6 +116,14 @@ class DetectorInput:
             times: NDArray[np.intp] = (self.window(column)[:, -of_ticks:] > above).sum(axis=1)
         return times >= ticks
 
+    @cached_property
+    def has_rdma_counters(self) -> NDArray[np.bool_]:
+        """[ports]: whether a port counts CNPs, marks or credits: RDMA fills links to 97 % and more,
+        TCP to 93 %."""
+        known = np.isfinite(self.window("cnp")[:, -1]) | np.isfinite(self.window("stall")[:, -1])
+        found: NDArray[np.bool_] = known | np.isfinite(self.window("ecn")[:, -1])
+        return found
+
     def is_idle(self, rows: Sequence[int]) -> bool:
         """Whether all of some ports are idle now, so that nothing can be said of their traffic;
         False for no ports. Of many, the first ones decide."""

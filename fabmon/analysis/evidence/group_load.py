@@ -45,6 +45,9 @@ reaches 93 % and more."""
 _ALONE = 0.15
 """A link whose load differs by less than this share from what one port sends is that port's."""
 
+_CALM = 0.02
+"""Share of time paused or without credits, 0 to 1, below which a host is not slowed."""
+
 _KNOWN_FEEDERS = 0.5
 """Share of what a group carries, 0 to 1, that the ports that feed it must bring for them to be
 known."""
@@ -67,6 +70,7 @@ class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """The table [ecmp_groups]; shares are of line rate and of bandwidth."""
 
     full_util: Share
+    full_util_tcp: Share
     full_ticks: Ticks
     room_util: Share
     used_util: Share
@@ -207,11 +211,13 @@ class _Group:
         is_up &= inputs.snapshot.up[group.rows] != 0
         self._util[~is_up] = np.nan
         self._is_up = is_up
+        is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
+        self._full_util = t.full_util if is_rdma else t.full_util_tcp
         self.members = int(is_up.sum())
 
     def full_links(self) -> list[FullLink]:
         """The members that are full, and slow flows while others of the group have room."""
-        full: Mask = np.nan_to_num(self._util) >= self._t.full_util
+        full: Mask = np.nan_to_num(self._util) >= self._full_util
         hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
         if not hot.any():
             return []
@@ -246,10 +252,13 @@ class _Group:
                 continue
             on_it = sharing(rate, slowed, load)
             lost = 1.0 - float(rate[on_it].mean() / possible[on_it].mean())
-            slowed_by = self._slowed_by(self._group.edges[slowed])
+            edges = self._group.edges[slowed]
+            slowed_by = self._slowed_by(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
             is_excused = rate[free].sum() >= _ACCOUNTED * carried
-            if lost < self._t.lost_min or (is_excused and not slowed_by):
+            if not slowed_by and (is_excused or self._is_calm(edges)):
+                continue
+            if lost < self._t.lost_min:
                 continue
             yield FullLink(
                 row=int(self._group.rows[member]),
@@ -294,9 +303,9 @@ class _Group:
         """
         recent = self._util[:, -TICKS:]
         used = np.nan_to_num(recent).max(axis=0) >= self._t.used_util
-        if used.sum() < self._t.full_ticks + 2:
+        if used.sum() < TICKS / 2 or (np.nan_to_num(recent) >= self._full_util).any():
             return []
-        level = np.where(self._is_up, np.nan_to_num(recent[:, used]).mean(axis=1), np.nan)
+        level = self._level(np.concatenate((np.zeros(WINDOW_TICKS - TICKS, np.bool_), used)))
         member = int(np.nanargmax(level))
         top = float(level[member])
         leads = np.nan_to_num(recent[member]) >= 0.95 * np.nan_to_num(recent).max(axis=0)
@@ -327,7 +336,7 @@ class _Group:
         """The group, where no member has room and ports that feed it are slowed; else None."""
         known = self._util[self._is_up]
         full: Mask = np.nan_to_num(known).min(axis=0) >= self._t.room_util
-        full &= np.nan_to_num(known).mean(axis=0) >= self._t.full_util - 0.03
+        full &= np.nan_to_num(known).mean(axis=0) >= self._full_util - 0.03
         if full.sum() < self._t.full_ticks or not full[-TICKS:].any():
             return None
         feeds, lines = self._feeders()
@@ -378,10 +387,26 @@ class _Group:
         return best if differs[best] <= _ALONE else None
 
     def _level(self, ticks: Mask) -> Floats:
-        level: Floats = np.where(
-            self._is_up, np.nan_to_num(self._util[:, ticks]).mean(axis=1), np.float32(np.nan)
-        )
-        return level
+        known = np.isfinite(self._util) & ticks
+        with np.errstate(invalid="ignore"):
+            level: Floats = np.where(known, self._util, 0).sum(axis=1) / known.sum(axis=1)
+        return level.astype(np.float32, copy=False)
+
+    def _is_calm(self, edges: Rows) -> bool:
+        """Whether the hosts behind some edge ports count CNPs or waiting and have next to none.
+
+        Then their flows just fit, and what limits them is elsewhere.
+        """
+        inputs, hosts = self._inputs, self._inputs.structure.peer[edges]
+        hosts = hosts[hosts != NONE]
+        signals = queue_signals(inputs, self._queue)
+        cnps = inputs.window("ecn" if self._group.is_inward else "cnp")[hosts]
+        waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
+        if not np.isfinite(cnps).any() and not np.isfinite(waits).any():
+            return False
+        seen = signals.marks if self._group.is_inward else signals.cnps
+        least = self._queue.marks_per_gbit if self._group.is_inward else self._queue.cnps_per_gbit
+        return bool((seen[hosts] < least).all() and (signals.waiting[hosts] < _CALM).all())
 
     def _slowed_by(self, edges: Rows) -> str:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""

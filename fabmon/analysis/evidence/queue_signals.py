@@ -27,7 +27,7 @@ _QUIET_SHARE = 0.25
 _MIN_RAILS = 8
 """Busy rails below which there is no usual level: two of four may well share the queue."""
 
-_HALF = 0.5
+_ALWAYS = 0.3
 """A rail that waits for this share of the time is slowed, however many others are."""
 
 
@@ -75,7 +75,7 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     acked = _per_gbit(inputs.filled("cnp_sent"), received, receives)
     slowed = _raised(cnps, sends, t.cnps_per_gbit, t.rise)
     slowed |= _raised(waiting, sends | (waiting > t.waiting), t.waiting, t.rise)
-    slowed |= waiting >= _HALF
+    slowed |= waiting >= _ALWAYS
     marked = _raised(marks, receives, t.marks_per_gbit, t.rise)
     marked |= _raised(acked, receives, t.cnps_per_gbit, t.rise)
     return QueueSignals(cnps, np.fmax(marks, acked), waiting, slowed, marked)
