@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from tests.lab import play, scenario
+from tests.lab import play
+from tests.lab.play import Outcome
 from tests.requirements import need_command, need_path
 
-pytestmark = pytest.mark.usefixtures("lab_parts")
+
+pytestmark = pytest.mark.timeout(900)  # Each waits for those that are played before it.
 
 
-@pytest.fixture(autouse=True)
-def _wire_parts() -> None:
+@pytest.fixture(scope="session")
+def outcomes(
+    request: pytest.FixtureRequest, lab_parts: None
+) -> Iterator[dict[Path, Future[Outcome]]]:
+    """What becomes of the scenarios that are to be tested, some at a time."""
     need_command("ethtool", "ethtool")
     need_path("/dev/net/tun", "a Linux kernel with CONFIG_TUN and CONFIG_MACVLAN")
+    names = {each.name for each in request.session.items if each.path == Path(__file__)}
+    wanted = [path for path in play.paths() if f"test_scenario[{path.stem}]" in names]
+    with play.playing(wanted) as futures:
+        yield futures
 
 
 @pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)
-def test_scenario(path: Path) -> None:
-    outcome = play.play(scenario.read(path))
-    assert outcome.happened, f"by the kernel's counters: {sorted(map(str, outcome.truth))}"
-    assert {each.what for each in outcome.told} == outcome.truth, outcome.told
-    assert outcome.is_right, f"told more than once: {outcome.told}"
+def test_scenario(path: Path, outcomes: dict[Path, Future[Outcome]]) -> None:
+    outcome = outcomes[path].result()
+    assert outcome.happened, f"it did not happen as planned: {outcome.story}"
+    assert outcome.is_right, outcome.story
