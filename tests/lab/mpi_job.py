@@ -88,6 +88,8 @@ class MpiJob:
             line = json.loads(text)
             if "pid" in line:
                 self._pids[line["host"]] = line["pid"]
+                # As of the senders: what carries the data does not wait for a CPU.
+                os.sched_setscheduler(line["pid"], os.SCHED_RR, os.sched_param(1))
                 continue
             ranks = self._finished.setdefault(line["step"], [])
             ranks.append(line)

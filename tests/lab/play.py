@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +17,12 @@ from tests.lab.build import cables_text
 from tests.lab.fabric import Lab
 from tests.lab.layout import Layout
 from tests.lab.plan import Plan, plan
-from tests.lab.scenario import Scenario, read
+from tests.lab.scenario import Scenario
 from tests.lab.senders import Traffic
 from tests.lab.truth import Truth, Witness, Wrong
 from tests.lab.watching import Line, Watch
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-AT_ONCE = int(os.environ.get("AT_ONCE", 3))
-"""Labs that two cores carry without a late sample."""
 PATIENCE_S = 15.0
 """So much longer a scenario goes on where a finding is missing: the machine may be busy."""
 
@@ -85,22 +81,6 @@ def paths() -> list[Path]:
     return sorted(SCENARIOS.glob("*.toml"))
 
 
-@contextmanager
-def playing(paths: Sequence[Path]) -> Iterator[dict[Path, Future[Outcome]]]:
-    """Play scenarios, `AT_ONCE` at a time, each on a lab of its own; what becomes of each.
-
-    The longest are first, so that none is left alone at the end.
-    """
-    scenarios = {path: read(path) for path in paths}
-    longest_first = sorted(paths, key=lambda path: -scenarios[path].expect.seconds)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {path: pool.submit(play, scenarios[path]) for path in longest_first}
-        try:
-            yield {path: futures[path] for path in paths}
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
 def play(scenario: Scenario) -> Outcome:
     """Build the lab, watch it, let it happen, and remove the lab."""
     shape = scenario.topology
@@ -130,7 +110,7 @@ def play(scenario: Scenario) -> Outcome:
 
 
 def _options(lab: Lab, scenario: Scenario) -> list[str]:
-    if scenario.topology.cabling == "neighbours":
+    if scenario.topology.cabling != "file":
         return []
     path = lab.directory / "cables.csv"
     path.write_text(cables_text(lab.layout))

@@ -32,7 +32,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     Hosts' NICs are called `nic`0, `nic`1, ..., and `management` is what their sshd is reached by.
     Ports run at `speed_mbps`, uplinks at `uplink_mbps` where it is set. `cabling`: fabmon has the
-    cables from `neighbours`, or from a `file` while no node has a neighbour entry.
+    cables from `neighbours`; or no node has a neighbour entry, and it has a `file` or nothing but
+    the `addresses` of the ports.
 
     `routing`: `hash` leaves the uplink to the kernel's hash, `spray` gives every uplink as many
     connections, by client ports chosen for it. What switches `hash` on is the `5-tuple`, or nothing
@@ -48,7 +49,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     management: str = "mgmt0"
     speed_mbps: float = 20.0
     uplink_mbps: float | None = None
-    cabling: Literal["neighbours", "file"] = "neighbours"
+    cabling: Literal["neighbours", "file", "addresses"] = "neighbours"
     routing: Literal["hash", "spray"] = "spray"
     hash: Literal["5-tuple", "source-port"] = "5-tuple"
     wires: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tests.lab import play
 from tests.lab.netns import LabError
 from tests.lab.play import Outcome
+from tests.lab.playing import playing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = [path for path in play.paths() if not options.names or path.stem in options.names]
     outcomes: dict[str, list[Outcome]] = {path.stem: [] for path in paths}
     for run in range(1, options.runs + 1):
-        with play.playing(paths) as futures:
-            for path, future in futures.items():
+        with playing(paths) as futures:
+            for path, future in futures.scenarios.items():
                 try:
                     outcome = future.result()
                 except (LabError, OSError, AssertionError) as problem:

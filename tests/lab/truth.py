@@ -38,6 +38,8 @@ _UNSLOWED = 0.9
 """A NIC that sends this share of its line rate, while a port is full, is not slowed by it."""
 _SLOW = 0.9
 """A shaper that lets through less than this share of line rate makes a slow link."""
+_FEW = 0.5
+"""Many to one is so few of the NICs that receive, as a share; else it is many to many."""
 _FLAPS = 3
 _LATE_S = 3
 
@@ -209,12 +211,12 @@ class Truth:
     def _crowded(self) -> set[Wrong]:
         found: set[Wrong] = set()
         for leaf in self._layout.leaves:
-            found |= self._uplinks(leaf)
-            for host in self._layout.hosts_of(leaf):
-                for rail in range(self._layout.rails):
-                    if self._has_queue(leaf, self._layout.port_to(leaf, host, rail)):
-                        found.add(Wrong("incast", f"{host}/{self._layout.nic_of(rail)}"))
-            found |= self._into(leaf)
+            found |= self._uplinks(leaf) | self._into(leaf)
+        full = [nic for nic, last_hop in self._nics if self._has_queue(*last_hop)]
+        in_use = [nic for nic, last_hop in self._nics if self._util(*last_hop).mean() > _BUSY]
+        # In an all-to-all several meet at every receiver, now at one, now at another.
+        if len(full) <= _FEW * len(in_use):
+            found |= {Wrong("incast", f"{host}/{port}") for host, port in full}
         return found
 
     def _into(self, leaf: str) -> set[Wrong]:
