@@ -16,6 +16,7 @@ import msgspec
 from tests.lab.build import cables_text
 from tests.lab.fabric import Lab
 from tests.lab.layout import Layout
+from tests.lab.netns import LabError
 from tests.lab.plan import Plan, plan
 from tests.lab.scenario import Scenario
 from tests.lab.senders import Traffic
@@ -27,9 +28,13 @@ PATIENCE_S = 15.0
 """So much longer a scenario goes on where a finding is missing: the machine may be busy."""
 
 _PROJECT = Path(__file__).parents[2]
-_UP_S = 60.0
+_UP_S = 120.0
 _SOON_S = 0.2
 _OF_CABLE = ("link_down", "flapping_link", "degraded_link", "error_burst")
+
+
+class TooBusyError(LabError):
+    """The machine was too busy to see what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +108,12 @@ def play(scenario: Scenario) -> Outcome:
         planned = plan(scenario, lab, PATIENCE_S)
         with _sending(lab, planned.traffic) as begin_s, Witness(lab) as witness:
             _happen(lab.layout, scenario, planned, begin_s, watch)
+        if witness.is_sparse:
+            samples = f"{len(witness.samples)} samples in {witness.seconds:.0f} s"
+            raise TooBusyError(f"the machine was too busy: {samples}")
         began_s = begin_s + scenario.begins_s
         told = [_told(lab.layout, line, watch.start_s - began_s) for line in watch.findings()]
-        truth = Truth(lab, witness.samples, began_s + 1)
+        truth = Truth(lab, witness, began_s + 1)
         return Outcome(scenario, truth.wrong(), told, truth.counted())
 
 

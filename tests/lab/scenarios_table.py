@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tests.lab import play
 from tests.lab.netns import LabError
 from tests.lab.play import Outcome
-from tests.lab.playing import playing
+from tests.lab.playing import AT_ONCE, playing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,12 +18,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m tests.lab.scenarios_table", description=__doc__
     )
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="labs at a time")
     parser.add_argument("names", nargs="*", help="scenarios (all of them)")
     options = parser.parse_args(argv)
     paths = [path for path in play.paths() if not options.names or path.stem in options.names]
     outcomes: dict[str, list[Outcome]] = {path.stem: [] for path in paths}
     for run in range(1, options.runs + 1):
-        with playing(paths) as futures:
+        with playing(paths, at_once=options.at_once) as futures:
             for path, future in futures.scenarios.items():
                 try:
                     outcome = future.result()

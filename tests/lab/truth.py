@@ -38,6 +38,8 @@ _UNSLOWED = 0.9
 """A NIC that sends this share of its line rate, while a port is full, is not slowed by it."""
 _SLOW = 0.9
 """A shaper that lets through less than this share of line rate makes a slow link."""
+_ENOUGH = 0.6
+"""Samples a second that are enough to judge by."""
 _FEW = 0.5
 """Many to one is so few of the NICs that receive, as a share; else it is many to many."""
 _FLAPS = 3
@@ -64,7 +66,6 @@ class Sample:
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
     waiting_s: dict[tuple[str, str], float] = field(default_factory=dict)
     shaped_bps: dict[tuple[str, str], float] = field(default_factory=dict)
-    changes: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Witness:
@@ -75,14 +76,34 @@ class Witness:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="witness")
         self.samples: list[Sample] = []
+        self.seconds = 0.0
+        self.carrier_changes: dict[tuple[str, str], int] = {}
+        """How often each switch port lost or got its carrier meanwhile."""
 
     def __enter__(self) -> Witness:
+        self._begin_s, self._changes = time.monotonic(), self._read_changes()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self.seconds = time.monotonic() - self._begin_s
+        last = self._read_changes()
+        self.carrier_changes = {port: last[port] - self._changes[port] for port in last}
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the machine was too busy to read the counters in most of the seconds."""
+        return len(self.samples) < _ENOUGH * self.seconds
+
+    def _read_changes(self) -> dict[tuple[str, str], int]:
+        layout = self._lab.layout
+        return {
+            (node, port): changes
+            for node in (*layout.leaves, *layout.spines)
+            for port, changes in _carrier_changes(self._lab.ns(node)).items()
+        }
 
     def _run(self) -> None:
         next_s = time.monotonic()
@@ -102,8 +123,6 @@ class Witness:
                     sample.dropped[node, port] = drops
                     sample.waiting_s[node, port] = backlog / rate
                     sample.shaped_bps[node, port] = rate * 8
-                for port, changes in _carrier_changes(ns).items():
-                    sample.changes[node, port] = changes
         return sample
 
 
@@ -130,9 +149,9 @@ def _carrier_changes(ns: str) -> dict[str, int]:
 class Truth:
     """Judges traffic by the samples from `from_s` on, and links by all of them."""
 
-    def __init__(self, lab: Lab, samples: Sequence[Sample], from_s: float) -> None:
+    def __init__(self, lab: Lab, witness: Witness, from_s: float) -> None:
         self._layout = layout = lab.layout
-        seen = [each for each in samples if min(each.at_s.values()) >= from_s]
+        seen = [each for each in witness.samples if min(each.at_s.values()) >= from_s]
         ends = [end for cable in layout.cables for end in (cable.lower, cable.upper)]
         ports = [(end.node, end.port) for end in ends]
         sent = np.array([[each.sent[port] for port in ports] for each in seen], float)
@@ -146,7 +165,7 @@ class Truth:
             for end in (cable.lower, cable.upper)
         }
         self._seen = seen
-        self._changes = samples[0].changes, samples[-1].changes
+        self._changes = witness.carrier_changes
         self._nics = [
             ((cable.lower.node, cable.lower.port), (cable.upper.node, cable.upper.port))
             for cable in layout.cables
@@ -154,8 +173,12 @@ class Truth:
         ]
 
     def wrong(self) -> set[Wrong]:
-        """All of it."""
-        return {*self._crowded(), *self._flapping(), *self._late(), *self._left_out()}
+        """All of it, each with its root alone."""
+        late = self._late()
+        hosts = {each.subject for each in late}
+        # Those who waited for a late host send to it all at once.
+        crowded = {each for each in self._crowded() if each.subject.partition("/")[0] not in hosts}
+        return {*crowded, *self._flapping(), *late, *self._left_out()}
 
     def counted(self) -> list[str]:
         """What NICs and uplinks in use sent, and ports with a queue, in words."""
@@ -259,12 +282,9 @@ class Truth:
 
     def _flapping(self) -> set[Wrong]:
         found: set[Wrong] = set()
-        first, last = self._changes
         for cable in self._layout.cables:
-            ends = [
-                (e.node, e.port) for e in (cable.lower, cable.upper) if (e.node, e.port) in last
-            ]
-            changes = max((last[end] - first[end] for end in ends), default=0)
+            ends = [(end.node, end.port) for end in (cable.lower, cable.upper)]
+            changes = max(self._changes.get(end, 0) for end in ends)
             name = f"{cable.lower.node}/{cable.lower.port}"
             if changes:
                 found.add(Wrong("link_down", name))
