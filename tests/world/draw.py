@@ -165,6 +165,7 @@ def _settings(given: Plan, rng: np.random.Generator) -> Settings:
         marks_of_two=max(marks, 4 * given.marks),
         background=given.marks,
         background_pause=given.marks * 0.05 if rng.random() < 0.3 else 0.0,
+        train_packets=float(np.exp(rng.uniform(np.log(20), np.log(200)))),
         saturation=float(rng.uniform(0.93, 0.985)),
     )
 

@@ -273,7 +273,9 @@ class World:
         marked = per_flow[inside] * state.flow_marked[inside]
         base = per_flow[inside] * back * self._bias[dst]
         cnp = marked / (1 + marked * CNP_INTERVAL_S)
-        cnp_base = (marked + base) / (1 + (marked + base) * CNP_INTERVAL_S) - cnp
+        # The background comes in trains, at most one CNP each: a sender that got more would not
+        # be at line rate.
+        cnp_base = base / settings.train_packets
         if settings.transport == ROCE:
             rates[MARKED_RX] = np.bincount(dst, marked, ports)
             if settings.dcqcn:
