@@ -8,16 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from fabmon.fabric import model
+from fabmon.fabric.forwarding_tables import joined
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
 from fabmon.fabric.object_owner import reported_hosts
 from fabmon.fabric.roles.port_roles import HostRoles, PortRole, PortRoles
 from fabmon.fabric.roles.rules import FRONT_PANEL, RoleRules, names_of_port
+from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.topology.cabling import Cabling, Rails, cabling, groups_of, uplinks_of
 from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.topology.routing import routing_of_nodes
 from fabmon.fabric.wire.messages import Hello
 
 _ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
@@ -97,16 +102,23 @@ def _build(
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
         groups += groups_of(host, fact, ports, cabled.shape)
     nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
+    forwarding = joined(each for name in given if name in facts for each in facts[name].forwarding)
+    routing = routing_of_nodes(nodes, facts, topology.routing, forwarding)
     return Fabric(
         version,
         tuple(nodes),
         _by_row(nodes, len(rows)),
-        tuple(groups),
+        tuple(
+            msgspec.structs.replace(each, routing=routing.get(each.node, NOT_REPORTED))
+            for each in groups
+        ),
         cabled.shape,
         tuple(
             Contradiction(rows.of(*end), believed, doubted)
             for end, believed, doubted in cabled.wiring.disputes
         ),
+        routing,
+        forwarding,
     )
 
 
@@ -129,11 +141,16 @@ def _ports(
     for name in order:
         info = fact.ports[name]
         role, reason = roles.roles.get(name) or _role_of_kind(info)
-        index = counts.get(role, 0)
+        # The links of a GPU are numbered as nvidia-smi does: from 0 for each GPU.
+        within = f"{role} {name.partition('/')[0]}" if role == model.NVLINK else role
+        index = counts.get(within, 0)
+        if role == model.NVLINK:
+            link = info.get("link")
+            index = link if isinstance(link, int) and link >= 0 else index
         if role == model.RAIL:
             index = roles.rails.get(name, index)
         else:
-            counts[role] = index + 1
+            counts[within] = index + 1
         end = (host.name, name)
         peer = peers.get(end)
         ports.append(

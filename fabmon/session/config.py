@@ -14,9 +14,12 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from fabmon.analysis.causes import Thresholds
+from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.roles.rules import MANAGEMENT_PORTS, RoleRules, overrides
+from fabmon.fabric.routing_mode import ConfiguredMode
 from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import load as load_plan
+from fabmon.fabric.topology.routing import check_pattern
 from fabmon.fabric.topology.toml_plan import Table
 from fabmon.fabric.wording import file_error
 from fabmon.session.errors import UsageError
@@ -61,6 +64,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     roles: dict[str, str] = {}
     ssh_config: str | None = None
     topology: Table = Table()
+    routing: dict[str, ConfiguredMode] = {}
     prometheus: PrometheusConfig = PrometheusConfig()
     recording: RecordingConfig = RecordingConfig()
 
@@ -83,11 +87,19 @@ def load(path: Path | None) -> Config:
 
 
 def load_topology(settings: Config, config: Path | None, paths: Sequence[Path] = ()) -> Topology:
-    """The cabling that the topology files and the table [topology] describe. Raises UsageError."""
+    """What the topology files and the tables [topology] and [routing] describe. Raises
+    UsageError."""
+    file = config or user_file()
+    for pattern in settings.routing:
+        try:
+            check_pattern(pattern)
+        except Bad as bad:
+            raise UsageError(f"{file}: [routing]: {pattern!r}: {bad.text}: {bad.fix}") from None
     try:
-        return load_plan(settings.topology, config or user_file(), paths)
+        plan = load_plan(settings.topology, file, paths)
     except TopologyError as error:
         raise UsageError(str(error)) from None
+    return msgspec.structs.replace(plan, routing=dict(settings.routing))
 
 
 def user_file() -> Path:

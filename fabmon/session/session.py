@@ -30,7 +30,7 @@ from fabmon.session.config import Config, load, load_topology
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
-    from fabmon.analysis.iteration.results import JobHints
+    from fabmon.analysis.iteration.model_arithmetic import JobHints
     from fabmon.fabric.roles.rules import RoleRules
     from fabmon.fabric.topology.plan import Topology
     from fabmon.recording.reading.timeline import Timeline

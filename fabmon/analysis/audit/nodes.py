@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import CAUSE, gpus_without_near_nic
+from fabmon.analysis.detectors.missing_nvlinks import CAUSE as MISSING_NVLINKS
+from fabmon.analysis.detectors.missing_nvlinks import gpus_with_missing_links
 from fabmon.analysis.fabric_structure import pcie_link_bps
 from fabmon.fabric.model import GPU, HOST, RAIL, Port
 from fabmon.fabric.roles.evidence import DEFAULT, SESSION, carried_by, is_rdma
@@ -145,6 +147,18 @@ def _pcie(port: Port, which: str) -> tuple[float, int] | None:
 
 def _words(link: tuple[float, int]) -> str:
     return f"{link[0]:g} GT/s x{link[1]}"
+
+
+def missing_nvlinks(survey: Survey) -> Iterator[Problem]:
+    """GPUs with fewer active NVLinks than others of their model (NV17 among NV18)."""
+    for found in gpus_with_missing_links(survey.snapshot):
+        yield Problem(
+            check=MISSING_NVLINKS.name,
+            severity=FIX,
+            ports=(found.gpu.id,),
+            text=f"{found.text}, on most GPUs of this model {found.usual} are",
+            advice=MISSING_NVLINKS.advice,
+        )
 
 
 def distant_gpus(survey: Survey) -> Iterator[Problem]:

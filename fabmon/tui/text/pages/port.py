@@ -9,8 +9,8 @@ import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.finding import sentence
-from fabmon.fabric.model import GPU, NVLINK, Fabric, Port
-from fabmon.fabric.wording import RATE, Unit, counter_rate, gauge, per_second, percent
+from fabmon.fabric.model import GPU, Fabric, Port
+from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
 from fabmon.tui.text import flows, labels
@@ -22,6 +22,8 @@ from fabmon.tui.time.trend import Trend
 
 _COUNTER = 34
 """Cells of the longest name of a counter."""
+GPU_FAMILIES = ("nvlink", "xgmi", "pcie")
+"""Metrics whose rates are shown in GB/s, as the vendors do."""
 _PRIORITY = re.compile(r"(_prio)\d$")
 _TOPICS = (
     ("traffic", "Traffic"),
@@ -79,11 +81,7 @@ def _cabled(port: Port, fabric: Fabric) -> str:
 def nvlinks(ctx: DrawContext, gpu: Port) -> list[Line]:
     """The NVLinks of a GPU, a line each that opens it: state, tx, rx and the other end."""
     palette, snapshot = ctx.palette, ctx.snapshot
-    links = [
-        port
-        for port in ctx.fabric.node(gpu.node).ports
-        if port.role == NVLINK and port.name.startswith(f"{gpu.name}/")
-    ]
+    links = next((each for own, each in ctx.fabric.node(gpu.node).gpu_links() if own == gpu), [])
     lines = []
     if links:
         lines = [line((f" {len(links)} links, each one direction, GB/s", palette.strong))]
@@ -165,7 +163,9 @@ def _counter(ctx: DrawContext, name: str, value: float) -> list[Line]:
     if metric is None:
         text, meaning = per_second(value), ""
     elif metric.kind == GAUGE:
-        text, meaning = gauge(value, metric.unit), metric.meaning
+        is_gpu_rate = metric.unit == "bps" and _family(name) in GPU_FAMILIES
+        text = byte_rate(value) if is_gpu_rate else gauge(value, metric.unit)
+        meaning = metric.meaning
     else:
         text, meaning = counter_rate(value, metric.unit), metric.meaning
     first = (f"   {fit(name, _COUNTER)}{right(text, 18)}", palette.text)
