@@ -17,7 +17,7 @@ from fabmon.tui.metrics import traffic_text, unit_of
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
-from fabmon.tui.text.pages.nodes import congestion, flow, port_facts
+from fabmon.tui.text.pages.nodes import congestion, flow, port_facts, role_text
 from fabmon.tui.text.pages.port_charts import burst_section, charts
 from fabmon.tui.time.trend import Trend
 
@@ -53,7 +53,13 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     lines += [Line(tuple(spans)) for spans in flow(ctx, parts)]
     facts = filter(
         None,
-        (port.id, _cabled(port, ctx.fabric), _routing(port, ctx.fabric), port_facts(port.info)),
+        (
+            port.id,
+            _cabled(port, ctx.fabric),
+            role_text(port),
+            _routing(port, ctx.fabric),
+            port_facts(port.info),
+        ),
     )
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
     for finding in ctx.scene.findings:
