@@ -10,7 +10,7 @@ import msgspec
 
 from collectors import wire
 from collectors.wire import Object
-from fabmon.analysis.iteration.results import JobHints
+from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, decode

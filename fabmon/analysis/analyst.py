@@ -12,7 +12,7 @@ from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
 from fabmon.analysis.finding import Change, Condition, Finding, Trait
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
-from fabmon.analysis.iteration.results import JobHints
+from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.tracker import FindingTracker

@@ -11,12 +11,14 @@ import numpy as np
 from fabmon.fabric.model import (
     HOST,
     MANAGEMENT,
+    MEMBER,
     RAIL,
     SWITCH,
     UPLINK,
     EcmpGroup,
     Fabric,
 )
+from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.topology.leaves import NONE as NONE
 from fabmon.fabric.topology.leaves import Mask as Mask
@@ -25,11 +27,13 @@ from fabmon.fabric.wording import name_list
 
 T = TypeVar("T")
 
-_PCIE_CODING, _PCIE_2_CODING = 128 / 130, 0.8
-"""Share of a lane's transfers that its line code leaves: from PCIe 3 on, and before (8b/10b)."""
+_PCIE_2_GTPS, _PCIE_5_GTPS = 5.0, 32.0
+"""Greatest speeds of PCIe 2 and PCIe 5, GT/s a lane."""
 
-_PCIE_2_GTPS = 5.0
-"""Greatest speed of PCIe 2, GT/s a lane."""
+_PCIE_2_CODING, _PCIE_5_CODING, _PCIE_FLIT = 0.8, 128 / 130, 242 / 256
+"""Share of a lane's transfers that is left: by 8b/10b up to PCIe 2, by 128b/130b up to PCIe 5, and
+from PCIe 6 on in flits of 256 bytes, of which 6 correct errors and 8 are a checksum (PCI Express
+Base Specification 6.0, section 4.2.3)."""
 
 _PCIE_PAYLOAD = 0.9
 """Share of the bits, 0 to 1, that transaction headers leave for payload."""
@@ -42,7 +46,8 @@ class LinkGroup:
     `node` is the switch that they leave or enter, `rows` the ports that send into them. `edges` are
     that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those. Traffic
     of the switch's management port is not among it. `is_inward` groups are the far ends of an ECMP
-    group: the links into a switch, loaded by the hashes of other switches.
+    group: the links into a switch, loaded by the hashes of other switches. `routing` is how the
+    switches select a link for a flow; only where it `may_hash` can flows have been hashed unevenly.
     """
 
     node: str
@@ -50,6 +55,7 @@ class LinkGroup:
     rows: Rows
     edges: Rows
     hosts: Rows
+    routing: Routing = NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,9 @@ def build_structure(fabric: Fabric) -> FabricStructure:
     )
     is_switch = exists & is_switch_node[node]
     rail = np.array([port.index if port.role == RAIL else NONE for port in ports], np.intp)
-    peer_is_rail = np.append(is_rail, False)[peer] & (peer != NONE)
+    # The links of a bond that is one rail are cabled to the leaf, the rail itself is not.
+    is_nic = is_rail | (exists & (role == MEMBER) if len(ports) else is_rail)
+    peer_is_rail = np.append(is_nic, False)[peer] & (peer != NONE)
     has_hosts = any(each.role == HOST for each in fabric.nodes)
     rails = {
         int(index): np.flatnonzero(is_rail & (rail == index))
@@ -152,7 +160,10 @@ def build_structure(fabric: Fabric) -> FabricStructure:
 
 def pcie_link_bps(speed_gtps: float, lanes: int) -> float:
     """What a PCIe link carries one way, headers included, bits/s."""
-    coding = _PCIE_CODING if speed_gtps > _PCIE_2_GTPS else _PCIE_2_CODING
+    if speed_gtps > _PCIE_5_GTPS:
+        coding = _PCIE_FLIT
+    else:
+        coding = _PCIE_5_CODING if speed_gtps > _PCIE_2_GTPS else _PCIE_2_CODING
     return speed_gtps * lanes * coding * 1e9
 
 
@@ -185,11 +196,13 @@ def _groups(
         behind = peer[edges]
         behind = behind[behind != NONE]
         hosts = behind[is_rail[behind]]
-        outward.append(LinkGroup(group.node, False, rows, edges, hosts))
+        outward.append(LinkGroup(group.node, False, rows, edges, hosts, group.routing))
         far = peer[rows]
         far = far[far != NONE]
         if len(hosts) and len(far) > 1:
-            inward[frozenset(far.tolist())] = LinkGroup(group.node, True, far, edges, hosts)
+            inward[frozenset(far.tolist())] = LinkGroup(
+                group.node, True, far, edges, hosts, group.routing
+            )
     return [
         *(each for each in outward if not any(set(each.rows.tolist()) <= own for own in inward)),
         *inward.values(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,12 +15,14 @@ from fabmon.cli.options import (
     config_option,
     duration_option,
     hint_options,
-    hints,
     once_option,
     picture_option,
     style_option,
 )
 from fabmon.session.errors import UsageError
+
+if TYPE_CHECKING:
+    from fabmon.analysis.iteration.model_arithmetic import JobHints
 
 
 @click.command()
@@ -64,11 +67,7 @@ def demo(
     config: Path | None,
     color: str | None,
     picture: Path | None,
-    model_params: float | None,
-    dtype: str | None,
-    dp: int | None,
-    tp: int | None,
-    pp: int | None,
+    hints: JobHints | None,
 ) -> None:
     """Try fabmon on a simulated fabric: jobs train, and faults are injected.
 
@@ -78,7 +77,6 @@ def demo(
     check_style(style, once)
     if scenario is not None and topology is not None:
         raise UsageError("--scenario contains a topology: remove --topology")
-    job_hints = hints(model_params, dtype, dp, tp, pp)
     from fabmon.session.presentation import RunOptions
     from fabmon.session.watch_run import watch_demo
 
@@ -89,6 +87,6 @@ def demo(
         config=config,
         color=color,
         picture=picture,
-        hints=job_hints,
+        hints=hints,
     )
     sys.exit(watch_demo(options, scenario, topology, hosts, seed, speed))

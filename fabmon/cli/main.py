@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +17,6 @@ from fabmon.cli.options import (
     config_option,
     duration_option,
     hint_options,
-    hints,
     host_option,
     hosts_option,
     interval_option,
@@ -31,6 +31,9 @@ from fabmon.cli.options import (
     topology_option,
 )
 from fabmon.session.errors import Exit, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from fabmon.analysis.iteration.model_arithmetic import JobHints
 
 _EPILOG = """\b
 Exit status:
@@ -137,11 +140,7 @@ def cli(
     ssh_config: Path | None,
     color: str | None,
     picture: Path | None,
-    model_params: float | None,
-    dtype: str | None,
-    dp: int | None,
-    tp: int | None,
-    pp: int | None,
+    hints: JobHints | None,
     record: Path | None,
     redact: bool,
 ) -> None:
@@ -156,7 +155,6 @@ def cli(
     check_style(style, once)
     if prometheus is None and (matches or token_file is not None):
         raise UsageError("--match and --prometheus-token-file need --prometheus URL")
-    job_hints = hints(model_params, dtype, dp, tp, pp)
     from fabmon.session.presentation import RunOptions
     from fabmon.session.watch_run import watch
 
@@ -175,7 +173,7 @@ def cli(
         ssh_config=ssh_config,
         color=color,
         picture=picture,
-        hints=job_hints,
+        hints=hints,
         record=record,
         redact=redact,
     )

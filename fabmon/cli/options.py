@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,14 @@ import click
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
-    from fabmon.analysis.iteration.results import JobHints
+    from fabmon.analysis.iteration.model_arithmetic import JobHints
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _COUNT = re.compile(r"([0-9.]+(?:e[0-9]+)?)([MBT]?)", re.IGNORECASE)
 _SCALES = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
 _MAX_PARAMS = 1e15
+_MAX_TFLOPS = 1e6
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -56,6 +58,27 @@ class _Params(click.ParamType[float]):
         if not 0 < count <= _MAX_PARAMS:
             self.fail(f"{value!r}: write a number of parameters, as in 70e9 or 70B", param, ctx)
         return count
+
+
+class _Peak(click.ParamType[float]):
+    """The peak of a GPU in 10^12 operations a second, or its name."""
+
+    name = "peak"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from fabmon.analysis.iteration.model_arithmetic import PEAK_TFLOPS
+
+        text = str(value).upper()
+        try:
+            peak = PEAK_TFLOPS[text] if text in PEAK_TFLOPS else float(text)
+        except ValueError:
+            peak = 0.0
+        if not 0 < peak <= _MAX_TFLOPS:
+            names = ", ".join(PEAK_TFLOPS)
+            self.fail(f"{value!r}: write a number, as in 989, or one of {names}", param, ctx)
+        return peak
 
 
 # Which nodes.
@@ -204,30 +227,66 @@ _HINT_OPTIONS = (
     click.option("--dp", type=_RANKS, metavar="N", help="Data-parallel ranks of the job."),
     click.option("--tp", type=_RANKS, metavar="N", help="Tensor-parallel ranks of the job."),
     click.option("--pp", type=_RANKS, metavar="N", help="Pipeline stages of the job."),
+    click.option(
+        "--gpus-per-node",
+        type=click.IntRange(min=1, max=1024),
+        metavar="N",
+        help="GPUs of a node.  [default: 8]",
+    ),
+    click.option("--fsdp", is_flag=True, help="Parameters are sharded too (FSDP, ZeRO stage 3)."),
+    click.option("--sharp", is_flag=True, help="Switches reduce the gradients (NVIDIA SHARP)."),
+    click.option(
+        "--seq-len", type=_RANKS, metavar="N", help="Tokens of a sequence, for TFLOPS and MFU."
+    ),
+    click.option(
+        "--global-batch", type=_RANKS, metavar="N", help="Sequences of a step, of all ranks."
+    ),
+    click.option(
+        "--peak-tflops",
+        type=_Peak(),
+        metavar="N|GPU",
+        help="Peak of one GPU, or its name, such as H100, for MFU.",
+    ),
+)
+_HINT_NAMES = (
+    *("model_params", "dtype", "dp", "tp", "pp", "gpus_per_node", "fsdp", "sharp"),
+    *("seq_len", "global_batch", "peak_tflops"),
 )
 
 
-def hint_options(command: _Command) -> _Command:
-    """The options that describe the training job, in the order of the help."""
+def hint_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that describe the training job, as one argument `hints`, in the help's order."""
+
+    @functools.wraps(command)
+    def with_hints(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in _HINT_NAMES}
+        command(hints=_hints(given), **arguments)
+
     for option in reversed(_HINT_OPTIONS):
-        command = option(command)
-    return command
+        with_hints = option(with_hints)
+    return with_hints
 
 
-def hints(
-    params: float | None, dtype: str | None, dp: int | None, tp: int | None, pp: int | None
-) -> JobHints | None:
+def _hints(given: dict[str, Any]) -> JobHints | None:
     """What the user said of the job; None if nothing. Raises UsageError if a part is missing."""
+    said = {name: value for name, value in given.items() if value}
+    params = said.pop("model_params", None)
     if params is None:
-        for name, value in (("dtype", dtype), ("dp", dp), ("tp", tp), ("pp", pp)):
-            if value is not None:
-                raise UsageError(f"--{name} describes a model: add --model-params")
+        for name in said:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} describes a model: add --model-params")
         return None
-    if dp is None:
+    if "dp" not in said:
         raise UsageError("--model-params needs --dp, the number of ranks that exchange gradients")
-    from fabmon.analysis.iteration.results import JobHints
+    if "fsdp" in said and "sharp" in said:
+        raise UsageError("--sharp is for all-reduces, which --fsdp does not use: remove one")
+    if ("seq_len" in said) != ("global_batch" in said):
+        raise UsageError("--seq-len and --global-batch are needed together")
+    if "peak_tflops" in said and "seq_len" not in said:
+        raise UsageError("--peak-tflops needs --seq-len and --global-batch")
+    from fabmon.analysis.iteration.model_arithmetic import JobHints
 
-    return JobHints(params, dtype or "bf16", dp, tp or 1, pp or 1)
+    return JobHints(params=params, **said)
 
 
 def check_style(style: str | None, once: bool) -> None:

@@ -112,8 +112,9 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
     `comm_low` to `comm_high` is the share of time (0 to 1) in communication. `rail_bytes` are sent
     by each rail in an iteration, by rail index; `line_share` is their share of line rate. `bound`
     is `compute-bound`, `balanced`, `network-bound` or empty. `best_step_s` is the step if the
-    network delivered 80 % of line rate. `expected_rail_bytes` and `expected_comm_s` follow from the
-    hints on the command line.
+    network delivered 80 % of line rate. `needed_bps_low` to `needed_bps_high` is the rate of a rail
+    that hides its bytes behind computing. `expected_rail_bytes`, `expected_comm_s`, `gpu_tflops`
+    and `mfu` (0 to 1) follow from the hints on the command line.
     """
 
     time: datetime.datetime
@@ -132,8 +133,12 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
     step_was: MovedRecord | None
     comm_was: MovedRecord | None
     bytes_was: MovedRecord | None
+    needed_bps_low: float
+    needed_bps_high: float | None
     expected_rail_bytes: float | None
     expected_comm_s: float | None
+    gpu_tflops: float | None
+    mfu: float | None
 
 
 class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="report"):
@@ -176,6 +181,7 @@ def finding_record(
 def iteration_record(change: Change, job: JobIteration, time_ns: int) -> IterationRecord:
     """The iterations of a job as a record."""
     due = job.expected
+    needed_low, needed_high = job.needed_bps
     return IterationRecord(
         time=utc(time_ns),
         change=change,
@@ -193,8 +199,12 @@ def iteration_record(change: Change, job: JobIteration, time_ns: int) -> Iterati
         step_was=_moved(job.step_was),
         comm_was=_moved(job.comm_was),
         bytes_was=_moved(job.bytes_was),
+        needed_bps_low=round(needed_low),
+        needed_bps_high=None if needed_high is None else round(needed_high),
         expected_rail_bytes=None if due is None else round(due.bytes),
         expected_comm_s=None if due is None else _rounded(due.comm_s),
+        gpu_tflops=None if due is None else _rounded(due.tflops(job.step_s)),
+        mfu=_rounded(job.mfu),
     )
 
 

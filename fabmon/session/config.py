@@ -14,9 +14,12 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from fabmon.analysis.causes import Thresholds
-from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS
+from fabmon.fabric.hosts.host_line import Bad
+from fabmon.fabric.roles.rules import MANAGEMENT_PORTS, RoleRules, overrides
+from fabmon.fabric.routing_mode import ConfiguredMode
 from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import load as load_plan
+from fabmon.fabric.topology.routing import check_pattern
 from fabmon.fabric.topology.toml_plan import Table
 from fabmon.fabric.wording import file_error
 from fabmon.session.errors import UsageError
@@ -58,10 +61,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_s: Interval = 1.0
     color: Color = "auto"
     management_ports: tuple[str, ...] = MANAGEMENT_PORTS
+    roles: dict[str, str] = {}
     ssh_config: str | None = None
     topology: Table = Table()
+    routing: dict[str, ConfiguredMode] = {}
     prometheus: PrometheusConfig = PrometheusConfig()
     recording: RecordingConfig = RecordingConfig()
+
+    @property
+    def role_rules(self) -> RoleRules:
+        """The configured roles of ports."""
+        return RoleRules(self.management_ports, overrides(self.roles))
 
 
 def load(path: Path | None) -> Config:
@@ -77,11 +87,19 @@ def load(path: Path | None) -> Config:
 
 
 def load_topology(settings: Config, config: Path | None, paths: Sequence[Path] = ()) -> Topology:
-    """The cabling that the topology files and the table [topology] describe. Raises UsageError."""
+    """What the topology files and the tables [topology] and [routing] describe. Raises
+    UsageError."""
+    file = config or user_file()
+    for pattern in settings.routing:
+        try:
+            check_pattern(pattern)
+        except Bad as bad:
+            raise UsageError(f"{file}: [routing]: {pattern!r}: {bad.text}: {bad.fix}") from None
     try:
-        return load_plan(settings.topology, config or user_file(), paths)
+        plan = load_plan(settings.topology, file, paths)
     except TopologyError as error:
         raise UsageError(str(error)) from None
+    return msgspec.structs.replace(plan, routing=dict(settings.routing))
 
 
 def user_file() -> Path:
@@ -124,8 +142,11 @@ def _convert(values: dict[str, Any], path: Path) -> Config:
         for place, value in _numbers(values):
             if math.isnan(value):
                 raise msgspec.ValidationError(f"nan is not a number here - at `$.{place}`")
+        overrides(found.roles)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}{_hint(str(error))}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: [roles] {error}") from None
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fabmon.analysis.iteration.results import JobHints
+from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import file_error
 from fabmon.session import printing

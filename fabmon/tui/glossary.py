@@ -112,6 +112,9 @@ matrix
     known.
 max/mean
     the load of the busiest uplink divided by the mean: 1 is perfectly even.
+MFU
+    model FLOPs utilisation: the operations of a step, by --model-params, --seq-len and
+    --global-batch, as a share of what the GPUs could do in that time (--peak-tflops).
 metric
     what the colour of the cells shows: {metrics}. PFC pauses are also shown per priority, as in
     pause-rx-p3.
@@ -123,7 +126,8 @@ miscabled
 neighbour MAC
     the MAC address seen at the other end of a cable; it identifies the peer when both are watched.
 network-bound
-    more than half of the step is communication.
+    more than half of the step is communication, the rails at their limit. Where they have room,
+    computing that overlaps with communication may pace it, and nothing is said.
 NIC
     network adapter of a host, one per rail.
 no tick for

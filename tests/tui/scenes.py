@@ -136,8 +136,8 @@ class _Maker:
         for n in range(count):
             for name, kind, role, label in (
                 (f"gpu{n}", "gpu", GPU, f"g{n}"),
-                (f"gpu{n}/nv0", "nvlink", NVLINK, f"nv{2 * n}"),
-                (f"gpu{n}/nv1", "nvlink", NVLINK, f"nv{2 * n + 1}"),
+                (f"gpu{n}/nv0", "nvlink", NVLINK, "nv0"),
+                (f"gpu{n}/nv1", "nvlink", NVLINK, "nv1"),
             ):
                 info = {"gpu_name": "NVIDIA H100 80GB HBM3", "numa_node": n // 4}
                 if role == NVLINK:

@@ -7,7 +7,8 @@ import dataclasses
 import msgspec
 import pytest
 
-from fabmon.analysis.iteration.results import IterationReport, JobHints
+from fabmon.analysis.iteration.model_arithmetic import ExpectedTraffic, JobHints
+from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
@@ -21,7 +22,9 @@ from tests.unit.iteration.recorded_jobs import Play
 @pytest.fixture(scope="module")
 def slowed() -> Scene:
     """A minute and a half after a receiver became slow."""
-    return Play(hints=JobHints(70e9, "bf16", dp=8, tp=8)).scenes(200)[-1]
+    return Play(
+        hints=JobHints(params=70e9, dp=8, tp=8, seq_len=8192, global_batch=32, peak_tflops=989)
+    ).scenes(200)[-1]
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (240, 70)])
@@ -44,13 +47,33 @@ async def test_the_view_of_findings_has_every_job(slowed: Scene) -> None:
         await run.send(slowed)
         await run.press("4")
         golden.check("iteration-findings-80x24", run.text)
-        assert "only steps over 3 s are measured" in run.text
         assert run.text.count(" comm ") >= 3
 
 
 async def test_without_iterations_the_panel_is_not_there() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
         assert "Iterations" not in run.text
+
+
+def test_the_model_on_the_command_line_adds_what_the_job_needs(slowed: Scene) -> None:
+    text = page(slowed, slowed.iteration_report)
+    assert "only steps over 3 s are measured" in text
+    assert "for 64 GPUs expected 30.6 GB per rail, measured 4.58 times that" in text
+    assert "a rail to hide communication; a rail delivers 320 Gb/s" in text
+    assert "MFU 20 %: at most 79 % of the step waits for data" in text
+    job = slowed.iteration_report.jobs[0]
+    assert job.expected is not None
+    fast = msgspec.structs.replace(job.expected, flops=9.9e15)
+    text = page(slowed, IterationReport(3.0, 16, 200, (with_expected(job, fast),)))
+    assert "more than the GPU's peak: the options describe another job" in text
+    alone = msgspec.structs.replace(job.expected, bytes=0.0)
+    text = page(slowed, IterationReport(3.0, 16, 200, (with_expected(job, alone),)))
+    assert "expected: no traffic between nodes, all ranks of dp are in one" in text
+
+
+def with_expected(job: JobIteration, expected: ExpectedTraffic) -> JobIteration:
+    """The job with other hints."""
+    return msgspec.structs.replace(job, expected=expected)
 
 
 def test_what_is_not_sure_is_said(slowed: Scene) -> None:

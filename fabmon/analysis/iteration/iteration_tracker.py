@@ -24,14 +24,12 @@ from fabmon.analysis.iteration.measurement import (
     MeasuredIteration,
     measure_iteration,
 )
+from fabmon.analysis.iteration.model_arithmetic import JobHints, expected_traffic
 from fabmon.analysis.iteration.results import (
     IterationReport,
-    JobHints,
     JobIteration,
     PreviousValue,
     best_step_s,
-    bound_by,
-    expected_traffic,
 )
 from fabmon.analysis.iteration.signal_analysis import SHORTEST_INTERVALS
 from fabmon.analysis.median import median
@@ -272,7 +270,6 @@ class IterationTracker:
             rail_bytes=self._rail_bytes(rails, mean_bytes, snapshot),
             line_rate_bps=line_rate_bps,
             line_share=None if level is None or line_rate_bps is None else level / line_rate_bps,
-            bound=bound_by(share.low, share.high),
             best_step_s=best_s,
             step_was=job.changes.step.previous,
             comm_was=job.changes.comm.previous,
@@ -295,14 +292,15 @@ class IterationTracker:
         return tuple(rail_bytes)
 
     def _with_hints(self, jobs: list[JobIteration]) -> tuple[JobIteration, ...]:
-        """The hints apply to the job with as many rails as they have GPUs, else to the largest."""
+        """The hints apply to the job with as many GPUs as they have, else to the largest."""
         hints = self._hints
         if hints is None or not jobs:
             return tuple(jobs)
-        rails = [len(job.hosts) * len(job.rail_bytes) for job in jobs]
-        index = rails.index(hints.gpus) if hints.gpus in rails else 0
-        expected = expected_traffic(hints, jobs[index].line_rate_bps or 0.0)
-        jobs[index] = msgspec.structs.replace(jobs[index], expected=expected)
+        gpus = [len(job.hosts) * hints.gpus_per_node for job in jobs]
+        index = gpus.index(hints.gpus) if hints.gpus in gpus else 0
+        job = jobs[index]
+        expected = expected_traffic(hints, job.line_rate_bps or 0.0, len(job.rail_bytes))
+        jobs[index] = msgspec.structs.replace(job, expected=expected)
         return tuple(jobs)
 
 

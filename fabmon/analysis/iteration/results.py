@@ -1,79 +1,55 @@
-"""Results of iteration analysis, and the arithmetic of data-parallel training that they use.
-
-An all-reduce among n GPUs sends and receives 2(n-1)/n of its payload at each of them, for ring and
-tree algorithms (NVIDIA nccl-tests, doc/PERFORMANCE.md, "bus bandwidth"). The payload is a gradient
-for every parameter that the GPU holds: parameters / (tp x pp) x bytes of the dtype. A network
-delivers about 80 % of its line rate.
-"""
+"""Results of iteration analysis: what is shown of a job, and what limits it."""
 
 from __future__ import annotations
 
 import msgspec
 
-DELIVERED = 0.8
-"""Share of line rate that a healthy network delivers to collectives."""
+from fabmon.analysis.iteration.model_arithmetic import DELIVERED, ExpectedTraffic
 
 COMPUTE, MIXED, NETWORK = "compute-bound", "balanced", "network-bound"
 
-DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
-
 _COMPUTE_BELOW = 0.2
 _NETWORK_ABOVE = 0.5
-"""Shares of time in communication that divide compute-bound, balanced and network-bound."""
+"""Shares of time that divide compute-bound, balanced and network-bound."""
+
+_AT_ITS_LIMIT = 0.9 * DELIVERED
+"""Share of line rate from which on a rail is as busy as healthy networks let it be."""
 
 
-class JobHints(msgspec.Struct, frozen=True):
-    """What the user gave on the command line: `params` of the model, `dp`, `tp` and `pp` ranks."""
+def bound_by(
+    share_low: float, share_high: float, line_share: float | None, mfu: float | None = None
+) -> str:
+    """What limits the iteration; "" where uncertain.
 
-    params: float
-    dtype: str = "bf16"
-    dp: int = 1
-    tp: int = 1
-    pp: int = 1
-
-    @property
-    def gpus(self) -> int:
-        """The number of GPUs of the job."""
-        return self.dp * self.tp * self.pp
-
-
-class ExpectedTraffic(msgspec.Struct, frozen=True):
-    """The bytes that a NIC which serves one GPU should send in an iteration, by the hints.
-
-    `comm_s` is the time for them at 80 % of line rate; None where the line rate is unknown. `gpus`
-    is the number of GPUs of the job.
-    """
-
-    bytes: float
-    comm_s: float | None
-    gpus: int
-
-
-def expected_traffic(hints: JobHints, line_rate_bps: float) -> ExpectedTraffic:
-    """One all-reduce of all gradients, in `dtype`, an iteration. A line rate of 0 is unknown."""
-    payload = hints.params * DTYPE_BYTES[hints.dtype] / (hints.tp * hints.pp)
-    count = payload * all_reduce_share(hints.dp)
-    comm_s = count * 8 / (DELIVERED * line_rate_bps) if line_rate_bps > 0 else None
-    return ExpectedTraffic(count, comm_s, hints.gpus)
-
-
-def all_reduce_share(ranks: int) -> float:
-    """The share of the payload that each of n ranks sends: 2(n-1)/n, 0 for a single one."""
-    return 2 * (ranks - 1) / ranks if ranks > 1 else 0.0
-
-
-def bound_by(share_low: float, share_high: float) -> str:
-    """What limits the iteration, by the share of time in communication; "" where uncertain.
-
-    Less than a fifth of the time is COMPUTE, more than half NETWORK, else MIXED. Communication that
-    overlaps with computing counts as well: bytes do not show whether computing waits for it.
+    Less than a fifth of the time in communication is COMPUTE, up to a half MIXED. More than half is
+    NETWORK only where the rails are at their limit meanwhile (`line_share` of line rate) and where
+    computing leaves so much time to wait (`mfu`, None: unknown): communication that overlaps with
+    computing takes most of the time at a lower rate, since computing paces it.
     """
     verdicts = {_verdict(share_low), _verdict(share_high)}
-    return verdicts.pop() if len(verdicts) == 1 else ""
+    if len(verdicts) > 1:
+        return ""
+    verdict = verdicts.pop()
+    if verdict != NETWORK:
+        return verdict
+    is_at_limit = line_share is not None and line_share >= _AT_ITS_LIMIT
+    return NETWORK if is_at_limit and exposed_at_most(share_high, mfu) > _NETWORK_ABOVE else ""
+
+
+def exposed_at_most(share_high: float, mfu: float | None) -> float:
+    """The greatest share of the step, 0 to 1, in which computing may wait for communication.
+
+    It is in communication then, and not computing: computing takes at least the time that it would
+    take at the GPU's peak, which is `mfu` of the step. More than 1 is a mistake in the hints.
+    """
+    return share_high if mfu is None or mfu > 1 else min(share_high, 1 - mfu)
 
 
 def best_step_s(step_s: float, share: float, rail_bytes: float, line_rate_bps: float) -> float:
-    """The step time with the same bytes sent at 80 % of line rate; never more than it is."""
+    """The step time with the same bytes sent at 80 % of line rate; never more than it is.
+
+    This is for communication that does not overlap with computing; else the step is longer.
+    """
     ideal_s = rail_bytes * 8 / (DELIVERED * line_rate_bps)
     return min(step_s, step_s * (1 - share) + ideal_s)
 
@@ -99,10 +75,9 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
     iterations shorter than two sampling intervals could look the same. `comm_low` to `comm_high` is
     the share of time (0 to 1) in communication. `rail_bytes` are sent by each rail in an iteration
     (median over the hosts, by rail index; None where unknown). `line_share` is the share of line
-    rate that the rails reach while they communicate (None: unknown). `bound` is `compute-bound`,
-    `balanced`, `network-bound`, or empty where uncertain. `best_step_s` is the step time if the
-    network delivered 80 % of line rate. `step_was`, `comm_was` and `bytes_was` are the values
-    before the last change. `expected` is what a rail should send, by the hints.
+    rate that the rails reach while they communicate (None: unknown). `best_step_s` is the step time
+    if the network delivered 80 % of line rate. `step_was`, `comm_was` and `bytes_was` are the
+    values before the last change. `expected` is what a rail should send, by the hints.
     """
 
     hosts: tuple[str, ...]
@@ -117,7 +92,6 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
     rail_bytes: tuple[float | None, ...]
     line_rate_bps: float | None
     line_share: float | None
-    bound: str
     best_step_s: float | None
     step_was: PreviousValue | None = None
     comm_was: PreviousValue | None = None
@@ -135,6 +109,27 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes that a rail sends in an iteration, the mean of all known rails."""
         known = [count for count in self.rail_bytes if count is not None]
         return sum(known) / len(known) if known else 0.0
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation, 0 to 1; None where the hints do not say enough."""
+        return None if self.expected is None else self.expected.mfu(self.step_s)
+
+    @property
+    def bound(self) -> str:
+        """`compute-bound`, `balanced`, `network-bound`, or empty where uncertain."""
+        return bound_by(self.comm_low, self.comm_high, self.line_share, self.mfu)
+
+    @property
+    def needed_bps(self) -> tuple[float, float | None]:
+        """The rate, at least and at most, at which a rail's bytes are hidden behind computing.
+
+        Computing takes between the whole step and the part of it in which nothing waits for
+        communication. None where communication may take all of the time.
+        """
+        mean_bps = self.mean_rail_bytes * 8 / self.step_s
+        computing = 1 - exposed_at_most(self.comm_high, self.mfu)
+        return mean_bps, mean_bps / computing if computing > 0 else None
 
 
 class IterationReport(msgspec.Struct, frozen=True):

@@ -75,7 +75,8 @@ class Topology(msgspec.Struct, frozen=True):
 
     `tiers`, `planes`, `pods` and `groups` are by node; `groups` is the leaf of a host.
     `hosts` and `switches` are the nodes whose role the plan gives. `rails` are the hosts' ports in
-    the order of the rails, by name, interface, RDMA device or PCI address.
+    the order of the rails, by name, interface, RDMA device or PCI address. `routing` is the routing
+    mode by pattern of nodes or groups, the most specific last.
     """
 
     cables: tuple[PlannedCable, ...] = ()
@@ -87,6 +88,7 @@ class Topology(msgspec.Struct, frozen=True):
     switches: frozenset[str] = frozenset()
     rails: tuple[str, ...] = ()
     nearness: Nearness = Nearness()
+    routing: dict[str, str] = {}
 
 
 def joined(parts: Iterable[Topology]) -> Topology:
@@ -104,5 +106,6 @@ def joined(parts: Iterable[Topology]) -> Topology:
             switches=whole.switches | part.switches,
             rails=whole.rails or part.rails,
             nearness=whole.nearness if whole.nearness.nics else near,
+            routing=whole.routing or part.routing,
         )
     return whole

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from fabmon.analysis.iteration.results import JobIteration
+from fabmon.analysis.iteration.model_arithmetic import DELIVERED
+from fabmon.analysis.iteration.results import JobIteration, exposed_at_most
 from fabmon.fabric.time_wording import interval, measured
-from fabmon.fabric.wording import byte_count, number, percent_range, plural, rounded_percent
+from fabmon.fabric.wording import (
+    bit_rate,
+    byte_count,
+    number,
+    percent_range,
+    plural,
+    rounded_percent,
+)
 from fabmon.tui.line import Line, Span, line, wrap
 from fabmon.tui.text.draw_context import DrawContext
 
@@ -72,7 +80,7 @@ def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
         fast = interval(ctx.scene.iteration_report.shortest_s / 3 * 2)
         texts.append(f"may be under {fast}: press B on a port to sample at 50 Hz")
     if job.expected is not None:
-        texts.append(_expected(job))
+        texts += _expected(job)
     if not job.hosts_sure:
         texts.append("another job has a similar pattern: some hosts may be in the wrong job")
     return lines + [
@@ -93,20 +101,45 @@ def _facts(job: JobIteration) -> list[str]:
     return facts
 
 
-def _expected(job: JobIteration) -> str:
+def _expected(job: JobIteration) -> list[str]:
     """The traffic that the hints on the command line lead to expect, against the measured."""
     due = job.expected
     assert due is not None
-    if due.bytes <= 0:
-        return "expected: no traffic, with one rank of dp"
-    times = number(job.mean_rail_bytes / due.bytes)
-    text = f"expected {byte_count(due.bytes)} per rail, measured {times} times that"
-    rails = len(job.hosts) * len(job.rail_bytes)
-    if rails != due.gpus:
-        text = f"for {plural(due.gpus, 'GPU')} {text}; this job has {plural(rails, 'rail')}"
-    if due.comm_s is not None:
-        comm_s = (job.comm_low + job.comm_high) / 2 * job.step_s
-        text += f"; expected comm {measured(due.comm_s)}, measured {measured(comm_s)}"
+    texts = []
+    if due.bytes > 0:
+        times = number(job.mean_rail_bytes / due.bytes)
+        text = f"expected {byte_count(due.bytes)} per rail, measured {times} times that"
+        if due.comm_s is not None:
+            comm_s = (job.comm_low + job.comm_high) / 2 * job.step_s
+            text += f"; expected comm {measured(due.comm_s)}, measured {measured(comm_s)}"
+        texts.append(f"for {plural(due.gpus, 'GPU')} {text}")
+    else:
+        texts.append("expected: no traffic between nodes, all ranks of dp are in one")
+    texts.append(_needed(job))
+    tflops = due.tflops(job.step_s)
+    if tflops is not None:
+        text = f"{number(tflops)} TFLOPS per GPU"
+        if job.mfu is not None and job.mfu > 1:
+            text += ", more than the GPU's peak: the options describe another job"
+        elif job.mfu is not None:
+            waits = rounded_percent(exposed_at_most(job.comm_high, job.mfu))
+            text += f", MFU {rounded_percent(job.mfu)}: at most {waits} of the step waits for data"
+        texts.append(text)
+    return texts
+
+
+def _needed(job: JobIteration) -> str:
+    """`needs 61 to 250 Gb/s a rail to hide communication; a rail delivers 320 Gb/s`."""
+    least, most = job.needed_bps
+    if most is None:
+        text = f"at least {bit_rate(least)}"
+    elif bit_rate(least) == bit_rate(most):
+        text = bit_rate(least)
+    else:
+        text = f"{bit_rate(least)} to {bit_rate(most)}"
+    text = f"needs {text} a rail to hide communication"
+    if job.line_rate_bps is not None:
+        text += f"; a rail delivers {bit_rate(DELIVERED * job.line_rate_bps)}"
     return text
 
 

@@ -8,20 +8,30 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fabmon.analysis.iteration.results import JobHints
-from fabmon.cli.options import hint_options, hints
+from fabmon.analysis.iteration.model_arithmetic import JobHints
+from fabmon.cli.options import hint_options
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], None),
-        (["--model-params", "70e9", "--dp", "64"], JobHints(70e9, "bf16", 64, 1, 1)),
+        (["--model-params", "70e9", "--dp", "64"], JobHints(params=70e9, dp=64)),
         (
             ["--model-params", "1.5T", "--dp", "8", "--tp", "8", "--pp", "16", "--dtype", "fp8"],
-            JobHints(1.5e12, "fp8", 8, 8, 16),
+            JobHints(params=1.5e12, dtype="fp8", dp=8, tp=8, pp=16),
         ),
-        (["--model-params", "350M", "--dp", "2"], JobHints(350e6, "bf16", 2, 1, 1)),
+        (
+            ["--model-params", "350M", "--dp", "2", "--gpus-per-node", "4", "--sharp"],
+            JobHints(params=350e6, dp=2, gpus_per_node=4, sharp=True),
+        ),
+        (
+            [
+                *("--model-params", "8B", "--dp", "2", "--fsdp", "--seq-len", "8192"),
+                *("--global-batch", "128", "--peak-tflops", "h100"),
+            ],
+            JobHints(params=8e9, dp=2, fsdp=True, seq_len=8192, global_batch=128, peak_tflops=989),
+        ),
     ],
 )
 def test_hints_as_they_are_typed(arguments: list[str], expected: JobHints | None) -> None:
@@ -29,12 +39,32 @@ def test_hints_as_they_are_typed(arguments: list[str], expected: JobHints | None
 
     @click.command()
     @hint_options
-    def command(model_params: float | None, **rest: Any) -> None:
-        seen.append(hints(model_params, rest["dtype"], rest["dp"], rest["tp"], rest["pp"]))
+    def command(hints: JobHints | None) -> None:
+        seen.append(hints)
 
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 0, done.output
     assert seen == [expected]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sharp", "--fsdp"], "--sharp is for all-reduces"),
+        (["--seq-len", "8192"], "--seq-len and --global-batch are needed together"),
+        (["--peak-tflops", "989"], "--peak-tflops needs --seq-len"),
+        (["--peak-tflops", "H900"], "write a number, as in 989, or one of A100"),
+        (["--peak-tflops", "inf"], "write a number, as in 989, or one of A100"),
+    ],
+)
+def test_hints_that_do_not_fit_together_are_refused(arguments: list[str], message: str) -> None:
+    @click.command()
+    @hint_options
+    def command(**_: Any) -> None:
+        raise AssertionError("not reached")
+
+    done = CliRunner().invoke(command, ["--model-params", "8B", "--dp", "2", *arguments])
+    assert message in f"{done.output} {done.exception}"
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "70X", "1e99", "..", "nan"])

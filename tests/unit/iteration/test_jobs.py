@@ -12,16 +12,15 @@ import pytest
 
 from fabmon.analysis.iteration.host_groups import group_hosts
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
+from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.iteration.results import (
     COMPUTE,
     MIXED,
     NETWORK,
     IterationReport,
-    JobHints,
-    all_reduce_share,
     best_step_s,
     bound_by,
-    expected_traffic,
+    exposed_at_most,
 )
 from fabmon.feeds.demo.scenario import parse
 from fabmon.history.history import History
@@ -125,7 +124,9 @@ def test_acknowledgements_that_repeat_are_no_training() -> None:
 
 
 def test_iterations_as_jsonl() -> None:
-    play = Play(hints=JobHints(70e9, "bf16", dp=8, tp=8))
+    play = Play(
+        hints=JobHints(params=70e9, dp=8, tp=8, seq_len=8192, global_batch=32, peak_tflops=989)
+    )
     lines = JsonLines()
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     records = []
@@ -171,19 +172,30 @@ def test_jobs_with_similar_traffic_are_not_certain() -> None:
     assert not any(group.is_sure for group in groups)
 
 
-def test_the_arithmetic_of_an_all_reduce() -> None:
-    assert all_reduce_share(1) == 0
-    assert all_reduce_share(64) == pytest.approx(2 * 63 / 64)
-    due = expected_traffic(JobHints(70e9, "bf16", dp=64, tp=8), 400e9)
-    assert due.bytes == pytest.approx(70e9 * 2 / 8 * 2 * 63 / 64)
-    assert due.comm_s == pytest.approx(due.bytes * 8 / 320e9)
-    assert expected_traffic(JobHints(70e9, "bf16", dp=64, tp=8), 0).comm_s is None
-
-
 def test_the_limit_of_a_job_is_empty_where_it_is_uncertain() -> None:
-    assert bound_by(0.05, 0.15) == COMPUTE
-    assert bound_by(0.3, 0.4) == MIXED
-    assert bound_by(0.61, 0.61) == NETWORK
-    assert bound_by(0.1, 0.6) == ""
+    assert bound_by(0.05, 0.15, 0.8) == COMPUTE
+    assert bound_by(0.3, 0.4, 0.8) == MIXED
+    assert bound_by(0.1, 0.6, 0.8) == ""
     assert best_step_s(10, 0.8, 140e9, 400e9) == pytest.approx(2 + 3.5)
     assert best_step_s(5, 0.6, 140e9, 400e9) == 5
+
+
+def test_network_bound_are_rails_at_their_limit_while_computing_has_to_wait() -> None:
+    assert bound_by(0.76, 0.76, 0.78) == NETWORK
+    # The rails have room: computing that overlaps with communication paces it.
+    assert bound_by(0.76, 0.76, 0.35) == ""
+    assert bound_by(0.76, 0.76, None) == ""
+    # Computing takes 55 % of the step at least, so that 45 % can wait at most.
+    assert exposed_at_most(0.76, 0.55) == pytest.approx(0.45)
+    assert bound_by(0.76, 0.76, 0.78, mfu=0.55) == ""
+    assert bound_by(0.76, 0.76, 0.78, mfu=0.2) == NETWORK
+
+
+def test_the_rate_that_hides_communication_is_between_what_the_step_and_its_pauses_need() -> None:
+    job = Play().scenes(110)[-1].iteration_report.jobs[0]
+    least, most = job.needed_bps
+    # 140 GB in 5.5 s, 2.0 s of which are computing alone.
+    assert least == pytest.approx(140e9 * 8 / 5.5, rel=0.03)
+    assert most == pytest.approx(140e9 * 8 / 2.0, rel=0.03)
+    always = msgspec.structs.replace(job, comm_high=1.0)
+    assert always.needed_bps[1] is None

@@ -1,0 +1,162 @@
+"""The routing mode of every node, from the configuration and from reported facts.
+
+The first of these that applies decides: the table `[routing]` of the configuration; adaptive
+routing that the node, or the subnet manager's routing engine, reports; InfiniBand ports, which
+forward by tables; NICs that spray packets
+over all paths (`efa`: SRD; `cxi`: Slingshot); equal-cost routes, which are hashed. A host without a
+fact of its own has the mode of the switch that its first rail is cabled to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fabmon.fabric.forwarding_tables import ForwardingTables
+from fabmon.fabric.hosts.host_line import Bad
+from fabmon.fabric.model import FABRIC, HOST, RAIL, SWITCH, Node, Port
+from fabmon.fabric.names import matches
+from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.routing_mode import ADAPTIVE, HASHED, STATIC, Routing
+from fabmon.fabric.topology.cable_patterns import nodes as node_set
+
+_SPRAYING = {"efa": "EFA (SRD)", "cxi": "Slingshot"}
+"""Prefixes of drivers whose NICs or fabrics spread the packets of one flow over all paths."""
+
+_HASH_POLICIES = {0: "addresses only", 1: "5-tuple", 2: "inner addresses", 3: "chosen fields"}
+"""Values of net.ipv4.fib_multipath_hash_policy, Linux Documentation/networking/ip-sysctl.rst."""
+
+_WILDCARDS = frozenset("*?")
+
+Rules = Mapping[str, str]
+"""`[routing]`: pattern of nodes or groups -> mode, the most specific last."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise Bad unless `pattern` is a node set (`leaf[1-8]`) or a shell pattern (`leaf*`)."""
+    if not _WILDCARDS & set(pattern):
+        node_set(pattern)
+    elif "[" in pattern or "," in pattern or not pattern.strip():
+        raise Bad(1, "ranges and wildcards in one pattern", "write leaf[1-8] or leaf*")
+
+
+class _Rule(NamedTuple):
+    """A line of `[routing]`; `names` are those of a node set, empty for a shell pattern."""
+
+    pattern: str
+    mode: str
+    names: frozenset[str]
+
+    def selects(self, name: str) -> bool:
+        """Whether the pattern selects the node or the group with this name."""
+        return name in self.names if self.names else matches(name, (self.pattern,))
+
+
+def _rules(given: Rules) -> list[_Rule]:
+    return [
+        _Rule(p, mode, frozenset() if _WILDCARDS & set(p) else frozenset(node_set(p)))
+        for p, mode in given.items()
+    ]
+
+
+def renamed(rules: Rules, names: Mapping[str, str]) -> dict[str, str]:
+    """The same rules for nodes and groups that are renamed; `names` maps old names to new ones."""
+    found: dict[str, str] = {}
+    for rule in _rules(rules):
+        if rule.pattern == "*":
+            found = {"*": rule.mode}
+        else:
+            found |= {new: rule.mode for old, new in names.items() if rule.selects(old)}
+    return found
+
+
+def routing_of_nodes(
+    nodes: Sequence[Node],
+    facts: Mapping[str, NodeFacts],
+    configured: Rules,
+    forwarding: ForwardingTables | None = None,
+) -> dict[str, Routing]:
+    """The routing of every node about which something is known, by name."""
+    rules = _rules(configured)
+    drivers = _drivers_at_switches(nodes)
+    fabric_drivers = {driver for each in drivers.values() for driver in each}
+    found: dict[str, Routing] = {}
+    for node in sorted(nodes, key=lambda each: each.role != SWITCH):
+        fact = facts.get(node.name) or NodeFacts()
+        behind = drivers.get(node.name, fabric_drivers if node.role == SWITCH else set())
+        routing = (
+            _configured(node, rules)
+            or _reported_adaptive(fact)
+            or _infiniband(node, forwarding)
+            or _sprayed(node, behind)
+            or _hashed(fact)
+            or _of_leaf(node, found)
+        )
+        if routing is not None:
+            found[node.name] = routing
+    return found
+
+
+def _configured(node: Node, rules: Sequence[_Rule]) -> Routing | None:
+    own = (node.name, node.group)
+    rule = next((each for each in reversed(rules) if any(map(each.selects, own))), None)
+    if rule is None:
+        return None
+    return Routing(rule.mode, f"config: {rule.pattern} = {rule.mode}")
+
+
+def _reported_adaptive(fact: NodeFacts) -> Routing | None:
+    reported = [each.adaptive for each in fact.ecmp]
+    reported += [str(info.get("adaptive_routing") or "") for info in fact.ports.values()]
+    source = next(filter(None, reported), "")
+    return Routing(ADAPTIVE, f"adaptive routing is on ({source})") if source else None
+
+
+def _infiniband(node: Node, forwarding: ForwardingTables | None) -> Routing | None:
+    if not any(port.kind == "infiniband" for port in node.ports if port.role in FABRIC):
+        return None
+    if forwarding is not None and forwarding.is_adaptive:
+        return Routing(ADAPTIVE, f"routing_engine {forwarding.engine} of the subnet manager")
+    return Routing(STATIC, "InfiniBand forwards by tables, and no adaptive routing is reported")
+
+
+def _sprayed(node: Node, behind: set[str]) -> Routing | None:
+    """By the NICs of a host, or by those behind a switch where all of them spray."""
+    if node.role == HOST:
+        behind = {_spraying(port) for port in node.ports if port.role == RAIL} - {""}
+    if not behind or "" in behind:
+        return None
+    return Routing(ADAPTIVE, f"NICs spray packets: {', '.join(sorted(behind))}")
+
+
+def _hashed(fact: NodeFacts) -> Routing | None:
+    if not fact.ecmp:
+        return None
+    policy = next((each.hash_policy for each in fact.ecmp if each.hash_policy is not None), None)
+    if policy is None:
+        return Routing(HASHED, "equal-cost routes")
+    words = f"fib_multipath_hash_policy {policy}: {_HASH_POLICIES.get(policy, 'other')}"
+    return Routing(HASHED, f"equal-cost routes, {words}", policy)
+
+
+def _of_leaf(node: Node, found: Mapping[str, Routing]) -> Routing | None:
+    if node.role == SWITCH:
+        return None
+    cables = (port.cable for port in node.ports if port.role == RAIL and port.cable is not None)
+    first = next(cables, None)
+    return found.get(first.node) if first is not None else None
+
+
+def _drivers_at_switches(nodes: Sequence[Node]) -> dict[str, set[str]]:
+    """Switch -> what sprays among the NICs that are cabled to it; "" where one does not."""
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        for port in node.ports:
+            if node.role == HOST and port.role == RAIL and port.cable is not None:
+                found.setdefault(port.cable.node, set()).add(_spraying(port))
+    return found
+
+
+def _spraying(port: Port) -> str:
+    driver = str(port.info.get("driver") or port.info.get("rdma") or port.name)
+    return next((name for prefix, name in _SPRAYING.items() if driver.startswith(prefix)), "")
