@@ -41,15 +41,17 @@ class ReportedPeer(NamedTuple):
 
 
 class NodeFacts:
-    """The reported facts of one node."""
+    """The reported facts of one node. `reached_at` is its address that the console connected to."""
 
     def __init__(self) -> None:
         self.ports: dict[str, dict[str, Any]] = {}
         self.ecmp: list[ReportedEcmpGroup] = []
         self.neighbours: list[dict[str, Any]] = []
         self.peers: list[ReportedPeer] = []
+        self.addresses: list[dict[str, Any]] = []
         self.forwarding: list[ForwardingTables] = []
         self.hostname = ""
+        self.reached_at = ""
 
     def add(self, item: ObjectInfo, source: str) -> None:
         """Add one object of a source."""
@@ -62,6 +64,8 @@ class NodeFacts:
                 self.peers.append(ReportedPeer(source, item.port, info["peer"]))
         elif item.kind == "ecmp":
             self.ecmp.append(_ecmp_group(item.info))
+        elif item.kind == "addresses":
+            self.addresses.append(item.info)
         elif item.kind == forwarding_tables.KIND:
             self.forwarding.append(forwarding_tables.forwarding_tables(item.info))
         elif item.kind == "neighbour":
@@ -81,6 +85,7 @@ class NodeFacts:
         self.ecmp += other.ecmp
         self.neighbours += other.neighbours
         self.peers += other.peers
+        self.addresses += other.addresses
         self.forwarding += other.forwarding
         self.hostname = self.hostname or other.hostname
 
@@ -130,6 +135,7 @@ class ReportedFacts:
             for about, fact in known[1].items():
                 facts.setdefault(about, NodeFacts()).merge(fact)
             facts[name].hostname = hello.hostname
+            facts[name].reached_at = hello.reached_at
         self._reported = reported
         return facts
 
