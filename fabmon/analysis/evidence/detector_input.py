@@ -160,8 +160,10 @@ class DetectorInput:
         return paused
 
     def series(self, column: str, rows: Rows, ticks: int) -> Floats:
-        """[rows, ticks] of a HEAT column, oldest first; NaN for absent values."""
-        return self.snapshot.window(column, rows.tolist(), ticks)
+        """[rows, ticks] of a HEAT column, oldest first, between the same instants; NaN for absent
+        values. At most the last 40 ticks of traffic, TICKS of the other columns."""
+        picked: Floats = self.once(_window, column, ticks)[rows]
+        return picked
 
     def leaving(self, rows: Rows, ticks: int) -> Floats:
         """[rows, ticks]: bits/s that leave ports, as they count, else as their peers do; NaN where
