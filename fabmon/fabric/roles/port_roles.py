@@ -284,7 +284,7 @@ def _roles(ports: Sequence[PortEvidence], no_rails: Mapping[str, str]) -> dict[s
     bonds = {port.bond: port.name for port in ports if port.is_rdma and port.bond}
     found = {}
     for port in ports:
-        also = [f"carries {each}" for each in port.carries]
+        also = [f"carries {' and '.join(port.carries)}"] if port.carries else []
         odd = no_rails.get(port.position, "")
         rate = _rate(port.rate_bps)
         is_slow = 0 < port.rate_bps <= _SLOW_BPS and port.rate_bps < fastest and not also
@@ -302,6 +302,8 @@ def _roles(ports: Sequence[PortEvidence], no_rails: Mapping[str, str]) -> dict[s
         else:
             role = model.MANAGEMENT if is_slow else model.FRONTEND
             said = [odd, *also]
+            if odd.startswith("carries"):
+                said = also or [f"on most of its peers it {odd}"]
         found[port.name] = PortRole(role, "; ".join(dict.fromkeys(filter(None, said))))
     return found
 
