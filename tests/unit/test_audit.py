@@ -248,6 +248,18 @@ def test_a_host_with_more_rails_than_its_peers_is_to_know() -> None:
     assert (problem.ports, problem.text) == (("gpu2/mlx5_2",), "3 rails, most of its peers have 2")
 
 
+def test_a_job_on_the_storage_nics_is_to_know() -> None:
+    pairs = {"lqpn": [1], "rqpn": [2], "type": ["RC"], "sq_psn": [0], "rq_psn": [0]}
+    owner = {"process": [0], "processes": [{"comm": "python3", "pid": 7, "job": "8812"}]}
+    info = {"port": "mlx5_1", "count": 1, **pairs, **owner}
+    facts = {"gpu1": [Object("qps/mlx5_1", "queue_pairs", None, info, ())]}
+    rules = RoleRules(overrides=(RoleOverride("*", "mlx5_1", "storage"),))
+    (problem,) = audit(survey(rack(), facts, rules=rules))
+    assert (problem.check, problem.severity) == ("role_in_use", KNOW)
+    assert problem.ports == ("gpu1/mlx5_1",)
+    assert problem.text == "no rails (s0), but they have queue pairs of job 8812"
+
+
 def test_without_rdma_a_rail_made_by_the_configuration_shares_our_connection() -> None:
     plain = {"rdma": None, "pfc": None, "pfc_priorities": None}
     ports = [nic(0, **plain), nic(1, **plain)]

@@ -121,7 +121,8 @@ class PortRoles:
     ) -> dict[str, HostRoles]:
         """The roles of the NICs of all hosts; not of their GPUs, and not of switches."""
         names = [host.name for host in hosts if host.role != model.SWITCH]
-        fabrics = connected_switches(cabled.wiring, names)
+        unwatched = [name for name, tier in cabled.shape.tiers.items() if tier == 0]
+        fabrics = connected_switches(cabled.wiring, [*names, *unwatched])
         fixed: dict[str, dict[str, PortRole]] = {}
         open_ports: dict[str, tuple[PortEvidence, ...]] = {}
         planned: dict[str, dict[str, int]] = {}
