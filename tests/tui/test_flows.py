@@ -11,12 +11,13 @@ from rich.cells import cell_len
 
 from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.model import RAIL, UPLINK, Fabric
-from fabmon.fabric.routing_mode import STATIC, Routing
+from fabmon.fabric.routing_mode import ADAPTIVE, STATIC, Routing
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wire.messages import Notice
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows
+from fabmon.tui.text.pages.port import page as port_page
 from tests.connections import reported_pairs, ring
 from tests.tui import golden
 from tests.tui.running import running
@@ -191,6 +192,27 @@ def test_on_infiniband_the_tables_say_which_flows_are_on_a_link() -> None:
     golden.check("flows-infiniband-80", said)
     assert "from the forwarding tables" in said
     assert "does not report which flow" not in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [(STATIC, "sources=+ib_fabric on one node reads them"), (ADAPTIVE, "Routing is adaptive:")],
+)
+def test_without_tables_that_decide_flows_may_use_the_link(mode: str, words: str) -> None:
+    routing = {"leaf1": Routing(mode, "InfiniBand")}
+    fabric = msgspec.structs.replace(COLLISION.fabric, routing=routing)
+    said = " ".join(page(replace(TALKING, fabric=fabric), 79).split())
+    assert words in said
+    assert "its hash" not in said
+    assert "may use it" in said
+
+
+def test_a_port_of_a_switch_says_how_links_are_selected() -> None:
+    world = replace(COLLISION, fabric=infiniband(COLLISION.fabric))
+    uplink = next(port for port in world.fabric.node("leaf1").ports if port.role == UPLINK)
+    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(world.scene(SEQ), 119)
+    said = " ".join(" ".join(line.text for line in port_page(ctx, uplink, 1)).split())
+    assert "routing static (InfiniBand)" in said
 
 
 def test_on_infiniband_the_pairs_of_hosts_are_known_without_queue_pairs() -> None:

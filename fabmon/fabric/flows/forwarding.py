@@ -77,6 +77,11 @@ class Forwarding:
             self._out[place, : len(numbers)] = row_of[place, numbers]
         self._owner = self._nic[self._out].max(axis=0, initial=NONE)
         """[LIDs]: the NIC that a LID belongs to."""
+        self._has_several = np.bincount(self._owner[self._owner != NONE], minlength=count) > 1
+        """[ports]: whether a NIC has several LIDs."""
+        place_of = {name: place for place, name in enumerate({p.node for p in fabric.ports})}
+        self._host = np.array([place_of[port.node] for port in fabric.ports], np.intp)
+        """[ports]: a number for each node."""
 
     def path(self, src: int, dst: int) -> list[tuple[int, ...]]:
         """The paths from one NIC to another, one for each LID of `dst`.
@@ -114,14 +119,10 @@ class Forwarding:
         on_link = (reaches & passes)[leaf_of]
         src_place, lid_place = np.nonzero(on_link)
         src, dst = nics[src_place], self._owner[lids[lid_place]]
-        if len(src):
-            src, dst = np.unique(np.stack([src, dst]), axis=1)
-        names = {name: number for number, name in enumerate(dict.fromkeys(p.node for p in ports))}
-        host = np.array([names[port.node] for port in ports], np.intp)
-        between = host[src] != host[dst]
+        src, dst = np.divmod(np.unique(src * len(ports) + dst), len(ports))
+        between = self._host[src] != self._host[dst]
         src, dst = src[between], dst[between]
-        several = np.bincount(self._owner[self._owner != NONE], minlength=len(ports)) > 1
-        return PairsOnLink(src, dst, not several[dst].any())
+        return PairsOnLink(src, dst, not self._has_several[dst].any())
 
     def _walk(
         self, leaves: Rows, lids: Lids, through: int | None
@@ -161,8 +162,9 @@ def table_pairs(forwarding: Forwarding, rows: Sequence[int], way: str = "tx") ->
             found.append(pairs)
     if not found:
         return None
-    both = np.stack(
-        [np.concatenate([each.src for each in found]), np.concatenate([each.dst for each in found])]
-    )
-    src, dst = np.unique(both, axis=1) if both.size else both
+    if len(found) == 1:
+        return found[0]
+    count = len(fabric.ports)
+    both = np.concatenate([each.src * count + each.dst for each in found])
+    src, dst = np.divmod(np.unique(both), count)
     return PairsOnLink(src, dst, all(each.is_exact for each in found))

@@ -19,14 +19,25 @@ from fabmon.fabric.flows.flow_table import FlowTable, ForwardedFlows
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import RAIL, Fabric, Port
+from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import RATE, plural
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text.draw_context import DrawContext
 
-_CANDIDATES = (
+_SELECTION = {
+    STATIC: (
+        "The forwarding tables are not known: sources=+ib_fabric on one node reads them. Until then"
+        " each flow may use this link or a parallel one."
+    ),
+    ADAPTIVE: "Routing is adaptive: each flow may use this link and its parallel ones.",
+}
+_HASH = (
     "The switch does not report which flow uses this link: its hash sends each over this link or a"
-    " parallel one. Affected NICs are listed first, then those whose traffic correlates with the"
+    " parallel one."
+)
+_CANDIDATES = (
+    " Affected NICs are listed first, then those whose traffic correlates with the"
     " link. The rate is all that a NIC sends, over all its links."
 )
 _MOST = 12
@@ -134,7 +145,8 @@ def _on_link(
     if found is None:
         return []
     if found.has_queue_pairs:
-        return _flows(ctx, found, direction, affected)
+        selection = _SELECTION.get(ctx.fabric.routing_of(rows[0]).mode, _HASH)
+        return _flows(ctx, found, direction, affected, selection)
     return _correlated(ctx, found, direction)
 
 
@@ -201,9 +213,14 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
 
 
 def _flows(
-    ctx: DrawContext, found: FlowsOnLink, direction: str, affected: frozenset[str]
+    ctx: DrawContext,
+    found: FlowsOnLink,
+    direction: str,
+    affected: frozenset[str],
+    selection: str,
 ) -> list[Line]:
-    """The flows by their queue pairs: how many, then a line per bundle."""
+    """The flows by their queue pairs: how many, then a line per bundle. `selection` says how a link
+    is selected for each, where that is not known exactly."""
     palette, ports = ctx.palette, ctx.fabric.ports
     count = plural(len(found.flows), "queue pair")
     text = (
@@ -219,7 +236,7 @@ def _flows(
     shown = bundles(ctx.snapshot.connections.flows, found.flows.tolist())
     if not found.is_exact and shown:
         shown.sort(key=lambda each: ports[each.src].display_name not in affected)
-        lines += paragraph(_CANDIDATES, ctx.width, palette.dim)
+        lines += paragraph(selection + _CANDIDATES, ctx.width, palette.dim)
     lines += [_bundle(ctx, each) for each in shown[:_MOST]]
     return lines + _notes(ctx, found, shown)
 

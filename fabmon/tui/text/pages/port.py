@@ -9,7 +9,8 @@ import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.finding import sentence
-from fabmon.fabric.model import GPU, Fabric, Port
+from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
+from fabmon.fabric.routing_mode import UNKNOWN
 from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
@@ -51,7 +52,14 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     ]
     lines += [Line(tuple(spans)) for spans in flow(ctx, parts)]
     facts = filter(
-        None, (port.id, _cabled(port, ctx.fabric), role_text(port), port_facts(port.info))
+        None,
+        (
+            port.id,
+            _cabled(port, ctx.fabric),
+            role_text(port),
+            _routing(port, ctx.fabric),
+            port_facts(port.info),
+        ),
     )
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
     for finding in ctx.scene.findings:
@@ -76,6 +84,15 @@ def _cabled(port: Port, fabric: Fabric) -> str:
         far = f"{port.cable.node}/{port.cable.port}".rstrip("/")
         return f"cabled to {far} ({sources}; not watched)"
     return f"cabled to {other.display_name} ({other.id}; {sources})"
+
+
+def _routing(port: Port, fabric: Fabric) -> str:
+    """How the switch selects a link for a flow, and how that is known; empty for other ports and
+    where it is not known."""
+    routing = fabric.routing_of(port.row)
+    if port.role not in (UPLINK, DOWNLINK) or routing.mode == UNKNOWN:
+        return ""
+    return f"routing {routing.mode} ({routing.reason})"
 
 
 def nvlinks(ctx: DrawContext, gpu: Port) -> list[Line]:
