@@ -140,9 +140,9 @@ class Judge:
             else:
                 truth.required = truth.required and truth.active_s >= EFFECT_S
         for truth in kept:
-            if truth.natural and truth.cause == "ecmp_collision":
-                if any(_covers(other, truth) for other in kept):
-                    truth.required = False
+            collision = truth.natural and truth.cause == "ecmp_collision"
+            if collision and any(_covers(other, truth) for other in kept):
+                truth.required = False
         return kept
 
     def _new(self, seen: _Seen, start: float) -> Truth:
