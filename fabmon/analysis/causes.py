@@ -108,7 +108,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         partial(pause_storm.pause_storms, pauses=pauses),
         partial(host_pcie_limit.host_pcie_limits, t=t.bus),
         pause_deadlock.pause_deadlocks,
-        partial(uneven_rails.uneven_rails, t=t.uneven_rails),
+        uneven_rails.UnevenRails(t.uneven_rails),
         partial(straggler.stragglers, t=t.straggler),
         job_stalled.StalledJobs(),
         saturated_counter.saturated_counters,

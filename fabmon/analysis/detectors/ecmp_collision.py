@@ -53,9 +53,9 @@ _IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
 
-_FULL, _LEADS, _QUEUE = 0.9, 0.75, 0.06
-"""Confidence, 0 to 1: of a link that was full for seconds, of one that only led its group, and how
-much a queue at the hosts adds to it. Calibrated in docs/score.md."""
+_FULL, _UNKNOWN, _QUEUE = 0.9, 0.6, 0.06
+"""Confidence, 0 to 1: of a full link whose feeders are slowed, of one whose feeders are not known,
+and how much a queue at the hosts adds to it. Calibrated in docs/score.md."""
 
 
 def ecmp_collisions(
@@ -95,7 +95,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     )
     is_wrong = float(np.nanmax(level)) > _IMPOSSIBLE_UTIL
     feeders = len(link.feeders)
-    confidence = (_FULL if link.was_full else _LEADS) + (_QUEUE if link.slowed_by else 0)
+    confidence = (_FULL if feeders else _UNKNOWN) + (_QUEUE if link.slowed_by else 0)
     return Condition(
         cause=CAUSE.name,
         severity=CRITICAL if link.lost >= _CRITICAL_LOST else CAUSE.severity,
@@ -103,8 +103,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         rows=(row, *(int(each) for each in group.rows if each != row)),
         text=(
             f"{structure.label(row)}{towards} sends at {rounded_percent(link.util)} of line rate"
-            f" while {links} average {rounded_percent(link.mean)}: {feeders} ports that share it"
-            f" lose {rounded_percent(link.lost)}"
+            f" while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
             f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
             f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
         ),
@@ -127,5 +126,10 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         lost=round(link.lost, 3),
         victims=tuple(ports[each].id for each in link.feeders.tolist()),
         unseen="" if link.slowed_by else "a queue at the hosts that share it",
-        unless=() if link.was_full else (Trait.MAKES_QUEUES,),
     )
+
+
+def _loss(link: FullLink) -> str:
+    if not len(link.feeders):
+        return f"uneven by {rounded_percent(link.imbalance)}, and it is not known who shares it"
+    return f"{len(link.feeders)} ports that share it lose {rounded_percent(link.lost)}"

@@ -40,6 +40,10 @@ by all that they sent in them, since they meet only at the end of an iteration."
 _MIN_BUSY = 2
 """Rails in use from which on the others are left out: one alone may be a single large flow."""
 
+_LEARNS, _IN_USE = 0.04, 0.3
+"""Weight of a tick in the moving average of a rail's use, and the average, 0 to 1, from which on it
+is a rail that jobs use: one that was used for nine ticks, and left out for up to half a minute."""
+
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
 
@@ -53,21 +57,62 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     lost_min: Share
 
 
-def uneven_rails(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Condition]:
-    """One condition for all hosts with two rails or more that leave out the same rails."""
-    found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
-    for rows in _suspects(inputs, t):
-        level = _level(t, _sent(inputs, rows))
-        if level is None:
-            continue
-        low = level < t.low * float(level.max())
-        found[tuple(inputs.structure.rail[rows[low]].tolist())].append((rows, level))
-    subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
-    for low_rails, hosts in found.items():
-        subjects[low_rails] = subject = (
-            _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
-        )
-        yield _condition(inputs, subject, low_rails, hosts)
+class UnevenRails:
+    """Compares the rails of every host.
+
+    A NIC that no host uses for training may serve storage: only rails that were used with the
+    others before, or are used by most hosts now, are left out.
+    """
+
+    def __init__(self, thresholds: UnevenRailsThresholds) -> None:
+        self._t = thresholds
+        self._usage: Floats = np.empty(0, np.float32)
+        """[ports]: how often a rail was in use when its host was, 0 to 1, a moving average."""
+
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
+        """One condition for all hosts with two rails or more that leave out the same rails."""
+        self._note_usage(inputs)
+        found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
+        for rows in _suspects(inputs, self._t):
+            level = _level(self._t, _sent(inputs, rows))
+            if level is None:
+                continue
+            low = rows[level < self._t.low * float(level.max())]
+            low = low[self._is_rail_of_jobs(inputs, low)]
+            if len(low):
+                found[tuple(inputs.structure.rail[low].tolist())].append((rows, level))
+        subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
+        for low_rails, hosts in found.items():
+            subjects[low_rails] = subject = (
+                _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
+            )
+            yield _condition(inputs, subject, low_rails, hosts)
+
+    def _note_usage(self, inputs: DetectorInput) -> None:
+        usage = np.zeros(len(inputs.structure.peer), np.float32)
+        usage[: len(self._usage)] = self._usage[: len(usage)]
+        total = inputs.filled("tx_bps").mean(axis=1)
+        lines = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
+        for _, rows in inputs.structure.rail_tables:
+            top = total[rows].max(axis=1, keepdims=True)
+            active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
+            used = total[rows] >= self._t.low * top
+            active &= used.sum(axis=1) >= _MIN_BUSY
+            active &= 2 * used.sum(axis=1) >= rows.shape[1]
+            own = rows[active]
+            usage[own] += np.float32(_LEARNS) * (used[active] - usage[own])
+        self._usage = usage
+
+    def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
+        """[rows]: whether a rail was in use before, or is in use on most hosts that send."""
+        usage, rail = self._usage, inputs.structure.rail
+        known = inputs.structure.is_rail & (usage > 0)
+        of_others = [
+            float((usage[known & (rail == rail[row])] >= _IN_USE).sum())
+            > 0.5 * float((known & (rail == rail[row])).sum())
+            for row in rows.tolist()
+        ]
+        return (usage[rows] >= _IN_USE) | np.array(of_others, np.bool_)
 
 
 def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:

@@ -65,6 +65,12 @@ _SAME_SHARE = 0.2
 _SAME_LOAD = 0.06
 """Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
 
+_NEARLY = 0.9
+"""Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
+
+_MORE = 1.015
+"""A link that carries this many times another's load has traffic that the other has not."""
+
 
 class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [ecmp_groups]; shares are of line rate and of bandwidth."""
@@ -87,8 +93,8 @@ class FullLink:
     `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
     slowed ports send over what they could (the smaller of their line rate and their fair share of
     the group). `slowed_by` says how a queue was seen at the hosts (`CNPs or marks`, `pause or
-    credits`; empty where it was not). `was_full` is False where bursts are shorter than a tick and
-    the link only leads its group.
+    credits`; empty where it was not). `active` is the number of ports that take part in sharing the
+    group; 0 where it is not known who feeds it: then `feeders` is empty, and `lost` the imbalance.
     """
 
     row: int
@@ -98,7 +104,6 @@ class FullLink:
     feeders: Rows
     lost: float
     slowed_by: str
-    was_full: bool
     active: int
 
     @property
@@ -168,23 +173,17 @@ def _group_loads(
     links: list[FullLink] = []
     groups: list[FullGroup] = []
     peak = inputs.sent.max(axis=1)
-    used = []
     for group in inputs.structure.groups:
         if peak[group.rows].max(initial=0) < thresholds.used_util:
             continue
         measured = _Group(inputs, thresholds, queue, group)
         if measured.members < 2:
             continue
-        used.append(measured)
         whole = measured.full_group()
         if whole is not None:
             groups.append(whole)
         else:
             links += measured.full_links()
-    if not links and not groups:
-        # A link that is never full for a second is suspected only where no other explains a queue.
-        for measured in used:
-            links += measured.leading_link()
     return GroupLoads(tuple(_without_downstream(inputs, links)), tuple(groups))
 
 
@@ -268,7 +267,6 @@ class _Group:
                 feeders=self._group.edges[on_it],
                 lost=lost,
                 slowed_by=slowed_by,
-                was_full=True,
                 active=int(is_big.sum()),
             )
 
@@ -291,46 +289,8 @@ class _Group:
                     feeders=self._group.edges[:0],
                     lost=lost,
                     slowed_by="",
-                    was_full=False,
                     active=0,
                 )
-
-    def leading_link(self) -> list[FullLink]:
-        """The member that leads its group in all ticks while hosts behind it are slowed.
-
-        Where a job pauses within every second, no second is full; then only a queue that hosts see
-        shows that the link is too small.
-        """
-        recent = self._util[:, -TICKS:]
-        used = np.nan_to_num(recent).max(axis=0) >= self._t.used_util
-        if used.sum() < TICKS / 2 or (np.nan_to_num(recent) >= self._full_util).any():
-            return []
-        level = self._level(np.concatenate((np.zeros(WINDOW_TICKS - TICKS, np.bool_), used)))
-        member = int(np.nanargmax(level))
-        top = float(level[member])
-        leads = np.nan_to_num(recent[member]) >= 0.95 * np.nan_to_num(recent).max(axis=0)
-        lost = 1.0 - float(np.nanmedian(level)) / top if top > 0 else 0.0
-        if not leads[used].all() or lost < 2 * self._t.lost_min:
-            return []
-        signals = queue_signals(self._inputs, self._queue)
-        hosts = self._group.hosts
-        slowed = hosts[(signals.marked if self._group.is_inward else signals.slowed)[hosts]]
-        if len(slowed) < 2:
-            return []
-        ends = self._inputs.structure.peer[slowed]
-        return [
-            FullLink(
-                row=int(self._group.rows[member]),
-                group=self._group,
-                level=level.astype(np.float32),
-                full_ticks=int(used.sum()),
-                feeders=ends[ends != NONE],
-                lost=lost,
-                slowed_by=self._slowed_by(ends[ends != NONE]) or "CNPs or marks",
-                was_full=False,
-                active=len(hosts),
-            )
-        ]
 
     def full_group(self) -> FullGroup | None:
         """The group, where no member has room and ports that feed it are slowed; else None."""
@@ -442,27 +402,26 @@ def last_ticks(counts: Mask, most: int) -> Mask:
 
 
 def _without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[FullLink]:
-    """Full links without those that only carry on what a full link before them lets through.
+    """Full links without those that only carry the flows of another one before or behind them.
 
     Flows that collided on their way up go down together where their destination is the same; there
-    is no second queue then. What comes down into a leaf does not go up again.
+    is no second queue then. Of two such links the one that carries more has other traffic as well,
+    which makes it the narrower one; where they carry the same, it is the first.
     """
     peer, node = inputs.structure.peer, inputs.structure.node
     into: dict[int, list[int]] = {}
     for each in links:
         if peer[each.row] != NONE:
             into.setdefault(int(node[peer[each.row]]), []).append(each.row)
-    kept = []
+    dropped: set[int] = set()
     for each in links:
+        # What comes down into a leaf does not go up again.
         is_first_hop = not each.group.is_inward and len(each.group.hosts) > 0
-        before = [] if is_first_hop else into.get(int(node[each.row]), [])
-        if not before:
-            kept.append(each)
-            continue
-        own = np.nan_to_num(inputs.leaving(np.array([each.row]), TICKS))[0]
-        fed = np.nan_to_num(inputs.leaving(np.array(before), TICKS))
-        ticks = own >= 0.5 * own.max()
-        differs = np.abs(fed[:, ticks].mean(axis=1) - own[ticks].mean()) / max(own[ticks].mean(), 1)
-        if differs.min() > _SAME_LOAD:
-            kept.append(each)
-    return kept
+        for before in () if is_first_hop else into.get(int(node[each.row]), ()):
+            rows = np.array([before, each.row])
+            fed, own = np.nan_to_num(inputs.leaving(rows, WINDOW_TICKS))
+            ticks = last_ticks(own >= _NEARLY * own.max(), _MOST_FULL_TICKS)
+            first, second = float(fed[ticks].mean()), float(own[ticks].mean())
+            if abs(first - second) <= _SAME_LOAD * second:
+                dropped.add(before if second > first * _MORE else each.row)
+    return [each for each in links if each.row not in dropped]

@@ -27,6 +27,9 @@ _QUIET_SHARE = 0.25
 _MIN_RAILS = 8
 """Busy rails below which there is no usual level: two of four may well share the queue."""
 
+_OF_FEW = 5.0
+"""Without a usual level, the minimum is so many times higher."""
+
 _ALWAYS = 0.3
 """A rail that waits for this share of the time is slowed, however many others are."""
 
@@ -91,6 +94,9 @@ def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
 def _raised(level: Floats, counts: Mask, least: float, rise: float) -> Mask:
     """[ports]: whether a level is above a minimum and above `rise` times the usual one."""
     known = level[counts]
-    usual = quantile(known.astype(np.float64), _QUIET_SHARE) if len(known) >= _MIN_RAILS else 0.0
+    if len(known) < _MIN_RAILS:
+        few: Mask = counts & (level >= _OF_FEW * least)
+        return few
+    usual = quantile(known.astype(np.float64), _QUIET_SHARE)
     raised: Mask = counts & (level >= max(least, rise * usual))
     return raised
