@@ -151,7 +151,7 @@ def test_who_waits_stands_under_what_he_waits_for() -> None:
     assert root is not None
     waits, other = (
         msgspec.structs.replace(
-            root, cause="pause_victim", subject=name, victims=(), rows=rows, lost=0.1
+            root, cause="congested_path", subject=name, victims=(), rows=rows, lost=0.1
         )
         for name, rows in (("leaf2", ()), ("gpu099", (99_999,)))
     )
@@ -165,7 +165,7 @@ async def test_one_who_waits_is_shown_inside_its_root() -> None:
     root = finding_of(scene, "slow_receiver")
     assert root is not None
     victim = msgspec.structs.replace(
-        root, cause="pause_victim", subject="leaf2", victims=(), rows=(), text="leaf2 waits"
+        root, cause="congested_path", subject="leaf2", victims=(), rows=(), text="leaf2 waits"
     )
     async with running(size=(120, 40)) as run:
         await run.send(replace(scene, findings=(*scene.findings, victim)))
