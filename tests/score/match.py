@@ -180,7 +180,7 @@ def _accept(reported: ReportedFinding, expected: list[Expected], played: Played)
             continue
         _find(each, reported, reported.second)
         return True
-    if reported.cause == "pause_victim":  # true as far as it goes, where there is a queue at all
+    if reported.cause == "congested_path":  # true as far as it goes, where there is a queue at all
         near = range(reported.second - WINDOW, reported.second + 1)
         return any(second in near for times in played.queued.values() for second in times)
     return any(_also_true(reported, each, played) for each in expected)
