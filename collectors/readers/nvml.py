@@ -90,7 +90,7 @@ class Gpu:
             try:
                 self.ask("nvmlDeviceGetNvLinkState", link)
             except Unsupported:
-                break
+                continue  # not there, or switched off: later ones may be on
             except Failed:
                 pass  # it exists, and cannot be queried now
             found.append(link)

@@ -90,6 +90,10 @@ _GPU_FIELDS: Dict[str, int] = {
 _SPEEDS = (164, 90)
 """NVLINK_GET_SPEED of a link, NVLINK_SPEED_MBPS_COMMON of all: MB/s, one direction."""
 _BPS_OF_MB = 8_000_000
+_PAYLOAD_STEP_MB = 25_000
+"""The payload of a link is a multiple of this, MB/s, from NVLink 2 on: 25 GB/s for the 25,781 MB/s
+(NVLink 2, 3) and 26,562 MB/s (NVLink 4) that NVML reports with the line code, 50 GB/s for 53,125
+MB/s (NVLink 5). NVIDIA states 450 GB/s each way for the 18 links of an H100."""
 
 
 def gpu_object(gpu: Gpu, facts: Dict[str, Any], metrics: Tuple[str, ...]) -> Object:
@@ -345,8 +349,10 @@ def _supported(gpu: Gpu, fields: Dict[str, int], scope: int) -> Dict[str, int]:
 
 
 def _speed(answers: Sequence[FieldValue]) -> Tuple[int, int]:
-    """Return code and bits a second, one direction, of a link: the first answer with a speed."""
+    """Return code and payload of a link in bits a second, one direction, by the first answer with a
+    speed."""
     for code, value in answers:
         if code == 0 and value:
-            return 0, value * _BPS_OF_MB
+            payload = value - value % _PAYLOAD_STEP_MB if value > _PAYLOAD_STEP_MB else value
+            return 0, payload * _BPS_OF_MB
     return answers[0].code or nvml.NOT_SUPPORTED, 0

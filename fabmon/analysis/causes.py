@@ -21,6 +21,7 @@ from fabmon.analysis.detectors import (
     incast,
     link_down,
     miscabled,
+    missing_nvlinks,
     node_lost,
     oversubscription,
     pause_deadlock,
@@ -44,6 +45,7 @@ CAUSES: dict[str, Cause] = {
     for each in (
         node_lost.CAUSE,
         link_down.CAUSE,
+        missing_nvlinks.CAUSE,
         flapping_link.CAUSE,
         degraded_link.CAUSE,
         error_burst.CAUSE,
@@ -91,6 +93,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
         link_down.links_down,
+        missing_nvlinks.missing_nvlinks,
         flapping_link.FlappingLinks(t.link_health),
         degraded_link.DegradedLinks(t.link_health, damage),
         partial(error_burst.error_bursts, damage=damage),

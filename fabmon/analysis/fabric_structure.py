@@ -11,6 +11,7 @@ import numpy as np
 from fabmon.fabric.model import (
     HOST,
     MANAGEMENT,
+    MEMBER,
     RAIL,
     SWITCH,
     UPLINK,
@@ -26,11 +27,13 @@ from fabmon.fabric.wording import name_list
 
 T = TypeVar("T")
 
-_PCIE_CODING, _PCIE_2_CODING = 128 / 130, 0.8
-"""Share of a lane's transfers that its line code leaves: from PCIe 3 on, and before (8b/10b)."""
+_PCIE_2_GTPS, _PCIE_5_GTPS = 5.0, 32.0
+"""Greatest speeds of PCIe 2 and PCIe 5, GT/s a lane."""
 
-_PCIE_2_GTPS = 5.0
-"""Greatest speed of PCIe 2, GT/s a lane."""
+_PCIE_2_CODING, _PCIE_5_CODING, _PCIE_FLIT = 0.8, 128 / 130, 242 / 256
+"""Share of a lane's transfers that is left: by 8b/10b up to PCIe 2, by 128b/130b up to PCIe 5, and
+from PCIe 6 on in flits of 256 bytes, of which 6 correct errors and 8 are a checksum (PCI Express
+Base Specification 6.0, section 4.2.3)."""
 
 _PCIE_PAYLOAD = 0.9
 """Share of the bits, 0 to 1, that transaction headers leave for payload."""
@@ -117,7 +120,9 @@ def build_structure(fabric: Fabric) -> FabricStructure:
     )
     is_switch = exists & is_switch_node[node]
     rail = np.array([port.index if port.role == RAIL else NONE for port in ports], np.intp)
-    peer_is_rail = np.append(is_rail, False)[peer] & (peer != NONE)
+    # The links of a bond that is one rail are cabled to the leaf, the rail itself is not.
+    is_nic = is_rail | (exists & (role == MEMBER) if len(ports) else is_rail)
+    peer_is_rail = np.append(is_nic, False)[peer] & (peer != NONE)
     has_hosts = any(each.role == HOST for each in fabric.nodes)
     rails = {
         int(index): np.flatnonzero(is_rail & (rail == index))
@@ -155,7 +160,10 @@ def build_structure(fabric: Fabric) -> FabricStructure:
 
 def pcie_link_bps(speed_gtps: float, lanes: int) -> float:
     """What a PCIe link carries one way, headers included, bits/s."""
-    coding = _PCIE_CODING if speed_gtps > _PCIE_2_GTPS else _PCIE_2_CODING
+    if speed_gtps > _PCIE_5_GTPS:
+        coding = _PCIE_FLIT
+    else:
+        coding = _PCIE_5_CODING if speed_gtps > _PCIE_2_GTPS else _PCIE_2_CODING
     return speed_gtps * lanes * coding * 1e9
 
 

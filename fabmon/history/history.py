@@ -8,25 +8,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS, PortRows, build
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
 from fabmon.fabric.node_facts import ReportedFacts
 from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.roles.port_roles import PortRoles
+from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
-from fabmon.fabric.wire.messages import Hello, Notice
+from fabmon.fabric.wire.messages import Frame, Hello, Notice
+from fabmon.history.aligned_rates import AlignedRates
 from fabmon.history.bursts import BurstAssembler
 from fabmon.history.derived_metrics import MetricDeriver, line_rate_overrides
 from fabmon.history.live_rates import FrameSlots, LiveRates
 from fabmon.history.ring import RateRing
+from fabmon.history.sample_times import SampleTimes
 
 RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
 
 Indices = NDArray[np.intp]
+
+_MAX_EARLY_FRAMES = 10
+"""Frames of a node in one tick that are samples of their own: more than detectors look back."""
 
 _PROBE_CPU = "probe_cpu_us"
 _US_PER_S = 1e6
@@ -42,8 +49,9 @@ class _Columns(dict[str, int]):
 class _NodeSlots:
     """The slots of one node's series, and the cells of the table of ports that they fill.
 
-    `series`, `rows` and `columns` are parallel, one element a value that belongs to a port. `cpu`
-    is the slot of the probe's CPU time, None where it is not reported.
+    `series`, `rows`, `columns` and `groups` are parallel, one element a value that belongs to a
+    port. `block_groups` are the groups of the node's blocks in SampleTimes. `cpu` is the slot of
+    the probe's CPU time, None where it is not reported.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class _NodeSlots:
         given: Mapping[str, Host],
         hello: Hello,
         slots: FrameSlots,
+        block_groups: Indices,
         rows: PortRows,
         columns: _Columns,
     ) -> None:
@@ -62,43 +71,48 @@ class _NodeSlots:
         series: list[int] = []
         row_of: list[int] = []
         column_of: list[int] = []
-        for _, position, item in hello.objects():
+        block_of: list[int] = []
+        for block, position, item in hello.objects():
             first, width = slots.start + position, len(item.metrics)
             node = owner_of(item, sender, given)
             if item.port is not None and node is not None:
                 series += range(first, first + width)
                 row_of += [rows.of(node, item.port)] * width
                 column_of += [columns.of(metric) for metric in item.metrics]
+                block_of += [block] * width
             elif _PROBE_CPU in item.metrics:
                 self.cpu = first + item.metrics.index(_PROBE_CPU)
         self.series: Indices = np.array(series, np.intp)
         self.rows: Indices = np.array(row_of, np.intp)
         self.columns: Indices = np.array(column_of, np.intp)
+        self.groups: Indices = block_groups[np.array(block_of, np.intp)]
 
 
 class History:
     """Keeps counters, rates and the last minutes; `accept` takes a tick and returns a snapshot.
 
-    `hosts` are the nodes in the order of the hosts file. `management` are patterns of ports that
-    carry no training traffic. `topology` is the planned cabling. `rows` are the port rows of
-    another history; both then number the same ports by the same rows.
+    `hosts` are the nodes in the order of the hosts file. `roles` are the configured roles of
+    ports. `topology` is the planned cabling. `rows` are the port rows of another history; both then
+    number the same ports by the same rows.
     """
 
     def __init__(
         self,
         hosts: Sequence[Host],
         interval_s: float = 1.0,
-        management: Sequence[str] = MANAGEMENT_PORTS,
+        roles: RoleRules | None = None,
         ring_ticks: int = RING_TICKS,
         topology: Topology | None = None,
         rows: PortRows | None = None,
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
-        self._management = management
+        self._roles = PortRoles(roles)
         self._topology = topology
         self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
+        self._sample_times = SampleTimes(interval_s)
+        self._aligned = AlignedRates(interval_s, self._ring)
         self.rows = PortRows() if rows is None else rows
         self._before_restart: dict[str, _NodeSlots] = {}
         self._is_new = False
@@ -123,6 +137,8 @@ class History:
         self._forget_nodes()
         self._rates.restart()
         self._ring.restart()
+        self._sample_times.restart()
+        self._aligned.restart()
         self._deriver = MetricDeriver(self._metrics, self._has)
 
     def _forget_nodes(self) -> None:
@@ -161,8 +177,9 @@ class History:
                 slots = old.slots
             else:
                 slots = self._rates.add(hello, old.slots if old else None)
+            groups = self._sample_times.add(node, hello, slots)
             new = self._nodes[node] = _NodeSlots(
-                self._hosts[node], self._hosts, hello, slots, self.rows, self._columns
+                self._hosts[node], self._hosts, hello, slots, groups, self.rows, self._columns
             )
             queue_pairs_changed |= self._note_queue_pairs(node, new.queue_pairs)
             self._notices.pop(node, None)
@@ -170,14 +187,14 @@ class History:
             self._statuses[status.node] = status
         for node, notice in tick.notices:
             self._note(node, notice)
-        for node, frame in tick.frames:
-            if node in self._nodes:
-                self._rates.accept(self._nodes[node].slots, frame, now_s)
+        if tick.hellos or is_other_fabric or self._is_new:
+            self._update_fabric(is_other_fabric, queue_pairs_changed)
+        frames = [each for each in tick.frames if each[0] in self._nodes]
+        self._take_frames(frames, now_s)
         for node, reads in tick.reads:
             if node in self._nodes:
                 self._rates.resume(self._nodes[node].slots, reads)
-        if tick.hellos or is_other_fabric or self._is_new:
-            self._update_fabric(is_other_fabric, queue_pairs_changed)
+        self._intervals = self._sample_times.intervals(self._rates)
         self._rates.advance()
         stale = self._rates.stale(now_s)
         if tick.reads and stale.any():
@@ -185,6 +202,33 @@ class History:
             self._remember(*self._arrays()[2:])
         self._rates.discard(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
+
+    def _take_frames(self, frames: Sequence[tuple[str, Frame]], now_s: float) -> None:
+        """Take the frames of a tick. The rates at the tick are the means over all frames of a node;
+        for aligned rates each of them is a sample."""
+        last = dict(frames)
+        early = [each for each in frames if last[each[0]] is not each[1]]
+        while early:
+            first = dict(reversed(early))
+            self._accept_frames(first, now_s)
+            early = [each for each in early if first[each[0]] is not each[1]]
+            if len(early) <= _MAX_EARLY_FRAMES * len(first):
+                self._group_ports()
+                intervals = self._sample_times.intervals(self._rates)
+                self._aligned.add_early(self._early_heat(), *intervals)
+        self._accept_frames(last, now_s)
+
+    def _accept_frames(self, frames: Mapping[str, Frame], now_s: float) -> None:
+        for node, frame in frames.items():
+            self._rates.accept(self._nodes[node].slots, frame, now_s)
+        self._sample_times.accept(now_s, frames)
+
+    def _early_heat(self) -> Floats:
+        """The heat of the frames that were accepted so far in this tick; NaN of other ports."""
+        values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
+        fresh, rates = self._rates.preview(self._picked)
+        values.ravel()[self._cells[fresh]] = rates
+        return self._deriver.heat(values, self._deriver.line_rate_bps(values, self._overrides))
 
     def _update_fabric(self, is_other_fabric: bool, queue_pairs_changed: bool) -> None:
         """Build the fabric and its connections again where something in them may have changed."""
@@ -203,9 +247,7 @@ class History:
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
-        return build(
-            hosts, hellos, self.rows, version, self._management, self._topology, self._heard
-        )
+        return build(hosts, hellos, self.rows, version, self._roles, self._topology, self._heard)
 
     def _note_queue_pairs(self, node: str, reported: QueuePairs | None) -> bool:
         """Keep the queue pairs that a node reports (None: it does not report any, which is not the
@@ -239,6 +281,8 @@ class History:
         self._metrics = {names[each]: number for number, each in enumerate(columns.tolist())}
         self._cells = rows * len(columns) + column
         self._cell_rows = rows
+        self._cell_groups = _joined([node.groups for node in nodes])
+        self._byte_cells: Indices = np.empty(0, np.intp)
         ports = self._fabric.ports
         self._ring.add_ports(np.array([port.role == NVLINK for port in ports], np.bool_))
         self._overrides: Floats = line_rate_overrides(ports, self._hosts)
@@ -278,6 +322,8 @@ class History:
         busiest = np.fmax(tx_util, rx_util)[self._carries]
         worst = float(np.fmax.reduce(busiest)) if busiest.size else float("nan")
         self._ring.append(tick.seq, heat, worst)
+        self._group_ports()
+        self._aligned.append(tick.seq, heat, *self._intervals)
         return Snapshot(
             seq=tick.seq,
             time_ns=tick.time_ns,
@@ -298,10 +344,25 @@ class History:
             age_s=age_s,
             saturated=saturated,
             past=self._ring,
+            aligned=self._aligned,
             stuck=self._cells[full],
             bursts=dict(self._bursts.of_ports),
             connections=self._connections,
         )
+
+    def _group_ports(self) -> None:
+        """Note which ports are sampled together: by the block of the counter of their bytes, or of
+        any counter of ports without."""
+        cells = self._deriver.byte_cells(len(self._fabric.ports))
+        if np.array_equal(cells, self._byte_cells):
+            return
+        self._byte_cells = cells
+        group_of_cell = np.full(self._has.size + 1, -1, np.intp)
+        group_of_cell[self._cells] = self._cell_groups
+        of_port = np.full(len(cells), -1, np.intp)
+        of_port[self._cell_rows[::-1]] = self._cell_groups[::-1]
+        of_port = np.where(cells >= 0, group_of_cell[cells], of_port)
+        self._aligned.regroup(of_port, self._sample_times.is_slow)
 
     def _remember(self, heat: Floats, up: Floats) -> None:
         """Keep the last known values of ports that are silent now."""

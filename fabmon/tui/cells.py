@@ -77,8 +77,10 @@ def encode(
     levels: Scale,
     flagged: Iterable[int],
     line_rate_bps: Floats,
+    broken: Iterable[int] = (),
 ) -> Codes:
-    """[ports]: the code of every port. `flagged` are the rows of ports that findings name.
+    """[ports]: the code of every port. `flagged` are the rows of ports that findings name,
+    `broken` those that are drawn as down because links of theirs are.
 
     `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
@@ -96,6 +98,7 @@ def encode(
         flowing = np.isfinite(snapshot.column(heat.columns[0])) & absent
         codes[flowing] = UNRATED
     codes[snapshot.up == 0] = DOWN
+    codes[np.fromiter(broken, dtype=np.intp)] = DOWN
     codes[stale & ((codes & ABSENT) > 0)] |= STALE
     return codes
 

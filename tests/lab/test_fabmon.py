@@ -95,14 +95,6 @@ def test_a_collision_on_a_leaf_with_plain_multipath_routes_is_seen_too(
     assert (finding["cause"], finding["subject"]) == ("ecmp_collision", "leaf2/up1")
 
 
-def test_flows_spread_evenly_are_silent_for_a_minute(lab: Lab, watch: Watch) -> None:
-    lab.spread(mbps=90)
-    time.sleep(61)
-    tick = links(watch.ticks()[-1])
-    assert all(tick[f"leaf1/up{n}"]["tx_util"] > 0.8 for n in range(1, 5))
-    assert watch.findings() == []
-
-
 def test_a_link_that_goes_down_is_told_once_with_both_ends(lab: Lab, watch: Watch) -> None:
     lab.link_down("leaf1", "up2")
     try:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import play, scenario
+from tests.lab import play
+from tests.lab.playing import Played
 from tests.requirements import need_command, need_path
 
-pytestmark = pytest.mark.usefixtures("lab_parts")
+pytestmark = pytest.mark.timeout(900)  # Each waits for those that are played before it.
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +20,7 @@ def _wire_parts() -> None:
 
 
 @pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)
-def test_scenario(path: Path) -> None:
-    outcome = play.play(scenario.read(path))
-    assert outcome.happened, f"by the kernel's counters: {sorted(map(str, outcome.truth))}"
-    assert {each.what for each in outcome.told} == outcome.truth, outcome.told
-    assert outcome.is_right, f"told more than once: {outcome.told}"
+def test_scenario(path: Path, played: Played) -> None:
+    outcome = played.scenarios[path].result()
+    assert outcome.happened, f"it did not happen as planned: {outcome.story}"
+    assert outcome.is_right, outcome.story

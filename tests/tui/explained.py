@@ -75,9 +75,18 @@ def far_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return analyst().accept(Node(tree).frames(2))
 
 
+def missing_nvlinks(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A host one of whose GPUs came up with 17 of its 18 NVLinks."""
+    monkeypatch.setenv(nvml.VARIABLE, str(path / nvml.SCENARIO))
+    tree = hgx_host(path, hcas=8)
+    tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
+    return analyst().accept(Node(tree).frames(12))
+
+
 MADE: dict[str, Callable[[Path, pytest.MonkeyPatch], Scene]] = {
     "gpu_nic_numa": far_gpus,
     "miscabled": miscabled,
+    "missing_nvlinks": missing_nvlinks,
 }
 
 

@@ -12,6 +12,8 @@ import pytest
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import GPU
+from fabmon.tui.cells import DOWN, scale
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
@@ -40,6 +42,16 @@ def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[st
 def test_every_picture_is_of_some_cause_and_has_a_golden() -> None:
     assert set(PICTURES) == {cause.picture for cause in CAUSES.values()}
     assert {path.stem for path in GOLDENS.glob("*.txt")} == set(SHOWN)
+
+
+def test_a_gpu_with_a_missing_link_is_drawn_as_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of("missing_nvlinks", tmp_path, monkeypatch)
+    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(scene, 100)
+    codes = ctx.codes(scale(ctx.metric, Depth.TRUECOLOR, False))
+    gpus = [port for port in scene.snapshot.fabric.ports if port.role == GPU]
+    assert [port.label for port in gpus if codes[port.row] == DOWN] == ["g3"]
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -10,6 +10,7 @@ import pytest
 from collectors.wire import Object
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey, Surveyor
+from fabmon.analysis.fabric_structure import pcie_link_bps
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
 from tests.builders import GBPS, frame, hello, neighbour, tick, up
@@ -113,6 +114,19 @@ def test_one_port_is_not_as_the_others(
     problems = audit(survey(rack(gpu3=odd)))
     assert told(problems) == [(check, FIX, ("gpu3/mlx5_1",))]
     assert problems[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("gtps", "gbytes_per_s"),
+    [
+        pytest.param(5.0, 8.0, id="PCIe 2, 8b/10b"),
+        pytest.param(32.0, 63.0, id="PCIe 5, 128b/130b"),
+        pytest.param(64.0, 121.0, id="PCIe 6, flits"),
+        pytest.param(128.0, 242.0, id="PCIe 7, flits"),
+    ],
+)
+def test_what_sixteen_lanes_carry(gtps: float, gbytes_per_s: float) -> None:
+    assert pcie_link_bps(gtps, 16) == pytest.approx(gbytes_per_s * 8e9, rel=0.002)
 
 
 def test_a_card_that_is_not_there() -> None:

@@ -15,6 +15,7 @@ from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.detectors.gpu_nic_numa import distant_gpus
 from fabmon.analysis.detectors.link_down import links_down
+from fabmon.analysis.detectors.missing_nvlinks import missing_nvlinks
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.fabric.model import GPU, NVLINK, Host, Port
@@ -29,7 +30,8 @@ from tests.goldens import check_golden
 
 GOLDENS = Path(__file__).parent / "goldens"
 SOURCES = ("ib", "ib_errors", "nvlink", "nvlink_errors", "pcie")
-LINK_BPS = 26_562 * 8e6
+LINK_BPS = 25e9 * 8
+"""Payload of a link of NVLink 4; NVML reports 26,562 MB/s with the line code."""
 
 
 class Node:
@@ -116,6 +118,58 @@ def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
     (condition,) = links_down(seen(snapshot))
     assert condition.subject == "gpu001/gpu3/nv7"
     assert "nvidia-smi nvlink" in condition.advice
+
+
+def test_links_are_numbered_within_their_gpu(tree: Tree) -> None:
+    snapshot = Node(tree).frames(3)
+    for gpu, links in snapshot.fabric.node("gpu001").gpu_links():
+        assert [link.label for link in links] == [f"nv{number}" for number in range(18)]
+        assert all(link.display_name.startswith(f"gpu001 {gpu.label} nv") for link in links)
+
+
+def test_a_gpu_that_came_up_with_fewer_links_than_its_peers(tree: Tree) -> None:
+    tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
+    node = Node(tree)
+    snapshot = node.frames(12)
+    inputs = seen(snapshot)
+    assert list(links_down(inputs)) == []
+    (condition,) = missing_nvlinks(inputs)
+    assert condition.subject == "gpu001/gpu3"
+    assert condition.text == (
+        "gpu001 g3: 17 of 18 NVLinks are active (nv7 is not), on other GPUs of this model all are"
+    )
+    assert condition.rows == (port(snapshot, "gpu3").row, port(snapshot, "gpu3/nv7").row)
+    assert condition.lost == pytest.approx(1 / 18)
+    (problem,) = (p for p in audit(node.surveyor.survey(snapshot)) if p.check == "missing_nvlinks")
+    assert problem.ports == ("gpu001/gpu3",)
+    assert problem.text.startswith("17 of 18 NVLinks are active (nv7 is not), on most GPUs")
+    # The line rate of that GPU is that of the links it has.
+    assert snapshot.line_rate_bps[port(snapshot, "gpu3").row] == pytest.approx(17 * LINK_BPS)
+
+
+def test_a_link_that_goes_down_later_is_one_finding(tree: Tree) -> None:
+    node = Node(tree)
+    node.frames(3)
+    tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
+    inputs = seen(node.frames(10))
+    assert len(list(links_down(inputs))) == 1
+    assert list(missing_nvlinks(inputs)) == []
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(nvml.HGX_H100, id="all are active"),
+        pytest.param((*nvml.HGX_B200, "inactive 1 3"), id="too few GPUs to compare with"),
+        pytest.param(
+            (*nvml.HGX_H100, *(f"inactive {gpu} {link}" for gpu in range(4) for link in range(18))),
+            id="bridges on half of the GPUs",
+        ),
+    ],
+)
+def test_no_gpu_lacks_a_link(tree: Tree, scenario: tuple[str, ...]) -> None:
+    tree.nvml(scenario)
+    assert list(missing_nvlinks(seen(Node(tree).frames(12)))) == []
 
 
 def test_gpus_near_their_nics_are_no_finding(tree: Tree) -> None:

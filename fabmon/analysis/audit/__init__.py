@@ -18,6 +18,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     nodes.flapping,
     rails.leaves_differ,
     rails.miscabled_ports,
+    nodes.missing_nvlinks,
     nodes.distant_gpus,
     nodes.shared_with_management,
     nodes.errors_added_up,

@@ -76,8 +76,18 @@ class DetectorInput:
         return f"{cause.name}:{subject}" in self.open_findings
 
     def window(self, column: str) -> Floats:
-        """[ports, TICKS] of a HEAT column, oldest first; NaN for absent values."""
+        """[ports, TICKS] of a HEAT column, oldest first; NaN for absent values.
+
+        All ports' rates are between the same instants, whenever each was sampled: the values of a
+        tick of `snapshot.window` may be of up to an interval earlier or later.
+        """
         return self.once(_window, column, TICKS)
+
+    @cached_property
+    def skew_s(self) -> float:
+        """How far apart ports were sampled within a tick, seconds; 0 where all coincide. Between
+        two samples a rate is taken to be constant, so windows of a few ticks are less exact."""
+        return self.snapshot.aligned.spread_s(TICKS, self.snapshot.seq)
 
     def filled(self, column: str) -> Floats:
         """[ports, TICKS] of a HEAT column, 0 for absent values. Shared: do not modify."""
@@ -170,7 +180,7 @@ class DetectorInput:
 
 
 def _window(inputs: DetectorInput, column: str, ticks: int) -> Floats:
-    return inputs.snapshot.window(column, range(len(inputs.snapshot.fabric.ports)), ticks)
+    return inputs.snapshot.aligned.window(column, ticks, inputs.snapshot.seq)
 
 
 def _filled(inputs: DetectorInput, column: str) -> Floats:

@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis import causes
+from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched, Term
-from fabmon.fabric.model import Fabric
+from fabmon.fabric.model import GPU, NVLINK, Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
@@ -20,6 +21,8 @@ from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.past_reader import Curve
+
+_GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +164,30 @@ class DrawContext:
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
         """[ports]: the codes of the cells in `metric`, or else in the chosen one."""
         codes = encode(
-            self.snapshot, metric or self.metric, levels, self.flagged_rows, self.line_rate_bps
+            self.snapshot,
+            metric or self.metric,
+            levels,
+            self.flagged_rows,
+            self.line_rate_bps,
+            broken_gpu_rows(self.scene),
         )
         if self.selection is not None:
             codes[self.selection.rows] |= SELECTED
         return codes
+
+
+def broken_gpu_rows(scene: Scene) -> set[int]:
+    """Rows of the GPUs with a finding that links of theirs are down."""
+    fabric, found = scene.snapshot.fabric, set()
+    for finding in scene.findings:
+        first = finding.rows[0] if finding.rows and finding.cause in _GONE_CAUSES else -1
+        port = fabric.ports[first] if 0 <= first < len(fabric.ports) else None
+        if port is not None and port.role == GPU:
+            found.add(port.row)
+        elif port is not None and port.role == NVLINK:
+            name = port.name.partition("/")[0]
+            found |= {each.row for each in fabric.node(port.node).ports if each.name == name}
+    return found
 
 
 def flagged_rows(scene: Scene) -> set[int]:

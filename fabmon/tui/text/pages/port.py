@@ -9,19 +9,22 @@ import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.finding import sentence
-from fabmon.fabric.model import GPU, NVLINK, Fabric, Port
-from fabmon.fabric.wording import RATE, Unit, counter_rate, gauge, per_second, percent
+from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
+from fabmon.fabric.routing_mode import UNKNOWN
+from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
-from fabmon.tui.text.pages.nodes import congestion, flow, port_facts
+from fabmon.tui.text.pages.nodes import congestion, flow, port_facts, role_text
 from fabmon.tui.text.pages.port_charts import burst_section, charts
 from fabmon.tui.time.trend import Trend
 
 _COUNTER = 34
 """Cells of the longest name of a counter."""
+GPU_FAMILIES = ("nvlink", "xgmi", "pcie")
+"""Metrics whose rates are shown in GB/s, as the vendors do."""
 _PRIORITY = re.compile(r"(_prio)\d$")
 _TOPICS = (
     ("traffic", "Traffic"),
@@ -48,7 +51,16 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
         for name, text, busy in congestion(ctx, row)
     ]
     lines += [Line(tuple(spans)) for spans in flow(ctx, parts)]
-    facts = filter(None, (port.id, _cabled(port, ctx.fabric), port_facts(port.info)))
+    facts = filter(
+        None,
+        (
+            port.id,
+            _cabled(port, ctx.fabric),
+            role_text(port),
+            _routing(port, ctx.fabric),
+            port_facts(port.info),
+        ),
+    )
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
     for finding in ctx.scene.findings:
         if row in finding.rows:
@@ -74,14 +86,19 @@ def _cabled(port: Port, fabric: Fabric) -> str:
     return f"cabled to {other.display_name} ({other.id}; {sources})"
 
 
+def _routing(port: Port, fabric: Fabric) -> str:
+    """How the switch selects a link for a flow, and how that is known; empty for other ports and
+    where it is not known."""
+    routing = fabric.routing_of(port.row)
+    if port.role not in (UPLINK, DOWNLINK) or routing.mode == UNKNOWN:
+        return ""
+    return f"routing {routing.mode} ({routing.reason})"
+
+
 def nvlinks(ctx: DrawContext, gpu: Port) -> list[Line]:
     """The NVLinks of a GPU, a line each that opens it: state, tx, rx and the other end."""
     palette, snapshot = ctx.palette, ctx.snapshot
-    links = [
-        port
-        for port in ctx.fabric.node(gpu.node).ports
-        if port.role == NVLINK and port.name.startswith(f"{gpu.name}/")
-    ]
+    links = next((each for own, each in ctx.fabric.node(gpu.node).gpu_links() if own == gpu), [])
     lines = []
     if links:
         lines = [line((f" {len(links)} links, each one direction, GB/s", palette.strong))]
@@ -163,7 +180,9 @@ def _counter(ctx: DrawContext, name: str, value: float) -> list[Line]:
     if metric is None:
         text, meaning = per_second(value), ""
     elif metric.kind == GAUGE:
-        text, meaning = gauge(value, metric.unit), metric.meaning
+        is_gpu_rate = metric.unit == "bps" and _family(name) in GPU_FAMILIES
+        text = byte_rate(value) if is_gpu_rate else gauge(value, metric.unit)
+        meaning = metric.meaning
     else:
         text, meaning = counter_rate(value, metric.unit), metric.meaning
     first = (f"   {fit(name, _COUNTER)}{right(text, 18)}", palette.text)

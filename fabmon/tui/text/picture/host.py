@@ -10,7 +10,7 @@ from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, name_list, plural, rate
 from fabmon.tui.heatmap_layout import ports_of_role
-from fabmon.tui.line import Line, NodeTarget, fit, line, right
+from fabmon.tui.line import Line, NodeTarget, PortTarget, fit, line, right
 from fabmon.tui.text import chart
 from fabmon.tui.text.labels import pcie_text
 from fabmon.tui.text.picture.canvas import RECENT_S, Canvas, Loads, bars
@@ -146,6 +146,27 @@ def numa_nodes(canvas: Canvas) -> list[Line]:
                 (fit(f"GPUs {' '.join(gpus) or 'none'}", 34), canvas.palette.text),
                 (f"NICs {' '.join(nics) or 'none'}", canvas.palette.text),
                 target=NodeTarget(node.name),
+            )
+        )
+    return lines
+
+
+def nvlinks(canvas: Canvas) -> list[Line]:
+    """The links of each GPU of the node, by number: up or not."""
+    node = _node(canvas)
+    if node is None:
+        return []
+    lines = canvas.title(f"{node.name}: NVLinks of each GPU, nv0 first; █ active, ✖ not")
+    for gpu, links in node.gpu_links():
+        drawn = "".join("✖" if canvas.is_down(port.row) else "█" for port in links)
+        active = len(links) - drawn.count("✖")
+        style = canvas.palette.gone if "✖" in drawn else canvas.palette.text
+        lines.append(
+            line(
+                (f"   {fit(gpu.label, 5)}", canvas.palette.strong),
+                (f"{drawn}  ", style),
+                (f"{active} of {len(links)}", canvas.palette.dim),
+                target=PortTarget(gpu.row),
             )
         )
     return lines

@@ -84,6 +84,7 @@ PICTURES: Mapping[str, Callable[[Canvas], list[Line]]] = {
     "link_ends": link_ends.link_ends,
     "link_group": link_group,
     "numa_nodes": host.numa_nodes,
+    "nvlinks": host.nvlinks,
     "pause_cycle": pause_tree.pause_cycle,
     "pause_tree": pause_tree.pause_tree,
     "paused_ports": pause_tree.paused_ports,
