@@ -99,7 +99,12 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         flapping_link.FlappingLinks(t.link_health),
         degraded_link.DegradedLinks(t.link_health, damage),
         partial(error_burst.error_bursts, damage=damage),
-        partial(ecmp_collision.ecmp_collisions, t=t.ecmp_groups, queue=t.queue),
+        partial(
+            ecmp_collision.ecmp_collisions,
+            t=t.ecmp_groups,
+            queue=t.queue,
+            is_polarized=polarization.is_polarized,
+        ),
         partial(polarization.polarization, t=t.ecmp_groups, queue=t.queue),
         partial(oversubscription.oversubscription, t=t.ecmp_groups, queue=t.queue),
         partial(incast.incasts, t=t.incast, queue=t.queue),

@@ -181,7 +181,7 @@ async def test_one_who_waits_is_shown_inside_its_root() -> None:
     )
     async with running(size=(120, 40)) as run:
         await run.send(replace(scene, findings=(*scene.findings, victim)))
-        assert "  └ ▲ Pause victim  leaf2" in run.text
+        assert "  └ ▲ Congested path  leaf2" in run.text
 
 
 BIG = big()

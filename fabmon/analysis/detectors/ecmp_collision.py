@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from fabmon.analysis.detectors.polarization import is_polarized
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
 from fabmon.analysis.evidence.group_load import (
@@ -59,11 +58,15 @@ and how much a queue at the hosts adds to it. Calibrated in docs/score.md."""
 
 
 def ecmp_collisions(
-    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
+    inputs: DetectorInput,
+    t: EcmpGroupThresholds,
+    queue: QueueThresholds,
+    is_polarized: Callable[[DetectorInput, FullLink], bool],
 ) -> Iterator[Condition]:
     """One condition for each full link that slows its flows while its group has room.
 
-    A link has a group for each set of destinations; the group that loses most is reported.
+    Links for which `is_polarized` is true are left to the detector of polarization. A link has a
+    group for each set of destinations; the group that loses most is reported.
     """
     worst: dict[str, Condition] = {}
     for link in group_loads(inputs, t, queue).links:

@@ -66,7 +66,7 @@ def shown(ctx: DrawContext) -> list[Finding]:
 
 
 def by_root(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
-    """Each root finding with the pause victims that it explains; the order is kept."""
+    """Each root finding with the congested paths that it explains; the order is kept."""
     root_of: dict[str, str] = {}
     for each in findings:
         if each.cause == congested_path.CAUSE.name:
