@@ -61,6 +61,7 @@ class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields
     ticks: Ticks
     of_ticks: Ticks
     full_util: Share
+    waiting: Share
     stalled: Share
     min_senders: int
 
@@ -74,11 +75,12 @@ def congested_paths(
         return
     unwatched = structure.is_rail & ~_is_below(inputs, _reporting_switches(inputs))
     signals = queue_signals(inputs, queue)
-    slowed = signals.slowed & unwatched & _lasting(inputs, t, queue)
+    paused = signals.waiting >= t.waiting
+    by_cnps = signals.slowed & (signals.cnps >= queue.cnps_per_gbit)
+    slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t, queue)
     senders = np.flatnonzero(slowed)
     if len(senders) < t.min_senders:
         return
-    paused = signals.waiting >= queue.waiting
     by_pause = bool(paused[senders].mean() > 0.5)
     explained = _last_hop(inputs, t)
     if by_pause:

@@ -56,6 +56,13 @@ _MAX_LATE = 0.125
 """Share of a job's hosts, 0 to 1, that may be quiet at the same time: more are another job, or a
 stage of a pipeline."""
 
+_IN_STEP, _FOLLOWS = 0.8, 0.5
+"""Pearson's correlation of the other hosts with their median, and of the late host with it at the
+best lag, from which on they are one job."""
+
+_MAX_LATE_S = 6.0
+"""Lag in seconds up to which a host follows its job."""
+
 _COMMUNICATES = 0.2
 """Share of line rate, 0 to 1, that the others reach in some second: below it there is no exchange
 to be late for."""
@@ -122,16 +129,21 @@ def _lateness(
     peers = np.flatnonzero(near)
     if len(peers) < _MIN_PEERS:
         return None
-    theirs = moved[peers]
-    usual = np.sort(theirs, axis=0)[len(peers) // 2]
-    if usual.max() < _COMMUNICATES:
+    usual = np.sort(moved[peers], axis=0)[len(peers) // 2]
+    # Hosts of other jobs may move as much; those of one job move at the same times.
+    in_step = peers[_correlation(moved[peers], usual) >= _IN_STEP]
+    if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
+        return None
+    theirs, own = moved[in_step], moved[host]
+    lags = range(1 + round(_MAX_LATE_S / inputs.snapshot.interval_s))
+    if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None
     exchange = (theirs > t.busy_util).mean(axis=0) >= _NEARLY_ALL
     below = _QUIET * usual
     waits, level = [], []
     for first, last in _runs(exchange & (moved[host] < below)):
         seconds = (last - first) * inputs.snapshot.interval_s
-        also = float((theirs[:, first:last] < below[first:last]).all(axis=1).mean())
+        also = float((moved[peers, first:last] < below[first:last]).all(axis=1).mean())
         if seconds >= t.late_s and also <= _MAX_LATE:
             waits.append(seconds)
             level.append(float(usual[first:last].mean()))
@@ -140,6 +152,15 @@ def _lateness(
     if len(waits) < (1 if inputs.is_open(CAUSE, name) else t.bursts):
         return None
     return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(peers))
+
+
+def _correlation(many: Floats, one: Floats) -> Floats:
+    """[rows]: Pearson's correlation of rows [rows, ticks] with one [ticks]; 0 for steady ones."""
+    a = many - many.mean(axis=1, keepdims=True)
+    b = one - one.mean()
+    size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
+    found: Floats = (a @ b) / np.maximum(size, 1e-9)
+    return found
 
 
 def _runs(flags: Mask) -> list[tuple[int, int]]:

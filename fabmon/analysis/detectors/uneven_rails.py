@@ -40,9 +40,13 @@ by all that they sent in them, since they meet only at the end of an iteration."
 _MIN_BUSY = 2
 """Rails in use from which on the others are left out: one alone may be a single large flow."""
 
-_LEARNS, _IN_USE = 0.04, 0.3
+_LEARNS, _IN_USE = 0.02, 0.5
 """Weight of a tick in the moving average of a rail's use, and the average, 0 to 1, from which on it
-is a rail that jobs use: one that was used for nine ticks, and left out for up to half a minute."""
+is a rail that jobs use: a NIC for storage is used with the others for some seconds only."""
+
+_MIN_EVEN_HOSTS, _SAME_RATE = 4, 0.25
+"""A host with one rail in use is an exception beside so many hosts that use theirs evenly, at a
+rate within this share of its own: else it may be the sender of a single large flow."""
 
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
@@ -79,7 +83,8 @@ class UnevenRails:
                 continue
             low = rows[level < self._t.low * float(level.max())]
             low = low[self._is_rail_of_jobs(inputs, low)]
-            if len(low):
+            is_one = (level >= self._t.low * float(level.max())).sum() < _MIN_BUSY
+            if len(low) and not (is_one and self._even_hosts(inputs, rows) < _MIN_EVEN_HOSTS):
                 found[tuple(inputs.structure.rail[low].tolist())].append((rows, level))
         subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
         for low_rails, hosts in found.items():
@@ -102,6 +107,16 @@ class UnevenRails:
             own = rows[active]
             usage[own] += np.float32(_LEARNS) * (used[active] - usage[own])
         self._usage = usage
+
+    def _even_hosts(self, inputs: DetectorInput, rows: Rows) -> int:
+        """The number of hosts that send as fast as a host's busiest rail, on all of theirs."""
+        rate = inputs.filled("tx_bps").mean(axis=1)
+        own = float(rate[rows].max())
+        return sum(
+            int((np.abs(rate[each] - own) <= _SAME_RATE * own).all(axis=1).sum())
+            for _, each in inputs.structure.rail_tables
+            if each.shape[1] == len(rows)
+        )
 
     def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
         """[rows]: whether a rail was in use before, or is in use on most hosts that send."""
@@ -140,7 +155,7 @@ def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
         is_low = level < t.low * level.max()
         low = is_low if low is None else low & is_low
     whole: Floats = active.mean(axis=1)
-    if low is None or not low.any() or (~low).sum() < max(_MIN_BUSY, low.sum()):
+    if low is None or not low.any() or (~low).sum() < low.sum():
         return None
     if 1.0 - float(whole.mean() / whole.max()) < t.lost_min:
         return None
