@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from tests.world.topology import (
 from tests.world.transport import INFINIBAND, ROCE, TCP, Settings, Transport
 from tests.world.truth import Judge, Truth
 from tests.world.workloads import Cluster, Job
-from tests.world.world import World
+from tests.world.world import Program, World
 
 MARKS = (0.0, 0.001, 0.01, 0.05)
 SKEWS_S = (0.0, 0.2, 0.5)
@@ -33,6 +34,8 @@ HOSTS_ONLY = "hosts only"
 TOPOLOGIES = (RAIL_KIND, CLOS, FAT_TREE, HOSTS_ONLY)
 TRANSPORTS = (ROCE, ROCE, ROCE, INFINIBAND, INFINIBAND, TCP)
 FAULT_AT_S = 45.0
+DAY, DAY_S = "training day", 3600
+"""The workload of a run of an hour."""
 
 NEEDS = {
     "slow_receiver": (ROCE, INFINIBAND),
@@ -87,9 +90,11 @@ def plan(seed: int, kind: str, workload: str = "", fault: str = "") -> Plan:
         ):
             break
     marks, skew = float(rng.choice(MARKS)), float(rng.choice(SKEWS_S))
-    names = [name for name, each in WORKLOADS.items() if not fault or each.suits(fault)]
+    names = [
+        name for name, each in WORKLOADS.items() if name != DAY and (not fault or each.suits(fault))
+    ]
     workload = workload or str(rng.choice(names))
-    seconds = 300 if kind == "healthy" else 120
+    seconds = DAY_S if workload == DAY else 300 if kind == "healthy" else 120
     return Plan(seed, topology, transport, marks, skew, workload, fault, seconds)
 
 
@@ -340,6 +345,34 @@ def _changing(c: Cluster, hosts: list[int]) -> list[Job]:
     ]
 
 
+def _day(c: Cluster, hosts: list[int]) -> list[Job]:
+    """Hours of training: jobs of other shapes follow each other, with checkpoints, evaluations,
+    loading of data, idle time and restarts."""
+    rng = c.rng
+    found = [
+        Job("load", tuple(hosts), lambda: jobs.data_loading(c, hosts, 0.2, STORAGE)),
+        Job("store", tuple(hosts), lambda: jobs.checkpoints(c, hosts, 300.0, 15.0)),
+    ]
+    now = float(rng.uniform(5, 60))
+    while now < DAY_S:
+        size = int(rng.choice([len(hosts), len(hosts) - 2, len(hosts) // 2]))
+        part = [int(h) for h in rng.permutation(hosts)[:size]]
+        order = jobs.interleaved(c, sorted(part))
+        length = float(np.exp(rng.uniform(np.log(120), np.log(1500))))
+        step, share = float(np.exp(rng.uniform(np.log(0.5), np.log(25)))), rng.uniform(0.2, 0.9)
+        programs: tuple[Callable[[], Program], ...] = (
+            partial(jobs.ring_all_reduce, c, order, step, share, step * 0.1),
+            partial(jobs.fsdp, c, order, step * 3, share),
+            partial(jobs.hierarchical_all_reduce, c, order, step, share),
+            partial(jobs.pipeline, c, order[:8], min(step, 2.0), share),
+            partial(jobs.inference, c, order, 0.08),
+        )
+        pick = int(rng.choice(len(programs), p=[0.4, 0.25, 0.15, 0.1, 0.1]))
+        found.append(Job("job", tuple(part), programs[pick], now, now + length))
+        now += length + float(rng.exponential(40)) + 2
+    return found
+
+
 _OF_LINK = ("link_down", "flapping_link", "degraded_link", "error_burst", "node_lost")
 _OF_RECEIVER = ("incast", "slow_receiver", "pause_storm", "host_pcie_limit")
 _OF_PATHS = (
@@ -366,6 +399,7 @@ WORKLOADS: dict[str, Workload] = {
     "changing jobs": Workload(_changing, fills=True, faults=(*_OF_LINK, *_OF_RECEIVER)),
     "elephants": Workload(_elephants, faults=(*_OF_LINK, "incast", "oversubscription")),
     "full leaf": Workload(_full_leaf, fills=True, faults=(*_OF_LINK, *_OF_RECEIVER, *_OF_PATHS)),
+    DAY: Workload(_day, fills=True),
     "idle": Workload(_idle, faults=("incast", "oversubscription", "node_lost", "pause_storm")),
 }
 

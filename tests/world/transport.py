@@ -143,11 +143,13 @@ class Transport:
                 cap = tighter
                 rate, limit, tied = fair_rates(entries, capacity, cap, weight)
                 full, senders, offered = state.full, state.senders, state.offered
+                wanted = state.flow_cap
                 state = self._state(table, entries, capacity, cap, rate, limit, tied)
                 # The queue that holds up the others is still the one that was full.
                 state.full |= full
                 state.senders = np.maximum(senders, state.senders)
                 state.offered = np.maximum(offered, state.offered)
+                state.flow_cap = np.maximum(wanted, state.flow_cap)
         self._marks(state, table)
         self._pauses(state, capacity, table)
         return state
@@ -323,8 +325,11 @@ class Transport:
         np.minimum.at(scale, entries.before[into], ratio)
         factor = 1 - settings.hol * (1 - scale)
         dead = state.full & (capacity < 0.02 * self.speed)
-        behind_dead = entries.before[into & dead[entries.link]]
-        factor[behind_dead] = 0.0005
+        # What cannot move fills every queue that it has passed.
+        stuck = np.zeros(len(state.slowed), np.bool_)
+        stuck[entries.flow[into & dead[entries.link]]] = True
+        passed = stuck[entries.flow] & (entries.link < ports) & ~dead[entries.link]
+        factor[entries.link[passed]] = 0.0005
         behind = (factor[entries.link] < 0.98) & ~state.slowed[entries.flow]
         if not behind.any():
             return None
