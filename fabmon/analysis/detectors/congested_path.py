@@ -61,6 +61,7 @@ class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields
     ticks: Ticks
     of_ticks: Ticks
     full_util: Share
+    paused: Share
     waiting: Share
     stalled: Share
     min_senders: int
@@ -75,7 +76,9 @@ def congested_paths(
         return
     unwatched = structure.is_rail & ~_is_below(inputs, _reporting_switches(inputs))
     signals = queue_signals(inputs, queue)
-    paused = signals.waiting >= t.waiting
+    # Without credits for some of the time is how InfiniBand works; PFC pause is not.
+    pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
+    paused = pauses | (signals.waiting >= t.waiting)
     by_cnps = signals.slowed & (signals.cnps >= queue.cnps_per_gbit)
     slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t, queue)
     senders = np.flatnonzero(slowed)

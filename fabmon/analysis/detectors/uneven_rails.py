@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.fabric_structure import Mask, Rows
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
@@ -43,6 +43,9 @@ _MIN_BUSY = 2
 _LEARNS, _IN_USE = 0.02, 0.5
 """Weight of a tick in the moving average of a rail's use, and the average, 0 to 1, from which on it
 is a rail that jobs use: a NIC for storage is used with the others for some seconds only."""
+
+_SAME_SPEED = 0.9
+"""Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
 
 _MIN_EVEN_HOSTS, _SAME_RATE = 4, 0.25
 """A host with one rail in use is an exception beside so many hosts that use theirs evenly, at a
@@ -82,7 +85,7 @@ class UnevenRails:
             if level is None:
                 continue
             low = rows[level < self._t.low * float(level.max())]
-            low = low[self._is_rail_of_jobs(inputs, low)]
+            low = low[self._is_rail_of_jobs(inputs, rows, low)]
             is_one = (level >= self._t.low * float(level.max())).sum() < _MIN_BUSY
             if len(low) and not (is_one and self._even_hosts(inputs, rows) < _MIN_EVEN_HOSTS):
                 found[tuple(inputs.structure.rail[low].tolist())].append((rows, level))
@@ -118,8 +121,9 @@ class UnevenRails:
             if each.shape[1] == len(rows)
         )
 
-    def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
-        """[rows]: whether a rail was in use before, or is in use on most hosts that send."""
+    def _is_rail_of_jobs(self, inputs: DetectorInput, own: Rows, rows: Rows) -> Mask:
+        """[rows]: whether a rail of a host, whose rails are `own`, was in use before, is in use on
+        most hosts that send, or is cabled as rails are."""
         usage, rail = self._usage, inputs.structure.rail
         known = inputs.structure.is_rail & (usage > 0)
         of_others = [
@@ -127,7 +131,13 @@ class UnevenRails:
             > 0.5 * float((known & (rail == rail[row])).sum())
             for row in rows.tolist()
         ]
-        return (usage[rows] >= _IN_USE) | np.array(of_others, np.bool_)
+        # A NIC that is cabled to a leaf of the rails, at their speed, is no storage.
+        lines = inputs.snapshot.line_rate_bps
+        is_cabled = (inputs.structure.leaf[rows] != NONE) & (
+            lines[rows] >= _SAME_SPEED * np.nanmax(lines[own], initial=0)
+        )
+        known_use: Mask = is_cabled | (usage[rows] >= _IN_USE) | np.array(of_others, np.bool_)
+        return known_use
 
 
 def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:
