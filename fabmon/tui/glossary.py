@@ -76,6 +76,8 @@ finding
     a condition with a subject, a cause, numbers, a start and advice. One cause, one finding.
 flagged ▲
     the port that a finding names as its cause; it is up and its samples are current.
+frontend
+    a host's port that is no rail, because it has no RDMA or carries the default route: f0, f1 …
 gap
     no samples of that time: `·` in timelines and charts, never interpolated.
 GB/s
@@ -85,7 +87,7 @@ Gb/s
 group
     the leaf or rack that a node is listed under.
 host
-    a machine with GPUs; its ports are rails.
+    a machine with GPUs; its ports are rails, storage and frontend ports.
 idle
     below 0.5 % of the scale: a blank cell.
 imbalance
@@ -132,7 +134,7 @@ network-bound
     more than half of the step is communication, the rails at their limit. Where they have room,
     computing that overlaps with communication may pace it, and nothing is said.
 NIC
-    network adapter of a host, one per rail.
+    network adapter of a host; its role, with the reason, is on the node's page.
 no tick for
     nothing has been received for this long: what is shown is this old.
 node
@@ -207,6 +209,8 @@ starting
     the probe is being sent to the python3 of the node.
 step
     one iteration of training, and its duration; in brackets the duration before it changed.
+storage
+    a host's port with RDMA that is not like the rails: s0, s1 …
 sure
     the confidence of a finding in %.
 switch

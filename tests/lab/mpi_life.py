@@ -32,9 +32,19 @@ class Phase:
         return [x for x in self.said if x["type"] == "finding" and x["change"] == "open"]
 
     @property
-    def told(self) -> list[str]:
-        """The findings that opened, in words."""
-        return [f"{x['cause']} of {x['subject']}: {x['text']}" for x in self.opened]
+    def told(self) -> str:
+        """The findings that opened, in words, and what each host sent a second, in Mb/s."""
+        lines = [f"{x['cause']} of {x['subject']}: {x['text']}" for x in self.opened]
+        sent: dict[str, list[str]] = {}
+        for tick in (x for x in self.said if x["type"] == "tick"):
+            for link in tick["links"]:
+                if link["role"] == "rail":
+                    bps = link["tx_bps"]
+                    sent.setdefault(link["node"], []).append(
+                        "-" if bps is None else f"{bps / 1e6:.0f}"
+                    )
+        rates = [f"{host} {' '.join(each)}" for host, each in sent.items()]
+        return "\n".join([*(lines or ["nothing was told"]), *rates])
 
     @property
     def reduce_s(self) -> float:

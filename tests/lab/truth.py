@@ -216,11 +216,15 @@ class Truth:
         full = self._sent_bps[node, port] >= _FULL * self._shaped_bps(node, port)
         return full & ((drops > 0) | (waiting_s > _QUEUE_S))
 
-    def _slowed(self, node: str, port: str, leaves: Sequence[str]) -> list[Nic]:
-        """The NICs under some leaves that send below line rate while a port has a queue."""
+    def _slows(self, node: str, port: str, leaves: Sequence[str]) -> bool:
+        """Whether a port has a queue while two NICs or more under some leaves send below line rate:
+        one that sends at line rate is not slowed.
+        """
+        if not self._has_queue(node, port):
+            return False
         during = self._queue(node, port)
         nics = [nic for leaf in leaves for nic in self._senders(leaf)]
-        return [nic for nic in nics if self._util(*nic)[during].mean() < _UNSLOWED]
+        return sum(bool(self._util(*nic)[during].mean() < _UNSLOWED) for nic in nics) > 1
 
     def _senders(self, leaf: str) -> list[Nic]:
         layout = self._layout
@@ -235,7 +239,8 @@ class Truth:
         found: set[Wrong] = set()
         for leaf in self._layout.leaves:
             found |= self._uplinks(leaf) | self._into(leaf)
-        full = [nic for nic, last_hop in self._nics if self._has_queue(*last_hop)]
+        leaves = self._layout.leaves
+        full = [nic for nic, last_hop in self._nics if self._slows(*last_hop, leaves)]
         in_use = [nic for nic, last_hop in self._nics if self._util(*last_hop).mean() > _BUSY]
         # In an all-to-all several meet at every receiver, now at one, now at another.
         if len(full) <= _FEW * len(in_use):
@@ -246,25 +251,21 @@ class Truth:
         """Collisions on the links of the spines into a leaf."""
         number = self._layout.leaves.index(leaf) + 1
         ends = [(spine, f"swp{number}") for spine in self._layout.spines]
-        full = [end for end in ends if self._has_queue(*end) and not self._is_slow(*end)]
         others = [each for each in self._layout.leaves if each != leaf]
+        full = [end for end in ends if self._slows(*end, others) and not self._is_slow(*end)]
         if len(full) == len(ends):
             return set()
-        return {
-            Wrong("ecmp_collision", f"{spine}/{port}")
-            for spine, port in full
-            if len(self._slowed(spine, port, others)) > 1
-        }
+        return {Wrong("ecmp_collision", f"{spine}/{port}") for spine, port in full}
 
     def _is_slow(self, node: str, port: str) -> bool:
         return self._shaped_bps(node, port) < _SLOW * self._line_bps[node, port]
 
     def _uplinks(self, leaf: str) -> set[Wrong]:
         uplinks = self._layout.uplinks(leaf)
-        full = [port for port in uplinks if self._has_queue(leaf, port)]
-        slow = [port for port in full if self._is_slow(leaf, port)]
+        slow = [p for p in uplinks if self._is_slow(leaf, p) and self._has_queue(leaf, p)]
         if slow:
             return {Wrong("degraded_link", f"{leaf}/{port}") for port in slow}
+        full = [port for port in uplinks if self._slows(leaf, port, [leaf])]
         if len(full) == len(uplinks):
             return {Wrong("oversubscription", f"{leaf}/uplinks")}
         used = [port for port in uplinks if self._util(leaf, port).mean() > _BUSY]
@@ -272,11 +273,7 @@ class Truth:
         # So many flows, hashed apart, would all take one uplink once in two thousand times.
         if full == used and len(full) == 1 and len(uplinks) ** (1 - len(senders)) < 0.0005:
             return {Wrong("polarization", f"{leaf}/uplinks")}
-        return {
-            Wrong("ecmp_collision", f"{leaf}/{port}")
-            for port in full
-            if len(self._slowed(leaf, port, [leaf])) > 1
-        }
+        return {Wrong("ecmp_collision", f"{leaf}/{port}") for port in full}
 
     # -- links and hosts -------------------------------------------------------------------
 
