@@ -42,7 +42,8 @@ class Analyst:
         self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
         self._failed: set[Detector] = set()
         self._structure: FabricStructure | None = None
-        self._tracker = FindingTracker(thresholds.findings)
+        families = {name: cause.family for name, cause in CAUSES.items() if cause.family}
+        self._tracker = FindingTracker(thresholds.findings, families)
         self._iteration_tracker = IterationTracker(hints)
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._statuses: dict[str, NodeStatus] = {}

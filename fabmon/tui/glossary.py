@@ -90,6 +90,9 @@ host
     a machine with GPUs; its ports are rails, storage and frontend ports.
 idle
     below 0.5 % of the scale: a blank cell.
+imbalance
+    1 - mean/max of the links of an ECMP group. Random hashing is always uneven: what the job pays
+    is the lost bandwidth.
 iterations
     the steps of training jobs, measured from byte counters alone. Hosts whose traffic moves
     together are one job, named after its first host.
@@ -106,8 +109,8 @@ LLDP
     link layer discovery: both ends of a cable announce themselves; the most reliable source of
     cabling.
 lost
-    the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - mean/max of an ECMP
-    group.
+    the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - what the slowed ports
+    send ÷ what they could (the smaller of their line rate and a fair share of the group).
 matrix
     the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
     the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not

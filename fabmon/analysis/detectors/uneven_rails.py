@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.fabric_structure import Rows
+from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
-from fabmon.analysis.median import medians
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
@@ -34,15 +33,9 @@ CAUSE = Cause(
     traits=(Trait.NEEDS_TRAFFIC,),
 )
 
-_IN_USE = 0.05
-"""Share of the busiest rail, 0 to 1, above which a rail is in use: below it is background."""
-
-_ALONE_TICKS = 10
-"""Ticks running in which a single busy rail must send: in fewer, it may carry other traffic while
-the job computes."""
-
 _WINDOW_TICKS = 40
-"""Ticks in which a job that computes for long sends often enough to be judged."""
+"""Ticks in which a job that computes for long sends often enough to be judged: rails are compared
+by all that they sent in them, since they meet only at the end of an iteration."""
 
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
@@ -77,7 +70,7 @@ def uneven_rails(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Co
 def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:
     """The rails of hosts that may be uneven: all have data now, and their totals differ."""
     known = np.isfinite(inputs.util("tx")[:, -1])
-    total = inputs.sent.sum(axis=1)
+    total = inputs.filled("tx_bps").sum(axis=1)
     for _, rows in inputs.structure.rail_tables:
         if rows.shape[1] > 1:
             sums = total[rows]
@@ -87,26 +80,21 @@ def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]
 
 
 def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
-    """[rails]: mean utilisation over the last active ticks; None unless some rails are low in
-    each of them."""
-    top = sent.max(axis=0)
-    active = sent[:, top > t.busy_util][:, -t.of_ticks :]
+    """[rails]: mean utilisation over the active ticks of the window; None unless some rails are
+    low in its first and its second half."""
+    active = sent[:, sent.max(axis=0) > t.busy_util][:, -t.of_ticks :]
     if active.shape[1] < t.of_ticks:
         return None
-    level: Floats = active.mean(axis=1)
-    peak = float(level.max())
-    low = level < t.low * peak
-    if not low.any() or 1.0 - float(level.mean()) / peak < t.lost_min:
+    half = active.shape[1] // 2
+    low: Mask | None = None
+    for part in (active, active[:, :half], active[:, half:]):
+        level = part.mean(axis=1)
+        is_low = level < t.low * level.max()
+        low = is_low if low is None else low & is_low
+    whole: Floats = active.mean(axis=1)
+    if low is None or not low.any() or 1.0 - float(whole.mean() / whole.max()) < t.lost_min:
         return None
-    if (~low).sum() == 1 and len(level) > 2:
-        # A single rail above others that are in use carries traffic beside the collective; one
-        # that is busy alone may carry other traffic while the job computes.
-        if (medians(active) > _IN_USE * active.max(axis=0)).any():
-            return None
-        if not (top[-_ALONE_TICKS:] > t.busy_util).all():
-            return None
-    is_steady = (active[low] < t.low * active.max(axis=0)).all()
-    return level if is_steady else None
+    return whole
 
 
 def _condition(
@@ -167,8 +155,8 @@ def _open_subject(inputs: DetectorInput, hosts: list[tuple[Rows, Floats]], taken
 
 
 def _sent(inputs: DetectorInput, rows: Rows) -> Floats:
-    """[rails, 40]: share of line rate that the rails of a host sent; 0 for absent values."""
-    snapshot = inputs.snapshot
-    sent = snapshot.window("tx_bps", rows.tolist(), _WINDOW_TICKS)
-    share: Floats = np.nan_to_num(sent / snapshot.line_rate_bps[rows][:, None])
+    """[rails, 40]: what the rails of a host sent, as a share of the line rate of the fastest one; 0
+    for absent values. Rails of a collective carry the same bytes, whatever their speeds."""
+    line = float(np.nanmax(inputs.snapshot.line_rate_bps[rows]))
+    share: Floats = np.nan_to_num(inputs.series("tx_bps", rows, _WINDOW_TICKS) / line)
     return share
