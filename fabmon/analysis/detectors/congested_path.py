@@ -74,7 +74,8 @@ def congested_paths(
     structure = inputs.structure
     if not structure.rails:
         return
-    unwatched = structure.is_rail & ~_is_below(inputs, _reporting_switches(inputs))
+    known = _reporting_switches(inputs) | _switches_with_findings(inputs)
+    unwatched = structure.is_rail & ~_is_below(inputs, known)
     signals = queue_signals(inputs, queue)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
@@ -212,6 +213,13 @@ def _reporting_switches(inputs: DetectorInput) -> set[int]:
         return set()
     fresh = np.isfinite(inputs.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
     return set(structure.node[structure.is_switch & fresh].tolist())
+
+
+def _switches_with_findings(inputs: DetectorInput) -> set[int]:
+    """The switches of open findings about a link or group: one that falls silent keeps them."""
+    structure = inputs.structure
+    rows = [each.rows[0] for each in inputs.open_with(Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)]
+    return {int(structure.node[row]) for row in rows if structure.is_switch[row]}
 
 
 def _is_below(inputs: DetectorInput, switches: set[int]) -> Mask:
