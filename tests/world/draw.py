@@ -340,7 +340,12 @@ def _changing(c: Cluster, hosts: list[int]) -> list[Job]:
     first, second = jobs.interleaved(c, few), jobs.interleaved(c, hosts)
     return [
         Job("job", tuple(few), lambda: jobs.ring_all_reduce(c, first, step, share), 0.0, stop),
-        Job("next", tuple(hosts), lambda: jobs.fsdp(c, second, step * 2, share), start),
+        Job(
+            "next",
+            tuple(hosts),
+            partial(_alone, c, partial(jobs.fsdp, c, second, step * 2, share)),
+            start,
+        ),
         Job("store", tuple(few), lambda: jobs.checkpoints(c, few, 40.0, 5.0)),
     ]
 
@@ -349,6 +354,8 @@ def _day(c: Cluster, hosts: list[int]) -> list[Job]:
     """Hours of training: jobs of other shapes follow each other, with checkpoints, evaluations,
     loading of data, idle time and restarts."""
     rng = c.rng
+    # Plans and fixed tables collide when jobs are placed anywhere.
+    c.routing = SPRAY
     found = [
         Job("load", tuple(hosts), lambda: jobs.data_loading(c, hosts, 0.2, STORAGE)),
         Job("store", tuple(hosts), lambda: jobs.checkpoints(c, hosts, 300.0, 15.0)),
