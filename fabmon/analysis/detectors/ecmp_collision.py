@@ -56,7 +56,7 @@ _IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
 
-_FULL, _UNKNOWN, _QUEUE = 0.9, 0.6, 0.06
+_FULL, _UNKNOWN, _QUEUE = 0.85, 0.6, 0.11
 """Confidence, 0 to 1: of a full link whose feeders are slowed, of one whose feeders are not known,
 and how much a queue at the hosts adds to it. Calibrated in docs/score.md."""
 

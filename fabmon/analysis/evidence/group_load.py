@@ -34,9 +34,9 @@ _MOST_FULL_TICKS = 10
 _USED = 0.1
 """Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 
-_BIG = 0.1
-"""Share of its line rate, 0 to 1, above which a port takes part in sharing a group: less is not
-limited by the group, and is subtracted from its capacity."""
+_BIG, _LEAST = 0.1, 0.01
+"""Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
+in sharing a group: less is not limited by the group, and is subtracted from its capacity."""
 
 _BELOW = 0.9
 """Share of what a port could send, 0 to 1, below which it is slowed: a NIC that nothing limits
@@ -304,7 +304,7 @@ class _Group:
         if not len(feeds):
             return None
         rate = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        slowed = (rate > _BIG * lines) & (rate < _BELOW * lines)
+        slowed = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (rate < _BELOW * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
         if slowed.sum() < 2 or ratio <= 1.05:
@@ -329,7 +329,7 @@ class _Group:
         """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
         its line rate and its fair share of the group; 0 for ports that send next to nothing."""
         rate: Floats = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        is_big = (rate > _BIG * lines) & (lines > 0)
+        is_big = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (lines > 0)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         fair = (capacity - float(rate[~is_big].sum())) / max(int(is_big.sum()), 1)
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
