@@ -66,6 +66,7 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
     busy_util: Share
     low: Share
+    ticks: Ticks
     of_ticks: Ticks
     lost_min: Share
 
@@ -164,7 +165,7 @@ def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
     """[rails]: mean utilisation over the active ticks of the window; None unless some rails are
     low in its first and its second half."""
     active = sent[:, sent.max(axis=0) > t.busy_util][:, -t.of_ticks :]
-    if active.shape[1] < t.of_ticks:
+    if active.shape[1] < t.ticks:
         return None
     half = active.shape[1] // 2
     low: Mask | None = None
