@@ -20,8 +20,8 @@ def _wire_parts() -> None:
 
 
 NOT_FOUND_YET = {
-    "incast_bursts": "bursts of 1.5 s over TCP fill no whole second, so the receiver never looks full",
-    "spine_collision_by_addresses": "cables are not derived from the addresses of point-to-point links",
+    "incast_bursts": "bursts of 1.5 s over TCP fill no whole second: the receiver is never full",
+    "spine_collision_by_addresses": "cables are not derived from addresses of point-to-point links",
 }
 """Scenarios whose truth fabmon does not find, and why. They are played all the same."""
 
