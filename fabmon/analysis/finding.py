@@ -82,7 +82,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     slowed by it. `text` is one sentence with the most important numbers. `lost` is the share of
     bandwidth lost, 0 to 1; `confidence` is 0 to 1. `unseen` says what was not observable. `unless`
     are traits: the condition was inferred, and a finding whose cause has one of them explains the
-    same observation (findings about a cable only when it is near).
+    same observation.
     """
 
     cause: str

@@ -14,6 +14,7 @@ from fabmon.analysis.causes import CAUSES, causes_with
 from fabmon.analysis.detectors import (
     degraded_link,
     ecmp_collision,
+    error_burst,
     flapping_link,
     host_pcie_limit,
     incast,
@@ -22,6 +23,7 @@ from fabmon.analysis.detectors import (
     oversubscription,
     pause_storm,
     polarization,
+    saturated_counter,
     slow_receiver,
     straggler,
     uneven_rails,
@@ -84,6 +86,9 @@ class _Roots:
             if is_collision and _node_of(symptom) in self._polarized:
                 return True
             return rows[0] in degraded | flapping
+        if cause == saturated_counter.CAUSE.name:
+            # A counter that damage drove to its maximum.
+            return set(rows) <= self._ports[error_burst.CAUSE.name] | degraded
         if cause in _OF_PAUSING_HOST:
             return rows[0] in self._ports[host_pcie_limit.CAUSE.name]
         if cause == incast.CAUSE.name:

@@ -124,11 +124,10 @@ class FindingTracker:
         gone = [
             key
             for key, known in self._open.items()
-            if key in explained
-            or f"{known.finding.cause}:{known.finding.subject}" in explained
-            or (
-                known.seen_ns != self._now_ns
-                and self._now_ns - known.seen_ns - known.idle_ns >= self._close_after_ns
+            if known.seen_ns != self._now_ns
+            and (
+                not {key, f"{known.finding.cause}:{known.finding.subject}"}.isdisjoint(explained)
+                or self._now_ns - known.seen_ns - known.idle_ns >= self._close_after_ns
             )
         ]
         closed = []

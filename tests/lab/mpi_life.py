@@ -86,7 +86,7 @@ def live() -> Life:
     with Lab(4, 2, 4, NIC_MBPS, uplink_mbps=UPLINK_MBPS) as lab, Watch(lab) as watch:
         first, second = (lab.layout.hosts_of(leaf) for leaf in lab.layout.leaves)
         ring = [host for pair in zip(first, second, strict=True) for host in pair]
-        watch.until_all_up()
+        watch.until_all_up(120)
         with MpiJob(lab, ring, COMPUTE_S, MEGABYTES, LATE_S) as job:
             job.until_steps(1)
             even, crowded = job.find_seeds("leaf1", SPREAD, CROWDED)

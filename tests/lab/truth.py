@@ -43,7 +43,7 @@ _ENOUGH = 0.6
 _FEW = 0.5
 """Many to one is so few of the NICs that receive, as a share; else it is many to many."""
 _FLAPS = 3
-_LATE_S = 3
+_LATE_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,7 @@ class Truth:
         ports = [(end.node, end.port) for end in ends]
         sent = np.array([[each.sent[port] for port in ports] for each in seen], float)
         at_s = np.array([[each.at_s[node] for node, _ in ports] for each in seen])
+        self._lasted_s = np.diff(at_s[:, 0])
         bps = np.diff(sent, axis=0) * 8 / np.diff(at_s, axis=0)
         self._sent_bps: dict[tuple[str, str], Floats] = dict(zip(ports, bps.T, strict=True))
         self._line_bps = {
@@ -296,7 +297,7 @@ class Truth:
         found = set()
         for ((host, _), _), own in zip(self._nics, moves, strict=True):
             alone = ~own & (moves.sum(axis=0) == len(moves) - 1)
-            if alone.sum() >= _LATE_S and own.any():
+            if self._lasted_s[alone].sum() >= _LATE_S and own.any():
                 found.add(Wrong("straggler", host))
         return found
 

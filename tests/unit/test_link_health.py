@@ -63,7 +63,7 @@ def symbol_errors(*counts: int) -> list[Tick]:
 
 def test_a_counter_that_runs_into_its_maximum_is_a_burst() -> None:
     found = opened(symbol_errors(*[60] * 20, FULL, FULL))
-    assert {each.cause for each in found} == {"saturated_counter", "error_burst"}
+    assert {each.cause for each in found} == {"error_burst"}
 
 
 def test_a_node_that_brings_an_unknown_metric_makes_no_burst_of_counters_long_full() -> None:

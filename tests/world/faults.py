@@ -48,6 +48,15 @@ class Scene:
                 found |= {self.topology.port_id(p) for p in (flow.src, flow.dst) if p >= 0}
         return found
 
+    def only_seen_from_afar(self, truth: Truth, nics: list[int]) -> None:
+        """On InfiniBand only the switch's port counts that a receiver is slow: where no switch is
+        watched, all that shows is that its senders wait."""
+        transport = self.cluster.world.transport.settings.transport
+        if transport == INFINIBAND and not self.sampler.view.visible:
+            truth.inside = True
+            for nic in nics:
+                truth.affected |= self.crossing(int(self.topology.peer[nic]))
+
     def during(self, begin: Callable[[], None], finish: Callable[[], None]) -> None:
         """Call `begin` and `finish` at the fault's start and end."""
         world = self.cluster.world
@@ -159,6 +168,7 @@ def slow_receiver(scene: Scene) -> None:
         ports=[*nics, *(int(topology.peer[n]) for n in nics)],
         nodes=[topology.node_of(nics[0])],
     )
+    scene.only_seen_from_afar(truth, nics)
     sinks = [topology.sink(n) for n in nics]
     scene.judge.inject(truth, lambda state: bool(state.full[sinks].any()))
 
@@ -385,6 +395,8 @@ def host_pcie_limit(scene: Scene) -> None:
     names = ("host_pcie_limit", "slow_receiver", *(("pause_storm",) if left < 0.35 else ()))
     truth = scene.truth(*names, ports=_ends(topology, nics), nodes=[node.name])
     truth.note = "narrower" if narrow else ""
+    if not narrow:
+        scene.only_seen_from_afar(truth, nics)
     array = np.array(nics)
 
     def shows(state: State) -> bool:
@@ -496,6 +508,9 @@ def uneven_rails(scene: Scene) -> None:
         nodes=[topology.node_of(topology.nic(h, 0)) for h in hosts],
     )
     truth.note = "all hosts" if all_hosts else "one host"
+    if all_hosts and not scene.sampler.view.visible:
+        # NICs that nobody uses may as well be for something else.
+        truth.required = False
     array = np.array(busy)
     scene.judge.inject(
         truth, lambda state: bool((state.load[array] > 0.4 * topology.speed[array]).any())

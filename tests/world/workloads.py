@@ -117,6 +117,7 @@ def hierarchical_all_reduce(
 ) -> Program:
     """Reduce inside the hosts (NVLink), between pairs of leaves, then across all, and back."""
     rings = c.rings(hosts)
+    c.topology.forget_plan()  # these do not send at the same time
     half = len(hosts) // 2
     local = [*c.rings(hosts[:half]), *c.rings(hosts[half:])]
     size = step_s * share * c.nic_rate / 3 / c.qps
@@ -169,12 +170,14 @@ def all_to_all(
 def pipeline(c: Cluster, hosts: Sequence[int], every_s: float, share: float) -> Program:
     """Pipeline stages: activations to the next host, one direction at a time."""
     rails = c.topology.shape.rails
-    forward, backward = [], []
-    for a, b in pairwise(hosts):
-        for rail in range(rails):
-            here, there = c.topology.nic(a, rail), c.topology.nic(b, rail)
-            forward.append((c.group([(here, there)]), a))
-            backward.append((c.group([(there, here)]), b))
+    ways: list[list[tuple[int, int]]] = []
+    for pairs in (list(pairwise(hosts)), [(b, a) for a, b in pairwise(hosts)]):
+        c.topology.forget_plan()  # the two directions do not send at the same time
+        nics = [
+            (c.topology.nic(a, r), c.topology.nic(b, r), a) for a, b in pairs for r in range(rails)
+        ]
+        ways.append([(c.group([(here, there)]), a) for here, there, a in nics])
+    forward, backward = ways
     size = every_s * share * c.nic_rate / c.qps
     while True:
         for direction in (forward, forward, forward, backward, backward, backward):

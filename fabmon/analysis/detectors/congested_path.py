@@ -56,11 +56,14 @@ _BY_MARKS, _BY_PAUSE = 0.92, 0.9
 
 
 class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [congested_path]: ticks, and shares of line rate and of time."""
+    """The table [congested_path]: CNPs, ticks, and shares of line rate and of time."""
 
+    cnps_per_gbit: float
     ticks: Ticks
     of_ticks: Ticks
     full_util: Share
+    paused: Share
+    waiting: Share
     stalled: Share
     min_senders: int
 
@@ -72,13 +75,17 @@ def congested_paths(
     structure = inputs.structure
     if not structure.rails:
         return
-    unwatched = structure.is_rail & ~_is_below(inputs, _reporting_switches(inputs))
+    known = _reporting_switches(inputs) | _switches_with_findings(inputs)
+    unwatched = structure.is_rail & ~_is_below(inputs, known)
     signals = queue_signals(inputs, queue)
-    slowed = signals.slowed & unwatched & _lasting(inputs, t, queue)
+    # Without credits for some of the time is how InfiniBand works; PFC pause is not.
+    pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
+    paused = pauses | (signals.waiting >= t.waiting)
+    by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
+    slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t, queue)
     senders = np.flatnonzero(slowed)
     if len(senders) < t.min_senders:
         return
-    paused = signals.waiting >= queue.waiting
     by_pause = bool(paused[senders].mean() > 0.5)
     explained = _last_hop(inputs, t)
     if by_pause:
@@ -207,6 +214,13 @@ def _reporting_switches(inputs: DetectorInput) -> set[int]:
         return set()
     fresh = np.isfinite(inputs.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
     return set(structure.node[structure.is_switch & fresh].tolist())
+
+
+def _switches_with_findings(inputs: DetectorInput) -> set[int]:
+    """The switches of open findings about a link or group: one that falls silent keeps them."""
+    structure = inputs.structure
+    rows = [each.rows[0] for each in inputs.open_with(Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)]
+    return {int(structure.node[row]) for row in rows if structure.is_switch[row]}
 
 
 def _is_below(inputs: DetectorInput, switches: set[int]) -> Mask:

@@ -69,6 +69,7 @@ class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [incast]: a share of line rate, and ticks."""
 
     full_util: Share
+    full_util_tcp: Share
     full_ticks: Ticks
 
 
@@ -90,8 +91,9 @@ def incasts(
     sender, those with fewer marks have it.
     """
     structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
+    least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
     with np.errstate(invalid="ignore"):
-        full = (inputs.received >= t.full_util) & structure.is_rail[:, None]
+        full = (inputs.received >= least[:, None]) & structure.is_rail[:, None]
     is_full = full.any(axis=1) & ~pause_graph(inputs).pauses
     if not is_full.any() or _is_balanced(inputs, full):
         return
@@ -106,7 +108,7 @@ def incasts(
     alone = []
     for place in np.argsort(signals.marks[rows], kind="stable").tolist():
         row = int(rows[place])
-        ticks = np.nan_to_num(received[place]) >= t.full_util * lines[row]
+        ticks = np.nan_to_num(received[place]) >= least[row] * lines[row]
         if ticks.sum() < t.full_ticks:
             continue
         each = _Receiver(row, last_ticks(ticks, _FULL_TICKS), np.nan_to_num(received[place]))

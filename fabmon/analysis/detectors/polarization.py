@@ -73,15 +73,14 @@ def polarization(
 def is_polarized(inputs: DetectorInput, link: FullLink) -> bool:
     """Whether random hashing does not explain how few links the flows of a full link's group use.
 
-    InfiniBand does not hash: its forwarding tables may send many flows over few links.
+    Only where the switch hashes: forwarding tables may send many flows over few links.
     """
     group = link.group
     if group.is_inward or link.links < _MIN_LINKS or 2 * link.used > link.links:
         return False
-    port = inputs.structure.fabric.ports[int(group.rows[0])]
     level = np.nan_to_num(link.level)
     used = level > 0.1 * level.max()
-    if port.kind == "infiniband" or level[used].sum() < _MOST_TRAFFIC * level.sum():
+    if not group.routing.may_hash or level[used].sum() < _MOST_TRAFFIC * level.sum():
         return False
     flows = _least_flows(inputs, link)
     return flows >= _MIN_FLOWS and occupied_at_most(link.used, flows, link.links) < _CHANCE

@@ -56,17 +56,25 @@ _MAX_LATE = 0.125
 """Share of a job's hosts, 0 to 1, that may be quiet at the same time: more are another job, or a
 stage of a pipeline."""
 
+_IN_STEP, _FOLLOWS = 0.8, 0.5
+"""Pearson's correlation of the other hosts with their median, and of the late host with it at the
+best lag, from which on they are one job."""
+
+_MAX_LATE_S = 6.0
+"""Lag in seconds up to which a host follows its job."""
+
 _COMMUNICATES = 0.2
 """Share of line rate, 0 to 1, that the others reach in some second: below it there is no exchange
 to be late for."""
 
 
 class StragglerThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [straggler]: a share of line rate, seconds and bursts."""
+    """The table [straggler]: a share of line rate, seconds, and a number of times."""
 
     busy_util: Share
     late_s: float
-    bursts: int
+    times: int
+    in_all_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class _Late:
 
 def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condition]:
     """One condition for each host that is late compared with the hosts of its job."""
+    if not _is_any_quiet(inputs, t):
+        return
     moved = _moved(inputs)
     hosts, ticks = moved.shape
     if hosts <= _MIN_PEERS or ticks < _MIN_TICKS:
@@ -89,12 +99,25 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
     busy = moved > t.busy_util
     some = busy.sum(axis=0) >= _MIN_PEERS
     quiet = (some & ~busy).sum(axis=1)
-    least = t.bursts * t.late_s / inputs.snapshot.interval_s
-    suspects = np.flatnonzero((quiet >= least) & (busy.sum(axis=1) >= t.bursts))
+    least = t.late_s / inputs.snapshot.interval_s
+    suspects = np.flatnonzero((quiet >= least) & busy.any(axis=1))
     for host in suspects[np.argsort(-quiet[suspects], kind="stable")[:_MAX_SUSPECTS]].tolist():
         late = _lateness(inputs, t, moved, host)
         if late is not None:
             yield _condition(inputs, inputs.structure.rails_of_hosts[host], late)
+
+
+def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
+    """Whether some host was quiet in recent ticks in which others moved data; a cheap test that
+    spares the long window of a fabric in step."""
+    used = np.fmax(inputs.sent, inputs.received_filled)
+    busy = np.concatenate(
+        [used[rows].mean(axis=1) > t.busy_util for _, rows in inputs.structure.rail_tables]
+        or [np.zeros((0, used.shape[1]), np.bool_)]
+    )
+    some = busy.sum(axis=0) >= _MIN_PEERS
+    quiet = (some & ~busy).sum(axis=1) * inputs.snapshot.interval_s >= t.late_s
+    return bool((quiet & busy.any(axis=1)).any())
 
 
 def _lateness(
@@ -107,22 +130,40 @@ def _lateness(
     peers = np.flatnonzero(near)
     if len(peers) < _MIN_PEERS:
         return None
-    theirs = moved[peers]
-    usual = np.sort(theirs, axis=0)[len(peers) // 2]
-    if usual.max() < _COMMUNICATES:
+    usual = np.sort(moved[peers], axis=0)[len(peers) // 2]
+    # Hosts of other jobs may move as much; those of one job move at the same times.
+    in_step = peers[_correlation(moved[peers], usual) >= _IN_STEP]
+    if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
+        return None
+    theirs, own = moved[in_step], moved[host]
+    lags = range(1 + round(_MAX_LATE_S / inputs.snapshot.interval_s))
+    if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None
     exchange = (theirs > t.busy_util).mean(axis=0) >= _NEARLY_ALL
     below = _QUIET * usual
     waits, level = [], []
     for first, last in _runs(exchange & (moved[host] < below)):
         seconds = (last - first) * inputs.snapshot.interval_s
-        also = float((theirs[:, first:last] < below[first:last]).all(axis=1).mean())
+        also = float((moved[peers, first:last] < below[first:last]).all(axis=1).mean())
         if seconds >= t.late_s and also <= _MAX_LATE:
             waits.append(seconds)
             level.append(float(usual[first:last].mean()))
-    if len(waits) < t.bursts:
+    name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
+    # Of long iterations, few are in the window: one late exchange keeps a finding open.
+    if not inputs.is_open(CAUSE, name) and (len(waits) < t.times or sum(waits) < t.in_all_s):
         return None
-    return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(peers))
+    if not waits:
+        return None
+    return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(in_step))
+
+
+def _correlation(many: Floats, one: Floats) -> Floats:
+    """[rows]: Pearson's correlation of rows [rows, ticks] with one [ticks]; 0 for steady ones."""
+    a = many - many.mean(axis=1, keepdims=True)
+    b = one - one.mean()
+    size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
+    found: Floats = (a @ b) / np.maximum(size, 1e-9)
+    return found
 
 
 def _runs(flags: Mask) -> list[tuple[int, int]]:

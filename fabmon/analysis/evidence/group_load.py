@@ -34,9 +34,9 @@ _MOST_FULL_TICKS = 10
 _USED = 0.1
 """Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 
-_BIG = 0.1
-"""Share of its line rate, 0 to 1, above which a port takes part in sharing a group: less is not
-limited by the group, and is subtracted from its capacity."""
+_BIG, _LEAST = 0.1, 0.01
+"""Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
+in sharing a group: less is not limited by the group, and is subtracted from its capacity."""
 
 _BELOW = 0.9
 """Share of what a port could send, 0 to 1, below which it is slowed: a NIC that nothing limits
@@ -44,6 +44,9 @@ reaches 93 % and more."""
 
 _ALONE = 0.15
 """A link whose load differs by less than this share from what one port sends is that port's."""
+
+_CALM = 0.02
+"""Share of time paused or without credits, 0 to 1, below which a host is not slowed."""
 
 _KNOWN_FEEDERS = 0.5
 """Share of what a group carries, 0 to 1, that the ports that feed it must bring for them to be
@@ -62,11 +65,18 @@ _SAME_SHARE = 0.2
 _SAME_LOAD = 0.06
 """Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
 
+_NEARLY = 0.9
+"""Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
+
+_MORE = 1.015
+"""A link that carries this many times another's load has traffic that the other has not."""
+
 
 class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [ecmp_groups]; shares are of line rate and of bandwidth."""
 
     full_util: Share
+    full_util_tcp: Share
     full_ticks: Ticks
     room_util: Share
     used_util: Share
@@ -83,8 +93,8 @@ class FullLink:
     `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
     slowed ports send over what they could (the smaller of their line rate and their fair share of
     the group). `slowed_by` says how a queue was seen at the hosts (`CNPs or marks`, `pause or
-    credits`; empty where it was not). `was_full` is False where bursts are shorter than a tick and
-    the link only leads its group.
+    credits`; empty where it was not). `active` is the number of ports that take part in sharing the
+    group; 0 where it is not known who feeds it: then `feeders` is empty, and `lost` the imbalance.
     """
 
     row: int
@@ -94,7 +104,6 @@ class FullLink:
     feeders: Rows
     lost: float
     slowed_by: str
-    was_full: bool
     active: int
 
     @property
@@ -164,23 +173,17 @@ def _group_loads(
     links: list[FullLink] = []
     groups: list[FullGroup] = []
     peak = inputs.sent.max(axis=1)
-    used = []
     for group in inputs.structure.groups:
         if peak[group.rows].max(initial=0) < thresholds.used_util:
             continue
         measured = _Group(inputs, thresholds, queue, group)
         if measured.members < 2:
             continue
-        used.append(measured)
         whole = measured.full_group()
         if whole is not None:
             groups.append(whole)
         else:
             links += measured.full_links()
-    if not links and not groups:
-        # A link that is never full for a second is suspected only where no other explains a queue.
-        for measured in used:
-            links += measured.leading_link()
     return GroupLoads(tuple(_without_downstream(inputs, links)), tuple(groups))
 
 
@@ -207,11 +210,13 @@ class _Group:
         is_up &= inputs.snapshot.up[group.rows] != 0
         self._util[~is_up] = np.nan
         self._is_up = is_up
+        is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
+        self._full_util = t.full_util if is_rdma else t.full_util_tcp
         self.members = int(is_up.sum())
 
     def full_links(self) -> list[FullLink]:
         """The members that are full, and slow flows while others of the group have room."""
-        full: Mask = np.nan_to_num(self._util) >= self._t.full_util
+        full: Mask = np.nan_to_num(self._util) >= self._full_util
         hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
         if not hot.any():
             return []
@@ -246,10 +251,13 @@ class _Group:
                 continue
             on_it = sharing(rate, slowed, load)
             lost = 1.0 - float(rate[on_it].mean() / possible[on_it].mean())
-            slowed_by = self._slowed_by(self._group.edges[slowed])
+            edges = self._group.edges[slowed]
+            slowed_by = self._slowed_by(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
             is_excused = rate[free].sum() >= _ACCOUNTED * carried
-            if lost < self._t.lost_min or (is_excused and not slowed_by):
+            if not slowed_by and (is_excused or self._is_calm(edges)):
+                continue
+            if lost < self._t.lost_min:
                 continue
             yield FullLink(
                 row=int(self._group.rows[member]),
@@ -259,7 +267,6 @@ class _Group:
                 feeders=self._group.edges[on_it],
                 lost=lost,
                 slowed_by=slowed_by,
-                was_full=True,
                 active=int(is_big.sum()),
             )
 
@@ -282,52 +289,14 @@ class _Group:
                     feeders=self._group.edges[:0],
                     lost=lost,
                     slowed_by="",
-                    was_full=False,
                     active=0,
                 )
-
-    def leading_link(self) -> list[FullLink]:
-        """The member that leads its group in all ticks while hosts behind it are slowed.
-
-        Where a job pauses within every second, no second is full; then only a queue that hosts see
-        shows that the link is too small.
-        """
-        recent = self._util[:, -TICKS:]
-        used = np.nan_to_num(recent).max(axis=0) >= self._t.used_util
-        if used.sum() < self._t.full_ticks + 2:
-            return []
-        level = np.where(self._is_up, np.nan_to_num(recent[:, used]).mean(axis=1), np.nan)
-        member = int(np.nanargmax(level))
-        top = float(level[member])
-        leads = np.nan_to_num(recent[member]) >= 0.95 * np.nan_to_num(recent).max(axis=0)
-        lost = 1.0 - float(np.nanmedian(level)) / top if top > 0 else 0.0
-        if not leads[used].all() or lost < 2 * self._t.lost_min:
-            return []
-        signals = queue_signals(self._inputs, self._queue)
-        hosts = self._group.hosts
-        slowed = hosts[(signals.marked if self._group.is_inward else signals.slowed)[hosts]]
-        if len(slowed) < 2:
-            return []
-        ends = self._inputs.structure.peer[slowed]
-        return [
-            FullLink(
-                row=int(self._group.rows[member]),
-                group=self._group,
-                level=level.astype(np.float32),
-                full_ticks=int(used.sum()),
-                feeders=ends[ends != NONE],
-                lost=lost,
-                slowed_by=self._slowed_by(ends[ends != NONE]) or "CNPs or marks",
-                was_full=False,
-                active=len(hosts),
-            )
-        ]
 
     def full_group(self) -> FullGroup | None:
         """The group, where no member has room and ports that feed it are slowed; else None."""
         known = self._util[self._is_up]
         full: Mask = np.nan_to_num(known).min(axis=0) >= self._t.room_util
-        full &= np.nan_to_num(known).mean(axis=0) >= self._t.full_util - 0.03
+        full &= np.nan_to_num(known).mean(axis=0) >= self._full_util - 0.03
         if full.sum() < self._t.full_ticks or not full[-TICKS:].any():
             return None
         feeds, lines = self._feeders()
@@ -335,7 +304,7 @@ class _Group:
         if not len(feeds):
             return None
         rate = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        slowed = (rate > _BIG * lines) & (rate < _BELOW * lines)
+        slowed = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (rate < _BELOW * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
         if slowed.sum() < 2 or ratio <= 1.05:
@@ -360,7 +329,7 @@ class _Group:
         """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
         its line rate and its fair share of the group; 0 for ports that send next to nothing."""
         rate: Floats = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        is_big = (rate > _BIG * lines) & (lines > 0)
+        is_big = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (lines > 0)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         fair = (capacity - float(rate[~is_big].sum())) / max(int(is_big.sum()), 1)
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
@@ -378,10 +347,26 @@ class _Group:
         return best if differs[best] <= _ALONE else None
 
     def _level(self, ticks: Mask) -> Floats:
-        level: Floats = np.where(
-            self._is_up, np.nan_to_num(self._util[:, ticks]).mean(axis=1), np.float32(np.nan)
-        )
-        return level
+        known = np.isfinite(self._util) & ticks
+        with np.errstate(invalid="ignore"):
+            level: Floats = np.where(known, self._util, 0).sum(axis=1) / known.sum(axis=1)
+        return level.astype(np.float32, copy=False)
+
+    def _is_calm(self, edges: Rows) -> bool:
+        """Whether the hosts behind some edge ports count CNPs or waiting and have next to none.
+
+        Then their flows just fit, and what limits them is elsewhere.
+        """
+        inputs, hosts = self._inputs, self._inputs.structure.peer[edges]
+        hosts = hosts[hosts != NONE]
+        signals = queue_signals(inputs, self._queue)
+        cnps = inputs.window("ecn" if self._group.is_inward else "cnp")[hosts]
+        waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
+        if not np.isfinite(cnps).any() and not np.isfinite(waits).any():
+            return False
+        seen = signals.marks if self._group.is_inward else signals.cnps
+        least = self._queue.marks_per_gbit if self._group.is_inward else self._queue.cnps_per_gbit
+        return bool((seen[hosts] < least).all() and (signals.waiting[hosts] < _CALM).all())
 
     def _slowed_by(self, edges: Rows) -> str:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
@@ -417,27 +402,26 @@ def last_ticks(counts: Mask, most: int) -> Mask:
 
 
 def _without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[FullLink]:
-    """Full links without those that only carry on what a full link before them lets through.
+    """Full links without those that only carry the flows of another one before or behind them.
 
     Flows that collided on their way up go down together where their destination is the same; there
-    is no second queue then. What comes down into a leaf does not go up again.
+    is no second queue then. Of two such links the one that carries more has other traffic as well,
+    which makes it the narrower one; where they carry the same, it is the first.
     """
     peer, node = inputs.structure.peer, inputs.structure.node
     into: dict[int, list[int]] = {}
     for each in links:
         if peer[each.row] != NONE:
             into.setdefault(int(node[peer[each.row]]), []).append(each.row)
-    kept = []
+    dropped: set[int] = set()
     for each in links:
+        # What comes down into a leaf does not go up again.
         is_first_hop = not each.group.is_inward and len(each.group.hosts) > 0
-        before = [] if is_first_hop else into.get(int(node[each.row]), [])
-        if not before:
-            kept.append(each)
-            continue
-        own = np.nan_to_num(inputs.leaving(np.array([each.row]), TICKS))[0]
-        fed = np.nan_to_num(inputs.leaving(np.array(before), TICKS))
-        ticks = own >= 0.5 * own.max()
-        differs = np.abs(fed[:, ticks].mean(axis=1) - own[ticks].mean()) / max(own[ticks].mean(), 1)
-        if differs.min() > _SAME_LOAD:
-            kept.append(each)
-    return kept
+        for before in () if is_first_hop else into.get(int(node[each.row]), ()):
+            rows = np.array([before, each.row])
+            fed, own = np.nan_to_num(inputs.leaving(rows, WINDOW_TICKS))
+            ticks = last_ticks(own >= _NEARLY * own.max(), _MOST_FULL_TICKS)
+            first, second = float(fed[ticks].mean()), float(own[ticks].mean())
+            if abs(first - second) <= _SAME_LOAD * second:
+                dropped.add(before if second > first * _MORE else each.row)
+    return [each for each in links if each.row not in dropped]

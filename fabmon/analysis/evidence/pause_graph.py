@@ -21,7 +21,7 @@ from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
 
-_PAUSED = 0.1
+_PAUSED = 0.15
 """Share of time, 0 to 1, above which a port counts as paused: below it pause, or waiting for
 credits, is ordinary flow control."""
 
@@ -40,7 +40,7 @@ _HALF = 0.5
 _OF_TICKS, _TICKS = 5, 3
 """A port is paused when it was above that share in so many of the last so many ticks."""
 
-_RECEIVES_ALL = 0.9
+_RECEIVES_ALL = 0.85
 """Share of line rate, 0 to 1, from which on a host takes all that its link brings: pause at the end
 of its bursts is flow control, not slowness."""
 

@@ -27,7 +27,10 @@ _QUIET_SHARE = 0.25
 _MIN_RAILS = 8
 """Busy rails below which there is no usual level: two of four may well share the queue."""
 
-_HALF = 0.5
+_OF_FEW = 5.0
+"""Without a usual level, the minimum is so many times higher."""
+
+_ALWAYS = 0.3
 """A rail that waits for this share of the time is slowed, however many others are."""
 
 
@@ -42,10 +45,11 @@ class QueueThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class QueueSignals:
-    """Of each port over the last ten ticks, all [ports]; 0 for ports that are no busy rail.
+    """Of each port over the last ten ticks, all [ports]; CNPs and marks are 0 for ports that are
+    no busy rail.
 
     `cnps` are CNPs handled per gigabit sent, `marks` ECN marks received (or CNPs sent, where marks
-    are not counted) per gigabit received, `waiting` is the share of time, 0 to 1, in which a rail
+    are not counted) per gigabit received, `waiting` is the share of time, 0 to 1, in which a port
     was paused or had no credits. `slowed` are the rails whose CNPs or waiting are raised as
     senders, `marked` those whose marks are raised as receivers.
     """
@@ -69,13 +73,14 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     sends = rail & (sent.mean(axis=1) > _BUSY_UTIL * line)
     receives = rail & (received.mean(axis=1) > _BUSY_UTIL * line)
     waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).mean(axis=1)
-    waiting = np.where(rail, waits, np.float32(0))
+    waiting = waits.astype(np.float32, copy=False)
     cnps = _per_gbit(inputs.filled("cnp"), sent, sends)
     marks = _per_gbit(inputs.filled("ecn"), received, receives)
     acked = _per_gbit(inputs.filled("cnp_sent"), received, receives)
     slowed = _raised(cnps, sends, t.cnps_per_gbit, t.rise)
-    slowed |= _raised(waiting, sends | (waiting > t.waiting), t.waiting, t.rise)
-    slowed |= waiting >= _HALF
+    waits_much = rail & (waiting > t.waiting)
+    slowed |= _raised(waiting, sends | waits_much, t.waiting, t.rise)
+    slowed |= rail & (waiting >= _ALWAYS)
     marked = _raised(marks, receives, t.marks_per_gbit, t.rise)
     marked |= _raised(acked, receives, t.cnps_per_gbit, t.rise)
     return QueueSignals(cnps, np.fmax(marks, acked), waiting, slowed, marked)
@@ -91,6 +96,9 @@ def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
 def _raised(level: Floats, counts: Mask, least: float, rise: float) -> Mask:
     """[ports]: whether a level is above a minimum and above `rise` times the usual one."""
     known = level[counts]
-    usual = quantile(known.astype(np.float64), _QUIET_SHARE) if len(known) >= _MIN_RAILS else 0.0
+    if len(known) < _MIN_RAILS:
+        few: Mask = counts & (level >= _OF_FEW * least)
+        return few
+    usual = quantile(known.astype(np.float64), _QUIET_SHARE)
     raised: Mask = counts & (level >= max(least, rise * usual))
     return raised
