@@ -68,6 +68,9 @@ _SAME_LOAD = 0.06
 _NEARLY = 0.9
 """Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
 
+_NO_ROOM = 0.85
+"""Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
+
 _MORE = 1.015
 """A link that carries this many times another's load has traffic that the other has not."""
 
@@ -241,7 +244,7 @@ class _Group:
         carried = float(sum(np.nan_to_num(self._bps[each][on]).mean() for each, on, *_ in shared))
         for member, ticks, rate, possible in shared:
             level = self._level(ticks)
-            has_room = np.nanmin(level) < self._t.room_util
+            has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
             is_big = possible > 0
             slowed = is_big & (rate < _BELOW * possible)
             free = is_big & ~slowed
