@@ -30,7 +30,7 @@ def test_ports_that_carry_the_same_job_are_not_blamed_while_the_leaf_is_silent(n
             tick = msgspec.structs.replace(tick, frames=heard)
         scene = pipeline.accept(tick)
         opened += [each for change, each in scene.changes if change is Change.OPEN]
-    # Meanwhile the hosts still show a queue, of which they cannot tell at which link it is.
+    # Meanwhile the hosts still show a queue, without the link that it is at.
     of_links = [each.subject for each in opened if each.cause != "congested_path"]
     assert len(of_links) == 1
     assert of_links[0].startswith("leaf1/")
