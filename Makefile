@@ -23,6 +23,7 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
 
 HEALTHY ?= 200
 FAULTS ?= 400
+HOURS ?= 24
 RUNS ?= 3
 
 .PHONY: help
@@ -82,7 +83,8 @@ bench: setup system ## the measurements behind the README's table, as JSON lines
 
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md
-	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --out docs/score.md
+	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --hours $(HOURS) \
+	  --first 10001 --out docs/score.md
 
 .PHONY: lab-scenarios
 lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table

@@ -32,9 +32,19 @@ class Phase:
         return [x for x in self.said if x["type"] == "finding" and x["change"] == "open"]
 
     @property
-    def told(self) -> list[str]:
-        """The findings that opened, in words."""
-        return [f"{x['cause']} of {x['subject']}: {x['text']}" for x in self.opened]
+    def told(self) -> str:
+        """The findings that opened, in words, and what each host sent a second, in Mb/s."""
+        lines = [f"{x['cause']} of {x['subject']}: {x['text']}" for x in self.opened]
+        sent: dict[str, list[str]] = {}
+        for tick in (x for x in self.said if x["type"] == "tick"):
+            for link in tick["links"]:
+                if link["role"] == "rail":
+                    bps = link["tx_bps"]
+                    sent.setdefault(link["node"], []).append(
+                        "-" if bps is None else f"{bps / 1e6:.0f}"
+                    )
+        rates = [f"{host} {' '.join(each)}" for host, each in sent.items()]
+        return "\n".join([*(lines or ["nothing was told"]), *rates])
 
     @property
     def reduce_s(self) -> float:
@@ -76,7 +86,7 @@ def live() -> Life:
     with Lab(4, 2, 4, NIC_MBPS, uplink_mbps=UPLINK_MBPS) as lab, Watch(lab) as watch:
         first, second = (lab.layout.hosts_of(leaf) for leaf in lab.layout.leaves)
         ring = [host for pair in zip(first, second, strict=True) for host in pair]
-        watch.until_all_up()
+        watch.until_all_up(120)
         with MpiJob(lab, ring, COMPUTE_S, MEGABYTES, LATE_S) as job:
             job.until_steps(1)
             even, crowded = job.find_seeds("leaf1", SPREAD, CROWDED)

@@ -30,7 +30,7 @@ def test_the_step_time_is_the_jobs_own(life: Life) -> None:
 
 
 def test_an_even_job_raises_nothing(life: Life) -> None:
-    assert life.even.told == []
+    assert life.even.opened == [], life.even.told
 
 
 def test_what_a_collision_loses_is_what_the_all_reduce_takes_longer(life: Life) -> None:

@@ -43,7 +43,7 @@ _ENOUGH = 0.6
 _FEW = 0.5
 """Many to one is so few of the NICs that receive, as a share; else it is many to many."""
 _FLAPS = 3
-_LATE_S = 3
+_LATE_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,7 @@ class Truth:
         ports = [(end.node, end.port) for end in ends]
         sent = np.array([[each.sent[port] for port in ports] for each in seen], float)
         at_s = np.array([[each.at_s[node] for node, _ in ports] for each in seen])
+        self._lasted_s = np.diff(at_s[:, 0])
         bps = np.diff(sent, axis=0) * 8 / np.diff(at_s, axis=0)
         self._sent_bps: dict[tuple[str, str], Floats] = dict(zip(ports, bps.T, strict=True))
         self._line_bps = {
@@ -216,11 +217,15 @@ class Truth:
         full = self._sent_bps[node, port] >= _FULL * self._shaped_bps(node, port)
         return full & ((drops > 0) | (waiting_s > _QUEUE_S))
 
-    def _slowed(self, node: str, port: str, leaves: Sequence[str]) -> list[Nic]:
-        """The NICs under some leaves that send below line rate while a port has a queue."""
+    def _slows(self, node: str, port: str, leaves: Sequence[str]) -> bool:
+        """Whether a port has a queue while two NICs or more under some leaves send below line rate:
+        one that sends at line rate is not slowed.
+        """
+        if not self._has_queue(node, port):
+            return False
         during = self._queue(node, port)
         nics = [nic for leaf in leaves for nic in self._senders(leaf)]
-        return [nic for nic in nics if self._util(*nic)[during].mean() < _UNSLOWED]
+        return sum(bool(self._util(*nic)[during].mean() < _UNSLOWED) for nic in nics) > 1
 
     def _senders(self, leaf: str) -> list[Nic]:
         layout = self._layout
@@ -235,7 +240,8 @@ class Truth:
         found: set[Wrong] = set()
         for leaf in self._layout.leaves:
             found |= self._uplinks(leaf) | self._into(leaf)
-        full = [nic for nic, last_hop in self._nics if self._has_queue(*last_hop)]
+        leaves = self._layout.leaves
+        full = [nic for nic, last_hop in self._nics if self._slows(*last_hop, leaves)]
         in_use = [nic for nic, last_hop in self._nics if self._util(*last_hop).mean() > _BUSY]
         # In an all-to-all several meet at every receiver, now at one, now at another.
         if len(full) <= _FEW * len(in_use):
@@ -246,25 +252,21 @@ class Truth:
         """Collisions on the links of the spines into a leaf."""
         number = self._layout.leaves.index(leaf) + 1
         ends = [(spine, f"swp{number}") for spine in self._layout.spines]
-        full = [end for end in ends if self._has_queue(*end) and not self._is_slow(*end)]
         others = [each for each in self._layout.leaves if each != leaf]
+        full = [end for end in ends if self._slows(*end, others) and not self._is_slow(*end)]
         if len(full) == len(ends):
             return set()
-        return {
-            Wrong("ecmp_collision", f"{spine}/{port}")
-            for spine, port in full
-            if len(self._slowed(spine, port, others)) > 1
-        }
+        return {Wrong("ecmp_collision", f"{spine}/{port}") for spine, port in full}
 
     def _is_slow(self, node: str, port: str) -> bool:
         return self._shaped_bps(node, port) < _SLOW * self._line_bps[node, port]
 
     def _uplinks(self, leaf: str) -> set[Wrong]:
         uplinks = self._layout.uplinks(leaf)
-        full = [port for port in uplinks if self._has_queue(leaf, port)]
-        slow = [port for port in full if self._is_slow(leaf, port)]
+        slow = [p for p in uplinks if self._is_slow(leaf, p) and self._has_queue(leaf, p)]
         if slow:
             return {Wrong("degraded_link", f"{leaf}/{port}") for port in slow}
+        full = [port for port in uplinks if self._slows(leaf, port, [leaf])]
         if len(full) == len(uplinks):
             return {Wrong("oversubscription", f"{leaf}/uplinks")}
         used = [port for port in uplinks if self._util(leaf, port).mean() > _BUSY]
@@ -272,11 +274,7 @@ class Truth:
         # So many flows, hashed apart, would all take one uplink once in two thousand times.
         if full == used and len(full) == 1 and len(uplinks) ** (1 - len(senders)) < 0.0005:
             return {Wrong("polarization", f"{leaf}/uplinks")}
-        return {
-            Wrong("ecmp_collision", f"{leaf}/{port}")
-            for port in full
-            if len(self._slowed(leaf, port, [leaf])) > 1
-        }
+        return {Wrong("ecmp_collision", f"{leaf}/{port}") for port in full}
 
     # -- links and hosts -------------------------------------------------------------------
 
@@ -299,7 +297,7 @@ class Truth:
         found = set()
         for ((host, _), _), own in zip(self._nics, moves, strict=True):
             alone = ~own & (moves.sum(axis=0) == len(moves) - 1)
-            if alone.sum() >= _LATE_S and own.any():
+            if self._lasted_s[alone].sum() >= _LATE_S and own.any():
                 found.add(Wrong("straggler", host))
         return found
 

@@ -21,6 +21,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     nodes.missing_nvlinks,
     nodes.distant_gpus,
     nodes.shared_with_management,
+    nodes.used_by_jobs,
     nodes.errors_added_up,
 )
 

@@ -30,6 +30,7 @@ CAUSE = Cause(
         Trait.MAKES_PAUSE,
         Trait.HAS_SENDERS,
     ),
+    family="host port",
 )
 
 _SWITCH_ADVICE = "Look at the switch: a port that is not watched, its buffers, its PFC watchdog."

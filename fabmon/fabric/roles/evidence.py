@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fabmon.fabric.node_facts import NodeFacts
@@ -221,18 +222,24 @@ def _networks(fact: NodeFacts) -> dict[str, str]:
     """Interface -> its first IPv4 network of more than two addresses, else its first IPv6 one."""
     found: dict[str, str] = {}
     for item in fact.addresses:
-        networks = []
-        for text in item.get("addresses") or ():
-            try:
-                network = ipaddress.ip_interface(str(text)).network
-            except ValueError:
-                continue
-            if network.num_addresses > 2 and not network.is_link_local:
-                networks.append((network.version, str(network)))
+        its = (_network(str(text)) for text in item.get("addresses") or ())
+        networks = [each for each in its if each is not None]
         if networks:
             for dev in (item.get("dev"), *(item.get("over") or ())):
                 found.setdefault(str(dev), min(networks)[1])
     return found
+
+
+@lru_cache(maxsize=65536)
+def _network(address: str) -> tuple[int, str] | None:
+    """(IP version, network) of an address with its prefix length; None if it is of no use."""
+    if address.endswith(("/31", "/32", "/127", "/128")):
+        return None
+    try:
+        network = ipaddress.ip_interface(address).network
+    except ValueError:
+        return None
+    return None if network.is_link_local else (network.version, str(network))
 
 
 def _near_gpus(gpus: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -122,7 +122,8 @@ class PortRoles:
     ) -> dict[str, HostRoles]:
         """The roles of the NICs of all hosts; not of their GPUs, and not of switches."""
         names = [host.name for host in hosts if host.role != model.SWITCH]
-        fabrics = connected_switches(cabled.wiring, names)
+        unwatched = [name for name, tier in cabled.shape.tiers.items() if tier == 0]
+        fabrics = connected_switches(cabled.wiring, [*names, *unwatched])
         fixed: dict[str, dict[str, PortRole]] = {}
         open_ports: dict[str, tuple[PortEvidence, ...]] = {}
         planned: dict[str, dict[str, int]] = {}
@@ -286,7 +287,7 @@ def _roles(ports: Sequence[PortEvidence], no_rails: Mapping[str, str]) -> dict[s
     bonds = {port.bond: port.name for port in ports if port.is_rdma and port.bond}
     found = {}
     for port in ports:
-        also = [f"carries {each}" for each in port.carries]
+        also = [f"carries {' and '.join(port.carries)}"] if port.carries else []
         odd = no_rails.get(port.position, "")
         rate = _rate(port.rate_bps)
         is_slow = 0 < port.rate_bps <= _SLOW_BPS and port.rate_bps < fastest and not also
@@ -304,6 +305,8 @@ def _roles(ports: Sequence[PortEvidence], no_rails: Mapping[str, str]) -> dict[s
         else:
             role = model.MANAGEMENT if is_slow else model.FRONTEND
             said = [odd, *also]
+            if odd.startswith("carries"):
+                said = also or [f"on most of its peers it {odd}"]
         found[port.name] = PortRole(role, "; ".join(dict.fromkeys(filter(None, said))))
     return found
 
