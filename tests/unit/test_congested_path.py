@@ -108,7 +108,7 @@ def test_a_full_receiver_explains_the_cnps_of_its_senders() -> None:
     hosts = WatchedHosts()
     hosts.fabric.silence()
     for number in (1, 2, 3, 4):
-        hosts.fabric.send(0.24 * RATE, f"gpu{number:03}/eth0", "leaf1/down5")
+        hosts.fabric.send(0.247 * RATE, f"gpu{number:03}/eth0", "leaf1/down5")
         hosts.fabric.counted[f"gpu{number:03}/eth0", "rdma_cnp_handled"] = 20_000
     hosts.fabric.counted["gpu005/eth0", "rdma_ecn_marked"] = 1_000_000
     hosts.seconds(30)

@@ -56,8 +56,9 @@ _BY_MARKS, _BY_PAUSE = 0.92, 0.9
 
 
 class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [congested_path]: ticks, and shares of line rate and of time."""
+    """The table [congested_path]: CNPs, ticks, and shares of line rate and of time."""
 
+    cnps_per_gbit: float
     ticks: Ticks
     of_ticks: Ticks
     full_util: Share
@@ -75,12 +76,14 @@ def congested_paths(
     if not structure.rails:
         return
     known = _reporting_switches(inputs) | _switches_with_findings(inputs)
+    if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
+        return  # Every burst begins with marks: the first seconds say nothing.
     unwatched = structure.is_rail & ~_is_below(inputs, known)
     signals = queue_signals(inputs, queue)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
     paused = pauses | (signals.waiting >= t.waiting)
-    by_cnps = signals.slowed & (signals.cnps >= queue.cnps_per_gbit)
+    by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
     slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t, queue)
     senders = np.flatnonzero(slowed)
     if len(senders) < t.min_senders:

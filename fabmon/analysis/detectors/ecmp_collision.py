@@ -17,6 +17,13 @@ from fabmon.analysis.evidence.group_load import (
 from fabmon.analysis.evidence.null_model import hashing_evidence
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.fabric.routing_mode import (
+    ADAPTIVE,
+    NOT_REPORTED,
+    STATIC,
+    Routing,
+    hot_link_advice,
+)
 from fabmon.fabric.wording import name_list, rounded_percent
 
 CAUSE = Cause(
@@ -25,10 +32,7 @@ CAUSE = Cause(
     meaning="a link is full while others of its group have room, and slows the flows on it",
     severity=WARNING,
     picture="link_group",
-    advice=(
-        "Give the hash more flows: NCCL_IB_QPS_PER_CONNECTION=4, then E-ECMP on the queue pair or"
-        " adaptive routing on the switch."
-    ),
+    advice=hot_link_advice(NOT_REPORTED),
     tables=("ecmp_groups", "queue"),
     traits=(
         Trait.NEEDS_TRAFFIC,
@@ -52,7 +56,7 @@ _IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
 
-_FULL, _UNKNOWN, _QUEUE = 0.9, 0.6, 0.06
+_FULL, _UNKNOWN, _QUEUE = 0.85, 0.6, 0.11
 """Confidence, 0 to 1: of a full link whose feeders are slowed, of one whose feeders are not known,
 and how much a queue at the hosts adds to it. Calibrated in docs/score.md."""
 
@@ -108,6 +112,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             f"{structure.label(row)}{towards} sends at {rounded_percent(link.util)} of line rate"
             f" while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
             f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
+            f"{_by_routing(group.routing)}"
             f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
         ),
         evidence=(
@@ -124,7 +129,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             usual,
             Evidence("queue", link.slowed_by or "not seen at the hosts"),
         ),
-        advice=CAUSE.advice,
+        advice=hot_link_advice(group.routing),
         confidence=round(confidence, 2),
         lost=round(link.lost, 3),
         victims=tuple(ports[each].id for each in link.feeders.tolist()),
@@ -136,3 +141,12 @@ def _loss(link: FullLink) -> str:
     if not len(link.feeders):
         return f"uneven by {rounded_percent(link.imbalance)}, and it is not known who shares it"
     return f"{len(link.feeders)} ports that share it lose {rounded_percent(link.lost)}"
+
+
+def _by_routing(routing: Routing) -> str:
+    """What is unusual about a full link where no hash selects links."""
+    if routing.mode == STATIC:
+        return "; the forwarding tables send their traffic over it, no hash"
+    if routing.mode == ADAPTIVE:
+        return "; packets should be spread over all links: a hash is not the reason"
+    return ""

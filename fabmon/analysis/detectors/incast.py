@@ -66,11 +66,12 @@ _CONFIDENCE, _MARKED = 0.88, 0.08
 
 
 class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [incast]: a share of line rate, and ticks."""
+    """The table [incast]: shares of line rate and of bandwidth, and ticks."""
 
     full_util: Share
     full_util_tcp: Share
     full_ticks: Ticks
+    lost_min: Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,9 @@ def incasts(
     rest = np.array(sorted(free), np.intp)
     for each in alone:
         found = _shared_by(inputs, each, nics[rest], sent[rest])
-        if found is not None:
-            yield _condition(inputs, queue, each, *found)
+        if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
+            continue
+        yield _condition(inputs, queue, each, *found)
 
 
 def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:
@@ -166,6 +168,24 @@ def _shared_by(
     return nics[share], 1.0 - float(rate[share].mean() / lines[share].mean())
 
 
+def _is_calm(
+    inputs: DetectorInput, queue: QueueThresholds, receiver: _Receiver, senders: Rows
+) -> bool:
+    """Whether RDMA counters show no queue before a receiver: no marks, no pause, and senders that
+    neither handle CNPs nor wait. TCP has no such counters."""
+    row, signals = receiver.row, queue_signals(inputs, queue)
+    if not inputs.has_rdma_counters[row] or signals.marked[row] or _queues(inputs, row):
+        return False
+    waits = signals.waiting[senders] >= queue.waiting
+    return not (signals.slowed[senders] | waits).any()
+
+
+def _queues(inputs: DetectorInput, row: int) -> bool:
+    """Whether the switch before a receiver pauses others, and is not paused itself."""
+    edge = int(inputs.structure.peer[row])
+    return edge != NONE and int(inputs.structure.node[edge]) in pause_graph(inputs).roots
+
+
 def _condition(
     inputs: DetectorInput,
     queue: QueueThresholds,
@@ -177,7 +197,7 @@ def _condition(
     ports = structure.fabric.ports
     edge = int(structure.peer[row])
     graph, signals = pause_graph(inputs), queue_signals(inputs, queue)
-    queues = edge != NONE and int(structure.node[edge]) in graph.roots
+    queues = _queues(inputs, row)
     waiting = graph.victims(int(structure.node[edge])) if queues else []
     rows = [row] if edge == NONE else [edge, row]
     level = float(receiver.bps[receiver.ticks].mean() / inputs.snapshot.line_rate_bps[row])

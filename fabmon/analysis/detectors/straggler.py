@@ -63,21 +63,18 @@ best lag, from which on they are one job."""
 _MAX_LATE_S = 6.0
 """Lag in seconds up to which a host follows its job."""
 
-_BRIEF_TIMES = 5
-"""Times in the window at which a host that is late by less than `late_s` is a straggler: in a ring
-the others soon wait for it, so that it is quiet alone for a second only."""
-
 _COMMUNICATES = 0.2
 """Share of line rate, 0 to 1, that the others reach in some second: below it there is no exchange
 to be late for."""
 
 
 class StragglerThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [straggler]: a share of line rate, seconds and bursts."""
+    """The table [straggler]: a share of line rate, seconds, and a number of times."""
 
     busy_util: Share
     late_s: float
-    bursts: int
+    times: int
+    in_all_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +145,14 @@ def _lateness(
     for first, last in _runs(exchange & (moved[host] < below)):
         seconds = (last - first) * inputs.snapshot.interval_s
         also = float((moved[peers, first:last] < below[first:last]).all(axis=1).mean())
-        if also <= _MAX_LATE:
+        if seconds >= t.late_s and also <= _MAX_LATE:
             waits.append(seconds)
             level.append(float(usual[first:last].mean()))
     name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
     # Of long iterations, few are in the window: one late exchange keeps a finding open.
-    often = 1 if inputs.is_open(CAUSE, name) else t.bursts
-    long = sum(seconds >= t.late_s for seconds in waits)
-    if long < often and len(waits) < _BRIEF_TIMES:
+    if not inputs.is_open(CAUSE, name) and (len(waits) < t.times or sum(waits) < t.in_all_s):
+        return None
+    if not waits:
         return None
     return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(in_step))
 

@@ -47,6 +47,12 @@ is a rail that jobs use: a NIC for storage is used with the others for some seco
 _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
 
+_CARRIES = 0.01
+"""Share of the busiest rail's traffic, 0 to 1, below which a NIC carries nothing of the job."""
+
+_QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)
+"""A queue on one rail slows that rail; no job leaves it out."""
+
 _MIN_EVEN_HOSTS, _SAME_RATE = 4, 0.25
 """A host with one rail in use is an exception beside so many hosts that use theirs evenly, at a
 rate within this share of its own: else it may be the sender of a single large flow."""
@@ -60,6 +66,7 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
     busy_util: Share
     low: Share
+    ticks: Ticks
     of_ticks: Ticks
     lost_min: Share
 
@@ -133,9 +140,11 @@ class UnevenRails:
         ]
         # A NIC that is cabled to a leaf of the rails, at their speed, is no storage.
         lines = inputs.snapshot.line_rate_bps
+        sent = inputs.filled("tx_bps").mean(axis=1)
         is_cabled = (inputs.structure.leaf[rows] != NONE) & (
             lines[rows] >= _SAME_SPEED * np.nanmax(lines[own], initial=0)
         )
+        is_cabled &= sent[rows] >= _CARRIES * sent[own].max(initial=0)
         known_use: Mask = is_cabled | (usage[rows] >= _IN_USE) | np.array(of_others, np.bool_)
         return known_use
 
@@ -156,7 +165,7 @@ def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
     """[rails]: mean utilisation over the active ticks of the window; None unless some rails are
     low in its first and its second half."""
     active = sent[:, sent.max(axis=0) > t.busy_util][:, -t.of_ticks :]
-    if active.shape[1] < t.of_ticks:
+    if active.shape[1] < t.ticks:
         return None
     half = active.shape[1] // 2
     low: Mask | None = None
@@ -209,7 +218,7 @@ def _condition(
         lost=round(lost, 3),
         victims=tuple(names[1:]),
         # The senders of an incast send it on one rail.
-        unless=(Trait.ONE_RAIL,) if len(busy) == len(hosts) else (),
+        unless=_QUEUES + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
     )
 
 

@@ -34,9 +34,9 @@ _MOST_FULL_TICKS = 10
 _USED = 0.1
 """Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 
-_BIG = 0.1
-"""Share of its line rate, 0 to 1, above which a port takes part in sharing a group: less is not
-limited by the group, and is subtracted from its capacity."""
+_BIG, _LEAST = 0.1, 0.01
+"""Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
+in sharing a group: less is not limited by the group, and is subtracted from its capacity."""
 
 _BELOW = 0.9
 """Share of what a port could send, 0 to 1, below which it is slowed: a NIC that nothing limits
@@ -67,6 +67,9 @@ _SAME_LOAD = 0.06
 
 _NEARLY = 0.9
 """Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
+
+_NO_ROOM = 0.85
+"""Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
 
 _MORE = 1.015
 """A link that carries this many times another's load has traffic that the other has not."""
@@ -241,7 +244,7 @@ class _Group:
         carried = float(sum(np.nan_to_num(self._bps[each][on]).mean() for each, on, *_ in shared))
         for member, ticks, rate, possible in shared:
             level = self._level(ticks)
-            has_room = np.nanmin(level) < self._t.room_util
+            has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
             is_big = possible > 0
             slowed = is_big & (rate < _BELOW * possible)
             free = is_big & ~slowed
@@ -304,7 +307,7 @@ class _Group:
         if not len(feeds):
             return None
         rate = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        slowed = (rate > _BIG * lines) & (rate < _BELOW * lines)
+        slowed = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (rate < _BELOW * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
         if slowed.sum() < 2 or ratio <= 1.05:
@@ -329,7 +332,7 @@ class _Group:
         """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
         its line rate and its fair share of the group; 0 for ports that send next to nothing."""
         rate: Floats = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        is_big = (rate > _BIG * lines) & (lines > 0)
+        is_big = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (lines > 0)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         fair = (capacity - float(rate[~is_big].sum())) / max(int(is_big.sum()), 1)
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)

@@ -45,10 +45,11 @@ class QueueThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class QueueSignals:
-    """Of each port over the last ten ticks, all [ports]; 0 for ports that are no busy rail.
+    """Of each port over the last ten ticks, all [ports]; CNPs and marks are 0 for ports that are
+    no busy rail.
 
     `cnps` are CNPs handled per gigabit sent, `marks` ECN marks received (or CNPs sent, where marks
-    are not counted) per gigabit received, `waiting` is the share of time, 0 to 1, in which a rail
+    are not counted) per gigabit received, `waiting` is the share of time, 0 to 1, in which a port
     was paused or had no credits. `slowed` are the rails whose CNPs or waiting are raised as
     senders, `marked` those whose marks are raised as receivers.
     """
@@ -72,13 +73,14 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     sends = rail & (sent.mean(axis=1) > _BUSY_UTIL * line)
     receives = rail & (received.mean(axis=1) > _BUSY_UTIL * line)
     waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).mean(axis=1)
-    waiting = np.where(rail, waits, np.float32(0))
+    waiting = waits.astype(np.float32, copy=False)
     cnps = _per_gbit(inputs.filled("cnp"), sent, sends)
     marks = _per_gbit(inputs.filled("ecn"), received, receives)
     acked = _per_gbit(inputs.filled("cnp_sent"), received, receives)
     slowed = _raised(cnps, sends, t.cnps_per_gbit, t.rise)
-    slowed |= _raised(waiting, sends | (waiting > t.waiting), t.waiting, t.rise)
-    slowed |= waiting >= _ALWAYS
+    waits_much = rail & (waiting > t.waiting)
+    slowed |= _raised(waiting, sends | waits_much, t.waiting, t.rise)
+    slowed |= rail & (waiting >= _ALWAYS)
     marked = _raised(marks, receives, t.marks_per_gbit, t.rise)
     marked |= _raised(acked, receives, t.cnps_per_gbit, t.rise)
     return QueueSignals(cnps, np.fmax(marks, acked), waiting, slowed, marked)
