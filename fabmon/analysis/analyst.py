@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
@@ -87,8 +88,11 @@ class Analyst:
             return ()
 
     def _inputs(self, snapshot: Snapshot) -> DetectorInput:
-        if self._structure is None or self._structure.fabric is not snapshot.fabric:
-            self._structure = build_structure(snapshot.fabric)
+        fabric = snapshot.fabric
+        if self._structure is None or self._structure.fabric.ports is not fabric.ports:
+            self._structure = build_structure(fabric)
+        elif self._structure.fabric is not fabric:
+            self._structure = replace(self._structure, fabric=fabric, _memo={})
         open_findings = {finding.key: finding for finding in self._open}
         return DetectorInput(snapshot, self._structure, open_findings, CAUSES, self._iterations)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.fabric_builder import PortRows, build, with_abouts
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
@@ -51,7 +51,7 @@ class _NodeSlots:
 
     `series`, `rows`, `columns` and `groups` are parallel, one element a value that belongs to a
     port. `block_groups` are the groups of the node's blocks in SampleTimes. `cpu` is the slot of
-    the probe's CPU time, None where it is not reported.
+    the probe's CPU time, None where it is not reported. `reported` are the nodes that own ports.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class _NodeSlots:
         self.queue_pairs = queue_pairs_of(hello)
         self.slots = slots
         self.cpu: int | None = None
+        self.reported: set[str] = set()
         series: list[int] = []
         row_of: list[int] = []
         column_of: list[int] = []
@@ -76,6 +77,7 @@ class _NodeSlots:
             first, width = slots.start + position, len(item.metrics)
             node = owner_of(item, sender, given)
             if item.port is not None and node is not None:
+                self.reported.add(node)
                 series += range(first, first + width)
                 row_of += [rows.of(node, item.port)] * width
                 column_of += [columns.of(metric) for metric in item.metrics]
@@ -85,6 +87,7 @@ class _NodeSlots:
         self.series: Indices = np.array(series, np.intp)
         self.rows: Indices = np.array(row_of, np.intp)
         self.columns: Indices = np.array(column_of, np.intp)
+        self.distinct_columns: Indices = np.unique(self.columns)
         self.groups: Indices = block_groups[np.array(block_of, np.intp)]
 
 
@@ -163,7 +166,7 @@ class History:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         is_other_fabric = bool(tick.hosts)
-        queue_pairs_changed = False
+        is_other_about = queue_pairs_changed = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._before_restart.get(node)
             if old is not None and old.hello is hello:
@@ -172,7 +175,10 @@ class History:
                 self._notices.pop(node, None)
                 continue
             # Queue pairs change with every job; that does not change the cabling.
-            is_other_fabric |= old is None or not differ_only_in_queue_pairs(old.hello, hello)
+            if old is None or not differ_only_in_queue_pairs(old.hello, hello):
+                is_same = old is not None and self._reports_the_same(node, old.hello, hello)
+                is_other_about |= is_same
+                is_other_fabric |= not is_same
             if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:
@@ -188,7 +194,7 @@ class History:
         for node, notice in tick.notices:
             self._note(node, notice)
         if tick.hellos or is_other_fabric or self._is_new:
-            self._update_fabric(is_other_fabric, queue_pairs_changed)
+            self._update_fabric(is_other_fabric, is_other_about, queue_pairs_changed)
         frames = [each for each in tick.frames if each[0] in self._nodes]
         self._take_frames(frames, now_s)
         for node, reads in tick.reads:
@@ -230,7 +236,14 @@ class History:
         values.ravel()[self._cells[fresh]] = rates
         return self._deriver.heat(values, self._deriver.line_rate_bps(values, self._overrides))
 
-    def _update_fabric(self, is_other_fabric: bool, queue_pairs_changed: bool) -> None:
+    def _reports_the_same(self, node: str, old: Hello, new: Hello) -> bool:
+        """Whether a node's new hello leaves the ports, cables and counters of the fabric as they
+        are."""
+        return new.has_same_layout(old) and self._heard.is_unchanged(node, new)
+
+    def _update_fabric(
+        self, is_other_fabric: bool, is_other_about: bool, queue_pairs_changed: bool
+    ) -> None:
         """Build the fabric and its connections again where something in them may have changed."""
         connections_changed = queue_pairs_changed or self._is_new
         self._is_new = False
@@ -241,6 +254,9 @@ class History:
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._lay_out()
             connections_changed = True
+        elif is_other_about:
+            hellos = {name: node.hello for name, node in self._nodes.items()}
+            self._fabric = with_abouts(self._fabric, hellos)
         if connections_changed:
             before = self._connections
             self._connections = Connections(self._fabric, self._queue_pairs, before)
@@ -276,8 +292,11 @@ class History:
         rows = _joined([node.rows for node in nodes])
         self._picked = _joined([node.series for node in nodes])
         # A port has a tenth of the catalog's metrics: those that no port has get no column.
-        columns, column = np.unique(_joined([node.columns for node in nodes]), return_inverse=True)
+        columns = np.unique(_joined([node.distinct_columns for node in nodes]))
         names = list(self._columns)
+        number_of = np.zeros(len(names), np.intp)
+        number_of[columns] = np.arange(len(columns))
+        column = number_of[_joined([node.columns for node in nodes])]
         self._metrics = {names[each]: number for number, each in enumerate(columns.tolist())}
         self._cells = rows * len(columns) + column
         self._cell_rows = rows
@@ -290,15 +309,16 @@ class History:
         self._has.ravel()[self._cells] = True
         self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in ports], np.bool_)
-        clocks = [(start, n) for n, node in enumerate(nodes) for start in node.slots.starts]
-        self._clocks, self._clock_node = np.array(clocks, np.intp).reshape(-1, 2).T
+        starts = [np.array(node.slots.starts, np.intp) for node in nodes]
+        self._clocks = _joined(starts)
+        self._clock_node = np.repeat(np.arange(len(nodes)), [len(each) for each in starts])
         # The node that reports a port; the number after the last node means none.
         self._row_node = np.full(len(ports), len(nodes), np.intp)
+        self._row_node[rows] = np.repeat(np.arange(len(nodes)), [len(node.rows) for node in nodes])
+        known = {node.name for node in self._fabric.nodes}
         self._speakers: dict[str, str] = {}
-        for index, (sender, node) in enumerate(self._nodes.items()):
-            self._row_node[node.rows] = index
-            others = {ports[row].node for row in np.unique(node.rows)} - {sender, ""}
-            self._speakers.update(dict.fromkeys(others, sender))
+        for sender, node in self._nodes.items():
+            self._speakers.update(dict.fromkeys((node.reported & known) - {sender}, sender))
 
     def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, line rates, heat and up of a snapshot, from the current rates."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,10 @@ from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
 from fabmon.history.history import History
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.writing.writer import Writer
 from tests.builders import SECOND_NS, START_NS, hello, port
+from tests.unit.recording.builders import ticks_in
 
 LINE_BPS = 80e9
 TICK_S = 0.3
@@ -172,6 +176,30 @@ def test_the_past_of_a_port_that_was_reset_is_not_invented() -> None:
     unknown = np.isnan(inputs.window("tx_bps"))
     assert 1 <= unknown[0].sum() <= 2
     assert not unknown[1].any()
+
+
+def test_a_replay_has_the_same_windows_as_the_session_that_was_recorded(tmp_path: Path) -> None:
+    late = frozenset({9, 18})
+    nodes = [
+        Sampled(square(3), phase_s=-0.4, late=late, jitter_s=(0.0, 0.03, -0.02)),
+        Sampled(square(3), wall_off_s=lambda time_s: HOUR_S),
+        Sampled(square(3)),
+    ]
+    hosts = [Host(name=f"n{number}") for number in range(len(nodes))]
+    live, replayed = History(hosts), History(hosts)
+    record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(hosts))
+    writer = Writer.create(tmp_path / "some.fabmon", record)
+    windows = []
+    for tick in ticks(nodes, 24):
+        snapshot = live.accept(tick)
+        writer.write(tick)
+        windows.append(snapshot.aligned.window("tx_bps", 10, snapshot.seq))
+    writer.close()
+    for tick, window in zip(ticks_in(tmp_path / "some.fabmon"), windows, strict=True):
+        snapshot = replayed.accept(tick)
+        again = snapshot.aligned.window("tx_bps", 10, snapshot.seq)
+        assert np.array_equal(again, window, equal_nan=True)
+    assert snapshot.aligned.spread_s(10, snapshot.seq) > 0.3
 
 
 phases = st.floats(-0.69, 0.29)

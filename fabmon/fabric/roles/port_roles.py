@@ -111,6 +111,7 @@ class PortRoles:
     def __init__(self, rules: RoleRules | None = None) -> None:
         self.rules = rules or RoleRules()
         self._memory = EvidenceMemory()
+        self._known: dict[str, tuple[tuple[PortEvidence, ...], dict[str, PortRole]]] = {}
 
     def assign(
         self,
@@ -139,19 +140,20 @@ class PortRoles:
             evidence = evidence_of(name, fact, gpus, fabrics, cabled.wiring, self._memory)
             positions[name] = {port.name: port.position for port in evidence}
             planned[name] = rails.of(fact.ports)
-            known = {
-                port.name: role
-                for port in evidence
-                if (role := self._fixed(name, port, fact, planned[name])) is not None
-            }
-            fixed[name] = known
+            before = self._known.get(name)
+            if before is None or before[0] is not evidence:
+                found = (self._fixed(name, port, fact, planned[name]) for port in evidence)
+                named = zip(evidence, found, strict=True)
+                roles = {port.name: role for port, role in named if role is not None}
+                before = self._known[name] = evidence, roles
+            known = fixed[name] = before[1]
             open_ports[name] = tuple(port for port in evidence if port.name not in known)
-        roles = {name: {**fixed[name], **found} for name, found in _by_peers(open_ports).items()}
-        places = {name: _rail_places(its, positions[name]) for name, its in roles.items()}
+        assigned = {name: {**fixed[name], **its} for name, its in _by_peers(open_ports).items()}
+        places = {name: _rail_places(its, positions[name]) for name, its in assigned.items()}
         numbers = _rail_numbers(places)
         return {
             name: HostRoles(its, _with_plan(numbers[name], planned[name], rails.count))
-            for name, its in roles.items()
+            for name, its in assigned.items()
         }
 
     def _fixed(
