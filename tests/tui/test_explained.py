@@ -48,7 +48,9 @@ def test_a_gpu_with_a_missing_link_is_drawn_as_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scene_of("missing_nvlinks", tmp_path, monkeypatch)
-    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(scene, 100)
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(scene)
+    ctx = screen_state.draw_context(scene, 100)
     codes = ctx.codes(scale(ctx.metric, Depth.TRUECOLOR, False))
     gpus = [port for port in scene.snapshot.fabric.ports if port.role == GPU]
     assert [port.label for port in gpus if codes[port.row] == DOWN] == ["g3"]
