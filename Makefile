@@ -20,8 +20,8 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox
 
-SEEDS ?= 200
-HEALTH_HOURS ?= 24
+HEALTHY ?= 200
+FAULTS ?= 400
 RUNS ?= 3
 
 .PHONY: help
@@ -81,7 +81,7 @@ bench: setup system ## the measurements behind the README's table, as JSON lines
 
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md
-	@$(BIN)/python -m tests.score --seeds $(SEEDS) --health-hours $(HEALTH_HOURS) --out docs/score.md
+	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --out docs/score.md
 
 .PHONY: lab-scenarios
 lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table

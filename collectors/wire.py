@@ -45,10 +45,10 @@ class Object(NamedTuple):
     `id` is unique within the source (`eth0`, `mlx5_0/1`). `port` is the name of the physical port
     that the values belong to, the same in every source of that port; None for what is not a port.
     `kind` is `ethernet`, `infiniband`, `gpu`, `nvlink`, `xgmi`, `ecmp`, `neighbour`, `addresses`,
-    `queue_pairs` or `node`. `info` holds facts that are not counters (driver, PCI address, members
-    ...), JSON values only. `metrics` are catalog names, in the order of the values. `node` names
-    another node than this one when the object belongs to one, such as a switch that is read in
-    band; its role is `info["node_role"]`.
+    `queue_pairs`, `forwarding_tables` or `node`. `info` holds facts that are not counters (driver,
+    PCI address, members ...), JSON values only. `metrics` are catalog names, in the order of the
+    values. `node` names another node than this one when the object belongs to one, such as a switch
+    that is read in band; its role is `info["node_role"]`.
     """
 
     id: str

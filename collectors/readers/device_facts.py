@@ -1,11 +1,12 @@
 """Facts about a port that are not counters: driver, PCI position, firmware, addresses.
 
 The keys: `netdev`, `ifindex`, `iflink` (the index of the other end, for an interface that leads to
-another one), `mac`, `master`, `bond`, `virtual`; `rdma`, `rdma_port`, `link_layer`, `fw_ver`,
-`board_id`, `hca_type`, `guid`; `driver`, `pci` (dddd:bb:dd.f), `pcie_speed_gtps` and `pcie_width`
-(a lane's current speed, and the number of lanes), `pcie_max_speed_gtps`, `pcie_max_width`,
-`numa_node`, `iommu` (`identity`, `DMA`, `DMA-FQ`) and `iommu_group`, which functions share between
-which nothing isolates. An unknown fact is left out.
+another one), `mac`, `master`, `bond`, `virtual`; `rdma`, `rdma_port`, `link_layer`, `gid_prefix`
+(the InfiniBand subnet), `fw_ver`, `board_id`, `hca_type`, `guid`; `line_rate_bps` (of a link that
+is up when the port is discovered); `driver`, `pci` (dddd:bb:dd.f), `pcie_speed_gtps` and
+`pcie_width` (a lane's current speed, and the number of lanes), `pcie_max_speed_gtps`,
+`pcie_max_width`, `numa_node`, `iommu` (`identity`, `DMA`, `DMA-FQ`) and `iommu_group`, which
+functions share between which nothing isolates. An unknown fact is left out.
 
 The relation of two PCI functions uses the terms of `nvidia-smi topo -m`:
 
@@ -38,6 +39,7 @@ def netdev_facts(fs: HostFS, name: str) -> Dict[str, Any]:
         "iflink": link if link != index else None,
         "mac": fs.text(path, "address"),
         "virtual": not fs.exists(path, "device"),
+        "line_rate_bps": _speed_bps(fs.number(path, "speed")),
         **device_facts(fs, path),
     }
     if fs.exists(path, "master"):
@@ -50,11 +52,17 @@ def netdev_facts(fs: HostFS, name: str) -> Dict[str, Any]:
 def rdma_facts(fs: HostFS, device: str, number: int) -> Dict[str, Any]:
     """The facts of one port of an RDMA device."""
     path = f"sys/class/infiniband/{device}"
+    port = f"{path}/ports/{number}"
+    link_layer = fs.text(port, "link_layer")
+    # The rate of a port that is not active is that of its slowest mode.
+    is_active = (fs.text(port, "state") or "").startswith("4")
     return known(
         {
             "rdma": device,
             "rdma_port": number,
-            "link_layer": fs.text(path, "ports", str(number), "link_layer"),
+            "link_layer": link_layer,
+            "gid_prefix": _gid_prefix(fs, port) if link_layer == "InfiniBand" else None,
+            "line_rate_bps": _rate_bps(fs.text(port, "rate")) if is_active else None,
             "fw_ver": fs.text(path, "fw_ver"),
             "board_id": fs.text(path, "board_id"),
             "hca_type": fs.text(path, "hca_type"),
@@ -152,6 +160,25 @@ def uevent(fs: HostFS, path: str) -> Dict[str, str]:
 def known(facts: Dict[str, Any]) -> Dict[str, Any]:
     """The facts without those whose value is None or empty."""
     return {key: value for key, value in facts.items() if value not in (None, "")}
+
+
+def _speed_bps(megabits: Optional[int]) -> Optional[int]:
+    """A line rate from Mb/s; None for -1, also as an unsigned number, which is an unknown one."""
+    return megabits * 1_000_000 if megabits and 0 < megabits < 0xFFFFFFFF else None
+
+
+def _rate_bps(text: Optional[str]) -> Optional[int]:
+    """`400 Gb/sec (4X NDR)` -> 400,000,000,000; None for another text."""
+    try:
+        return int(float((text or "").split()[0]) * 1e9)
+    except (IndexError, ValueError, OverflowError):
+        return None
+
+
+def _gid_prefix(fs: HostFS, port: str) -> Optional[str]:
+    """The first half of the port's GID, which the subnet manager sets; None without one."""
+    prefix = (fs.text(port, "gids/0") or "")[:19]
+    return prefix if prefix.count(":") == 3 else None
 
 
 def _speed_gtps(text: Optional[str]) -> Optional[float]:

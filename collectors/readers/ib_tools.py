@@ -1,8 +1,9 @@
-"""The tools of infiniband-diags that are run, `iblinkinfo` and `perfquery`, and their counters.
+"""The tools of infiniband-diags that are run, `iblinkinfo`, `perfquery` and `dump_fts`, and the
+counters.
 
 They read and never clear: perfquery never gets `-r`, `-R` or a reset mask. A tree at another root
-carries their output in `<root>/ib_fabric/`: `iblinkinfo.txt`, `perfquery-x-<lid>.txt` and
-`perfquery-<lid>.txt`.
+carries their output in `<root>/ib_fabric/`: `iblinkinfo.txt`, `perfquery-x-<lid>.txt`,
+`perfquery-<lid>.txt` and `dump_fts.txt`.
 
 The extended counters have 64 bits; recent devices have the errors and the waiting among them too.
 Where they are not, the classic set has them, narrow and sticking at their maximum.
@@ -42,14 +43,16 @@ def find_tools(fs: HostFS) -> "DiagTools":
         if not fs.exists("ib_fabric"):
             raise NoData("no ib_fabric in this tree")
         return CapturedOutput(fs)
-    found = []
+    paths = {name: _found(name) for name in ("iblinkinfo", "perfquery", "dump_fts")}
     for command in ("iblinkinfo", "perfquery"):
-        path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_PATH}")
-        if path is None:
+        if paths[command] is None:
             raise NoData(f"no {command} on this node: it comes with infiniband-diags")
-        found.append(path)
     check_permission(fs)
-    return DiagCommands(*found)
+    return DiagCommands(paths["iblinkinfo"] or "", paths["perfquery"] or "", paths["dump_fts"])
+
+
+def _found(command: str) -> Optional[str]:
+    return shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_PATH}")
 
 
 def check_permission(fs: HostFS) -> None:
@@ -60,26 +63,23 @@ def check_permission(fs: HostFS) -> None:
 
 
 class DiagCommands:
-    """The commands of this machine; each query is a process."""
+    """The commands of this machine; each query is a process. `dump_fts` may be missing."""
 
-    def __init__(self, iblinkinfo: str, perfquery: str) -> None:
+    def __init__(self, iblinkinfo: str, perfquery: str, dump_fts: Optional[str] = None) -> None:
         self._iblinkinfo = iblinkinfo
         self._perfquery = perfquery
+        self._dump_fts = dump_fts
         self._running: "List[subprocess.Popen[str]]" = []
 
     def links(self) -> str:
         """The output of iblinkinfo for the whole fabric, one port per line. Raises SourceError."""
-        process = self._start([self._iblinkinfo, "--line"])
-        try:
-            text, errors = process.communicate(timeout=_SWEEP_S)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            raise Failed(f"iblinkinfo took longer than {_SWEEP_S:g} s") from None
-        finally:
-            self._running.remove(process)
-        if process.returncode:
-            raise tool_error("iblinkinfo", errors)
-        return text
+        return self._output("iblinkinfo", [self._iblinkinfo, "--line"])
+
+    def forwarding_tables(self) -> str:
+        """The output of dump_fts for the whole fabric, without names. Raises SourceError."""
+        if self._dump_fts is None:
+            raise Unsupported("no dump_fts on this node: it comes with infiniband-diags")
+        return self._output("dump_fts", [self._dump_fts, "--no_dests"])
 
     def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
         """Start a query for the 64-bit counters of some ports of a LID, or for the classic ones."""
@@ -99,6 +99,19 @@ class DiagCommands:
                 self._running.remove(process)
 
         return answer
+
+    def _output(self, name: str, argv: List[str]) -> str:
+        process = self._start(argv)
+        try:
+            text, errors = process.communicate(timeout=_SWEEP_S)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise Failed(f"{name} took longer than {_SWEEP_S:g} s") from None
+        finally:
+            self._running.remove(process)
+        if process.returncode:
+            raise tool_error(name, errors)
+        return text
 
     def stop(self) -> None:
         """Kill the queries that are running."""
@@ -131,6 +144,13 @@ class CapturedOutput:
         """The captured output of iblinkinfo."""
         return self._fs.text("ib_fabric", "iblinkinfo.txt") or ""
 
+    def forwarding_tables(self) -> str:
+        """The captured output of dump_fts. Raises NoData."""
+        text = self._fs.text("ib_fabric", "dump_fts.txt")
+        if text is None:
+            raise NoData("no dump_fts.txt in this tree")
+        return text
+
     def counters(self, lid: int, numbers: Sequence[int], *, extended: bool) -> Answer:
         """The captured counters of a LID."""
         text = self._fs.text("ib_fabric", f"perfquery-{'x-' if extended else ''}{lid}.txt")
@@ -141,7 +161,7 @@ class CapturedOutput:
 
 
 DiagTools = Union[DiagCommands, CapturedOutput]
-"""Both answer the same two queries."""
+"""Both answer the same three queries."""
 
 
 def parse_counters(text: str) -> Dict[int, Counters]:

@@ -13,16 +13,35 @@ management queries a second for the cabling. So 1,000 switch ports on 25 switche
 on their cables is known from the switches. A read returns the last round with the clock of that
 round. Every port keeps its position in the rounds, so that the time between two of its values is
 that between the rounds. No counter is ever cleared.
+
+The forwarding tables of the switches are read at the start, some seconds after the cabling or a LID
+changed, and every ten minutes. The hello has them in one object of the kind `forwarding_tables`,
+without metrics. Its info:
+
+    switches    the names of the switches; tables are in their order
+    tables      for each the number of the out port by LID: a byte each, deflated, in base64, in
+                pieces of at most 400 characters
+    left_out    the number of switches whose table had no room; absent for 0
+    error       why there are no tables
+    engine      the routing engine in the configuration of the subnet manager, if it runs on this
+                node, as `ar_updn`: adaptive routing is not visible in the tables
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from collectors.hostfs import HostFS
 from collectors.readers import ib_topology
+from collectors.readers.ib_forwarding import (
+    SwitchTables,
+    pack_table,
+    parse_tables,
+    routing_engine,
+)
 from collectors.readers.ib_tools import (
     Answer,
     Counters,
@@ -31,7 +50,7 @@ from collectors.readers.ib_tools import (
     find_tools,
     needs_classic,
 )
-from collectors.readers.ib_topology import HOST, FabricPort, LinkLine
+from collectors.readers.ib_topology import HOST, FabricPort, LinkLine, PortAddress
 from collectors.source import Failed, Faults, NoData, NoNews, Source, SourceError
 from collectors.wire import Object
 
@@ -40,9 +59,15 @@ PROCESSES_PER_SECOND = 10
 SWEEPS_PER_SECOND = 20
 MAX_PORTS = 6000
 """What a hello has room for (it has 8 MiB, a port takes 1 KB); switches come first."""
+MAX_TABLES_BYTES = 1024 * 1024
+"""What a hello has room for besides the ports: packed tables of some 500 switches, 2,000 HCAs."""
 MIN_ROUND_S = 1.0
 MIN_SWEEP_S = 5.0
 RETRY_S = 5.0
+TABLES_S = 600.0
+TABLES_RETRY_S = 60.0
+SETTLE_S = 10.0
+"""How long after a change the tables are read: the subnet manager computes them anew first."""
 
 _AT_ONCE = 4
 _STOP_S = 5.0
@@ -57,12 +82,16 @@ _STATES = ("ib_state", "ib_phys_state", "ib_rate_bps")
 Key = Tuple[int, int]
 """GUID and number of a port."""
 
+Cabling = Dict[Key, Tuple[int, int, Optional[Key]]]
+"""LID, state and other end of each port: what forwarding tables depend on."""
+
 
 class SweepRound(NamedTuple):
     """All ports, read once.
 
     `version` changes with `ports` or `metrics`, which are parallel; `values` has those of each port
-    in turn, `faults` why some are None. `began_ns` is the monotonic clock.
+    in turn, `faults` why some are None. `began_ns` is the monotonic clock. `version` changes with
+    `tables` too; None until they were read or failed.
     """
 
     began_ns: int
@@ -72,15 +101,19 @@ class SweepRound(NamedTuple):
     metrics: List[Tuple[str, ...]]
     values: List[Optional[int]]
     faults: Faults
+    tables: Optional[SwitchTables] = None
 
 
 class Sweep:
     """Reads the fabric with `tools`; `own` are the GUIDs of HCAs that other sources read.
 
-    Its threads replace `round` and `error` as a whole; `ready` is set when there is one of them.
+    `engine` returns the routing engine of the subnet manager, as in SwitchTables. Its threads
+    replace `round` and `error` as a whole; `ready` is set when there is one of them.
     """
 
-    def __init__(self, tools: DiagTools, own: Set[int]) -> None:
+    def __init__(
+        self, tools: DiagTools, own: Set[int], engine: Callable[[], str] = lambda: ""
+    ) -> None:
         self.round: Optional[SweepRound] = None
         self.error: Optional[SourceError] = None
         self.ready = threading.Event()
@@ -91,17 +124,21 @@ class Sweep:
         self._metrics: Dict[Key, Tuple[str, ...]] = {}
         self._switches: Set[int] = set()
         self._classic: Set[Key] = set()
+        self._engine = engine
+        self._tables: Optional[SwitchTables] = None
+        self._tables_due_s = 0.0
+        self._cables: Cabling = {}
         self._errors: Dict[str, Optional[SourceError]] = {}
         self._swept = threading.Event()
         self._stopped = threading.Event()
         # The cabling of a large fabric takes long: the counters do not wait for it.
         self._threads = [
             threading.Thread(target=self._repeat, args=(step,), name=step.__name__, daemon=True)
-            for step in (self._cabling, self._counters)
+            for step in (self._cabling, self._counters, self._forwarding)
         ]
 
     def start(self) -> None:
-        """Read again and again, in two threads."""
+        """Read again and again, in three threads."""
         for thread in self._threads:
             thread.start()
 
@@ -114,8 +151,9 @@ class Sweep:
                 thread.join(_STOP_S)
 
     def once(self) -> None:
-        """Read the cabling, then one round of counters. Raises SourceError."""
+        """Read the cabling and the tables, then one round of counters. Raises SourceError."""
         self._cabling()
+        self._forwarding()
         self._counters()
 
     def _repeat(self, step: Callable[[], float]) -> None:
@@ -148,9 +186,44 @@ class Sweep:
         ib_topology.update_known_links(self._known, lines)
         known = list(self._known.values())
         self._ports = ib_topology.named_ports(known, self._switches, self._own)[:MAX_PORTS]
+        cables = {_end_key(line.end): _cable(line) for line in lines}
+        if cables != self._cables and self._cables:
+            self._tables_due_s = min(self._tables_due_s, time.monotonic() + SETTLE_S)
+        self._cables = cables
         self._swept.set()
         pause_s = max(MIN_SWEEP_S, len(self._ports) / SWEEPS_PER_SECOND)
         return began_s + pause_s - time.monotonic()
+
+    def _forwarding(self) -> float:
+        """Read the forwarding tables when they are due; the seconds until the next look.
+
+        Without them only paths are unknown: an error is part of the tables, not of the source.
+        """
+        if not self._swept.is_set() or time.monotonic() < self._tables_due_s:
+            return _POLL_S
+        self._tables_due_s = time.monotonic() + TABLES_S
+        try:
+            self._tables = self._packed(parse_tables(self._tools.forwarding_tables()))
+        except NoData:
+            pass
+        except SourceError as error:
+            self._tables = SwitchTables({}, error=str(error), engine=self._engine())
+            self._tables_due_s = time.monotonic() + TABLES_RETRY_S
+        return _POLL_S
+
+    def _packed(self, tables: Dict[int, Dict[int, int]]) -> SwitchTables:
+        """The tables in the form of the wire, as many as there is room for."""
+        if not tables:
+            raise Failed("dump_fts printed no forwarding table")
+        packed: Dict[int, List[str]] = {}
+        room = MAX_TABLES_BYTES
+        for guid, table in sorted(tables.items()):
+            pieces = pack_table(table)
+            size = sum(map(len, pieces))
+            if size <= room:
+                packed[guid] = pieces
+                room -= size
+        return SwitchTables(packed, len(tables) - len(packed), engine=self._engine())
 
     def _counters(self) -> float:
         """Read all counters once; the seconds until the next round."""
@@ -239,14 +312,15 @@ class Sweep:
         period_s = max(MIN_ROUND_S, spent_s, duration_s)
         last = self.round
         version = 0
+        tables = self._tables
         if last is not None:
             # Every change is a new hello: a period that was long once stays so.
             if period_s < last.period_s * 1.5:
                 period_s = last.period_s
-            before = (_layout(last.ports), last.metrics, last.period_s)
-            is_same = before == (_layout(ports), metrics, period_s)
+            before = (_layout(last.ports), last.metrics, last.period_s, last.tables)
+            is_same = before == (_layout(ports), metrics, period_s, tables)
             version = last.version if is_same else last.version + 1
-        return SweepRound(began_ns, period_s, version, ports, metrics, values, faults)
+        return SweepRound(began_ns, period_s, version, ports, metrics, values, faults, tables)
 
     def _targets(self, of: List[FabricPort]) -> List[Tuple[bool, List[FabricPort]]]:
         """The queries: for each LID its ports, extended and where needed also classic."""
@@ -267,7 +341,15 @@ class Sweep:
 
 
 def _key(port: FabricPort) -> Key:
-    return port.line.end.guid, port.line.end.number
+    return _end_key(port.line.end)
+
+
+def _end_key(end: PortAddress) -> Key:
+    return end.guid, end.number
+
+
+def _cable(line: LinkLine) -> Tuple[int, int, Optional[Key]]:
+    return line.end.lid, line.state, None if line.peer is None else _end_key(line.peer)
 
 
 def _layout(ports: List[FabricPort]) -> object:
@@ -289,7 +371,8 @@ class IbFabric(Source):
     def discover(self) -> List[Object]:
         """One object per port, of the switches first. Raises NoData until the first round ends."""
         if self._sweep is None:
-            self._sweep = Sweep(find_tools(self.host), _own_guids(self.host))
+            engine = partial(routing_engine, self.host)
+            self._sweep = Sweep(find_tools(self.host), _own_guids(self.host), engine)
             if self.host.is_live:
                 self._sweep.start()
         if not self.host.is_live:
@@ -301,7 +384,10 @@ class IbFabric(Source):
         self.min_period_s = first.period_s
         self._version = first.version
         self._returned = None
-        return [_object(port, counters) for port, counters in zip(first.ports, first.metrics)]
+        objects = [_object(port, counters) for port, counters in zip(first.ports, first.metrics)]
+        if first.tables is not None:
+            objects.append(_tables_object(first.tables, first.ports))
+        return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
         """The last round's values. Raises NoNews when they were returned before, SourceError when
@@ -348,6 +434,20 @@ def _object(port: FabricPort, counters: Tuple[str, ...]) -> Object:
         info["peer"] = {"node": node, "port": name, "guid": f"{guid:016x}"}
     metrics = _STATES + counters
     return Object(f"{port.node}/{port.name}", "infiniband", port.name, info, metrics, port.node)
+
+
+def _tables_object(tables: SwitchTables, ports: List[FabricPort]) -> Object:
+    names = {port.line.end.guid: port.node for port in ports if port.role != HOST}
+    known = [guid for guid in tables.packed if guid in names]
+    info: Dict[str, object] = {
+        "switches": [names[guid] for guid in known],
+        "tables": [tables.packed[guid] for guid in known],
+        "left_out": tables.left_out,
+        "error": tables.error,
+        "engine": tables.engine,
+    }
+    info = {key: value for key, value in info.items() if value not in ("", 0)}
+    return Object("forwarding_tables", "forwarding_tables", None, info, ())
 
 
 def _own_guids(fs: HostFS) -> Set[int]:

@@ -2,12 +2,16 @@
 
 There are no counters here. The objects have facts in `info` and no metrics:
 
-    ecmp        {family, members: [{dev, via, weight[, dead]}], destinations, destinations_count}
+    ecmp        {family, members: [{dev, via, weight[, dead]}], destinations, destinations_count
+                [, hash_policy][, adaptive_routing]}
     neighbour   {dev, ip, mac}
     addresses   {dev, addresses[, over][, default_route]}
 
 A group is a set of equal-cost next hops, however many routes use it and whether they list the hops
 (multipath routes) or share a nexthop object. `destinations` names at most 16 of the prefixes.
+`hash_policy` is the kernel's fib_multipath_hash_policy for that family; not on Cumulus, where the
+hardware hashes by switchd's configuration. `adaptive_routing` names the file of switchd that turns
+adaptive routing on.
 Addresses are those of the ports' interfaces and bonds, of upper interfaces (a VLAN, a bridge), then
 with `over`, the interfaces below, and of the loopback, whose `over` is empty. A tree at another
 root carries the same facts in `<root>/routes.json`, as
@@ -19,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -30,6 +35,13 @@ from collectors.source import Failed, Faults, NoData, Source, from_oserror
 from collectors.wire import Object
 
 _CAPTURE = "routes.json"
+_CUMULUS = "etc/cumulus"
+_ADAPTIVE = "switchd.d/adaptive_routing.conf"
+_ADAPTIVE_ON = re.compile(
+    r"^\s*adaptive_routing\.enable\s*=\s*TRUE\b", re.MULTILINE | re.IGNORECASE
+)
+"""NVIDIA, Cumulus Linux User Guide, "Equal Cost Multipath Load Sharing", "Adaptive Routing"."""
+
 _UPPER = "upper_"
 """Prefix of the entries for upper interfaces in an interface's directory in sysfs."""
 
@@ -63,7 +75,7 @@ class Routes(Source):
         self._look_from_s = start_s + duration_s / _MAX_DUMP_SHARE
         objects = [
             *(
-                Object(f"ecmp/{number}", "ecmp", None, group, ())
+                Object(f"ecmp/{number}", "ecmp", None, {**group, **self._selection(group)}, ())
                 for number, group in enumerate(self._known.ecmp, 1)
             ),
             *(
@@ -121,6 +133,16 @@ class Routes(Source):
     def _look(self) -> RouteSummary:
         devices = _devices(self.host)
         return summarise_routes(devices, _above(self.host, devices))
+
+    def _selection(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        """How a link of a group is selected, as far as files report it."""
+        if self.host.exists(_CUMULUS):
+            text = self.host.text(_CUMULUS, _ADAPTIVE) or ""
+            is_on = _ADAPTIVE_ON.search(text) is not None
+            return {"adaptive_routing": f"/{_CUMULUS}/{_ADAPTIVE}"} if is_on else {}
+        version = "ipv6" if group.get("family") == "inet6" else "ipv4"
+        policy = self.host.number("proc/sys/net", version, "fib_multipath_hash_policy")
+        return {} if policy is None else {"hash_policy": policy}
 
     def _from_file(self) -> RouteSummary:
         text = self.host.text(_CAPTURE)

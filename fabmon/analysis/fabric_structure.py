@@ -11,6 +11,7 @@ import numpy as np
 from fabmon.fabric.model import (
     HOST,
     MANAGEMENT,
+    MEMBER,
     RAIL,
     SWITCH,
     UPLINK,
@@ -109,7 +110,9 @@ def build_structure(fabric: Fabric) -> FabricStructure:
     )
     is_switch = exists & is_switch_node[node]
     rail = np.array([port.index if port.role == RAIL else NONE for port in ports], np.intp)
-    peer_is_rail = np.append(is_rail, False)[peer] & (peer != NONE)
+    # The links of a bond that is one rail are cabled to the leaf, the rail itself is not.
+    is_nic = is_rail | (exists & (role == MEMBER) if len(ports) else is_rail)
+    peer_is_rail = np.append(is_nic, False)[peer] & (peer != NONE)
     has_hosts = any(each.role == HOST for each in fabric.nodes)
     rails = {
         int(index): np.flatnonzero(is_rail & (rail == index))

@@ -1,4 +1,4 @@
-"""`fabmon trace A B`: the path of RoCE flows from one host to another, on demand."""
+"""`fabmon trace A B`: the path of flows from one host to another, on demand."""
 
 from __future__ import annotations
 
@@ -79,14 +79,16 @@ def trace(
     config: Path | None,
     ssh_config: Path | None,
 ) -> None:
-    """Show which switches and links RoCE flows cross from host A to host B.
+    """Show which switches and links flows cross from host A to host B.
 
-    A sends some UDP datagrams with increasing TTL to port 4791 of B, from each source port.
-    Switches hash them as they hash the flow with that source port, and answer when the TTL ends.
-    Hops are named from the switches in the hosts file, LLDP and --topology; * is a hop that does
-    not answer. A Linux switch answers six times at once, then once per second, so that many source
-    ports take a while.
+    On InfiniBand the path is in the switches' forwarding tables (sources=+ib_fabric on one node).
+    For RoCE, A sends some UDP datagrams with increasing TTL to port 4791 of B, from each source
+    port. Switches hash them as they hash the flow with that source port, and answer when the TTL
+    ends. Hops are named from the switches in the hosts file, LLDP and --topology; * is a hop that
+    does not answer. A Linux switch answers six times at once, then once per second, so that many
+    source ports take a while.
     """
+    from fabmon.report.forwarded_trace import ForwardedTraceRecord, forwarded_trace_table
     from fabmon.report.output import as_json
     from fabmon.report.trace import trace_table
     from fabmon.session.path_trace import (
@@ -110,5 +112,10 @@ def trace(
     except TraceFailed as error:
         print(f"fabmon: {error}", file=sys.stderr)
         sys.exit(Exit.NO_NODE)
-    write(as_json(record) if style == "json" else trace_table(record).encode())
+    if style == "json":
+        write(as_json(record))
+    elif isinstance(record, ForwardedTraceRecord):
+        write(forwarded_trace_table(record).encode())
+    else:
+        write(trace_table(record).encode())
     sys.exit(Exit.OK if any(path.hops for path in record.paths) else Exit.FAILED)

@@ -11,22 +11,19 @@ from typing import Any
 import msgspec
 
 from fabmon.fabric import model
+from fabmon.fabric.forwarding_tables import joined
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
 from fabmon.fabric.object_owner import reported_hosts
+from fabmon.fabric.roles.port_roles import HostRoles, PortRole, PortRoles
+from fabmon.fabric.roles.rules import FRONT_PANEL, RoleRules, names_of_port
 from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.topology.cabling import Cabling, Rails, cabling, groups_of, uplinks_of
 from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.routing import routing_of_nodes
 from fabmon.fabric.wire.messages import Hello
-
-MANAGEMENT_PORTS = ("mgmt*", "Management*", "docker*", "virbr*", "cni*", "usb*")
-"""Default patterns of ports that carry no training traffic."""
-
-_FRONT_PANEL = ("swp[0-9]*", "Ethernet[0-9]*")
-"""Front-panel ports of Linux switches; beside them, eth0 is a management port."""
 
 _ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
 
@@ -53,19 +50,19 @@ def build(
     hellos: Mapping[str, Hello],
     rows: PortRows,
     version: int,
-    management: Sequence[str] = MANAGEMENT_PORTS,
+    roles: PortRoles | None = None,
     topology: Topology | None = None,
     reported: ReportedFacts | None = None,
 ) -> Fabric:
     """The fabric that the hellos and the planned `topology` describe.
 
     Nodes without a hello have no ports. Ports seen earlier and gone now keep their row and are in
-    no node. Nodes that others report come after those of the hosts file. `reported` has the
-    evaluated hellos of an earlier call.
+    no node. Nodes that others report come after those of the hosts file. `roles` and `reported`
+    keep what earlier calls evaluated.
     """
     with _uncollected():
         topology, reported = topology or Topology(), reported or ReportedFacts()
-        return _build(hosts, hellos, rows, version, management, topology, reported)
+        return _build(hosts, hellos, rows, version, roles or PortRoles(), topology, reported)
 
 
 @contextmanager
@@ -86,7 +83,7 @@ def _build(
     hellos: Mapping[str, Hello],
     rows: PortRows,
     version: int,
-    management: Sequence[str],
+    roles: PortRoles,
     topology: Topology,
     reported: ReportedFacts,
 ) -> Fabric:
@@ -95,15 +92,18 @@ def _build(
     facts = reported.gather(given, hellos)
     cabled = cabling(hosts, facts, topology)
     rails = Rails(topology)
+    of_hosts = roles.assign(hosts, facts, cabled, rails)
     nodes = []
     groups: list[EcmpGroup] = []
     for host in hosts:
         fact = facts.get(host.name) or NodeFacts()
-        ports = _ports(host, fact, rows, cabled, rails, tuple(management))
+        its = of_hosts.get(host.name) or _roles_of_switch(host, fact, cabled, roles.rules)
+        ports = _ports(host, fact, rows, cabled, rails, its)
         nodes.append(Node(host.name, host.role, "", ports, _about(hellos.get(host.name))))
         groups += groups_of(host, fact, ports, cabled.shape)
     nodes = _grouped(hosts, nodes, cabled.wiring.peers, topology)
-    routing = routing_of_nodes(nodes, facts, topology.routing)
+    forwarding = joined(each for name in given if name in facts for each in facts[name].forwarding)
+    routing = routing_of_nodes(nodes, facts, topology.routing, forwarding)
     return Fabric(
         version,
         tuple(nodes),
@@ -118,6 +118,7 @@ def _build(
             for end, believed, doubted in cabled.wiring.disputes
         ),
         routing,
+        forwarding,
     )
 
 
@@ -127,31 +128,28 @@ def _ports(
     rows: PortRows,
     cabled: Cabling,
     rails: Rails,
-    management: tuple[str, ...],
+    roles: HostRoles,
 ) -> tuple[Port, ...]:
     """The ports of a node in physical order: by PCI address, then by name."""
-    if host.role == model.SWITCH and any(matches(name, _FRONT_PANEL) for name in fact.ports):
-        management = (*management, "eth[0-9]")
     order = sorted(
         fact.ports,
         key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name)),
     )
-    uplinks = uplinks_of(host, fact, cabled)
-    rail_of = rails.of(fact.ports) if host.role != model.SWITCH else {}
-    counts: dict[str, int] = {model.RAIL: rails.count if rail_of else 0}
+    counts: dict[str, int] = {}
     peers, known = cabled.wiring.peers, cabled.wiring.cables
     ports = []
     for name in order:
         info = fact.ports[name]
-        role = _role(host, name, info, uplinks, management)
-        rail = rail_of.get(name) if role == model.RAIL else None
+        role, reason = roles.roles.get(name) or _role_of_kind(info)
         # The links of a GPU are numbered as nvidia-smi does: from 0 for each GPU.
         within = f"{role} {name.partition('/')[0]}" if role == model.NVLINK else role
-        index = counts.get(within, 0) if rail is None else rail
+        index = counts.get(within, 0)
         if role == model.NVLINK:
             link = info.get("link")
             index = link if isinstance(link, int) and link >= 0 else index
-        if rail is None:
+        if role == model.RAIL:
+            index = roles.rails.get(name, index)
+        else:
             counts[within] = index + 1
         end = (host.name, name)
         peer = peers.get(end)
@@ -167,33 +165,44 @@ def _ports(
                 peer=None if peer is None else rows.of(*peer),
                 info=rails.nearest(info, fact.ports),
                 cable=known.get(end),
+                role_reason=reason,
             )
         )
     return tuple(ports)
 
 
-def _role(
-    host: Host,
-    name: str,
-    info: Mapping[str, Any],
-    uplinks: set[str],
-    management: tuple[str, ...],
-) -> str:
-    kind = info.get("kind")
-    if kind in _ROLE_OF_KIND:
-        return _ROLE_OF_KIND[str(kind)]
-    netdev = str(info.get("netdev", name))
-    if matches(name, management) or (netdev != name and matches(netdev, management)):
-        return model.MANAGEMENT
-    if host.role != model.SWITCH:
-        return model.RAIL
-    return model.UPLINK if name in uplinks else model.DOWNLINK
+def _role_of_kind(info: Mapping[str, Any]) -> PortRole:
+    return PortRole(_ROLE_OF_KIND.get(str(info.get("kind")), model.MANAGEMENT), "")
+
+
+def _roles_of_switch(host: Host, fact: NodeFacts, cabled: Cabling, rules: RoleRules) -> HostRoles:
+    """The roles of a switch's ports."""
+    is_front_panel = any(matches(name, FRONT_PANEL) for name in fact.ports)
+    uplinks = uplinks_of(host, fact, cabled)
+    roles = {}
+    for name, info in fact.ports.items():
+        if info.get("kind") in _ROLE_OF_KIND:
+            continue
+        if rules.is_management(names_of_port(name, info)[:2], is_front_panel):
+            roles[name] = PortRole(model.MANAGEMENT, "its name matches management_ports")
+        elif name in uplinks:
+            roles[name] = PortRole(model.UPLINK, "leads to a higher tier")
+        else:
+            roles[name] = PortRole(model.DOWNLINK, "leads to a host or a lower tier")
+    return HostRoles(roles, {})
 
 
 def _label(role: str, index: int) -> str:
-    """The short name of a port. Rails and GPUs count from 0, as drivers do; switch ports from 1, as
+    """The short name of a port. NICs and GPUs count from 0, as drivers do; switch ports from 1, as
     front panels do."""
-    from_zero = {model.RAIL: "r", model.GPU: "g", model.NVLINK: "nv"}
+    from_zero = {
+        model.RAIL: "r",
+        model.GPU: "g",
+        model.NVLINK: "nv",
+        model.STORAGE: "s",
+        model.FRONTEND: "f",
+        model.MEMBER: "b",
+    }
     if role in from_zero:
         return f"{from_zero[role]}{index}"
     prefix = {model.UPLINK: "up", model.DOWNLINK: "dn"}.get(role, "m")
@@ -241,7 +250,7 @@ def _is_spine(node: Node) -> bool:
 def _derived_group(node: Node, roles: Mapping[str, str], peers: Mapping[PortName, PortName]) -> str:
     if node.role == model.SWITCH:
         return SPINES if _is_spine(node) else node.name
-    for port in node.ports:
+    for port in sorted(node.ports, key=lambda port: port.role != model.RAIL):
         peer = peers.get((node.name, port.name))
         if peer is not None and roles.get(peer[0]) == model.SWITCH:
             return peer[0]

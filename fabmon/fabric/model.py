@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 
 HOST = "host"
@@ -15,12 +16,21 @@ SWITCH = "switch"
 RAIL = "rail"
 UPLINK = "uplink"
 DOWNLINK = "downlink"
+STORAGE = "storage"
+FRONTEND = "frontend"
+MEMBER = "member"
 MANAGEMENT = "management"
 GPU = "gpu"
 NVLINK = "nvlink"
 
 FABRIC = (RAIL, UPLINK, DOWNLINK)
 """Roles of ports that carry training traffic between nodes. NVLinks are inside a node."""
+
+ROLE_ORDER = (
+    *(RAIL, GPU, NVLINK, UPLINK, DOWNLINK),
+    *(STORAGE, FRONTEND, MEMBER, MANAGEMENT),
+)
+"""Roles in the order in which a node's ports are listed."""
 
 VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "ufm")
 """How a node is reached: by a probe over SSH, over a command, on this machine, or in an agent; or
@@ -80,13 +90,13 @@ class Port(msgspec.Struct, frozen=True):
     """One end of a cable.
 
     `row` is its row in every array of a `Snapshot`: assigned once, never reused, not a display
-    order. `name` is unique on the node (`eth0`, `mlx5_0`). `role` is `rail` (a host's NIC),
-    `uplink` (a switch port in an ECMP group), `downlink`, `gpu` (all NVLinks of a GPU), `nvlink`
-    (one of them) or `management`. `index` counts within the role from 0, of an
-    NVLink within its GPU; `label` is its short name
-    (`r0`, `up3`). `peer` is the row at the other end, None when it is not watched. `info` has
-    facts: driver, pci, numa_node, netdev, rdma, mac ... `cable` is the far end; None when it is
-    unknown.
+    order. `name` is unique on the node (`eth0`, `mlx5_0`). `role` of a host's NIC is `rail`,
+    `storage`, `frontend`, `management` or `member` (of a bond that is one RDMA device); that of a
+    switch's port `uplink` (to a higher tier), `downlink` or `management`; `gpu` has all NVLinks of
+    a GPU, `nvlink` is one of them. `role_reason` says why. `index` counts within the role from 0,
+    of an NVLink within its GPU; `label` is its short name (`r0`, `up3`). `peer` is the row at the
+    other end, None when it is not watched. `info` has facts: driver, pci, numa_node, netdev, rdma,
+    mac ... `cable` is the far end; None when it is unknown.
     """
 
     row: int
@@ -99,6 +109,7 @@ class Port(msgspec.Struct, frozen=True):
     peer: int | None
     info: dict[str, Any]
     cable: Cable | None = None
+    role_reason: str = ""
 
     @property
     def id(self) -> str:
@@ -184,8 +195,9 @@ class Fabric(msgspec.Struct, frozen=True):
     """The watched nodes and their cabling at one time.
 
     `nodes` are in display order: by group, a group's switches before its hosts. `ports` are by
-    row. `routing` is the routing mode of the nodes for which it is known, by name. `version` grows
-    whenever anything in it changes.
+    row. `routing` is the routing mode of the nodes for which it is known, by name. `forwarding`
+    are the tables of InfiniBand switches, None where no node reports them. `version` grows whenever
+    anything in it changes.
     """
 
     version: int
@@ -195,6 +207,7 @@ class Fabric(msgspec.Struct, frozen=True):
     shape: Shape = Shape()
     contradictions: tuple[Contradiction, ...] = ()
     routing: dict[str, Routing] = {}
+    forwarding: ForwardingTables | None = None
 
     def node(self, name: str) -> Node:
         """The node with this name. Raises KeyError."""

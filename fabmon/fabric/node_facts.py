@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fabmon.fabric import forwarding_tables
+from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.object_owner import owner_of
@@ -39,14 +41,17 @@ class ReportedPeer(NamedTuple):
 
 
 class NodeFacts:
-    """The reported facts of one node."""
+    """The reported facts of one node. `reached_at` is its address that the console connected to."""
 
     def __init__(self) -> None:
         self.ports: dict[str, dict[str, Any]] = {}
         self.ecmp: list[ReportedEcmpGroup] = []
         self.neighbours: list[dict[str, Any]] = []
         self.peers: list[ReportedPeer] = []
+        self.addresses: list[dict[str, Any]] = []
+        self.forwarding: list[ForwardingTables] = []
         self.hostname = ""
+        self.reached_at = ""
 
     def add(self, item: ObjectInfo, source: str) -> None:
         """Add one object of a source."""
@@ -59,6 +64,10 @@ class NodeFacts:
                 self.peers.append(ReportedPeer(source, item.port, info["peer"]))
         elif item.kind == "ecmp":
             self.ecmp.append(_ecmp_group(item.info))
+        elif item.kind == "addresses":
+            self.addresses.append(item.info)
+        elif item.kind == forwarding_tables.KIND:
+            self.forwarding.append(forwarding_tables.forwarding_tables(item.info))
         elif item.kind == "neighbour":
             self.neighbours.append(item.info)
             if item.info.get("peer_node") or item.info.get("peer_port"):
@@ -76,6 +85,8 @@ class NodeFacts:
         self.ecmp += other.ecmp
         self.neighbours += other.neighbours
         self.peers += other.peers
+        self.addresses += other.addresses
+        self.forwarding += other.forwarding
         self.hostname = self.hostname or other.hostname
 
     def by_device(self) -> dict[str, str]:
@@ -124,6 +135,7 @@ class ReportedFacts:
             for about, fact in known[1].items():
                 facts.setdefault(about, NodeFacts()).merge(fact)
             facts[name].hostname = hello.hostname
+            facts[name].reached_at = hello.reached_at
         self._reported = reported
         return facts
 
@@ -134,6 +146,8 @@ def _facts_of(sender: Host, given: Mapping[str, Host], hello: Hello) -> dict[str
     for block in hello.blocks:
         for item in block.objects:
             about = owner_of(item, sender, given)
+            if item.kind == forwarding_tables.KIND and not sender.reports_other_nodes:
+                continue
             if about is not None:
                 fact = found.get(about)
                 if fact is None:

@@ -23,7 +23,13 @@ from fabmon.fabric.topology.routing import renamed
 from fabmon.fabric.wire.messages import BlockInfo, Burst, Hello, Notice, ObjectInfo
 
 _NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
-_NAME_KEYS = {"node": "device", "peer_node": "device", "hostname": "host", "node_group": "group"}
+_NAME_KEYS = {
+    "node": "device",
+    "peer_node": "device",
+    "hostname": "host",
+    "node_group": "group",
+    "switches": "switch",
+}
 """Facts with the name of a machine or group, and the prefix of its pseudonym."""
 
 _PORT_KEYS = frozenset({"port", "peer_port", "peer_port_name", "port_name", "alias"})
@@ -31,6 +37,9 @@ _PORT_KEYS = frozenset({"port", "peer_port", "peer_port_name", "port_name", "ali
 
 _PEOPLE_KEYS = frozenset({"comm", "job"})
 """Facts about what a user runs; only a number is kept."""
+
+_TABLES = "tables"
+"""Packed forwarding tables: numbers of ports by LID."""
 
 _PLAIN_KEYS = frozenset(
     [
@@ -41,6 +50,7 @@ _PLAIN_KEYS = frozenset(
         "default_route",
         "dev",
         "driver",
+        "engine",
         "exporter",
         "fec",
         "fw_ver",
@@ -271,7 +281,7 @@ class Redactor:
             }
         if isinstance(value, (list, tuple)):
             return [self._fact(key, item) for item in value]
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or key == _TABLES:
             return value
         if key in _NAME_KEYS:
             return self._name(value, _NAME_KEYS[key])

@@ -38,3 +38,38 @@ class Routing(msgspec.Struct, frozen=True):
 
 NOT_REPORTED = Routing()
 """The routing of a node about which nothing is known."""
+
+_ADVICE = {
+    HASHED: (
+        "Give the hash more flows: NCCL_IB_QPS_PER_CONNECTION=4, then E-ECMP on the queue pair or"
+        " adaptive routing on the switch."
+    ),
+    STATIC: (
+        "Forwarding tables send these pairs of hosts over one link: balance them anew. Choose a"
+        " routing engine for the topology in opensm.conf (ftree or updn; ar_updn or ar_ftree where"
+        " switches support adaptive routing), list the spines in root_guid_file, and let the subnet"
+        " manager route again. With LMC 1 or more every NIC has several LIDs, thus paths. More"
+        " queue pairs change nothing."
+    ),
+    ADAPTIVE: (
+        "Adaptive routing and packet spraying balance by packet, so this link is not hot by chance:"
+        " check that they are on for this traffic class on the switches and the NICs, and that no"
+        " link of the group is slower or has errors."
+    ),
+}
+
+_LAYER_3_HASH = (
+    "The switch hashes addresses only (net.ipv4.fib_multipath_hash_policy=0), so more queue pairs"
+    " change nothing: set it to 1, then NCCL_IB_QPS_PER_CONNECTION=4."
+)
+
+
+def hot_link_advice(routing: Routing) -> str:
+    """What to do about a link that is full beside links of its group with room; one paragraph.
+
+    Sources: NCCL's environment variables; opensm(8), "ROUTING"; NVIDIA, InfiniBand Cluster Bring-up
+    Procedure, "Adaptive Routing"; Linux Documentation/networking/ip-sysctl.rst.
+    """
+    if routing.mode == HASHED and routing.hash_policy == 0:
+        return _LAYER_3_HASH
+    return _ADVICE.get(routing.mode, _ADVICE[HASHED])

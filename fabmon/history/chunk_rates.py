@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS, PortRows, build
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.roles.port_roles import PortRoles
+from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeFrames, RawChunk
 from fabmon.fabric.topology.plan import Topology
@@ -64,11 +66,9 @@ class RateChunk:
 class RateChunkBuilder:
     """Builds rate chunks from raw chunks; `fabric` is what has been reported of it so far."""
 
-    def __init__(
-        self, management: Sequence[str] = MANAGEMENT_PORTS, topology: Topology | None = None
-    ) -> None:
-        """`management` and `topology` are as for a History."""
-        self._management = management
+    def __init__(self, roles: RoleRules | None = None, topology: Topology | None = None) -> None:
+        """`roles` and `topology` are as for a History."""
+        self._roles = PortRoles(roles)
         self._topology = topology
         self._rows = PortRows()
         self._hosts: dict[str, Host] = {}
@@ -76,7 +76,7 @@ class RateChunkBuilder:
         self._nodes: dict[str, _NodeRates] = {}
         self._open: dict[tuple[int, float], _OpenChunk] = {}
         self._line_rate_bps: dict[int, float] = {}
-        self.fabric: Fabric = build([], {}, self._rows, 0, management, topology)
+        self.fabric: Fabric = build([], {}, self._rows, 0, self._roles, topology)
 
     def of(
         self, raw_chunks: Iterable[RawChunk], from_ns: int = 0, until_ns: int = _LATEST_NS
@@ -105,7 +105,7 @@ class RateChunkBuilder:
             self._hellos,
             self._rows,
             self.fabric.version + 1,
-            self._management,
+            self._roles,
             self._topology,
         )
 

@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS, PortRows, build
+from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.model import FABRIC, GPU, NVLINK, Fabric, Host
 from fabmon.fabric.node_facts import ReportedFacts
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.pcie import pcie_payload_bps
+from fabmon.fabric.roles.port_roles import PortRoles
+from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
@@ -80,23 +82,23 @@ class _NodeSlots:
 class History:
     """Keeps counters, rates and the last minutes; `accept` takes a tick and returns a snapshot.
 
-    `hosts` are the nodes in the order of the hosts file. `management` are patterns of ports that
-    carry no training traffic. `topology` is the planned cabling. `rows` are the port rows of
-    another history; both then number the same ports by the same rows.
+    `hosts` are the nodes in the order of the hosts file. `roles` are the configured roles of
+    ports. `topology` is the planned cabling. `rows` are the port rows of another history; both then
+    number the same ports by the same rows.
     """
 
     def __init__(
         self,
         hosts: Sequence[Host],
         interval_s: float = 1.0,
-        management: Sequence[str] = MANAGEMENT_PORTS,
+        roles: RoleRules | None = None,
         ring_ticks: int = RING_TICKS,
         topology: Topology | None = None,
         rows: PortRows | None = None,
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
-        self._management = management
+        self._roles = PortRoles(roles)
         self._topology = topology
         self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
@@ -204,9 +206,7 @@ class History:
 
     def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
         hosts = list(self._hosts.values())
-        return build(
-            hosts, hellos, self.rows, version, self._management, self._topology, self._heard
-        )
+        return build(hosts, hellos, self.rows, version, self._roles, self._topology, self._heard)
 
     def _note_queue_pairs(self, node: str, reported: QueuePairs | None) -> bool:
         """Keep the queue pairs that a node reports (None: it does not report any, which is not the

@@ -12,10 +12,10 @@ from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.sources import ABSENT, WORKS, SourceState, source_states
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.fabric.model import SWITCH
+from fabmon.fabric.model import GPU, NVLINK, ROLE_ORDER, SWITCH, Node
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
-from fabmon.fabric.wording import plural, trimmed
+from fabmon.fabric.wording import label_runs, plural, trimmed
 
 _MISSING_ON_HOSTS = {
     "ib": "no RDMA port counters: RDMA traffic that the kernel does not count is not visible",
@@ -31,14 +31,26 @@ _MISSING = {
 """What is unknown of a node without a source. Other sources are of optional devices."""
 
 
+class PortRoleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The role of a host's port: `rail`, `storage`, `frontend`, `member` or `management`, and why;
+    `label` is its short name."""
+
+    port: str
+    label: str
+    role: str
+    reason: str
+
+
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One node: its state with the reason, and its sources, none where it never answered."""
+    """One node: its state with the reason, and its sources, none where it never answered. `roles`
+    are those of a host's NICs, the rails first."""
 
     node: str
     role: str
     state: NodeState
     reason: str
     sources: list[SourceState]
+    roles: list[PortRoleRow]
 
 
 class DoctorRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="doctor"):
@@ -70,6 +82,7 @@ def examine(survey: Survey) -> DoctorRecord:
                 state=status.state,
                 reason=status.reason,
                 sources=sources,
+                roles=_roles(node),
             )
         )
     return DoctorRecord(
@@ -79,6 +92,15 @@ def examine(survey: Survey) -> DoctorRecord:
         nodes=nodes,
         faults=audit(survey),
     )
+
+
+def _roles(node: Node) -> list[PortRoleRow]:
+    ports = [] if node.role == SWITCH else [p for p in node.ports if p.role not in (GPU, NVLINK)]
+    ports.sort(key=lambda port: (ROLE_ORDER.index(port.role), port.index))
+    return [
+        PortRoleRow(port=port.name, label=port.label, role=port.role, reason=port.role_reason)
+        for port in ports
+    ]
 
 
 def doctor_table(record: DoctorRecord) -> str:
@@ -108,7 +130,8 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
     similar: defaultdict[tuple[object, ...], list[NodeHealth]] = defaultdict(list)
     for node in record.nodes:
         sources = tuple((s.source, s.state, s.text, s.objects, s.values) for s in node.sources)
-        similar[node.state, node.reason, sources].append(node)
+        roles = tuple((r.label, r.port, r.reason) for r in node.roles)
+        similar[node.state, node.reason, sources, roles].append(node)
     for nodes in similar.values():
         first = nodes[0]
         yield ""
@@ -122,6 +145,18 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
             text = _source_text(source, slowest)
             yield f"  {source.source:<16} {source.state:<14} {text}".rstrip()
         yield from _absent(first)
+        yield from _role_rows(first)
+
+
+def _role_rows(node: NodeHealth) -> Iterator[str]:
+    """The ports of each role with the reason, those with the same reason in one line."""
+    similar: defaultdict[tuple[str, str], list[PortRoleRow]] = defaultdict(list)
+    for port in node.roles:
+        similar[port.role, port.reason].append(port)
+    for (role, reason), ports in similar.items():
+        labels = label_runs((port.label, role, int(port.label[1:])) for port in ports)
+        names = " ".join(port.port for port in ports)
+        yield f"  {role:<16} {labels:<14} {names}: {reason}"
 
 
 def _absent(node: NodeHealth) -> Iterator[str]:

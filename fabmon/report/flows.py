@@ -10,12 +10,16 @@ import msgspec
 
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.fabric.model import HOST
+from fabmon.fabric.model import HOST, RAIL
+from fabmon.fabric.routing_mode import STATIC
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.report.output import aligned
+
+_MOST = 16
+"""Links in the table."""
 
 
 class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +28,8 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     `peer` and `peer_port` are null where the other end is not known; `candidates` is the number of
     queue pairs of watched hosts that it could be. `sport` is the UDP source port, null where it
     cannot be computed. `leaf` and `peer_leaf` are the switches, null where they are not known.
+    `path` are the ports of switches that send the flow on, by InfiniBand's forwarding tables; empty
+    where they are not known or adaptive routing decides.
     """
 
     node: str
@@ -39,6 +45,17 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     comm: str
     pid: int | None
     job: str | None
+    path: list[str]
+
+
+class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A link between InfiniBand switches: the `flows` and the pairs of hosts that the forwarding
+    tables send over it, in the direction from `port` to `peer`."""
+
+    port: str
+    peer: str
+    flows: int
+    host_pairs: int
 
 
 class LeavesRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +85,7 @@ class FlowsRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     left_out: int
     silent: list[SilentRecord]
     leaves: list[LeavesRecord]
+    links: list[LinkRecord]
     flows: list[FlowRecord]
 
 
@@ -90,6 +108,7 @@ def flows_record(snapshot: Snapshot) -> FlowsRecord:
             LeavesRecord(leaf=each.src, peer_leaf=each.dst, flows=each.flows, sports=each.sports)
             for each in snapshot.connections.between_leaves()
         ],
+        links=_links(snapshot),
         flows=[_flow(snapshot, flow) for flow in order],
     )
 
@@ -107,6 +126,11 @@ def flows_table(record: FlowsRecord) -> str:
     if record.leaves:
         lines.append("")
         lines += aligned([("LEAF", "TO", "FLOWS", "SPORTS"), *map(_leaves, record.leaves)])
+    if record.links:
+        lines.append("")
+        lines += aligned([("LINK", "TO", "FLOWS", "HOST PAIRS"), *map(_link, record.links[:_MOST])])
+        if len(record.links) > _MOST:
+            lines.append(f"- and {len(record.links) - _MOST} links with fewer: --format json")
     if record.flows:
         head = ("NODE", "PORT", "QPN", "TO", "PORT", "QPN", "SPORT", "OF", "PID")
         lines.append("")
@@ -122,6 +146,21 @@ def _silent(silent: Sequence[SilentRecord]) -> Iterator[str]:
     for reason, nodes in hosts_by_reason.items():
         count = f" ({len(nodes)} hosts)" if len(nodes) > 1 else ""
         yield f"x {fold(nodes)}{count}: {reason}"
+
+
+def _links(snapshot: Snapshot) -> list[LinkRecord]:
+    """The links between InfiniBand switches that are used, those with the most flows first."""
+    fabric, found = snapshot.fabric, []
+    for port in fabric.ports:
+        peer = None if port.peer is None else fabric.ports[port.peer]
+        if peer is None or RAIL in (port.role, peer.role) or port.kind != "infiniband":
+            continue
+        on_link = snapshot.connections.on_link([port.row])
+        if on_link is not None and len(on_link.pairs.src):
+            pairs = len(on_link.pairs.hosts(fabric))
+            flows = len(on_link.flows)
+            found.append(LinkRecord(port=port.id, peer=peer.id, flows=flows, host_pairs=pairs))
+    return sorted(found, key=lambda each: (-each.flows, -each.host_pairs))
 
 
 def _flow(snapshot: Snapshot, flow: int) -> FlowRecord:
@@ -151,7 +190,17 @@ def _flow(snapshot: Snapshot, flow: int) -> FlowRecord:
         comm=owner.comm,
         pid=owner.pid or None,
         job=owner.job or None,
+        path=_path(snapshot, src, dst),
     )
+
+
+def _path(snapshot: Snapshot, src: int, dst: int) -> list[str]:
+    """The ports of switches that send a flow on; empty where not exactly one path is known."""
+    forwarding, fabric = snapshot.connections.forwarding, snapshot.fabric
+    if forwarding is None or dst == NONE or fabric.routing_of(src).mode != STATIC:
+        return []
+    paths = forwarding.path(src, dst)
+    return [fabric.ports[row].id for row in paths[0][1:]] if len(paths) == 1 else []
 
 
 def _why_silent(snapshot: Snapshot, node: str) -> str:
@@ -167,6 +216,10 @@ def _why_silent(snapshot: Snapshot, node: str) -> str:
 
 def _leaves(each: LeavesRecord) -> tuple[str, ...]:
     return each.leaf, each.peer_leaf, str(each.flows), str(each.sports or "·")
+
+
+def _link(each: LinkRecord) -> tuple[str, ...]:
+    return each.port, each.peer, str(each.flows), str(each.host_pairs)
 
 
 def _cells(each: FlowRecord) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from fabmon.analysis.causes import Thresholds
-from fabmon.fabric.fabric_builder import MANAGEMENT_PORTS
 from fabmon.fabric.hosts.host_line import Bad
+from fabmon.fabric.roles.rules import MANAGEMENT_PORTS, RoleRules, overrides
 from fabmon.fabric.routing_mode import ConfiguredMode
 from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import load as load_plan
@@ -61,11 +61,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_s: Interval = 1.0
     color: Color = "auto"
     management_ports: tuple[str, ...] = MANAGEMENT_PORTS
+    roles: dict[str, str] = {}
     ssh_config: str | None = None
     topology: Table = Table()
     routing: dict[str, ConfiguredMode] = {}
     prometheus: PrometheusConfig = PrometheusConfig()
     recording: RecordingConfig = RecordingConfig()
+
+    @property
+    def role_rules(self) -> RoleRules:
+        """The configured roles of ports."""
+        return RoleRules(self.management_ports, overrides(self.roles))
 
 
 def load(path: Path | None) -> Config:
@@ -136,8 +142,11 @@ def _convert(values: dict[str, Any], path: Path) -> Config:
         for place, value in _numbers(values):
             if math.isnan(value):
                 raise msgspec.ValidationError(f"nan is not a number here - at `$.{place}`")
+        overrides(found.roles)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}{_hint(str(error))}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: [roles] {error}") from None
     return found
 
 

@@ -43,14 +43,21 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
 async def collect_queue_pairs(
     session: Session, hosts: Sequence[Host], duration_s: float
 ) -> Snapshot:
-    """A snapshot, as soon as every host has reported its queue pairs or why not, or at the end."""
+    """A snapshot, as soon as every host has reported its queue pairs or why not, and a host that
+    reads an InfiniBand fabric its forwarding tables, or at the end."""
     frames: Counter[str] = Counter()
 
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
         frames.update(node for node, _ in tick.frames)
-        return all(_has_reported(snapshot, host, frames[host.name]) for host in hosts)
+        has_tables = snapshot.fabric.forwarding is not None or not any(map(reads_fabric, hosts))
+        return has_tables and all(_has_reported(snapshot, h, frames[h.name]) for h in hosts)
 
     return await _listen(session, hosts, duration_s, is_settled)
+
+
+def reads_fabric(host: Host) -> bool:
+    """Whether a host is to read an InfiniBand fabric in band."""
+    return any(name.lstrip("+") == "ib_fabric" for name in host.sources)
 
 
 async def _listen(

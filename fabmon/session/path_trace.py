@@ -20,14 +20,20 @@ from fabmon.fabric.flows.endpoints import (
 )
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import SOURCE
-from fabmon.fabric.model import SWITCH, Fabric, Host
+from fabmon.fabric.model import SWITCH, Fabric, Host, Port
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval, utc
 from fabmon.fabric.wire.messages import Hello, Trace, TracedPath
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import VIAS_WITH_PROBE
+from fabmon.report.forwarded_trace import (
+    ForwardedTraceRecord,
+    forwarded_trace,
+    infiniband_rails,
+)
 from fabmon.report.trace import TraceRecord
 from fabmon.session.errors import UsageError
+from fabmon.session.node_queries import reads_fabric
 from fabmon.session.session import Session
 
 DPORT = 4791
@@ -40,6 +46,9 @@ _ADDRESSES_S = 3.0
 _PAIRS_S = 3.0
 _SWITCHES_S = 5.0
 """How long A and B, then their addresses, their queue pairs, and the switches are waited for."""
+
+_TABLES_S = 60.0
+"""How long the forwarding tables of an InfiniBand fabric are waited for."""
 
 _FLOW_S = 3.0
 _MIN_TRACE_S, _MAX_TRACE_S = 30.0, 120.0
@@ -120,7 +129,8 @@ class _Collected:
 
 
 def traced_hosts(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
-    """The two hosts, then the switches among `hosts`, which name the hops. Raises UsageError."""
+    """The two hosts, then the switches among `hosts`, which name the hops, and the nodes that read
+    an InfiniBand fabric. Raises UsageError."""
     by_name = {host.name: host for host in hosts}
     for name in (src, dst):
         if name not in by_name:
@@ -136,14 +146,19 @@ def traced_hosts(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
         via = by_name[name].via
         if via not in vias:
             raise UsageError(f"{name} is read through {via}, which {lacks}: use {', '.join(vias)}")
-    switches = [host for host in hosts if host.role == SWITCH and host.name not in (src, dst)]
-    return [by_name[src], by_name[dst], *switches]
+    others = [
+        host
+        for host in hosts
+        if (host.role == SWITCH or reads_fabric(host)) and host.name not in (src, dst)
+    ]
+    return [by_name[src], by_name[dst], *others]
 
 
 async def trace_paths(
     session: Session, hosts: Sequence[Host], request: TraceRequest
-) -> TraceRecord:
-    """Reach the hosts, have A trace its flows, and name the hops.
+) -> TraceRecord | ForwardedTraceRecord:
+    """Reach the hosts, have A trace its flows, and name the hops. On InfiniBand nothing is sent:
+    the paths are in the switches' forwarding tables.
 
     `hosts` are those of `traced_hosts`; switches are waited for only after the paths are known.
     Raises TraceFailed, and UsageError if the ends of the flows cannot be found by their names.
@@ -155,6 +170,9 @@ async def trace_paths(
         for name in ends:
             if not collected.is_up(name):
                 raise TraceFailed(collected.why(name))
+        forwarded = await _forwarded(feed, collected, hosts, request)
+        if forwarded is not None:
+            return forwarded
         known = None if request.sports else await _queue_pairs(feed, collected, request)
         if known is not None:
             request = request._replace(from_port=known.src, to_port=known.dst)
@@ -197,7 +215,7 @@ async def trace_paths(
             raise TraceFailed(
                 collected.why(request.src) if collected.has_failed(request.src) else no_answer
             )
-        switches = [host.name for host in hosts if host.name not in ends]
+        switches = [h.name for h in hosts if h.role == SWITCH and h.name not in ends]
         await _until(feed, collected, lambda: _are_known(collected, switches), _SWITCHES_S)
     sports_from = "default" if known is None else "queue pairs"
     sports_from = "option" if request.sports else sports_from
@@ -218,6 +236,28 @@ async def _until(
                 collected.accept(await anext(feed))
     except TimeoutError:
         return
+
+
+async def _forwarded(
+    feed: LiveFeed, collected: _Collected, hosts: Sequence[Host], request: TraceRequest
+) -> ForwardedTraceRecord | None:
+    """The paths by the forwarding tables, once they are known; None unless the ports of both hosts
+    are InfiniBand. Raises UsageError."""
+
+    def ports() -> tuple[list[Port], list[Port]]:
+        return (
+            infiniband_rails(collected.fabric, request.src, request.from_port),
+            infiniband_rails(collected.fabric, request.dst, request.to_port),
+        )
+
+    if not all(ports()):
+        return None
+    if any(map(reads_fabric, hosts)):
+        await _until(feed, collected, lambda: collected.fabric.forwarding is not None, _TABLES_S)
+    try:
+        return forwarded_trace(collected.connections, *ports(), collected.time_ns)
+    except NoEndpoint as error:
+        raise UsageError(str(error)) from None
 
 
 async def _queue_pairs(

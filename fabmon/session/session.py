@@ -31,6 +31,7 @@ from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
+    from fabmon.fabric.roles.rules import RoleRules
     from fabmon.fabric.topology.plan import Topology
     from fabmon.recording.reading.timeline import Timeline
 
@@ -41,13 +42,15 @@ class Session:
 
     `topology` is the cabling and `hints` the training job that the user described. When a recording
     is read, `redactor` replaces its names (None: they are shown); `topology` has the original ones.
-    All histories of a session use the same port rows (`rows`).
+    `renamed_by` has replaced those of a feed before. All histories of a session use the same port
+    rows (`rows`).
     """
 
     settings: Config
     topology: Topology | None = None
     hints: JobHints | None = None
     redactor: Redactor | None = None
+    renamed_by: Redactor | None = None
     rows: PortRows = field(default_factory=PortRows)
 
     @classmethod
@@ -67,7 +70,8 @@ class Session:
 
     def redacted(self, redactor: Redactor | None) -> Session:
         """A copy for a feed whose ticks are redacted: the topology is redacted too."""
-        return replace(self, topology=redacted_topology(self.topology, redactor))
+        topology = redacted_topology(self.topology, redactor)
+        return replace(self, topology=topology, renamed_by=redactor)
 
     def for_recording(self, timeline: Timeline, redact: bool) -> Session:
         """A copy for reading a recording; with `redact` the names of the recording are replaced."""
@@ -84,8 +88,17 @@ class Session:
     def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
         """A new history of some nodes."""
         topology = redacted_topology(self.topology, self.redactor)
-        ports = self.settings.management_ports
-        return History(hosts, interval_s, ports, topology=topology, rows=self.rows)
+        return History(hosts, interval_s, self._role_rules, topology=topology, rows=self.rows)
+
+    @property
+    def _role_rules(self) -> RoleRules:
+        """The configured roles, for names that a redactor has replaced."""
+        rules, redactor = self.settings.role_rules, self.redactor or self.renamed_by
+        return (
+            rules
+            if redactor is None
+            else msgspec.structs.replace(rules, original=redactor.original)
+        )
 
     def recorded_history(self, timeline: Timeline) -> History:
         """A new history of the nodes of a recording, with redacted names if there is a redactor."""
@@ -97,7 +110,7 @@ class Session:
 
     def chunk_builder(self) -> RateChunkBuilder:
         """Computes rates from the raw chunks of a recording; ports have their original names."""
-        return RateChunkBuilder(self.settings.management_ports, self.topology)
+        return RateChunkBuilder(self.settings.role_rules, self.topology)
 
     def pipeline(
         self, hosts: Sequence[Host], interval_s: float = 1.0, recorder: Recorder | None = None

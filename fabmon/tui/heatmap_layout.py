@@ -8,14 +8,26 @@ placed side by side as far as the width allows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from fabmon.fabric.model import DOWNLINK, GPU, MANAGEMENT, RAIL, SWITCH, UPLINK, Fabric, Node, Port
+from fabmon.fabric.model import (
+    DOWNLINK,
+    FRONTEND,
+    GPU,
+    MANAGEMENT,
+    RAIL,
+    STORAGE,
+    SWITCH,
+    UPLINK,
+    Fabric,
+    Node,
+    Port,
+)
 from fabmon.tui.cells import CellBlock
 
 Shape = tuple[int, int]
@@ -28,6 +40,9 @@ AGE = 5
 _BLOCK_GAP = 3
 """Columns between the ports of the hosts and the uplinks beside them."""
 
+_NICS = (RAIL, STORAGE, FRONTEND)
+"""Roles of a host's NICs from the left."""
+
 _Side = tuple[tuple[Node, tuple[Port, ...]], ...]
 
 
@@ -36,7 +51,7 @@ class GroupLayout:
     """One group of nodes. `name` and `beside` are the widths of the names at both sides.
 
     `slots` is the number of places for ports at the left, `gpus` that of places for GPUs after
-    them; all groups of hosts have the same.
+    them, `starts` the first place of each role at the left; all groups of hosts have the same.
     """
 
     title: str
@@ -47,6 +62,7 @@ class GroupLayout:
     gpus: int
     name: int
     beside: int
+    starts: Mapping[str, int]
 
     @property
     def height(self) -> int:
@@ -60,10 +76,12 @@ class GroupLayout:
 
     @staticmethod
     def left_ports(node: Node) -> tuple[Port, ...]:
-        """Ports at the left: rails of a host (else its management ports), downlinks of a switch."""
+        """Ports at the left: rails, storage and frontend ports of a host (without any, its
+        management ports), downlinks of a switch."""
         if node.role == SWITCH:
             return ports_of_role(node, DOWNLINK)
-        return ports_of_role(node, RAIL) or ports_of_role(node, MANAGEMENT)
+        nics = [port for role in _NICS for port in ports_of_role(node, role)]
+        return tuple(nics) or ports_of_role(node, MANAGEMENT)
 
     @staticmethod
     def middle_ports(node: Node) -> tuple[Port, ...]:
@@ -88,7 +106,7 @@ class GroupLayout:
         gpus = CellBlock(x, _pitch(self._middle, shape), cell, self.slots, self.gpus)
         before = self.slots + self.gpus
         x = gpus.x + gpus.count * gpus.pitch + (_BLOCK_GAP if before else 0) + self.beside
-        uplinks = _slots(self.right)
+        uplinks = _slots(self.right, self.starts)
         if not uplinks:
             return (ports, gpus)
         return (ports, gpus, CellBlock(x, _pitch(self.right, shape), cell, before, uplinks))
@@ -105,7 +123,7 @@ class GroupLayout:
             names: dict[int, str] = {}
             for _, ports in side:
                 for port in ports:
-                    names.setdefault(port.index, port.label)
+                    names.setdefault(_place_of(port, self.starts), port.label)
             room = max(1, block.pitch - (1 if block.pitch > 1 else 0))
             fits = all(cell_len(label) <= room for label in names.values())
             for place, (slot, label) in enumerate(sorted(names.items())):
@@ -124,7 +142,8 @@ def group_layouts(fabric: Fabric, keep: frozenset[str] | None, width: int) -> li
     sides = {title: _sides(nodes) for title, nodes in groups.items()}
     longest = max((cell_len(node.name) for node in fabric.nodes), default=0)
     name = min(max(longest, 6), max(8, width // 4))
-    slots = max((_slots(left) for left, _, hosts in sides.values() if hosts), default=0)
+    starts = role_starts(fabric)
+    slots = max((_slots(left, starts) for left, _, hosts in sides.values() if hosts), default=0)
     gpus = max((len(ports_of_role(node, GPU)) for node in fabric.nodes), default=0)
     beside = max(
         (_beside(title, right) for title, (_, right, hosts) in sides.items() if hosts), default=0
@@ -135,10 +154,11 @@ def group_layouts(fabric: Fabric, keep: frozenset[str] | None, width: int) -> li
             left,
             right,
             hosts,
-            slots if hosts else _slots(left),
+            slots if hosts else _slots(left, starts),
             gpus if hosts else 0,
             name,
             beside,
+            starts,
         )
         for title, (left, right, hosts) in sides.items()
     ]
@@ -164,8 +184,27 @@ def _beside(title: str, right: _Side) -> int:
     return 0 if names in ([], [title]) else min(max(map(cell_len, names)), 16) + 1
 
 
-def _slots(side: _Side) -> int:
-    return max((port.index + 1 for _, ports in side for port in ports), default=0)
+def role_starts(fabric: Fabric) -> dict[str, int]:
+    """The first place of each role of NICs, the same for all hosts; a place is left free between
+    two roles."""
+    starts: dict[str, int] = {}
+    free = 0
+    for role in _NICS:
+        starts[role] = free + (1 if free else 0)
+        last = max(
+            (port.index for port in fabric.ports if port.node and port.role == role), default=-1
+        )
+        if last >= 0:
+            free = starts[role] + last + 1
+    return starts
+
+
+def _place_of(port: Port, starts: Mapping[str, int]) -> int:
+    return starts.get(port.role, 0) + port.index
+
+
+def _slots(side: _Side, starts: Mapping[str, int]) -> int:
+    return max((_place_of(port, starts) + 1 for _, ports in side for port in ports), default=0)
 
 
 def _pitch(side: _Side, shape: Shape) -> int:
@@ -234,10 +273,11 @@ def build_grid(
         (block.first + block.count for row in rows for part in row for block in part.blocks),
         default=0,
     )
+    starts = groups[0].starts if groups else {}
     ports = np.full((len(rows), columns), -1, dtype=np.intp)
     for line, row in zip(ports, rows, strict=True):
         for part in row:
-            _place(line, part)
+            _place(line, part, starts)
     name, beside = (groups[0].name, groups[0].beside) if groups else (0, 0)
     return HeatmapGrid(tuple(rows), ports, name, beside)
 
@@ -301,7 +341,7 @@ def _band(band: Sequence[_Placed]) -> list[tuple[GridPart, ...]]:
     return [tuple(row) for row in rows]
 
 
-def _place(line: NDArray[np.intp], part: GridPart) -> None:
+def _place(line: NDArray[np.intp], part: GridPart, starts: Mapping[str, int]) -> None:
     """Write the rows of the ports of a part into its columns of `line`."""
     for node, ports, block in zip(
         (part.node, part.node, part.beside),
@@ -311,4 +351,4 @@ def _place(line: NDArray[np.intp], part: GridPart) -> None:
     ):
         if node is not None:
             for port in ports(node):
-                line[block.first + port.index] = port.row
+                line[block.first + _place_of(port, starts)] = port.row

@@ -1,79 +1,169 @@
-"""`make score`: 200 random fabrics with every switch watched, 200 with hosts alone, and health.
+"""`make score`: the detectors on random simulated fabrics, healthy and with faults.
 
-python -m tests.score --seeds 200 --health-hours 24 --out docs/score.md
+python -m tests.score --healthy 100 --faults 100 --first 1 --workers 2 --out docs/score.md
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.score import draw
 from tests.score.match import Score, score
-from tests.score.play import play
-from tests.score.table import report
+from tests.score.play import Reported, play
+from tests.score.table import numbers, report
+from tests.world import draw
+from tests.world.faults import FAULTS
+from tests.world.truth import Truth
+
+_SHOWN = 3
+"""Wrong findings of one cause and run that --list prints."""
 
 
-def one(job: tuple[int, str]) -> tuple[int, Score]:
-    """The score of a seed."""
-    seed, visible = job
-    return seed, score(play(draw.scenario(seed, visible), draw.SECONDS))
-
-
-def health(job: tuple[int, int]) -> tuple[int, Score]:
-    """The score of healthy training of so many seconds."""
-    seed, seconds = job
-    return seconds, score(play(draw.healthy(seed), seconds))
+def one(plan: draw.Plan) -> Score:
+    """The score of a plan."""
+    return score(play(plan))
 
 
 def main() -> None:
     """Play, score, print, and write the report where asked."""
     ask = argparse.ArgumentParser(prog="python -m tests.score")
-    ask.add_argument("--seeds", type=int, default=200)
-    ask.add_argument("--first", type=int, default=8401, help="those below were tuned on, or seen")
-    ask.add_argument("--health-hours", type=float, default=0.0)
-    ask.add_argument("--out", type=Path)
+    ask.add_argument("--healthy", type=int, default=20, help="healthy runs of 300 s")
+    ask.add_argument("--faults", type=int, default=20, help="runs of 120 s with a fault")
+    ask.add_argument("--first", type=int, default=1, help="the first seed")
     ask.add_argument("--workers", type=int, default=2)
-    ask.add_argument("--only", choices=("all", "hosts"))
-    ask.add_argument("--wrong", action="store_true", help="print what was wrong or missed")
+    ask.add_argument("--out", type=Path)
+    ask.add_argument("--json", type=Path, help="also the figures, as JSON")
+    ask.add_argument("--only", help="only this cause (as a fault) or this workload")
+    ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
+    ask.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
     given = ask.parse_args()
+    if given.explain:
+        _explain(_plan(given.explain, given.only))
+        return
     began = time.monotonic()
-    seeds = range(given.first, given.first + given.seeds)
-    with ProcessPoolExecutor(given.workers) as pool:
-        views = {
-            visible: list(pool.map(one, [(seed, visible) for seed in seeds], chunksize=4))
-            for visible in ("all", "hosts")
-            if given.only in (None, visible)
-        }
-        parts = int(given.health_hours * 2)
-        healthy = list(pool.map(health, [(seed, 1800) for seed in range(1, parts + 1)]))
-    if given.wrong:
-        for visible, scores in views.items():
-            for seed, each in scores:
-                _print_wrong(visible, seed, each)
-        for _, each in healthy:
-            _print_wrong("healthy", 0, each)
-    text = report(
-        [each for _, each in views.get("all", [])],
-        [each for _, each in views.get("hosts", [])],
-        [(seconds, each) for seconds, each in healthy],
-    )
+    seeds = range(given.first, given.first + max(given.healthy, given.faults))
+    plans = [_plan(f"h{seed}", given.only) for seed in seeds[: given.healthy]]
+    plans += [_plan(f"{seed}", given.only) for seed in seeds[: given.faults]]
+    if given.workers > 1:
+        with ProcessPoolExecutor(given.workers) as pool:
+            scores = list(pool.map(one, plans, chunksize=2))
+    else:
+        scores = [one(plan) for plan in plans]
+    text = report(scores)
     print(text)
+    if given.list:
+        for each in scores:
+            _list(each)
     print(f"{time.monotonic() - began:.0f} s")
+    if given.json is not None:
+        given.json.write_text(json.dumps(numbers(scores), indent=1))
     if given.out is not None:
         given.out.write_text(text)
 
 
-def _print_wrong(visible: str, seed: int, each: Score) -> None:
-    for wrong in each.wrong:
-        print(
-            f"WRONG  {visible} {seed} @{wrong.second} {wrong.cause} {wrong.subject}: {wrong.text}"
+def _plan(word: str, only: str | None) -> draw.Plan:
+    kind = "healthy" if word.startswith("h") else "fault"
+    seed = int(word.removeprefix("h"))
+    workload = only if only in draw.WORKLOADS else ""
+    fault = only if only in FAULTS else ""
+    if only and not workload and not fault:
+        raise SystemExit(
+            f"--only {only}: causes are {', '.join(FAULTS)}; workloads {', '.join(draw.WORKLOADS)}"
         )
-    for truth in each.expected:
-        if truth.must and not truth.found:
-            print(f"MISSED {visible} {seed} {truth.cause} {truth.place} {truth.onset_s:.1f}+")
+    return draw.plan(seed, kind, workload or "", fault or "")
+
+
+def _name(plan: draw.Plan) -> str:
+    return f"{'' if plan.fault else 'h'}{plan.seed}"
+
+
+def _list(each: Score) -> None:
+    plan = each.played.plan
+    about = f"{plan.topology}, {plan.workload}, marks {plan.marks:.1%}, skew {plan.skew_s:g} s"
+    seen: Counter[str] = Counter()
+    for wrong in each.wrong:
+        seen[wrong.cause] += 1
+        if seen[wrong.cause] > _SHOWN:
+            continue
+        print(
+            f"WRONG  {_name(plan):>5} {wrong.opened_s:5.0f} s {wrong.cause} {wrong.subject}"
+            f" ({wrong.confidence:.2f}): {wrong.text}  [{about}]"
+        )
+    for cause, count in seen.items():
+        if count > _SHOWN:
+            print(f"WRONG  {_name(plan):>5}         {cause}: {count - _SHOWN} more")
+    for truth in each.missed:
+        print(
+            f"MISSED {_name(plan):>5} {truth.start_s:5.0f} s {truth.cause}"
+            f" {_place(truth)} for {truth.active_s:.0f} s, lost {truth.lost:.0%}  [{about}]"
+        )
+
+
+def _place(truth: Truth) -> str:
+    names = sorted(truth.ports) or sorted(truth.nodes)
+    return " ".join(names[:4]) + (" ..." if len(names) > 4 else "")
+
+
+def _explain(plan: draw.Plan) -> None:
+    result = one(plan)
+    played = result.played
+    print(
+        f"run {_name(plan)}: {played.description}, workload {plan.workload},"
+        f" marks {plan.marks:.1%}, skew {plan.skew_s:g} s, {plan.seconds} s,"
+        f" fault {plan.fault or 'none'}"
+    )
+    print("\ntrue:" if played.truths else "\ntrue: nothing was wrong")
+    for truth in sorted(played.truths, key=lambda t: t.start_s):
+        state = "required" if truth.required else "not required"
+        note = f" ({truth.note})" if truth.note else ""
+        print(
+            f"  {truth.start_s:5.0f} to {truth.end_s:5.0f} s  {truth.cause}{note} at"
+            f" {_place(truth)}, showed for {truth.active_s:.1f} s, lost {truth.lost:.0%}, {state};"
+            f" affects {' '.join(sorted(truth.affected)[:8])}"
+        )
+    wrong = {id(r) for r in result.wrong}
+    print("\nreported:")
+    for reported in played.reported:
+        _print_finding("WRONG" if id(reported) in wrong else "right", reported)
+    for truth in result.missed:
+        print(f"  MISSED {truth.cause} at {_place(truth)}")
+    print("\nsecond by second:")
+    last = ""
+    for second in range(1, plan.seconds + 1):
+        true = [
+            f"{t.cause}@{next(iter(sorted(t.ports or t.nodes)), '')}"
+            for t in played.truths
+            if t.start_s <= second <= t.end_s
+        ]
+        opened = [
+            f"{r.causes[min(len(r.causes) - 1, int(second - r.opened_s))]}@{r.subject}"
+            for r in played.reported
+            if r.opened_s <= second and (r.closed_s is None or second < r.closed_s)
+        ]
+        line = f"true: {', '.join(true) or '-'} | reported: {', '.join(opened) or '-'}"
+        if line != last:
+            print(f"  {second:4d} s  {line}")
+        last = line
+
+
+def _print_finding(verdict: str, reported: Reported) -> None:
+    until = "end" if reported.closed_s is None else f"{reported.closed_s:.0f} s"
+    history = " > ".join(
+        cause
+        for place, cause in enumerate(reported.causes)
+        if place == 0 or cause != reported.causes[place - 1]
+    )
+    print(
+        f"  {verdict} {reported.opened_s:.0f} s to {until}: {history} {reported.subject},"
+        f" confidence {reported.confidence:.2f}, lost {reported.lost:.0%}\n"
+        f"      {reported.text}\n      evidence: {reported.evidence}\n"
+        f"      ports: {' '.join(reported.ports[:8])}"
+        + (f"\n      not observable: {reported.unseen}" if reported.unseen else "")
+    )
 
 
 if __name__ == "__main__":

@@ -1,155 +1,131 @@
-"""Plays a scenario, and writes down what was true and what was reported, second by second."""
+"""Runs a simulated fabric through the pipeline, and keeps what was reported and what was true."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
-from fabmon.analysis.finding import Change
-from fabmon.fabric.snapshot import Snapshot
-from fabmon.feeds.demo.fault_planner import Truth
-from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import Scenario
-from fabmon.feeds.demo.training import Phase
-from fabmon.feeds.demo.world import StepTotals
+from fabmon.analysis.finding import Change, Finding
+from fabmon.fabric.model import Fabric
 from tests.builders import new_pipeline
-from tests.score.congestion import Episode, Queues
+from tests.world import draw
+from tests.world.truth import Truth
 
-_SENDS = 0.02
-"""Share of line rate above which a NIC sends anything to speak of."""
-HOT, HOT_S = 0.9, 5
-"""The plain rule: any link above 90 % for 5 s."""
+SETTLED_S = 5
+"""A finding's cause counts from this age on: it may change while evidence comes in."""
 
 
 @dataclass
-class ReportedFinding:
-    """A finding as it opened; `ports` are those it lights, `names` all it mentions."""
+class Reported:
+    """A finding from when it opened until it closed (or the run ended)."""
 
-    second: int
-    cause: str
+    opened_s: float
     subject: str
-    ports: tuple[str, ...]
-    text: str
-    confidence: float
-    until: int | None = None
+    closed_s: float | None = None
+    causes: list[str] = field(default_factory=list)
+    """One per second that it was open."""
+    ports: list[str] = field(default_factory=list)
+    """Ids of its ports over all its time, the one at fault first."""
     victims: set[str] = field(default_factory=set)
-    later: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """The ports that it lights, by second, where no switch is watched."""
+    text: str = ""
+    evidence: str = ""
+    unseen: str = ""
+    confidences: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    @property
+    def cause(self) -> str:
+        """The cause that it had for most of its time from SETTLED_S on; the last of a short one."""
+        settled = self.causes[SETTLED_S:]
+        return Counter(settled).most_common(1)[0][0] if settled else self.causes[-1]
+
+    @property
+    def confidence(self) -> float:
+        """Its median confidence."""
+        return median(self.confidences)
+
+    @property
+    def lost(self) -> float:
+        """The median of the share of bandwidth that it says is lost."""
+        return median(self.losses)
+
+    def update(self, finding: Finding, fabric: Fabric) -> None:
+        """One more second of it."""
+        self.causes.append(finding.cause)
+        for row in finding.rows:
+            name = fabric.ports[row].id
+            if name not in self.ports:
+                self.ports.append(name)
+        self.victims.update(finding.victims)
+        self.confidences.append(finding.confidence)
+        self.losses.append(finding.lost)
+        if len(self.causes) in (1, SETTLED_S + 1):
+            self.text, self.unseen = finding.text, finding.unseen
+            self.evidence = ", ".join(
+                f"{e.name} {e.value:.4g}{e.unit}" if isinstance(e.value, float)
+                else f"{e.name} {e.value}{e.unit}"
+                for e in finding.evidence
+            )  # fmt: skip
 
 
 @dataclass
 class Played:
     """All that is needed to score a run."""
 
-    scenario: Scenario
-    reported: list[ReportedFinding] = field(default_factory=list)
-    truths: tuple[Truth, ...] = ()
-    episodes: dict[str, Episode] = field(default_factory=dict)
-    crossing: dict[str, set[str]] = field(default_factory=dict)
-    queued: dict[str, set[int]] = field(default_factory=dict)
-    sends: dict[str, set[int]] = field(default_factory=dict)
-    """The seconds in which a host sent, by its name; `queued` are those of ports with a queue."""
-    waits: list[int] = field(default_factory=list)
-    """The seconds at whose end a job waited for a straggler."""
-    full_leaves: dict[str, list[int]] = field(default_factory=dict)
-    crossing_flows: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each leaf: senders that have a flow to another leaf, and uplinks."""
-    peer: dict[str, str] = field(default_factory=dict)
-    plain: list[tuple[int, str]] = field(default_factory=list)
-    seconds: int = 0
+    plan: draw.Plan
+    truths: list[Truth]
+    reported: list[Reported]
+    paused: list[frozenset[str]]
+    """Per second, the ids of ports that were paused (or without credit) by somebody's queue."""
+    description: str
 
 
-def play(scenario: Scenario, seconds: int) -> Played:
-    """Run it for so many simulated seconds, as fast as it goes."""
-    feed = DemoFeed(scenario)
-    world = feed.world
-    hardware = world.hardware
-    queues = Queues(world)
-    pipeline = new_pipeline(feed.hosts)
-    played = Played(scenario, seconds=seconds)
-    advance = world.advance
-    now = 0
-
-    def observed(seconds: float) -> StepTotals:
-        moved = advance(seconds)
-        if seconds:
-            queues.see(now, moved)
-            busy = moved.sent[: hardware.nics] > _SENDS * hardware.speed[: hardware.nics] * seconds
-            for nic in np.flatnonzero(busy).tolist():
-                host = hardware.port_id(nic).partition("/")[0]
-                played.sends.setdefault(host, set()).add(now + 1)
-            if any(training.phase is Phase.WAIT for training in world.trainings):
-                played.waits.append(now)
-            if scenario.fault or queues.episodes:
-                for port in set(queues.episodes) - set(crossing):
-                    crossing[port] = queues.crossing(port)
-        return moved
-
-    crossing: dict[int, set[int]] = {}
-    world.advance = observed  # type: ignore[method-assign]
-    plain = PlainRule()
-    open_now: dict[str, ReportedFinding] = {}
-    for now in range(seconds):
-        scene = pipeline.accept(feed.step())
+def play(plan: draw.Plan) -> Played:
+    """Run a plan, as fast as it goes."""
+    run = draw.build(plan)
+    pipeline = new_pipeline(run.sampler.hosts())
+    topology = run.world.topology
+    open_now: dict[str, Reported] = {}
+    reported: list[Reported] = []
+    paused: list[frozenset[str]] = []
+    for second in range(plan.seconds):
+        scene = pipeline.accept(run.sampler.tick())
         fabric = scene.snapshot.fabric
         for change, finding in scene.changes:
-            if change is Change.OPEN:
-                reported = ReportedFinding(
-                    now,
-                    finding.cause,
-                    finding.subject,
-                    tuple(fabric.ports[row].id for row in finding.rows),
-                    finding.text,
-                    finding.confidence,
-                )
-                open_now[finding.key] = reported
-                played.reported.append(reported)
-            elif change is Change.CLOSE:
-                open_now.pop(finding.key).until = now
+            if change is Change.CLOSE and finding.key in open_now:
+                open_now.pop(finding.key).closed_s = second + 1
+        keys = {finding.key for finding in scene.findings}
         for finding in scene.findings:
-            open_now[finding.key].victims.update(finding.victims)
-            if scenario.topology.visible == "hosts":
-                lit = tuple(fabric.ports[row].id for row in finding.rows)
-                open_now[finding.key].later[now] = lit
-        played.plain += [(now, fabric.ports[row].id) for row in plain.flags(scene.snapshot)]
-    played.truths = feed.truth
-    name = hardware.port_id
-    played.episodes = {name(port): each for port, each in queues.episodes.items()}
-    played.crossing = {name(p): {name(nic) for nic in nics} for p, nics in crossing.items()}
-    played.full_leaves = {
-        hardware.leaf_names[number // 2]: times for number, times in queues.full_groups.items()
-    }
-    for second, ports in enumerate(queues.queued_s, start=1):
-        for port in np.flatnonzero(ports).tolist():
-            played.queued.setdefault(name(port), set()).add(second)
-    flows = world.flows
-    enter, leave = hardware.cabling[flows.src], hardware.cabling[flows.dst]
-    away = hardware.leaf_of(enter) != hardware.leaf_of(leave)
-    for leaf, leaf_name in enumerate(hardware.leaf_names):
-        senders = np.unique(flows.src[away & (hardware.leaf_of(enter) == leaf)])
-        played.crossing_flows[leaf_name] = (len(senders), hardware.up)
-    played.peer = {name(a): name(b) for a, b in enumerate(hardware.cabling.tolist())}
-    return played
+            known = open_now.get(finding.key)
+            if known is None:
+                known = _renamed(open_now, keys, finding) or Reported(second + 1, finding.subject)
+                if not known.causes:
+                    reported.append(known)
+                open_now[finding.key] = known
+            known.update(finding, fabric)
+        state = run.world.state
+        assert state is not None
+        held = np.flatnonzero(state.paused[: topology.ports] > 0.03)
+        paused.append(frozenset(topology.port_id(p) for p in held.tolist()))
+    settings, view = run.world.transport.settings, run.sampler.view
+    shape = topology.shape
+    description = (
+        f"{shape.hosts} hosts x {shape.rails} rails, {shape.kind}, "
+        f"{'all switches watched' if view.visible else 'no switch watched'}, "
+        f"uplink ratio {shape.ratio:g}, {settings.transport}"
+        f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
+        f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
+    )
+    return Played(plan, draw.truths(run), reported, paused, description)
 
 
-class PlainRule:
-    """What one would write first: a link above 90 % of line rate for 5 s."""
-
-    def __init__(self) -> None:
-        self._flagged: set[int] = set()
-
-    def flags(self, snapshot: Snapshot) -> list[int]:
-        """The links that are flagged now and were not a second ago."""
-        ports = range(len(snapshot.fabric.ports))
-        hot: set[int] = set()
-        for way in ("tx_bps", "rx_bps"):
-            window = snapshot.window(way, ports, HOT_S)
-            with np.errstate(invalid="ignore"):
-                above = (window > HOT * snapshot.line_rate_bps[:, None]).all(axis=1)
-            hot |= set(np.flatnonzero(above).tolist())
-        # A link is one link, whichever end tells of it.
-        hot = {min(row, snapshot.fabric.ports[row].peer or row) for row in hot}
-        new = hot - self._flagged
-        self._flagged = hot
-        return sorted(new)
+def _renamed(open_now: dict[str, Reported], keys: set[str], finding: Finding) -> Reported | None:
+    """The open finding that this one is, with another cause: same subject, and gone by its name."""
+    for key, known in open_now.items():
+        if key not in keys and known.subject == finding.subject and known.closed_s is None:
+            del open_now[key]
+            return known
+    return None

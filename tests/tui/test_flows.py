@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from fabmon.fabric.forwarding_tables import ForwardingTables
+from fabmon.fabric.model import RAIL, UPLINK, Fabric
+from fabmon.fabric.routing_mode import ADAPTIVE, STATIC, Routing
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wire.messages import Notice
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows
+from fabmon.tui.text.pages.port import page as port_page
 from tests.connections import reported_pairs, ring
 from tests.tui import golden
 from tests.tui.running import running
@@ -146,3 +151,77 @@ def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
     assert next_of(replace(COLLISION, notices=NOTICES)) == " Next: " + said.format(
         "gpu002", "gpu005"
     )
+
+
+def infiniband(fabric: Fabric, lids_per_nic: int = 1) -> Fabric:
+    """The fabric with forwarding tables: NIC n has LID n + 1, an uplink for each LID in turn."""
+    ports = [
+        msgspec.structs.replace(port, info={**port.info, "port_number": int(port.name[3:])})
+        if port.name.startswith("swp")
+        else port
+        for port in fabric.ports
+    ]
+    nics = [port for port in ports if port.role == RAIL]
+    leaf_of = {nic.row: ports[nic.peer].node for nic in nics if nic.peer is not None}
+    tables: dict[str, bytes] = {}
+    for node in fabric.nodes:
+        own = [ports[port.row] for port in node.ports]
+        if not own or own[0].name[:3] != "swp":
+            continue
+        up = [port for port in own if port.role == UPLINK]
+        table = bytearray(b"\xff")
+        for nic in nics:
+            ways = [port for port in own if port.peer == nic.row] or up
+            ways = ways or [
+                port
+                for port in own
+                if port.peer is not None and ports[port.peer].node == leaf_of[nic.row]
+            ]
+            table += bytes([ways[nic.row % len(ways)].info["port_number"]]) * lids_per_nic
+        tables[node.name] = bytes(table)
+    return msgspec.structs.replace(
+        fabric,
+        ports=tuple(ports),
+        routing={node.name: Routing(STATIC, "InfiniBand") for node in fabric.nodes},
+        forwarding=ForwardingTables(tables),
+    )
+
+
+def test_on_infiniband_the_tables_say_which_flows_are_on_a_link() -> None:
+    said = page(replace(TALKING, fabric=infiniband(COLLISION.fabric)), 79)
+    golden.check("flows-infiniband-80", said)
+    assert "from the forwarding tables" in said
+    assert "does not report which flow" not in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [(STATIC, "sources=+ib_fabric on one node reads them"), (ADAPTIVE, "Routing is adaptive:")],
+)
+def test_without_tables_that_decide_flows_may_use_the_link(mode: str, words: str) -> None:
+    routing = {"leaf1": Routing(mode, "InfiniBand")}
+    fabric = msgspec.structs.replace(COLLISION.fabric, routing=routing)
+    said = " ".join(page(replace(TALKING, fabric=fabric), 79).split())
+    assert words in said
+    assert "its hash" not in said
+    assert "may use it" in said
+
+
+def test_a_port_of_a_switch_says_how_links_are_selected() -> None:
+    world = replace(COLLISION, fabric=infiniband(COLLISION.fabric))
+    uplink = next(port for port in world.fabric.node("leaf1").ports if port.role == UPLINK)
+    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(world.scene(SEQ), 119)
+    said = " ".join(" ".join(line.text for line in port_page(ctx, uplink, 1)).split())
+    assert "routing static (InfiniBand)" in said
+
+
+def test_on_infiniband_the_pairs_of_hosts_are_known_without_queue_pairs() -> None:
+    fabric = infiniband(COLLISION.fabric, lids_per_nic=2)
+    said = page(replace(COLLISION, fabric=fabric), 79)
+    golden.check("flows-infiniband-pairs-80", said)
+    assert "pairs of hosts share this link" in " ".join(said.split())
+    assert "may use another of its paths" in said
+    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(
+        replace(COLLISION, fabric=fabric).scene(SEQ), 79
+    )
+    assert flows.next_step(ctx, ctx.scene.findings[0]) == [], "there is nothing to probe"

@@ -204,6 +204,9 @@ def test_a_wrong_type_in_the_configuration_is_refused_with_its_place(tmp_path: P
         ("[prometheus]\nhistory_minutes = -1", r"history_minutes`: write 0 to 1440 minutes"),
         ("[thresholds.ecmp_groups]\nhot_util = 80", r"hot_util`: write 0 to 1, a share"),
         ("[thresholds.node_lost]\nafter_s = -1.0", r"after_s`: write 0 to 86400 seconds"),
+        ('[roles]\n"eno1" = "front"', r'\[roles\] "eno1" = "front": write one of rail, storage'),
+        ('[roles]\n"gpu1/" = "rail"', r'\[roles\] "gpu1/": write "host/port"'),
+        ("[roles]\neno1 = 1", r"Expected `str`, got `int` - at `\$\.roles"),
     ],
 )
 def test_a_value_out_of_its_range_is_refused_with_the_range(
@@ -220,6 +223,16 @@ def test_thresholds_may_be_given_one_by_one(tmp_path: Path) -> None:
     path.write_text("[thresholds.ecmp_groups]\nhot_util = 0.9\n")
     thresholds = load(path).thresholds.ecmp_groups
     assert (thresholds.hot_util, thresholds.hot_ticks) == (0.9, 3)
+
+
+def test_roles_are_given_by_host_and_port_or_by_port(tmp_path: Path) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.write_text(
+        'management_ports = ["oob*"]\n[roles]\n"gpu*/mlx5_8" = "storage"\neno1 = "rail"\n'
+    )
+    rules = load(path).role_rules
+    assert rules.management == ("oob*",)
+    assert rules.overrides == (("gpu*", "mlx5_8", "storage"), ("*", "eno1", "rail"))
 
 
 def test_the_example_configuration_says_the_defaults() -> None:

@@ -193,3 +193,28 @@ def test_end_to_end(simulated: Simulated, tmp_path: Path) -> None:
     assert links["leaf2/p2"]["peer"] == "gpu4/mlx5_0"
     assert links["leaf1/p5"]["speed_bps"] == 10e9
     assert links["leaf1/p5"]["tx_bps"] > 10**9
+
+
+def test_forwarding_tables_end_to_end(simulated: Simulated, tmp_path: Path) -> None:
+    """Real tools and the real program: every pair of hosts is on the links that the tables say."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("login via=local sources=+ib_fabric\n")
+    program = [str(Path(sys.executable).with_name("fabmon")), "flows", "--hosts", str(hosts)]
+    done = subprocess.run(
+        [*program, "--format", "json", "--duration", "60"],
+        env={**os.environ, "PATH": f"{simulated.bin}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    links = json.loads(done.stdout)["links"]
+    over = {each["port"]: each["host_pairs"] for each in links}
+    assert {(each["port"], each["peer"]) for each in links} <= {
+        *((f"leaf{n}/p5", f"spine1/p{n}") for n in (1, 2)),
+        *((f"leaf{n}/p6", f"spine2/p{n}") for n in (1, 2)),
+        *((f"spine1/p{n}", f"leaf{n}/p5") for n in (1, 2)),
+        *((f"spine2/p{n}", f"leaf{n}/p6") for n in (1, 2)),
+    }
+    up = [over.get(f"leaf{n}/{port}", 0) for n in (1, 2) for port in ("p5", "p6")]
+    down = [over.get(f"spine{n}/{port}", 0) for n in (1, 2) for port in ("p1", "p2")]
+    assert sum(up) == sum(down) == 8, "two hosts below each leaf, in both directions"

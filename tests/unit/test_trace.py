@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from fabmon.analysis.traced_paths import spreads
+from fabmon.fabric.flows.endpoints import NoEndpoint
+from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import Trace, WireError, decode
 from fabmon.feeds.live import LiveFeed
+from fabmon.report.forwarded_trace import (
+    ForwardedTraceRecord,
+    forwarded_trace,
+    forwarded_trace_table,
+    infiniband_rails,
+)
 from fabmon.report.output import as_json, json_schema
 from fabmon.report.trace import TraceRecord, trace_table
 from tests.builders import START_NS
@@ -22,6 +31,7 @@ from tests.goldens import check_golden
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
 from tests.unit.feeds.wire_lines import are, watch
 from tests.unit.test_cli import fabmon
+from tests.unit.test_forwarding import TABLES, fabric_of, tables_of
 from tests.unit.test_traced_paths import SPORT, Net
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -76,8 +86,47 @@ def test_without_switches_that_tell_their_links_answers_that_differ_are_counted(
 
 
 def test_the_object_follows_its_schema() -> None:
-    check_golden(SCHEMA, json_schema(TraceRecord).decode())
-    jsonschema.validate(json.loads(as_json(record())), json.loads(json_schema(TraceRecord)))
+    schema = json_schema(TraceRecord | ForwardedTraceRecord)
+    check_golden(SCHEMA, schema.decode())
+    jsonschema.validate(json.loads(as_json(record())), json.loads(schema))
+    jsonschema.validate(json.loads(as_json(forwarded())), json.loads(schema))
+
+
+def forwarded(**info: Any) -> ForwardedTraceRecord:
+    """The path between two hosts below different leaves, by forwarding tables."""
+    fabric = fabric_of(tables_of(**info))
+    src, dst = (infiniband_rails(fabric, name, None) for name in ("gpu1", "gpu3"))
+    return forwarded_trace(Connections(fabric, {}), src, dst, START_NS)
+
+
+def test_on_infiniband_the_tables_give_the_path_and_who_shares_it() -> None:
+    check_golden(GOLDENS / "trace-infiniband.txt", forwarded_trace_table(forwarded()))
+    (path,) = forwarded().paths
+    assert [(hop.node, hop.out_port, hop.host_pairs) for hop in path.hops] == [
+        ("leaf1", "p5", 4),
+        ("spine1", "p2", 4),
+        ("leaf2", "p1", 3),
+    ]
+
+
+def test_where_tables_do_not_give_the_path_the_reason_is_given() -> None:
+    adaptive = forwarded(engine="ar_updn")
+    assert adaptive.paths == []
+    assert adaptive.notes == [
+        "no single path: adaptive routing (routing_engine ar_updn of the subnet manager)"
+    ]
+    partly = forwarded(tables={"leaf1": TABLES["leaf1"]}, left_out=3)
+    assert "  unknown\n" in forwarded_trace_table(partly)
+    assert partly.notes[0].endswith("is not known; 3 tables had no room")
+    with pytest.raises(NoEndpoint, match=r"dump_fts: denied; sources=\+ib_fabric on one node"):
+        forwarded(tables={}, error="dump_fts: denied")
+
+
+def test_the_rails_of_a_trace_are_found_by_name() -> None:
+    fabric = fabric_of(tables_of())
+    assert [port.id for port in infiniband_rails(fabric, "gpu1", "mlx5_0")] == ["gpu1/mlx5_0"]
+    assert infiniband_rails(fabric, "gpu1", "mlx5_7") == []
+    assert infiniband_rails(Net().fabric, Net().src.node, None) == []
 
 
 def test_help() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,8 +9,9 @@ from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import CAUSE, gpus_without_near_nic
 from fabmon.analysis.detectors.missing_nvlinks import CAUSE as MISSING_NVLINKS
 from fabmon.analysis.detectors.missing_nvlinks import gpus_with_missing_links
-from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
+from fabmon.fabric.model import GPU, HOST, RAIL, Port
 from fabmon.fabric.pcie import pcie_link_bps
+from fabmon.fabric.roles.evidence import DEFAULT, SESSION, carried_by, is_rdma
 from fabmon.fabric.wording import bit_rate
 
 _FLAPS = 10
@@ -107,13 +107,27 @@ def pcie_downtrained(survey: Survey) -> Iterator[Problem]:
 
 
 def shared_with_management(survey: Survey) -> Iterator[Problem]:
-    """Rails that carry the node's default route or this console's own connection."""
+    """Rails that carry the node's default route or this console's own connection. With one NIC for
+    everything there is nothing to fix."""
     for node in survey.snapshot.fabric.nodes:
         rails = [port for port in node.ports if port.role == RAIL]
-        if node.role != HOST or not any(port.info.get("rdma") for port in rails):
+        hello = survey.hellos.get(node.name)
+        has_rdma = any(is_rdma(port.info) for port in rails)
+        if node.role != HOST or hello is None or not (has_rdma or len(rails) > 1):
             continue
+        addresses = [
+            item.info
+            for block in hello.blocks
+            for item in block.objects
+            if item.kind == "addresses" and item.node is None
+        ]
+        carried = carried_by(addresses, hello.reached_at)
         for port in rails:
-            why = _management(survey, node, port)
+            # A bond has the addresses of its members.
+            devices = {port.info.get("netdev", port.name), port.info.get("bond")}
+            why = DEFAULT if devices & carried.default else ""
+            if devices & carried.session:
+                why = f"{SESSION} ({hello.reached_at})"
             if why:
                 yield Problem(
                     check="management_shared",
@@ -123,32 +137,6 @@ def shared_with_management(survey: Survey) -> Iterator[Problem]:
                     advice="Give management a port of its own, or keep NCCL off this one "
                     "(NCCL_IB_HCA, NCCL_SOCKET_IFNAME).",
                 )
-
-
-def _management(survey: Survey, node: Node, port: Port) -> str:
-    hello = survey.hellos.get(node.name)
-    # A bond has the addresses of its members.
-    devices = {port.info.get("netdev", port.name), port.info.get("bond")} - {None}
-    if hello is None:
-        return ""
-    for block in hello.blocks:
-        for item in block.objects:
-            if item.kind == "addresses" and item.info.get("dev") in devices:
-                if item.info.get("default_route"):
-                    return "the default route"
-                if _holds(item.info.get("addresses", ()), hello.reached_at):
-                    return f"this console's connection ({hello.reached_at})"
-    return ""
-
-
-def _holds(addresses: object, reached_at: str) -> bool:
-    """Whether an interface's addresses (with prefix lengths) have the one that was connected to."""
-    try:
-        wanted = ipaddress.ip_address(reached_at.partition("%")[0])
-        known = [str(each) for each in addresses] if isinstance(addresses, (list, tuple)) else []
-        return any(ipaddress.ip_interface(each).ip == wanted for each in known)
-    except ValueError:
-        return False
 
 
 def _pcie(port: Port, which: str) -> tuple[float, int] | None:

@@ -11,6 +11,7 @@ from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.miscabled import CAUSE, miscabled_conditions
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
 from fabmon.fabric.rdma_mtu import FULL_RDMA_MTU, roce_mtu
+from fabmon.fabric.roles.evidence import is_rdma
 from fabmon.fabric.topology.tier_matrix import down_up, ratio_text
 from fabmon.fabric.wording import bit_rate, name_list
 
@@ -245,33 +246,40 @@ def rails_down(survey: Survey) -> Iterator[Problem]:
 
 
 def rails_missing(survey: Survey) -> Iterator[Problem]:
-    """Hosts with fewer rails than most of their peers, hosts whose names differ in numbers only.
-
-    Where some of the peers have RDMA, only ports with RDMA count.
+    """Hosts with fewer or more rails than most of their peers, hosts whose names differ in numbers
+    only. Where some of the peers have RDMA, only ports with RDMA count.
     """
     peers: defaultdict[str, list[Node]] = defaultdict(list)
     for node in survey.snapshot.fabric.nodes:
         if node.role == HOST and node.name in survey.hellos:
             peers[_NUMBER.sub("#", node.name)].append(node)
     for nodes in peers.values():
-        yield from _fewer({node.name: _rails(node, nodes) for node in nodes})
+        yield from _other_counts({node.name: _rails(node, nodes) for node in nodes})
 
 
 def _rails(node: Node, peers: Sequence[Node]) -> list[Port]:
-    rdma = any(port.info.get("rdma") for peer in peers for port in peer.ports)
-    return [
-        port for port in node.ports if port.role == RAIL and (port.info.get("rdma") or not rdma)
-    ]
+    rdma = any(is_rdma(port.info) for peer in peers for port in peer.ports)
+    return [port for port in node.ports if port.role == RAIL and (is_rdma(port.info) or not rdma)]
 
 
-def _fewer(rails: dict[str, list[Port]]) -> Iterator[Problem]:
-    """Those of some peers, with their `rails` by name, that have fewer rails than most."""
+def _other_counts(rails: dict[str, list[Port]]) -> Iterator[Problem]:
+    """Those of some peers, with their `rails` by name, that have fewer or more rails than most."""
     counts = Counter(len(ports) for ports in rails.values())
     usual = max(counts, key=lambda count: (counts[count], count))
     if 2 * counts[usual] < len(rails):
         return
     places = Counter(str(port.info.get("pci")) for ports in rails.values() for port in ports)
     for name, ports in rails.items():
+        if len(ports) > usual and 2 * counts[usual] > len(rails):
+            more = [port.id for port in ports if 2 * places[str(port.info.get("pci"))] < len(rails)]
+            yield Problem(
+                check="rail_extra",
+                severity=KNOW,
+                ports=tuple(more) or (name,),
+                text=f"{len(ports)} rails, most of its peers have {usual}",
+                advice="Look whether the card is for training; the table [roles] of fabmon.toml "
+                "gives it another role.",
+            )
         if len(ports) >= usual:
             continue
         mine = {str(port.info.get("pci")) for port in ports} | {"None"}

@@ -130,9 +130,9 @@ def pairs_between(
     from_port: str | None = None,
     to_port: str | None = None,
 ) -> PairsOfPorts | None:
-    """The queue pairs from one host to another, of the two ports that have the most of them.
+    """The queue pairs from one host to another, of the two rails that have the most of them.
 
-    `from_port` and `to_port` limit the ports. None if no queue pair with a
+    `from_port` and `to_port` name ports, which need not be rails. None if no queue pair with a
     computable source port is known.
     """
     known = np.flatnonzero((flows.dst != NONE) & (flows.sport > 0))
@@ -149,8 +149,8 @@ def pairs_between(
         (one.name, other.name, sport)
         for one, other, sport in ends
         if (one.node, other.node) == (src, dst)
-        and (from_port is None or from_port in names_of(one))
-        and (to_port is None or to_port in names_of(other))
+        and (one.role == RAIL if from_port is None else from_port in names_of(one))
+        and (other.role == RAIL if to_port is None else to_port in names_of(other))
     ]
     if not ours:
         return None

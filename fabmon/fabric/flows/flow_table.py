@@ -10,7 +10,7 @@ watched host has its numbers by chance and both are in the same job or in no kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.flows.forwarding import Forwarding, PairsOnLink, table_pairs
 from fabmon.fabric.flows.queue_pairs import Process, QueuePairs
 from fabmon.fabric.flows.udp_source_port import is_derived, roce_source_port
 from fabmon.fabric.model import Fabric
@@ -74,6 +75,16 @@ class FlowTable:
         return len(np.unique(known[known > 0]))
 
 
+class ForwardedFlows(NamedTuple):
+    """What forwarding tables send over a link: `pairs` of NICs, whether they communicate or not,
+    and the `flows` among them, places in the flow table. `unsure` counts flows of these senders
+    whose destination is not known."""
+
+    pairs: PairsOnLink
+    flows: Rows
+    unsure: int
+
+
 class Connections:
     """The last reported queue pairs, joined when first needed.
 
@@ -88,8 +99,9 @@ class Connections:
     ) -> None:
         self.fabric = fabric
         self._reports = dict(reports)
-        if before is not None and before.fabric is fabric and "leaves" in before.__dict__:
-            self.leaves = before.leaves
+        if before is not None and before.fabric is fabric:
+            computed = ("leaves", "forwarding")
+            self.__dict__ |= {k: before.__dict__[k] for k in computed if k in before.__dict__}
 
     @property
     def flows_if_quick(self) -> FlowTable | None:
@@ -108,6 +120,28 @@ class Connections:
     def leaves(self) -> Leaves:
         """The leaf of every NIC."""
         return leaves(self.fabric)
+
+    @cached_property
+    def forwarding(self) -> Forwarding | None:
+        """The paths by the switches' forwarding tables; None where they are not known."""
+        tables = self.fabric.forwarding
+        return Forwarding(self.fabric) if tables is not None and tables.tables else None
+
+    def on_link(self, rows: Sequence[int], way: str = "tx") -> ForwardedFlows | None:
+        """What the forwarding tables send over any of some links, in the direction that their ports
+        send (`tx`) or receive (`rx`). None where tables do not decide, or are not known."""
+        if self.forwarding is None:
+            return None
+        pairs = table_pairs(self.forwarding, rows, way)
+        if pairs is None:
+            return None
+        table, count = self.flows, len(self.fabric.ports)
+        known = table.dst != NONE
+        flows = np.flatnonzero(
+            known & np.isin(table.src * count + table.dst, pairs.src * count + pairs.dst)
+        )
+        unsure = ~known & np.isin(table.src, pairs.src)
+        return ForwardedFlows(pairs, flows, int(unsure.sum()))
 
     def between_leaves(self) -> list[LeafPair]:
         """The flows between every pair of leaves that has any, the most first."""

@@ -1,7 +1,8 @@
 """The routing mode of every node, from the configuration and from reported facts.
 
 The first of these that applies decides: the table `[routing]` of the configuration; adaptive
-routing that the node reports; InfiniBand ports, which forward by tables; NICs that spray packets
+routing that the node, or the subnet manager's routing engine, reports; InfiniBand ports, which
+forward by tables; NICs that spray packets
 over all paths (`efa`: SRD; `cxi`: Slingshot); equal-cost routes, which are hashed. A host without a
 fact of its own has the mode of the switch that its first rail is cabled to.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.model import FABRIC, HOST, RAIL, SWITCH, Node, Port
 from fabmon.fabric.names import matches
@@ -69,7 +71,10 @@ def renamed(rules: Rules, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def routing_of_nodes(
-    nodes: Sequence[Node], facts: Mapping[str, NodeFacts], configured: Rules
+    nodes: Sequence[Node],
+    facts: Mapping[str, NodeFacts],
+    configured: Rules,
+    forwarding: ForwardingTables | None = None,
 ) -> dict[str, Routing]:
     """The routing of every node about which something is known, by name."""
     rules = _rules(configured)
@@ -82,7 +87,7 @@ def routing_of_nodes(
         routing = (
             _configured(node, rules)
             or _reported_adaptive(fact)
-            or _infiniband(node)
+            or _infiniband(node, forwarding)
             or _sprayed(node, behind)
             or _hashed(fact)
             or _of_leaf(node, found)
@@ -107,9 +112,11 @@ def _reported_adaptive(fact: NodeFacts) -> Routing | None:
     return Routing(ADAPTIVE, f"adaptive routing is on ({source})") if source else None
 
 
-def _infiniband(node: Node) -> Routing | None:
+def _infiniband(node: Node, forwarding: ForwardingTables | None) -> Routing | None:
     if not any(port.kind == "infiniband" for port in node.ports if port.role in FABRIC):
         return None
+    if forwarding is not None and forwarding.is_adaptive:
+        return Routing(ADAPTIVE, f"routing_engine {forwarding.engine} of the subnet manager")
     return Routing(STATIC, "InfiniBand forwards by tables, and no adaptive routing is reported")
 
 

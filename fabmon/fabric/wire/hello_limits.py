@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from collectors.catalog import CATALOG
+from fabmon.fabric import forwarding_tables
 from fabmon.fabric.flows.queue_pairs import KIND, MOST_PAIRS, PortPairs
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello, ObjectInfo, WireError
@@ -41,6 +42,7 @@ _MOST_UNKNOWN = 256
 _OF_KIND = (
     ("ecmp", "ECMP sets", _MOST_SETS),
     ("neighbour", "neighbours", _MOST_NEIGHBOURS),
+    (forwarding_tables.KIND, "reports of forwarding tables", 1),
 )
 
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -136,6 +138,8 @@ class HelloLimits:
             for item in block.objects:
                 if item.kind == KIND:
                     pairs += _admit_queue_pairs(block.source, item)
+                elif item.kind == forwarding_tables.KIND:
+                    _admit_tables(block.source, item)
                 else:
                     _admit_facts(block.source, item)
         _bound("queue pairs", pairs, MOST_PAIRS)
@@ -152,6 +156,13 @@ def _admit_queue_pairs(source: str, item: ObjectInfo) -> int:
     try:
         return len(msgspec.convert(item.info, PortPairs).lqpn)
     except (msgspec.ValidationError, OverflowError) as error:
+        raise WireError(f"hello: {source}: {item.id}: info: {error}") from None
+
+
+def _admit_tables(source: str, item: ObjectInfo) -> None:
+    try:
+        forwarding_tables.forwarding_tables(item.info)
+    except (ValueError, OverflowError) as error:
         raise WireError(f"hello: {source}: {item.id}: info: {error}") from None
 
 

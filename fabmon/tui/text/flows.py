@@ -1,4 +1,7 @@
-"""Flows on a link: those of the hosts' queue pairs, or else the NICs whose traffic correlates."""
+"""Flows on a link: those of the hosts' queue pairs, or else the NICs whose traffic correlates.
+
+On InfiniBand the forwarding tables say which pairs of hosts use a link, even without queue pairs.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,29 @@ from fabmon.analysis.causes import causes_with
 from fabmon.analysis.evidence.flows_on_link import FlowsOnLink, flows_on_link
 from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.flows.flow_table import FlowTable
+from fabmon.fabric.flows.flow_table import FlowTable, ForwardedFlows
 from fabmon.fabric.flows.queue_pairs import SOURCE
-from fabmon.fabric.model import RAIL, Port
+from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.model import RAIL, Fabric, Port
+from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import RATE, plural
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text.draw_context import DrawContext
 
-_CANDIDATES = (
+_SELECTION = {
+    STATIC: (
+        "The forwarding tables are not known: sources=+ib_fabric on one node reads them. Until then"
+        " each flow may use this link or a parallel one."
+    ),
+    ADAPTIVE: "Routing is adaptive: each flow may use this link and its parallel ones.",
+}
+_HASH = (
     "The switch does not report which flow uses this link: its hash sends each over this link or a"
-    " parallel one. Affected NICs are listed first, then those whose traffic correlates with the"
+    " parallel one."
+)
+_CANDIDATES = (
+    " Affected NICs are listed first, then those whose traffic correlates with the"
     " link. The rate is all that a NIC sends, over all its links."
 )
 _MOST = 12
@@ -45,20 +60,23 @@ class Bundle(NamedTuple):
 
 def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     """The flows on the link of a finding; nothing where its cause is not about traffic."""
-    found = _on_link_of(ctx.scene, finding)
-    if found is None:
+    place = _link_of(ctx.fabric, finding)
+    if place is None:
         return []
-    return _section(ctx, *found, frozenset(ctx.fabric.display_names(finding.victims)))
+    return _on_link(ctx, *place, frozenset(ctx.fabric.display_names(finding.victims)))
 
 
 def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     """For a hashing finding without known flows: the `fabmon trace` command that asks the switches,
     with two hosts whose flows may use the link.
     """
-    found = _on_link_of(ctx.scene, finding)
-    if finding.cause not in causes_with(Trait.OF_HASHING) or found is None or found[0].is_exact:
+    place = _link_of(ctx.fabric, finding)
+    if finding.cause not in causes_with(Trait.OF_HASHING) or place is None:
         return []
-    pair = _likely_pair(ctx.scene, found[0], finding)
+    found = flows_on_link(ctx.snapshot, *place)
+    if found is None or found.is_exact or not ctx.fabric.routing_of(place[0][0]).may_hash:
+        return []
+    pair = _likely_pair(ctx.scene, found, finding)
     if pair is None:
         return []
     text = f"`fabmon trace {pair[0]} {pair[1]}` shows the link of each of their flows."
@@ -95,9 +113,10 @@ def _likely_pair(scene: Scene, found: FlowsOnLink, finding: Finding) -> tuple[st
     return src.node, dst.node
 
 
-def _on_link_of(scene: Scene, finding: Finding) -> tuple[FlowsOnLink, str] | None:
-    """The flows on the link of a finding, and their direction (tx or rx) there."""
-    ports = scene.snapshot.fabric.ports
+def _link_of(fabric: Fabric, finding: Finding) -> tuple[list[int], str] | None:
+    """The link of a finding, as rows of its ports, and the direction (tx or rx) there; None where
+    its cause is not about traffic."""
+    ports = fabric.ports
     rows = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
     if finding.cause not in causes_with(Trait.HAS_SENDERS) or not rows:
         return None
@@ -105,8 +124,7 @@ def _on_link_of(scene: Scene, finding: Finding) -> tuple[FlowsOnLink, str] | Non
     direction = "rx" if is_rail and finding.cause in causes_with(Trait.LAST_HOP) else "tx"
     # All rails of a finding about slowed senders count; of an ECMP group only its first link.
     several = is_rail and direction == "tx" and all(ports[row].role == RAIL for row in rows)
-    found = flows_on_link(scene.snapshot, rows if several else rows[:1], direction)
-    return None if found is None else (found, direction)
+    return (rows if several else rows[:1]), direction
 
 
 def of_port(ctx: DrawContext, port: Port) -> list[Line]:
@@ -114,16 +132,70 @@ def of_port(ctx: DrawContext, port: Port) -> list[Line]:
     snapshot = ctx.snapshot
     receives = np.nan_to_num(snapshot.rx_util[port.row]) > np.nan_to_num(snapshot.tx_util[port.row])
     direction = "rx" if receives and port.role != RAIL else "tx"
-    found = flows_on_link(snapshot, [port.row], direction)
-    return [] if found is None else _section(ctx, found, direction, frozenset())
+    return _on_link(ctx, [port.row], direction, frozenset())
 
 
-def _section(
-    ctx: DrawContext, found: FlowsOnLink, direction: str, affected: frozenset[str]
+def _on_link(
+    ctx: DrawContext, rows: Sequence[int], direction: str, affected: frozenset[str]
 ) -> list[Line]:
+    forwarded = ctx.snapshot.connections.on_link(rows, direction)
+    if forwarded is not None:
+        return _forwarded(ctx, forwarded, direction)
+    found = flows_on_link(ctx.snapshot, rows, direction)
+    if found is None:
+        return []
     if found.has_queue_pairs:
-        return _flows(ctx, found, direction, affected)
+        selection = _SELECTION.get(ctx.fabric.routing_of(rows[0]).mode, _HASH)
+        return _flows(ctx, found, direction, affected, selection)
     return _correlated(ctx, found, direction)
+
+
+def _forwarded(ctx: DrawContext, found: ForwardedFlows, direction: str) -> list[Line]:
+    """The flows by the forwarding tables: their queue pairs, or all pairs of hosts."""
+    palette, fabric, table = ctx.palette, ctx.fabric, ctx.snapshot.connections.flows
+    pairs = found.pairs.hosts(fabric)
+    senders = frozenset(src for src, _ in pairs)
+    silent = senders - table.reporting
+    share = f"{plural(len(pairs), 'pair')} of hosts {'shares' if len(pairs) == 1 else 'share'}"
+    if not pairs:
+        share = "no pair of hosts uses"
+    text = f"{'transmit' if direction == 'tx' else 'receive'}: {share} this link"
+    if silent != senders:
+        text += f", {plural(len(found.flows), 'queue pair')}"
+    first, *rest = wrap(f"(from the forwarding tables), {text}", ctx.width - 7)
+    lines = [line((" Flows ", palette.strong), (first, palette.text))]
+    lines += paragraph(" ".join(rest), ctx.width, palette.text)
+    if len(found.flows):
+        rate = np.nan_to_num(ctx.snapshot.column("tx_bps"), nan=-1.0)[table.src[found.flows]]
+        flows = found.flows[np.argsort(-rate, kind="stable")]
+        shown = bundles(table, flows.tolist())
+        lines += [_bundle(ctx, each) for each in shown[:_MOST]]
+        as_flows = FlowsOnLink(flows, found.pairs.is_exact, found.unsure, 0, senders, silent)
+        lines += _notes(ctx, as_flows, shown)
+    elif silent:
+        lines += _host_pairs(ctx, pairs)
+        note = "Not all queue pairs are known: these are all pairs that the tables send here."
+        lines += paragraph(note, ctx.width, palette.dim)
+    if not found.pairs.is_exact:
+        note = "NICs have several LIDs (LMC): a pair may use another of its paths."
+        lines += paragraph(note, ctx.width, palette.dim)
+    return lines
+
+
+def _host_pairs(ctx: DrawContext, pairs: Sequence[tuple[str, str]]) -> list[Line]:
+    """`gpu[001-002] → gpu[005-008]`, a line for senders with the same receivers."""
+    receivers: dict[str, list[str]] = {}
+    for src, dst in pairs:
+        receivers.setdefault(src, []).append(dst)
+    senders: dict[tuple[str, ...], list[str]] = {}
+    for src, own in receivers.items():
+        senders.setdefault(tuple(own), []).append(src)
+    texts = [f"   {fold(group)} → {fold(own)}" for own, group in senders.items()]
+    if len(texts) > _MOST:
+        texts[_MOST - 1 :] = [
+            f"   and of {plural(len(texts) - _MOST + 1, 'group')} of senders more"
+        ]
+    return [line((fit(text, ctx.width).rstrip(), ctx.palette.text)) for text in texts]
 
 
 def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
@@ -141,9 +213,14 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
 
 
 def _flows(
-    ctx: DrawContext, found: FlowsOnLink, direction: str, affected: frozenset[str]
+    ctx: DrawContext,
+    found: FlowsOnLink,
+    direction: str,
+    affected: frozenset[str],
+    selection: str,
 ) -> list[Line]:
-    """The flows by their queue pairs: how many, then a line per bundle."""
+    """The flows by their queue pairs: how many, then a line per bundle. `selection` says how a link
+    is selected for each, where that is not known exactly."""
     palette, ports = ctx.palette, ctx.fabric.ports
     count = plural(len(found.flows), "queue pair")
     text = (
@@ -159,7 +236,7 @@ def _flows(
     shown = bundles(ctx.snapshot.connections.flows, found.flows.tolist())
     if not found.is_exact and shown:
         shown.sort(key=lambda each: ports[each.src].display_name not in affected)
-        lines += paragraph(_CANDIDATES, ctx.width, palette.dim)
+        lines += paragraph(selection + _CANDIDATES, ctx.width, palette.dim)
     lines += [_bundle(ctx, each) for each in shown[:_MOST]]
     return lines + _notes(ctx, found, shown)
 

@@ -70,6 +70,7 @@ def test_the_facts_of_a_port(tmp_path: Path) -> None:
         "fw_ver": "28.41.1000",
         "board_id": "MT_0000000838",
         "hca_type": "MT4129",
+        "line_rate_bps": 400_000_000_000,
         "guid": "fc6a:1c03:001c:0001",
         "driver": "mlx5_core",
         "pci": "0000:88:00.0",

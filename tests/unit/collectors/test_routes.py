@@ -48,6 +48,24 @@ def test_a_tree_carries_the_facts_in_a_file(tmp_path: Path) -> None:
     assert routes.signature() != before
 
 
+def test_a_group_says_how_its_links_are_selected(tmp_path: Path) -> None:
+    """By the kernel's hash; on Cumulus by the hardware, adaptively where switchd says so."""
+
+    def selection() -> tuple[Any, Any]:
+        info = ask("routes", tmp_path).info("ecmp/1")
+        return info.get("hash_policy"), info.get("adaptive_routing")
+
+    tree = hosts.roce_host(tmp_path, hcas=2)
+    assert selection() == (None, None)
+    tree.write("proc/sys/net/ipv4/fib_multipath_hash_policy", "1")
+    assert selection() == (1, None)
+    file = "etc/cumulus/switchd.d/adaptive_routing.conf"
+    tree.write(file, "## Global setting\nadaptive_routing.enable = FALSE\n")
+    assert selection() == (None, None)
+    tree.write(file, "## Global setting\nadaptive_routing.enable = TRUE\n")
+    assert selection() == (None, f"/{file}")
+
+
 def test_a_tree_without_the_file_has_no_data(tmp_path: Path) -> None:
     hosts.container_host(tmp_path)
     with pytest.raises(NoData):

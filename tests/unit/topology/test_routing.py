@@ -12,7 +12,14 @@ from fabmon.analysis.fabric_structure import build_structure
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.redaction import Redactor
-from fabmon.fabric.routing_mode import ADAPTIVE, HASHED, STATIC, UNKNOWN
+from fabmon.fabric.routing_mode import (
+    ADAPTIVE,
+    HASHED,
+    STATIC,
+    UNKNOWN,
+    Routing,
+    hot_link_advice,
+)
 from fabmon.fabric.topology.plan import Topology
 from fabmon.session.config import load, load_topology
 from fabmon.session.errors import UsageError
@@ -102,6 +109,20 @@ def test_a_collision_is_possible_on_hashed_and_on_unknown_fabrics_only() -> None
     assert may_hash(ecmp={})
     assert not may_hash(kind="infiniband")
     assert not may_hash(nic={"driver": "efa"})
+
+
+def test_the_advice_suits_the_mode() -> None:
+    def words(mode: str, hash_policy: int | None = None) -> str:
+        return hot_link_advice(Routing(mode, hash_policy=hash_policy))
+
+    assert words(HASHED) == words(UNKNOWN)
+    assert "NCCL_IB_QPS_PER_CONNECTION=4" in words(HASHED, 1)
+    assert "fib_multipath_hash_policy=0" in words(HASHED, 0)
+    for mode in (STATIC, ADAPTIVE):
+        assert "E-ECMP" not in words(mode)
+        assert "hash" not in words(mode)
+    assert "routing engine" in words(STATIC)
+    assert "traffic class" in words(ADAPTIVE)
 
 
 def test_a_host_has_the_mode_of_its_leaf() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.style import Style
 
-from fabmon.fabric.model import GPU, NVLINK, Node, Port
+from fabmon.fabric.model import DOWNLINK, GPU, NVLINK, ROLE_ORDER, UPLINK, Node, Port
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, Unit, compact, name_list, per_second, percent, plural
@@ -62,6 +62,11 @@ _EVENTS = (
     ("XOFF", "xoff"),
 )
 _SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall"))
+_SHOWN_ELSEWHERE = (
+    *("kind", "line_rate_bps", "gid_prefix"),
+    *("pcie_speed_gtps", "pcie_width", "pcie_max_speed_gtps", "pcie_max_width"),
+)
+"""Facts that other columns and facts contain."""
 _NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
@@ -178,6 +183,7 @@ def node_page(ctx: DrawContext, node: Node) -> list[Line]:
         for port in node.ports
         if port.role != NVLINK and (matched is None or matched.ports[port.row])
     ]
+    ports.sort(key=lambda port: ROLE_ORDER.index(port.role))
     if not ports:
         text = "No port matches the filter" if node.ports else "No data from this node yet"
         return [*lines, line((f"   {text}", palette.dim))]
@@ -254,10 +260,11 @@ def _port(ctx: DrawContext, port: Port, sparks: Sequence[str]) -> list[Line]:
     ]
     target = PortTarget(row)
     does = palette.accent if is_slowed(ctx.snapshot, port) else palette.text
+    facts = ", ".join(filter(None, (role_text(port), port_facts(port.info))))
     return [
         *(Line(tuple(spans), target) for spans in flow(ctx, parts)),
         *paragraph(activity(ctx.snapshot, port), ctx.width, does, target, indent=_INDENT),
-        *paragraph(port_facts(port.info), ctx.width, palette.dim, target, indent=_INDENT),
+        *paragraph(facts, ctx.width, palette.dim, target, indent=_INDENT),
     ]
 
 
@@ -308,10 +315,17 @@ def port_facts(info: Mapping[str, Any]) -> str:
         facts.append(f"NUMA {numa}")
     facts += filter(None, [pcie_text(info), _nearest(left.pop("affinity", None))])
     facts += filter(None, [_lossless(left.pop("pfc", None), left.pop("pfc_priorities", None))])
-    for key in ("kind", "pcie_speed_gtps", "pcie_width", "pcie_max_speed_gtps", "pcie_max_width"):
+    for key in _SHOWN_ELSEWHERE:
         left.pop(key, None)
     facts += [f"{key} {value}" for key, value in left.items() if value not in (None, False, "")]
     return ", ".join(facts)
+
+
+def role_text(port: Port) -> str:
+    """`storage (RDMA device; 200 Gb/s, the rails have 400 Gb/s)`; empty for a switch's port, whose
+    label says it, and where no reason is known."""
+    is_clear = port.role in (UPLINK, DOWNLINK) or not port.role_reason
+    return "" if is_clear else f"{port.role} ({port.role_reason})"
 
 
 def _nearest(affinity: object) -> str:

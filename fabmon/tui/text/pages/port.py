@@ -9,8 +9,9 @@ import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.finding import sentence
-from fabmon.fabric.model import GPU, Fabric, Port
+from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
 from fabmon.fabric.rdma_mtu import roce_mtu
+from fabmon.fabric.routing_mode import UNKNOWN
 from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
@@ -18,7 +19,7 @@ from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.gpu_activity import activity
 from fabmon.tui.text.labels import port_state
-from fabmon.tui.text.pages.nodes import congestion, flow, port_facts
+from fabmon.tui.text.pages.nodes import congestion, flow, port_facts, role_text
 from fabmon.tui.text.pages.port_charts import burst_section, charts
 from fabmon.tui.time.trend import Trend
 
@@ -52,8 +53,17 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
         for name, text, busy in congestion(ctx, row)
     ]
     lines += [Line(tuple(spans)) for spans in flow(ctx, parts)]
-    known = (port.id, _cabled(port, ctx.fabric), port_facts(port.info), _mtus(ctx, port))
-    facts = filter(None, known)
+    facts = filter(
+        None,
+        (
+            port.id,
+            _cabled(port, ctx.fabric),
+            role_text(port),
+            _routing(port, ctx.fabric),
+            port_facts(port.info),
+            _mtus(ctx, port),
+        ),
+    )
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
     does = activity(ctx.snapshot, port)
     if does:
@@ -87,6 +97,15 @@ def _cabled(port: Port, fabric: Fabric) -> str:
         far = f"{port.cable.node}/{port.cable.port}".rstrip("/")
         return f"cabled to {far} ({sources}; not watched)"
     return f"cabled to {other.display_name} ({other.id}; {sources})"
+
+
+def _routing(port: Port, fabric: Fabric) -> str:
+    """How the switch selects a link for a flow, and how that is known; empty for other ports and
+    where it is not known."""
+    routing = fabric.routing_of(port.row)
+    if port.role not in (UPLINK, DOWNLINK) or routing.mode == UNKNOWN:
+        return ""
+    return f"routing {routing.mode} ({routing.reason})"
 
 
 def nvlinks(ctx: DrawContext, gpu: Port) -> list[Line]:

@@ -1,0 +1,1 @@
+"""The roles of ports: rail, storage, frontend, management, and why."""

@@ -1,0 +1,247 @@
+"""What is true in the fabric: collisions, oversubscription and incast from the model's queues, and
+the injected faults with the effect that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.world.topology import DOWN, FAT_TREE, UP, Floats, Ints, Topology, ends
+from tests.world.transport import State, Transport
+
+GAP_S = 12.0
+"""Pauses of a job up to this long do not end an episode."""
+
+LEAST_S = 3.0
+"""An overload in all shorter than this is healthy."""
+
+REQUIRED_S, REQUIRED_LOST = 6.0, 0.10
+"""From what on an overload must be found."""
+
+EFFECT_S = 4.0
+"""An injected fault must be found when it showed in the traffic for so long."""
+
+ROOM = 0.93
+"""Mean utilisation of the other links of a group below which they have room."""
+
+
+@dataclass
+class Truth:
+    """Something that was true from `start_s` to `end_s`; `active_s` of it showed in the traffic.
+
+    `names` are all causes that are right at its `ports` and `nodes` (ids); `cause` is the best.
+    `affected` are ids of ports that it slows or pauses.
+    """
+
+    cause: str
+    names: frozenset[str]
+    start_s: float
+    end_s: float
+    ports: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+    affected: set[str] = field(default_factory=set)
+    active_s: float = 0.0
+    first_s: float | None = None
+    """When it showed first."""
+    lost_sum: float = 0.0
+    natural: bool = True
+    required: bool = False
+    inside: bool = False
+    """Between switches: hosts alone can see that a path is congested, not why."""
+    note: str = ""
+
+    @property
+    def lost(self) -> float:
+        """The share of bandwidth lost, while active."""
+        return self.lost_sum / self.active_s if self.active_s else 0.0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A condition of one equilibrium."""
+
+    cause: str
+    link: int
+    ports: tuple[int, ...]
+    lost: float
+    affected: tuple[int, ...]
+
+
+Effect = Callable[[State], bool]
+
+
+class Judge:
+    """Observes every equilibrium and keeps what was true."""
+
+    def __init__(self, topology: Topology, transport: Transport) -> None:
+        self._topology, self._transport = topology, transport
+        self.truths: list[Truth] = []
+        self._open: dict[tuple[str, int], Truth] = {}
+        self._state: State | None = None
+        self._seen: list[_Seen] = []
+        self._injected: list[tuple[Truth, Effect]] = []
+        self._holds: list[Truth] = []
+        self.excused: set[int] = set()
+        """Links whose overload has another root: an injected fault."""
+        self._classes: list[Ints] = []
+        self._class = np.full(topology.links, -1)
+        self._parallel_links()
+
+    def inject(self, truth: Truth, effect: Effect) -> None:
+        """A fault; `effect` says whether it shows in an equilibrium."""
+        truth.natural = False
+        self.truths.append(truth)
+        self._injected.append((truth, effect))
+        self._state = None
+
+    def observe(self, start: float, seconds: float, state: State) -> None:
+        """A step of the world."""
+        if state is not self._state:
+            self._state = state
+            self._seen = self._look(state)
+            self._holds = [t for t, effect in self._injected if effect(state)]
+        now = start + seconds
+        for truth in self._holds:
+            if truth.start_s - 0.5 <= start <= truth.end_s:
+                truth.active_s += seconds
+                if truth.first_s is None:
+                    truth.first_s = start
+        for seen in self._seen:
+            key = (seen.cause, seen.link)
+            truth_now = self._open.get(key)
+            if truth_now is None or start - truth_now.end_s > GAP_S:
+                truth_now = self._new(seen, start)
+                self._open[key] = truth_now
+            truth_now.end_s = now
+            truth_now.active_s += seconds
+            truth_now.lost_sum += seen.lost * seconds
+            truth_now.affected.update(map(self._topology.port_id, seen.affected))
+
+    def finish(self) -> list[Truth]:
+        """All that was true for long enough."""
+        kept = [t for t in self.truths if not t.natural or t.active_s >= LEAST_S]
+        for truth in kept:
+            if truth.natural:
+                truth.required = (
+                    truth.active_s >= REQUIRED_S
+                    and truth.lost >= REQUIRED_LOST
+                    and truth.cause != "incast"
+                )
+            else:
+                truth.required = truth.required and truth.active_s >= EFFECT_S
+        return kept
+
+    def healthy(self) -> bool:
+        """Whether nothing was wrong for long enough to matter."""
+        return not self.finish()
+
+    def _new(self, seen: _Seen, start: float) -> Truth:
+        topology = self._topology
+        names = {seen.cause}
+        truth = Truth(seen.cause, frozenset(names), start, start, first_s=start)
+        truth.inside = seen.cause != "incast"
+        for port in seen.ports:
+            for end in ends(topology, port):
+                truth.ports.add(topology.port_id(end))
+        truth.nodes.add(topology.node_of(ends(topology, seen.link)[0]))
+        self.truths.append(truth)
+        return truth
+
+    def _look(self, state: State) -> list[_Seen]:
+        full = np.flatnonzero(state.full[: self._topology.ports])
+        found: list[_Seen] = []
+        if not len(full):
+            return found
+        capacity = self._transport.capacity()
+        slowed = np.flatnonzero(state.slowed)
+        slowed = slowed[np.argsort(state.limit[slowed], kind="stable")]
+        at = state.limit[slowed]
+        done: set[int] = set()
+        for link in full.tolist():
+            if link in self.excused or state.senders[link] < 2:
+                continue
+            group = int(self._class[link])
+            flows = slowed[np.searchsorted(at, link) : np.searchsorted(at, link, "right")]
+            affected = np.concatenate([state.src[flows], state.dst[flows]])
+            slow = tuple(sorted(set(affected[affected >= 0].tolist())))
+            if group < 0:
+                if self._is_last_hop(link):
+                    lost = 1 - capacity[link] / max(1.0, float(state.offered[link]))
+                    found.append(_Seen("incast", link, (link,), lost, slow))
+                continue
+            members = self._classes[group]
+            use = state.load[members] / np.maximum(1.0, capacity[members])
+            others = use[members != link]
+            if not len(others):
+                continue
+            if others.mean() < ROOM:
+                lost = self._lost(state, members, capacity, flows)
+                if lost > 0.02:
+                    found.append(_Seen("ecmp_collision", link, (link,), lost, slow))
+            elif group not in done and self._topology.role[link] == UP:
+                done.add(group)
+                wanted = float(state.offered[members].sum())
+                lost = 1 - float(capacity[members].sum()) / max(1.0, wanted)
+                if lost > 0.02:
+                    ports = tuple(members.tolist())
+                    found.append(_Seen("oversubscription", ports[0], ports, lost, slow))
+        return found
+
+    def _lost(self, state: State, members: Ints, capacity: Floats, flows: Ints) -> float:
+        """1 - achieved / what the slowed flows would have if the group were used evenly."""
+        entries = state.entries
+        on_group = entries.flow[np.isin(entries.link, members)]
+        caps = state.flow_cap[np.unique(on_group)]
+        fair = _even_share(caps, float(capacity[members].sum()))
+        could = np.minimum(state.flow_cap[flows], fair)
+        return float(1 - state.flow_rate[flows].sum() / max(1.0, could.sum()))
+
+    def _is_last_hop(self, link: int) -> bool:
+        return int(self._topology.peer[link]) < self._topology.host_ports
+
+    def _parallel_links(self) -> None:
+        """The sets of links among which traffic to the same destinations is spread."""
+        topology = self._topology
+        for switch in topology.switches.values():
+            if len(switch.ups) > 1:
+                self._add_class(switch.ups)
+        towards: dict[tuple[int, int], list[int]] = {}
+        for port in range(topology.host_ports, topology.ports):
+            peer = int(topology.peer[port])
+            if topology.role[port] == DOWN and topology.role[peer] == UP:
+                node = int(topology.node[peer])
+                tier = topology.switches[node].tier
+                place = node if tier == 1 else -1 - (node in self._second_pod())
+                towards.setdefault((tier, place), []).append(port)
+        for ports in towards.values():
+            self._add_class(ports)
+
+    def _second_pod(self) -> set[int]:
+        topology = self._topology
+        if topology.shape.kind != FAT_TREE:
+            return set()
+        middle = -(-len(topology.leaves) // 2)
+        return {
+            node
+            for node, switch in topology.switches.items()
+            if switch.tier == 2 and min(switch.down) >= middle
+        }
+
+    def _add_class(self, ports: Iterable[int]) -> None:
+        members = np.array(list(ports), np.intp)
+        self._class[members] = len(self._classes)
+        self._classes.append(members)
+
+
+def _even_share(caps: Floats, capacity: float) -> float:
+    """The max-min fair rate of flows with these caps on one pipe of that capacity."""
+    left, rate = capacity, 0.0
+    ordered = np.sort(caps)
+    for number, cap in enumerate(ordered):
+        rate = left / (len(ordered) - number)
+        if cap >= rate:
+            return rate
+        left -= cap
+    return float("inf")
