@@ -41,6 +41,7 @@ SOURCES: Dict[str, SourceEntry] = {
     "nvlink": SourceEntry("collectors.sources.nvlink:Nvlink", _NVIDIA),
     "nvlink_errors": SourceEntry("collectors.sources.nvlink:NvlinkErrors", _NVIDIA),
     "pcie": SourceEntry("collectors.sources.pcie:Pcie", _NVIDIA),
+    "gpu_activity": SourceEntry("collectors.sources.gpu_activity:GpuActivity", _NVIDIA),
     "xgmi": SourceEntry("collectors.sources.xgmi:XgmiLinks", _AMDGPU),
     "dcb": SourceEntry("collectors.sources.dcb:Dcb"),
     "lldp": SourceEntry("collectors.sources.lldp:Lldp"),

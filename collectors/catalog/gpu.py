@@ -50,7 +50,7 @@ _EVENTS: Tuple[_Row, ...] = (
 
 
 def gpu_metrics() -> Iterator[Metric]:
-    """The `nvlink_*`, `xgmi_*` and `pcie_*` rows."""
+    """The `nvlink_*`, `xgmi_*`, `pcie_*` and `gpu_*` rows."""
     for direction, verb in (("rx", "received"), ("tx", "sent")):
         for stem, what, doc in (
             ("nvlink", "over NVLink", _NVML),
@@ -94,5 +94,12 @@ def gpu_metrics() -> Iterator[Metric]:
     ):
         doc = _GPU_METRICS if name.startswith("xgmi") else _NVML
         yield Metric(name, unit, GAUGE, "", "state", meaning, doc)
+    for name, unit, meaning in (
+        ("gpu_busy_percent", "percent", "share of time in which a kernel ran on the GPU"),
+        ("gpu_sm_clock_hz", "Hz", "clock of the streaming multiprocessors"),
+        ("gpu_max_sm_clock_hz", "Hz", "greatest clock of the streaming multiprocessors"),
+        ("gpu_clock_reasons", "state", "bits of nvmlClocksEventReason*: why the clock is lowered"),
+    ):
+        yield Metric(name, unit, GAUGE, "", "state", meaning, _NVML)
     for name, unit, direction, topic, meaning in _EVENTS:
         yield Metric(name, unit, WRAP64, direction, topic, meaning, _NVML)

@@ -5,7 +5,8 @@ another one), `mac`, `master`, `bond`, `virtual`; `rdma`, `rdma_port`, `link_lay
 (the InfiniBand subnet), `fw_ver`, `board_id`, `hca_type`, `guid`; `line_rate_bps` (of a link that
 is up when the port is discovered); `driver`, `pci` (dddd:bb:dd.f), `pcie_speed_gtps` and
 `pcie_width` (a lane's current speed, and the number of lanes), `pcie_max_speed_gtps`,
-`pcie_max_width`, `numa_node`. An unknown fact is left out.
+`pcie_max_width`, `numa_node`, `iommu` (`identity`, `DMA`, `DMA-FQ`) and `iommu_group`, which
+functions share between which nothing isolates. An unknown fact is left out.
 
 The relation of two PCI functions uses the terms of `nvidia-smi topo -m`:
 
@@ -93,7 +94,16 @@ def pci_facts(fs: HostFS, pci: str) -> Dict[str, Any]:
         "pcie_max_speed_gtps": _speed_gtps(fs.text(pci, "max_link_speed")),
         "pcie_max_width": fs.number(pci, "max_link_width"),
         "numa_node": node if node != -1 else None,
+        "iommu": fs.text(pci, "iommu_group", "type"),
+        "iommu_group": _iommu_group(fs, pci),
     }
+
+
+def _iommu_group(fs: HostFS, pci: str) -> Optional[str]:
+    """The number of a function's IOMMU group, as text; None without an IOMMU."""
+    if not fs.exists(pci, "iommu_group"):
+        return None
+    return fs.resolve(pci, "iommu_group").rpartition("/")[2]
 
 
 def pci_directory(fs: HostFS, path: str) -> Optional[str]:

@@ -8,6 +8,7 @@ error.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -97,7 +98,8 @@ class Gpu:
         return found
 
     def facts(self, fs: HostFS) -> Dict[str, Any]:
-        """Facts that are not counters: `gpu_name`, `uuid`, `pci`, PCIe and NUMA as for a port."""
+        """Facts that are not counters: `gpu_name`, `uuid`, `gpudirect`; PCI and NUMA as for a
+        port."""
         address = pci_address(self.ask("nvmlDeviceGetPciInfo").busId)
         facts = {
             "gpu_name": self._text("nvmlDeviceGetName"),
@@ -105,6 +107,7 @@ class Gpu:
             "driver": "nvidia",
             "driver_version": self.library.driver_version,
             "pci": address,
+            "gpudirect": _gpudirect(fs),
         }
         place = device_facts.pci_path(fs, address)
         return device_facts.known({**facts, **(device_facts.pci_facts(fs, place) if place else {})})
@@ -177,6 +180,22 @@ class Nvml:
         if found is None:
             raise Unsupported(f"this pynvml has no {name}")
         return found()
+
+
+def _gpudirect(fs: HostFS) -> Optional[str]:
+    """What GPUDirect RDMA can use: `nvidia_peermem`, `dma-buf` or `none`; None: not known.
+
+    dma-buf needs the open kernel modules and Linux 5.12.
+    """
+    for module in ("nvidia_peermem", "nv_peer_mem"):
+        if fs.exists("sys/module", module):
+            return module
+    version = fs.text("proc/driver/nvidia/version")
+    kernel = re.match(r"(\d+)\.(\d+)", fs.text("proc/sys/kernel/osrelease") or "")
+    if version is None or kernel is None:
+        return None
+    is_new = (int(kernel[1]), int(kernel[2])) >= (5, 12)
+    return "dma-buf" if is_new and "Open Kernel Module" in version else "none"
 
 
 def signature(fs: HostFS) -> object:

@@ -9,7 +9,8 @@ There are no counters here. Each RDMA port has one object of the kind `queue_pai
     sq_psn      packet sequence numbers, sent and received, when the set was last seen to change:
     rq_psn      they change with every packet, which alone does not count as a change
     process     the position of its owner in `processes`
-    processes   {pid, comm[, job]}; without a pid the kernel's own; job is Slurm's, by the cgroup
+    processes   {pid, comm[, job][, numa_node]}; without a pid the kernel's own; job is Slurm's, by
+                the cgroup; numa_node is the one that all CPUs belong to on which it may run
 
 `count` is 0 where nothing is connected; a node that cannot be queried has no such objects, and a
 notice says why. Every queue pair costs the device a query, so that the command runs at the start
@@ -24,8 +25,9 @@ import json
 import os
 import re
 import shutil
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
+from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.background_source import BackgroundSource, command_output
 from collectors.source import Denied, Failed, NoData, SourceError, Unsupported
@@ -40,6 +42,9 @@ _CONNECTED = ("RC", "UC")
 _BITS = 0xFFFFFF
 """Queue pair and packet sequence numbers have 24 bits. iWARP connections have no remote number."""
 _JOB = re.compile(r"/job_(\d{1,18})(?:/|$)", re.MULTILINE)
+_CPUS = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
+_MOST_CPUS = 65_535
+_NUMA = "sys/devices/system/node"
 _NOT_THERE = ("NETLINK_RDMA", "Unknown argument", "not supported")
 
 
@@ -88,11 +93,21 @@ class QueuePairSource(BackgroundSource[List[Pair]]):
         found = [port for port in ports.find_ports(self.host) if port.rdma is not None]
         if not found:
             raise NoData("no RDMA device")
-        jobs = {pid: self._job(pid) for pid in {pair.pid for pair in facts} if pid}
+        pids = {pair.pid for pair in facts} - {0}
+        jobs = {pid: self._job(pid) for pid in pids}
+        cpus = _cpus_of_nodes(self.host)
+        bound = {pid: _numa_node(self.host, pid, cpus) for pid in pids}
+        numa = {pid: node for pid, node in bound.items() if node is not None}
         of_ports = [by_port.get((port.rdma or "", port.rdma_port), []) for port in found]
         most = _max_per_port([len(each) for each in of_ports], _MAX_ROWS)
         return [
-            Object(f"qps/{port.name}", "queue_pairs", None, _info(port.name, each, most, jobs), ())
+            Object(
+                f"qps/{port.name}",
+                "queue_pairs",
+                None,
+                _info(port.name, each, most, jobs, numa),
+                (),
+            )
             for port, each in zip(found, of_ports)
         ]
 
@@ -104,6 +119,33 @@ class QueuePairSource(BackgroundSource[List[Pair]]):
         """The Slurm job of a process; empty when it is in none, or not visible."""
         match = _JOB.search(self.host.text("proc", str(pid), "cgroup") or "")
         return match[1] if match else ""
+
+
+def _cpus_of_nodes(fs: HostFS) -> Dict[int, FrozenSet[int]]:
+    """NUMA node -> its CPUs; empty on a machine with one."""
+    found: Dict[int, FrozenSet[int]] = {}
+    for name in fs.names(_NUMA):
+        if name.startswith("node") and name[4:].isdigit():
+            found[int(name[4:])] = cpu_list(fs.text(_NUMA, name, "cpulist") or "")
+    return found if len(found) > 1 else {}
+
+
+def _numa_node(fs: HostFS, pid: int, cpus: Dict[int, FrozenSet[int]]) -> Optional[int]:
+    """The NUMA node to whose CPUs a process is bound; None where it may run on several."""
+    match = _CPUS.search((fs.text("proc", str(pid), "status") or "") if cpus else "")
+    allowed = cpu_list(match[1]) if match else frozenset()
+    return next((node for node, its in cpus.items() if allowed and allowed <= its), None)
+
+
+def cpu_list(text: str) -> FrozenSet[int]:
+    """`0-3,8` -> the CPUs 0, 1, 2, 3 and 8; empty for anything else."""
+    found: List[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdigit() and (last or first).isdigit()):
+            return frozenset()
+        found += range(int(first), min(int(last or first), _MOST_CPUS) + 1)
+    return frozenset(found)
 
 
 def pairs(text: str) -> List[Pair]:
@@ -134,7 +176,9 @@ def pairs(text: str) -> List[Pair]:
     return sorted(pair for pair in found if 0 <= pair.lqpn <= _BITS and 0 < pair.rqpn <= _BITS)
 
 
-def _info(port: str, found: List[Pair], most: int, jobs: Dict[int, str]) -> Dict[str, Any]:
+def _info(
+    port: str, found: List[Pair], most: int, jobs: Dict[int, str], numa_nodes: Dict[int, int]
+) -> Dict[str, Any]:
     kept = found[:most]
     owners: Dict[Tuple[int, str], int] = {}
     places = [owners.setdefault((pair.pid, pair.comm), len(owners)) for pair in kept]
@@ -145,6 +189,8 @@ def _info(port: str, found: List[Pair], most: int, jobs: Dict[int, str]) -> Dict
             process["pid"] = pid
         if jobs.get(pid):
             process["job"] = jobs[pid]
+        if pid in numa_nodes:
+            process["numa_node"] = numa_nodes[pid]
         processes.append(process)
     return {
         "port": port,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from fabmon.fabric.model import (
     EcmpGroup,
     Fabric,
 )
+from fabmon.fabric.pcie import pcie_payload_bps
 from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.topology.leaves import NONE as NONE
@@ -26,17 +27,6 @@ from fabmon.fabric.topology.leaves import Rows as Rows
 from fabmon.fabric.wording import name_list
 
 T = TypeVar("T")
-
-_PCIE_2_GTPS, _PCIE_5_GTPS = 5.0, 32.0
-"""Greatest speeds of PCIe 2 and PCIe 5, GT/s a lane."""
-
-_PCIE_2_CODING, _PCIE_5_CODING, _PCIE_FLIT = 0.8, 128 / 130, 242 / 256
-"""Share of a lane's transfers that is left: by 8b/10b up to PCIe 2, by 128b/130b up to PCIe 5, and
-from PCIe 6 on in flits of 256 bytes, of which 6 correct errors and 8 are a checksum (PCI Express
-Base Specification 6.0, section 4.2.3)."""
-
-_PCIE_PAYLOAD = 0.9
-"""Share of the bits, 0 to 1, that transaction headers leave for payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +144,8 @@ def build_structure(fabric: Fabric) -> FabricStructure:
         ],
         leaf=np.array([leaf_place.get(name, NONE) for name in behind], np.intp),
         leaves=leaves,
-        pcie_bps=np.array([_pcie_payload_bps(port.info) for port in ports], np.float32),
+        pcie_bps=np.array([pcie_payload_bps(port.info) for port in ports], np.float32),
     )
-
-
-def pcie_link_bps(speed_gtps: float, lanes: int) -> float:
-    """What a PCIe link carries one way, headers included, bits/s."""
-    if speed_gtps > _PCIE_5_GTPS:
-        coding = _PCIE_FLIT
-    else:
-        coding = _PCIE_5_CODING if speed_gtps > _PCIE_2_GTPS else _PCIE_2_CODING
-    return speed_gtps * lanes * coding * 1e9
-
-
-def _pcie_payload_bps(info: Mapping[str, Any]) -> float:
-    """The payload that a NIC's PCIe link carries one way, bits/s; NaN where it is not known."""
-    speed, lanes = info.get("pcie_speed_gtps"), info.get("pcie_width")
-    if not isinstance(speed, (int, float)) or not isinstance(lanes, int) or not lanes:
-        return float("nan")
-    return pcie_link_bps(float(speed), lanes) * _PCIE_PAYLOAD
 
 
 def _by_node(rows: Rows, node: Rows) -> list[Rows]:

@@ -62,6 +62,9 @@ _NAMED = (
     Measure("ecn", ("ecn",)),
     Measure("cnp-sent", ("cnp_sent",)),
     Measure("cnp", ("cnp",)),
+    Measure("pcie", ("pcie",), True),
+    Measure("pcie-stall", ("bus",), True),
+    Measure("non-rdma", ("non_rdma",), True),
     Measure("errors", ("errors",)),
     Measure("drops", ("drops",)),
 )

@@ -55,6 +55,8 @@ HEAT = (
     "damage",
     "flaps",
     "bus",
+    "pcie",
+    "non_rdma",
 )
 """Columns kept for every port over the last minutes; all but bits/s are per second.
 
@@ -64,7 +66,10 @@ directions, all priorities. `stall` is the share of time in which data waited an
 sent (InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (to slow a sender
 down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
 catalog's topics; `damage` are the errors of the link itself, without what congestion causes.
-`flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled.
+`flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled,
+`pcie` the traffic over a device's PCIe link, the busier direction, as a share of what it carries:
+of a GPU as it counts it, of a NIC its own traffic. `non_rdma` is the share of a RoCE port's traffic
+that is not RDMA.
 """
 
 

@@ -48,6 +48,14 @@ _LINK_DOWN = "phy_link_down_events"
 """A link that went down comes up again: two changes of carrier."""
 
 _PCIE_STALLS = ("pci_stalled_write_percent", "pci_stalled_read_percent")
+_PCIE_BYTES = ("pcie_tx_bytes", "pcie_rx_bytes")
+_PCIE_RATES = ("pcie_tx_bps", "pcie_rx_bps")
+_GPU_LINKS = ("nvlink_tx_bytes", "nvlink_tx_bps", "nvlink_speed_bps", "xgmi_tx_bytes")
+"""What GPUs have: their traffic over these links does not go over PCIe."""
+
+_IDLE_SHARE = np.float32(0.001)
+"""Share of line rate below which the parts of a port's traffic mean nothing."""
+
 _PARTS: dict[str, tuple[str, ...]] = {
     "phy_rx_errors": ("phy_rx_crc_errors", "phy_rx_symbol_errors"),
     "rdma_rx_drops": ("rdma_rx_limit_drops",),
@@ -60,7 +68,8 @@ _PARTS: dict[str, tuple[str, ...]] = {
 _CNP_SENT, _CNP_HANDLED = "rdma_cnp_sent", "rdma_cnp_handled"
 _IB_STATE, _NVLINK_BPS = "ib_state", "nvlink_speed_bps"
 _CARRIER_CHANGES = "netdev_carrier_changes"
-require(*_STATES, *_ECN, *_WAIT, *DAMAGE, *_PCIE_STALLS, *_PARTS, *sum(_PARTS.values(), ()))
+require(*_PCIE_STALLS, *_PCIE_BYTES, *_PCIE_RATES, *_GPU_LINKS)
+require(*_STATES, *_ECN, *_WAIT, *DAMAGE, *_PARTS, *sum(_PARTS.values(), ()))
 require(_LINK_DOWN, _CNP_SENT, _CNP_HANDLED, _IB_STATE, _NVLINK_BPS, _CARRIER_CHANGES)
 require(
     *(
@@ -86,6 +95,9 @@ class MetricDeriver:
         self, columns: Mapping[str, int], has: Bools, before: MetricDeriver | None = None
     ) -> None:
         self._columns = columns
+        self._has = has
+        # An InfiniBand port has a state and no phy counters; it counts IPoIB among its bytes.
+        self._is_roce = ~self._has_any((_IB_STATE,)) | self._has_any(("phy_tx_bytes",))
         names = [name for name in columns if name in SOURCE_NUMBERS and name not in LINE_RATES]
         column = np.array([columns[name] for name in names], np.intp)
         number, row = np.nonzero(has[:, column].T)
@@ -101,8 +113,11 @@ class MetricDeriver:
             for topic in ("error", "drop")
         }
 
-    def heat(self, values: Floats, line_rate_bps: Floats) -> Floats:
-        """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each."""
+    def heat(self, values: Floats, line_rate_bps: Floats, pcie_bps: Floats) -> Floats:
+        """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each.
+
+        `pcie_bps` [ports] is the payload that a port's PCIe link carries, NaN where unknown.
+        """
         bps = self._bits_per_s(values)
         rows = {
             "tx_bps": bps[TX],
@@ -117,6 +132,8 @@ class MetricDeriver:
             "damage": self._max(values, DAMAGE),
             "flaps": self._flaps(values),
             "bus": self._max(values, _PCIE_STALLS) / np.float32(100),
+            "pcie": self._pcie(values, bps, pcie_bps),
+            "non_rdma": self._non_rdma(values, line_rate_bps),
             "errors": self._total(values, "error"),
             "drops": self._total(values, "drop"),
         }
@@ -195,6 +212,41 @@ class MetricDeriver:
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = np.minimum(waited_bps / line_rate_bps, np.float32(1.0))
         return share
+
+    def _pcie(self, values: Floats, bps: Floats, pcie_bps: Floats) -> Floats:
+        """[ports] traffic over PCIe, the busier direction, as a share of what the link carries."""
+        counted = self._max(values, _PCIE_BYTES) * np.float32(8)
+        counted = np.fmax(counted, self._max(values, _PCIE_RATES))
+        is_counted = self._has_any(_PCIE_BYTES + _PCIE_RATES + _GPU_LINKS)
+        busier = np.where(is_counted, counted, np.fmax(bps[TX], bps[RX]))
+        share: Floats = np.minimum(busier / pcie_bps, np.float32(1.0))
+        return share
+
+    def _non_rdma(self, values: Floats, line_rate_bps: Floats) -> Floats:
+        """[ports] share of a RoCE port's traffic that the kernel's stack carries; 0 while idle.
+
+        Of the wire where its bytes are counted, else of the stack's and RDMA's together.
+        """
+        stack = self._both_ways(values, "netdev_{}_bytes")
+        rdma = self._both_ways(values, "ib_{}_bytes")
+        rdma = np.where(np.isnan(rdma), self._both_ways(values, "rdma_{}_bytes"), rdma)
+        wire = np.fmax(self._both_ways(values, "phy_{}_bytes"), stack + rdma)
+        is_idle = wire * np.float32(8) < _IDLE_SHARE * line_rate_bps
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(is_idle, np.float32(0), stack / wire)
+        known: Floats = np.where(self._is_roce & ~np.isnan(rdma), share, np.float32(np.nan))
+        return known
+
+    def _both_ways(self, values: Floats, template: str) -> Floats:
+        """[ports] the sum of a metric over both directions; NaN unless both are known."""
+        tx, rx = (self._one(values, template.format(way)) for way in ("tx", "rx"))
+        both: Floats = tx + rx
+        return both
+
+    def _has_any(self, names: Sequence[str]) -> Bools:
+        """[ports] whether the port's layout has one of some metrics."""
+        places = [self._columns[name] for name in names if name in self._columns]
+        return np.asarray(self._has[:, places].any(axis=1), np.bool_)
 
     def _max(self, values: Floats, names: Sequence[str]) -> Floats:
         """[ports] the largest of several metrics that count the same at different places."""

@@ -11,9 +11,10 @@ from collectors.catalog import CATALOG
 from fabmon.fabric.fabric_builder import PortRows, build, with_abouts
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
-from fabmon.fabric.model import FABRIC, NVLINK, Fabric, Host
+from fabmon.fabric.model import FABRIC, GPU, NVLINK, Fabric, Host
 from fabmon.fabric.node_facts import ReportedFacts
 from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.pcie import pcie_payload_bps
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
@@ -305,6 +306,8 @@ class History:
         ports = self._fabric.ports
         self._ring.add_ports(np.array([port.role == NVLINK for port in ports], np.bool_))
         self._overrides: Floats = line_rate_overrides(ports, self._hosts)
+        pcie_bps = [pcie_payload_bps(port.info, port.role == GPU) for port in ports]
+        self._pcie_bps: Floats = np.array(pcie_bps, np.float32)
         self._has = np.zeros((len(ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True
         self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
@@ -325,7 +328,8 @@ class History:
         values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
         values.ravel()[self._cells] = self._rates.rate[self._picked]
         line_rate = self._deriver.line_rate_bps(values, self._overrides)
-        return values, line_rate, self._deriver.heat(values, line_rate), self._deriver.up(values)
+        heat = self._deriver.heat(values, line_rate, self._pcie_bps)
+        return values, line_rate, heat, self._deriver.up(values)
 
     def _snapshot(self, tick: Tick, now_s: float) -> Snapshot:
         values, line_rate, heat, up = self._arrays()

@@ -34,6 +34,8 @@ _IN_UNITS = {
     "damage": "damage_errors_per_s",
     "flaps": "carrier_changes_per_s",
     "bus": "pcie_stall_ratio",
+    "pcie": "pcie_util_ratio",
+    "non_rdma": "non_rdma_ratio",
 }
 """Column of HEAT -> name of the exported column, with its unit."""
 

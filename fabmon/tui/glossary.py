@@ -236,6 +236,13 @@ waterfall
 without RDMA
     the bytes of the port are those of the kernel's network stack, which RDMA bypasses: the wire
     carries more.
+PCIe
+    traffic over the PCIe link of a GPU (as it counts it) or a NIC (what it sends or receives), the
+    busier direction, as a share of what the link carries; pcie-stall is the share of time in which
+    the PCIe of a NIC stalled.
+non-RDMA
+    the share of a RoCE port's traffic that goes through the kernel's network stack: storage,
+    management or NCCL over sockets beside the training traffic.
 XOFF
     pauses begun or ended per second, PFC and 802.3x, both directions.
 """

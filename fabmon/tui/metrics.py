@@ -121,7 +121,12 @@ _CONGESTION = (
     _events("errors", "errors /s", "errors /s"),
     _events("drops", "drops /s", "drops /s"),
 )
-HEAT_METRICS = (*_TRAFFIC, *_PAUSE, *_CONGESTION)
+_INSIDE_NODE = (
+    _traffic("pcie", "% of what the PCIe link carries", "PCIe, % of link"),
+    _share("pcie-stall", "% of time the NIC's PCIe stalled"),
+    _traffic("non-rdma", "% of the traffic that is not RDMA", "non-RDMA, %"),
+)
+HEAT_METRICS = (*_TRAFFIC, *_PAUSE, *_CONGESTION, *_INSIDE_NODE)
 """In the order of `m`; the pauses of single priorities come after `pause-tx`."""
 
 
@@ -164,7 +169,7 @@ def next_metric_name(name: str, snapshot: Snapshot | None) -> str:
     used = [] if snapshot is None else lossless_priorities(snapshot)
     names = [item.name for item in (*_TRAFFIC, *_PAUSE)]
     names += [f"pause-{way}-p{priority}" for priority in used for way in ("rx", "tx")]
-    names += [item.name for item in _CONGESTION]
+    names += [item.name for item in (*_CONGESTION, *_INSIDE_NODE)]
     return names[(names.index(name) + 1) % len(names)] if name in names else _CONGESTION[0].name
 
 

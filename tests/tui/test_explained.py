@@ -10,20 +10,24 @@ import msgspec
 import pytest
 
 from fabmon.analysis.causes import CAUSES
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Condition, Finding
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import GPU
+from fabmon.fabric.model import GPU, RAIL
 from fabmon.tui.cells import DOWN, scale
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages import finding as page
 from fabmon.tui.text.pages.findings import by_root, entry
+from fabmon.tui.text.pages.nodes import node_page
 from fabmon.tui.text.picture.pictures import PICTURES
+from tests.fixtures import nvml
+from tests.fixtures.hosts import hgx_host
 from tests.tui import golden
-from tests.tui.explained import finding_of, played, scene_of
+from tests.tui.explained import analyst, finding_of, played, scene_of
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, big
+from tests.unit.test_gpus import Node
 
 GOLDENS = Path(__file__).parent / "goldens" / "explained"
 SHOWN = {cause.picture: name for name, cause in reversed(CAUSES.items())}.values()
@@ -54,6 +58,39 @@ def test_a_gpu_with_a_missing_link_is_drawn_as_down(
     codes = ctx.codes(scale(ctx.metric, Depth.TRUECOLOR, False))
     gpus = [port for port in scene.snapshot.fabric.ports if port.role == GPU]
     assert [port.label for port in gpus if codes[port.row] == DOWN] == ["g3"]
+
+
+def test_what_the_gpus_of_a_straggler_do_is_on_its_page_and_on_that_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    tree = hgx_host(tmp_path, hcas=8)
+    tree.nvml((*nvml.HGX_H100, "activity 0 98 1980 4", "activity 3 100 410 72"))
+    snapshot = Node(tree).frames(12)
+    condition = Condition(
+        cause="straggler",
+        severity="warning",
+        subject="gpu001",
+        rows=tuple(port.row for port in snapshot.fabric.ports if port.role == RAIL),
+        text="gpu001 is late",
+        evidence=(),
+        advice="",
+        confidence=0.9,
+    )
+    scene = analyst().accept(snapshot)
+    fields = msgspec.structs.asdict(condition)
+    finding = Finding(**fields, since_ns=snapshot.time_ns, seen_ns=snapshot.time_ns)
+    scene = replace(scene, findings=(finding,))
+    text = "\n".join(lines_of(scene, finding, 100, 40))
+    busy = "g0   busy 98 %, 1980 of 1980 MHz, clock lowered: power cap"
+    slow = "g3   busy 100 %, 410 of 1980 MHz, clock lowered: hardware slowdown, thermal, hardware"
+    assert f"   {busy}" in text
+    assert f" ▲ {slow}" in text
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(scene)
+    ctx = screen_state.draw_context(scene, 100)
+    shown = "\n".join(line.text for line in node_page(ctx, snapshot.fabric.node("gpu001")))
+    assert "busy 100 %, 410 of 1980 MHz, clock lowered: hardware slowdown" in shown
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -10,11 +10,12 @@ import pytest
 from collectors.wire import Object
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey, Surveyor
-from fabmon.analysis.fabric_structure import pcie_link_bps
 from fabmon.fabric.model import Host
+from fabmon.fabric.pcie import pcie_link_bps
+from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.roles.rules import RoleOverride, RoleRules
 from fabmon.history.history import History
-from tests.builders import GBPS, frame, hello, neighbour, tick, up
+from tests.builders import GBPS, LeafSpine, frame, hello, neighbour, tick, up
 
 METRICS = ("netdev_up", "netdev_speed_bps", "netdev_mtu", "netdev_carrier_changes")
 FINE: dict[str, int] = dict(zip(METRICS, (1, 400 * GBPS, 9000, 1), strict=True))
@@ -129,6 +130,100 @@ def test_one_port_is_not_as_the_others(
 )
 def test_what_sixteen_lanes_carry(gtps: float, gbytes_per_s: float) -> None:
     assert pcie_link_bps(gtps, 16) == pytest.approx(gbytes_per_s * 8e9, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("mtu", "rdma_mtu"), [(1500, 1024), (2200, 2048), (4200, 4096), (9000, 4096), (300, None)]
+)
+def test_the_mtu_of_rdma_packets_as_the_kernel_derives_it(mtu: int, rdma_mtu: int | None) -> None:
+    assert roce_mtu(mtu) == rdma_mtu
+
+
+def test_a_rail_all_of_whose_ports_have_mtu_1500() -> None:
+    nodes = {name: [nic(0), nic(1, {"netdev_mtu": 1500})] for name in ("gpu1", "gpu2")}
+    (problem,) = audit(survey(nodes))
+    assert told([problem]) == [("roce_mtu", FIX, ("gpu1/mlx5_1", "gpu2/mlx5_1"))]
+    assert problem.text == (
+        "MTU 1500 on rail r1: RDMA packets carry 1024 bytes (derived from the MTU) instead of 4096"
+    )
+    soft = {name: [nic(0, {"netdev_mtu": 1500}, virtual=True)] for name in ("gpu1", "gpu2")}
+    assert audit(survey(soft)) == []
+
+
+def gpu(number: int, affinity: dict[str, str], **info: Any) -> tuple[Object, list[int]]:
+    """A GPU with its relation to each NIC."""
+    facts = {"affinity": affinity, **info}
+    return Object(f"gpu{number}", "gpu", f"gpu{number}", facts, ()), []
+
+
+def test_some_gpus_without_a_nic_below_their_switch() -> None:
+    near = gpu(0, {"mlx5_0": "PIX", "mlx5_1": "SYS"})
+    far = gpu(1, {"mlx5_0": "NODE", "mlx5_1": "SYS"})
+    (problem,) = audit(survey({"n1": [nic(0), nic(1), near, far]}))
+    assert told([problem]) == [("gpu_without_nic", KNOW, ("n1/gpu1",))]
+    assert "(NODE), 1 of 2 GPUs of the node have one" in problem.text
+    shared = [gpu(number, {"mlx5_0": "PXB"}) for number in range(4)]
+    assert audit(survey({"n1": [nic(0), *shared]})) == []
+    none_near = [gpu(number, {"mlx5_0": "NODE"}) for number in range(4)]
+    assert audit(survey({"n1": [nic(0), *none_near]})) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "nic_facts", "checks"),
+    [
+        ({"gpudirect": "none"}, {}, [("gpudirect", FIX, ("n1",))]),
+        ({"gpudirect": "nvidia_peermem"}, {}, []),
+        ({"gpudirect": "dma-buf"}, {}, []),
+        (
+            {"iommu": "DMA-FQ", "iommu_group": "7"},
+            {"iommu": "DMA", "iommu_group": "7"},
+            [("iommu", KNOW, ("n1/gpu0", "n1/mlx5_0"))],
+        ),
+        (
+            {"iommu": "identity", "iommu_group": "7"},
+            {"iommu": "identity", "iommu_group": "8"},
+            [("acs", KNOW, ("n1/gpu0",))],
+        ),
+        (
+            {"iommu": "identity", "iommu_group": "7"},
+            {"iommu": "identity", "iommu_group": "7"},
+            [],
+        ),
+    ],
+)
+def test_what_gpudirect_rdma_needs(
+    facts: dict[str, Any], nic_facts: dict[str, Any], checks: list[object]
+) -> None:
+    ports = [nic(0, **nic_facts), gpu(0, {"mlx5_0": "PIX"}, **facts)]
+    assert told(audit(survey({"n1": ports}))) == checks
+
+
+def test_a_process_bound_to_the_cpus_of_the_other_node() -> None:
+    processes = [
+        {"comm": "python", "pid": 71, "numa_node": 1},
+        {"comm": "python", "pid": 72, "numa_node": 0},
+        {"comm": "free", "pid": 73},
+        "junk",
+    ]
+    info = {"port": "mlx5_0", "count": 2, "processes": processes}
+    facts = {"n1": [Object("qps/mlx5_0", "queue_pairs", None, info, ())]}
+    (problem,) = audit(survey({"n1": [nic(0, numa_node=0)]}, facts))
+    assert told([problem]) == [("process_numa", FIX, ("n1/mlx5_0",))]
+    assert problem.text == "used by python 71 (node 1), the NIC is on NUMA node 0"
+
+
+@pytest.mark.parametrize(
+    ("uplinks", "hosts", "text"),
+    [(2, 4, "down:up 2:1 (400 Gb/s to hosts, 200 Gb/s up), of links that are up"), (4, 4, "")],
+)
+def test_leaves_with_less_capacity_up_than_down(uplinks: int, hosts: int, text: str) -> None:
+    fabric = LeafSpine(uplinks=uplinks, hosts=hosts, rate_bps=100e9)
+    history, surveyor = History(fabric.hosts), Surveyor(fabric.hosts)
+    heard = fabric.step()
+    surveyor.accept(heard)
+    problems = audit(surveyor.survey(history.accept(heard)))
+    found = [(p.severity, p.ports, p.text) for p in problems if p.check == "down_up"]
+    assert found == ([(KNOW, ("leaf1",), text)] if text else [])
 
 
 def test_a_card_that_is_not_there() -> None:

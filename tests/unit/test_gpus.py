@@ -29,7 +29,7 @@ from tests.fixtures.tree import Tree
 from tests.goldens import check_golden
 
 GOLDENS = Path(__file__).parent / "goldens"
-SOURCES = ("ib", "ib_errors", "nvlink", "nvlink_errors", "pcie")
+SOURCES = ("ib", "ib_errors", "nvlink", "nvlink_errors", "pcie", "gpu_activity")
 LINK_BPS = 25e9 * 8
 """Payload of a link of NVLink 4; NVML reports 26,562 MB/s with the line code."""
 

@@ -226,12 +226,48 @@ def test_rows_stay_when_hardware_comes_and_goes() -> None:
 
 
 def heat(**values: float) -> dict[str, float]:
-    """Errors and drops a second of a port that has these rates."""
+    """The HEAT columns of a port of 400 Gb/s, on a PCIe link of 200 Gb/s, that has these rates."""
     row = np.array([list(values.values())], np.float32)
     columns = {name: place for place, name in enumerate(values)}
     deriver = MetricDeriver(columns, np.ones((1, len(values)), np.bool_))
-    found = deriver.heat(row, np.array([4e11], np.float32))
-    return {name: float(found[HEAT.index(name)][0]) for name in ("errors", "drops")}
+    found = deriver.heat(row, np.array([4e11], np.float32), np.array([2e11], np.float32))
+    return {name: float(found[HEAT.index(name)][0]) for name in HEAT}
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        pytest.param({"pcie_tx_bytes": 10e9, "pcie_rx_bytes": 5e9}, 0.4, id="a GPU that counts"),
+        pytest.param({"pcie_tx_bps": 60e9, "pcie_rx_bps": 100e9}, 0.5, id="a GPU that measures"),
+        pytest.param({"nvlink_tx_bytes": 10e9}, float("nan"), id="a GPU without PCIe counters"),
+        pytest.param({"phy_tx_bytes": 5e9, "phy_rx_bytes": 20e9}, 0.8, id="what a NIC receives"),
+    ],
+)
+def test_the_share_of_what_the_pcie_link_carries(rates: dict[str, float], expected: float) -> None:
+    assert heat(**rates)["pcie"] == pytest.approx(expected, nan_ok=True)
+
+
+def roce(stack: float, rdma: float, **more: float) -> dict[str, float]:
+    """Bytes a second of a RoCE port, the same in both directions."""
+    pairs = {"netdev": stack, "ib": rdma, **more}
+    return {f"{name}_{way}_bytes": rate for name, rate in pairs.items() for way in ("tx", "rx")}
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        pytest.param(roce(1e9, 9e9), 0.1, id="stack and RDMA together"),
+        pytest.param(roce(1e9, 18e9, phy=20e9), 0.05, id="of the wire"),
+        pytest.param(roce(1e6, 0, phy=1e6), 0.0, id="idle"),
+        pytest.param({"netdev_tx_bytes": 1e9, "netdev_rx_bytes": 1e9}, None, id="no RDMA"),
+        pytest.param({**roce(1e9, 9e9), "ib_state": 4}, None, id="InfiniBand counts IPoIB"),
+    ],
+)
+def test_the_share_of_traffic_that_is_not_rdma(
+    rates: dict[str, float], expected: float | None
+) -> None:
+    share = heat(**rates)["non_rdma"]
+    assert share == pytest.approx(float("nan") if expected is None else expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(

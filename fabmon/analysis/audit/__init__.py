@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fabmon.analysis.audit import nodes, rails
+from fabmon.analysis.audit import gpudirect, nodes, rails
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
 
 _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
@@ -13,6 +13,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     rails.slower_than_peers,
     nodes.pcie_downtrained,
     rails.mtu_differs,
+    rails.roce_mtu_small,
     rails.pfc_differs,
     rails.ecn_differs,
     nodes.flapping,
@@ -20,6 +21,12 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     rails.miscabled_ports,
     nodes.missing_nvlinks,
     nodes.distant_gpus,
+    gpudirect.gpus_without_own_nic,
+    gpudirect.gpudirect_missing,
+    gpudirect.dma_translated,
+    gpudirect.acs_on,
+    gpudirect.processes_far_from_nic,
+    rails.leaves_oversubscribed,
     nodes.shared_with_management,
     nodes.used_by_jobs,
     nodes.errors_added_up,

@@ -10,8 +10,8 @@ from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import CAUSE, gpus_without_near_nic
 from fabmon.analysis.detectors.missing_nvlinks import CAUSE as MISSING_NVLINKS
 from fabmon.analysis.detectors.missing_nvlinks import gpus_with_missing_links
-from fabmon.analysis.fabric_structure import pcie_link_bps
 from fabmon.fabric.model import FRONTEND, GPU, HOST, RAIL, STORAGE, Port
+from fabmon.fabric.pcie import pcie_link_bps
 from fabmon.fabric.roles.evidence import DEFAULT, SESSION, carried_by, is_rdma
 from fabmon.fabric.wording import bit_rate, label_runs
 

@@ -10,11 +10,19 @@ from typing import TypeVar
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.miscabled import CAUSE, miscabled_conditions
 from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
+from fabmon.fabric.rdma_mtu import FULL_RDMA_MTU, roce_mtu
 from fabmon.fabric.roles.evidence import is_rdma
+from fabmon.fabric.topology.tier_matrix import down_up, ratio_text
 from fabmon.fabric.wording import bit_rate, name_list
 
 _MAX_NAMED = 4
 """Ports, or PCI slots, named in a problem."""
+
+_SMALL_RDMA_MTU = 2048
+"""RDMA MTU below which a rail is a problem: MTU 1500 gives 1024."""
+
+_MORE_DOWN = 1.02
+"""Capacity to hosts, over that of the uplinks, from which on a leaf is oversubscribed."""
 
 _NUMBER = re.compile(r"\d+")
 
@@ -48,6 +56,35 @@ def mtu_differs(survey: Survey) -> Iterator[Problem]:
         lambda value: f"MTU {value:g}",
         "Set the same MTU on every port of the rail, and on the switches between them.",
     )
+
+
+def roce_mtu_small(survey: Survey) -> Iterator[Problem]:
+    """RoCE rails on which RDMA packets carry less than 2048 bytes, as with MTU 1500.
+
+    Virtual ports are left out. Ports whose MTU differs from that of their rail are reported by
+    `mtu_differs`.
+    """
+    for rail, ports in survey.rails():
+        known = [(port, mtu) for port in ports if (mtu := survey.level(port, "netdev_mtu"))]
+        usual = _most_common([mtu for _, mtu in known])
+        active = None if usual is None else roce_mtu(usual)
+        small = tuple(
+            port.id
+            for port, mtu in known
+            if mtu == usual
+            and port.kind == "ethernet"
+            and port.info.get("rdma")
+            and not port.info.get("virtual")
+        )
+        if small and active is not None and active < _SMALL_RDMA_MTU:
+            yield Problem(
+                check="roce_mtu",
+                severity=FIX,
+                ports=small,
+                text=f"MTU {usual:g} on rail {rail}: RDMA packets carry {active} bytes (derived"
+                f" from the MTU) instead of {FULL_RDMA_MTU}",
+                advice="Set MTU 9000 (4200 at least) on the ports of the rail and on the switches.",
+            )
 
 
 def pfc_differs(survey: Survey) -> Iterator[Problem]:
@@ -98,6 +135,25 @@ def leaves_differ(survey: Survey) -> Iterator[Problem]:
                 text=f"cabled to {leaf}; rail {rail} of the other hosts is cabled to {expected}",
                 advice="Look at the cabling plan: two cables may be swapped.",
             )
+
+
+def leaves_oversubscribed(survey: Survey) -> Iterator[Problem]:
+    """Leaves whose links to hosts carry more than their uplinks: one problem for each ratio."""
+    found: dict[str, list[str]] = defaultdict(list)
+    capacity = down_up(survey.snapshot.fabric, survey.snapshot.line_rate_bps, survey.snapshot.up)
+    for leaf, (down_bps, up_bps) in capacity.items():
+        if down_bps > _MORE_DOWN * up_bps:
+            rates = f"{bit_rate(down_bps)} to hosts, {bit_rate(up_bps)} up"
+            found[f"{ratio_text(down_bps, up_bps)} ({rates})"].append(leaf)
+    for text, leaves in found.items():
+        yield Problem(
+            check="down_up",
+            severity=KNOW,
+            ports=tuple(leaves),
+            text=f"down:up {text}, of links that are up",
+            advice="Expect full uplinks when all hosts send to other leaves; look for uplinks that"
+            " are down, or place jobs within a leaf.",
+        )
 
 
 def _leaves(survey: Survey) -> dict[tuple[str, str], tuple[Port, str]]:

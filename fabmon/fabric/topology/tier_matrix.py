@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fabmon.fabric.model import SWITCH, UPLINK, Fabric, Port, Shape
+from fabmon.fabric.model import RAIL, SWITCH, UPLINK, Fabric, Port, Shape
 from fabmon.fabric.names import natural
+from fabmon.fabric.snapshot import Floats
 
 UNKNOWN = ""
 """The upper switch of an uplink with an unknown far end."""
@@ -93,6 +94,35 @@ def _table(tier: int, part: str, cells: dict[tuple[str, str], list[TierLink]]) -
         tuple(highs),
         {pair: tuple(crossings) for pair, crossings in cells.items()},
     )
+
+
+def down_up(fabric: Fabric, line_rate_bps: Floats, up: Floats) -> dict[str, tuple[float, float]]:
+    """The capacity of each leaf to its hosts and of its uplinks, bits/s, of links that are not
+    down.
+
+    `line_rate_bps` and `up` are [ports]. A leaf is a switch with uplinks and NICs below it; where a
+    line rate is unknown it is left out.
+    """
+    found = {}
+    for node in fabric.nodes:
+        if node.role != SWITCH:
+            continue
+        live = [port for port in node.ports if up[port.row] != 0]
+        above = [port.row for port in live if port.role == UPLINK]
+        below = [port.row for port in live if _leads_to_host(port, fabric)]
+        rates = [float(line_rate_bps[row]) for row in (*below, *above)]
+        if above and below and all(rate > 0 for rate in rates):
+            found[node.name] = (sum(rates[: len(below)]), sum(rates[len(below) :]))
+    return found
+
+
+def ratio_text(down_bps: float, up_bps: float) -> str:
+    """`1:1`, `2.33:1`: capacity to hosts over that of the uplinks."""
+    return f"{round(down_bps / up_bps, 2):g}:1"
+
+
+def _leads_to_host(port: Port, fabric: Fabric) -> bool:
+    return port.peer is not None and fabric.ports[port.peer].role == RAIL
 
 
 def _tier(tier: int) -> str:

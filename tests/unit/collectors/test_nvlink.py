@@ -407,3 +407,69 @@ def test_bytes_moved_while_a_link_could_not_be_read_are_counted_later() -> None:
         totals.append(counted.read(0, {})[0])
     each = 18 * 1000 * 1024
     assert totals == [0, each, None, 3 * each, 4 * each]
+
+
+@pytest.mark.parametrize(
+    ("files", "gpudirect"),
+    [
+        ({"sys/module/nvidia_peermem/refcnt": "0"}, "nvidia_peermem"),
+        (
+            {
+                "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for"
+                " x86_64  570.86.15",
+                "proc/sys/kernel/osrelease": "6.8.0-60-generic",
+            },
+            "dma-buf",
+        ),
+        (
+            {
+                "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module"
+                "  535.129.03",
+                "proc/sys/kernel/osrelease": "6.8.0-60-generic",
+            },
+            "none",
+        ),
+        ({"proc/sys/kernel/osrelease": "6.8.0-60-generic"}, None),
+    ],
+)
+def test_what_gpudirect_rdma_can_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], gpudirect: str | None
+) -> None:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    tree = hgx_host(tmp_path, hcas=1)
+    for path, text in files.items():
+        tree.write(path, text)
+    assert ask("nvlink", tmp_path).info("gpu0").get("gpudirect") == gpudirect
+
+
+def test_what_gpus_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    tree = hgx_host(tmp_path, hcas=1)
+    with pytest.raises(Unsupported):
+        source("gpu_activity", tmp_path).discover()
+    tree.nvml((*nvml.HGX_H100, "activity 0 98 1980 0", "activity 3 100 410 72"))
+    answer = ask("gpu_activity", tmp_path)
+    assert [item.id for item in answer.objects] == ["gpu0", "gpu3"]
+    assert answer.of("gpu3") == {
+        "gpu_busy_percent": 100,
+        "gpu_sm_clock_hz": 410_000_000,
+        "gpu_max_sm_clock_hz": 1_980_000_000,
+        "gpu_clock_reasons": 72,
+    }
+
+
+def test_a_gpu_that_is_lost_loses_its_own_activity_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
+    tree = hgx_host(tmp_path, hcas=1)
+    busy = (*nvml.HGX_H100, "activity 0 98 1980 0", "activity 1 98 1980 0")
+    tree.nvml(busy)
+    activity = source("gpu_activity", tmp_path)
+    activity.discover()
+    tree.nvml((*busy, "lost 0"))
+    faults: Faults = {}
+    values = activity.read(faults)
+    assert values[:4] == [None] * 4
+    assert values[4] == 98
+    assert set(faults) == {0, 1, 2, 3}

@@ -91,6 +91,16 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     assert not {"numa_node", "pcie_speed_gtps", "iflink", "master", "guid"} & set(info)
 
 
+def test_the_iommu_group_of_a_function(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    device = parts.pci(tree, "0000:17:00.0", "mlx5_core")
+    parts.netdev(tree, "eth0", 2, device)
+    tree.write("sys/kernel/iommu_groups/42/type", "DMA-FQ\n")
+    tree.link(f"{device}/iommu_group", "sys/kernel/iommu_groups/42")
+    info = ports_of(tree)["eth0"].info
+    assert (info["iommu"], info["iommu_group"]) == ("DMA-FQ", "42")
+
+
 def test_a_bonds_members_are_the_ports_and_nothing_above_them(tmp_path: Path) -> None:
     ports = ports_of(hosts.bond_host(tmp_path))
     assert sorted(ports) == ["ens1f0np0", "ens1f1np1", "mlx5_bond_0"]

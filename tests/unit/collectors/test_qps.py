@@ -92,6 +92,20 @@ def test_a_process_is_in_the_slurm_job_of_its_cgroup(tmp_path: Path, line: str, 
 
 
 @pytest.mark.parametrize(
+    ("allowed", "node"), [("0-3", 0), ("6,4", 1), ("3-4", None), ("", None), ("junk", None)]
+)
+def test_a_process_that_is_bound_to_one_numa_node(
+    tmp_path: Path, allowed: str, node: int | None
+) -> None:
+    tree = hosts.roce_host(tmp_path, hcas=1)
+    tree.write("sys/devices/system/node/node0/cpulist", "0-3\n")
+    tree.write("sys/devices/system/node/node1/cpulist", "4-7\n")
+    tree.write("proc/4711/status", f"Name:\tpython\nCpus_allowed_list:\t{allowed}\n")
+    process = ask("qps", tmp_path).info("qps/mlx5_0")["processes"][0]
+    assert process.get("numa_node") == node
+
+
+@pytest.mark.parametrize(
     "text", ["{", '{"lqpn": 1}', "[1]", '[{"type": "RC", "state": "RTS", "rqpn": 1}]']
 )
 def test_other_output_than_queue_pairs_fails(text: str) -> None:

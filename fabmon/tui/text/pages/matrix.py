@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import Fabric, Port
-from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix
+from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, down_up, ratio_text
 from fabmon.fabric.wording import ABSENT, Unit, plural, rate
 from fabmon.tui.cells import DOWN, FLAGGED, LEVEL, NOTHING, SELECTED, STALE, Codes, Look, scale
 from fabmon.tui.line import (
@@ -56,7 +56,12 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
         lows = [low for low in table.lows if matched is None or _matches(low, table, matched.nodes)]
         if not lows:
             continue
-        lines.append(line((f" {table.title}", palette.strong), (_counts(table), palette.dim)))
+        lines.append(
+            line(
+                (f" {table.title}", palette.strong),
+                (_counts(table, ctx), palette.dim),
+            )
+        )
         name = min(max(map(cell_len, lows)), _NAME, max(6, ctx.width // 4))
         cell = _cell(look, ctx.width - _MARGIN - name - 1, len(table.highs))
         each = max(1, (ctx.width - _MARGIN - name - 1) // (2 * cell + 1))
@@ -81,12 +86,24 @@ def _matches(low: str, table: TierMatrix, nodes: frozenset[str]) -> bool:
     return low in nodes or any(high in nodes and (low, high) in table.cells for high in table.highs)
 
 
-def _counts(table: TierMatrix) -> str:
+def _counts(table: TierMatrix, ctx: DrawContext) -> str:
     links = sum(map(len, table.cells.values()))
     unknown = sum(len(cells) for (_, high), cells in table.cells.items() if high == UNKNOWN)
     highs = sum(high != UNKNOWN for high in table.highs)
     text = f"  {len(table.lows)} by {highs}, {plural(links, 'link')}"
-    return f"{text}, {unknown} with unknown end" if unknown else text
+    text = f"{text}, {unknown} with unknown end" if unknown else text
+    return text + _ratios(table, ctx)
+
+
+def _ratios(table: TierMatrix, ctx: DrawContext) -> str:
+    """`, down:up 1:1`, or from the lowest ratio to the highest; empty where none is known."""
+    capacity = down_up(ctx.fabric, ctx.line_rate_bps, ctx.snapshot.up)
+    known = [capacity[low] for low in table.lows if low in capacity]
+    ratios = sorted(known, key=lambda bps: bps[0] / bps[1])
+    if not ratios:
+        return ""
+    texts = dict.fromkeys(ratio_text(*bps) for bps in (ratios[0], ratios[-1]))
+    return f", down:up {' to '.join(texts)}"
 
 
 def _cell(look: Look, room: int, count: int) -> int:

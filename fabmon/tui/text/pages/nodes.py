@@ -32,6 +32,7 @@ from fabmon.tui.metrics import combined_traffic_text, unit_of
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.gpu_activity import activity, is_slowed
 from fabmon.tui.text.labels import pcie_text, port_sign, port_state
 
 _BAD = (NodeState.LOST, NodeState.FAILED)
@@ -258,9 +259,11 @@ def _port(ctx: DrawContext, port: Port, sparks: Sequence[str]) -> list[Line]:
         for label, text, busy in congestion(ctx, row)
     ]
     target = PortTarget(row)
+    does = palette.accent if is_slowed(ctx.snapshot, port) else palette.text
     facts = ", ".join(filter(None, (role_text(port), port_facts(port.info))))
     return [
         *(Line(tuple(spans), target) for spans in flow(ctx, parts)),
+        *paragraph(activity(ctx.snapshot, port), ctx.width, does, target, indent=_INDENT),
         *paragraph(facts, ctx.width, palette.dim, target, indent=_INDENT),
     ]
 

@@ -10,12 +10,14 @@ import numpy as np
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
+from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.routing_mode import UNKNOWN
 from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.gpu_activity import activity
 from fabmon.tui.text.labels import port_state
 from fabmon.tui.text.pages.nodes import congestion, flow, port_facts, role_text
 from fabmon.tui.text.pages.port_charts import burst_section, charts
@@ -59,9 +61,13 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
             role_text(port),
             _routing(port, ctx.fabric),
             port_facts(port.info),
+            _mtus(ctx, port),
         ),
     )
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
+    does = activity(ctx.snapshot, port)
+    if does:
+        lines += paragraph(does, ctx.width, palette.text, indent=1)
     for finding in ctx.scene.findings:
         if row in finding.rows:
             title = f"{labels.finding_mark(finding)} {labels.cause_title(finding)}"
@@ -72,6 +78,13 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     if port.role == GPU:
         lines += nvlinks(ctx, port)
     return lines + counters(ctx, port)
+
+
+def _mtus(ctx: DrawContext, port: Port) -> str:
+    """`MTU 9000, RDMA MTU 4096 (derived)` of a RoCE port; empty for others."""
+    mtu = float(ctx.snapshot.column("netdev_mtu")[port.row])
+    active = roce_mtu(mtu) if port.kind == "ethernet" and port.info.get("rdma") else None
+    return f"MTU {mtu:g}, RDMA MTU {active} (derived)" if active is not None else ""
 
 
 def _cabled(port: Port, fabric: Fabric) -> str:

@@ -12,6 +12,7 @@ from fabmon.fabric.wording import RATE, name_list, plural, rate
 from fabmon.tui.heatmap_layout import ports_of_role
 from fabmon.tui.line import Line, NodeTarget, PortTarget, fit, line, right
 from fabmon.tui.text import chart
+from fabmon.tui.text.gpu_activity import activity, is_slowed
 from fabmon.tui.text.labels import pcie_text
 from fabmon.tui.text.picture.canvas import RECENT_S, Canvas, Loads, bars
 from fabmon.tui.text.picture.pause_tree import pause_tree
@@ -62,7 +63,10 @@ def host_peers(canvas: Canvas) -> list[Line]:
     if not canvas.ports:
         return []
     palette, name = canvas.palette, canvas.ports[0].node
-    around = _around(canvas, name, min(_MOST_PEERS, max(1, canvas.ctx.height - 2)))
+    subject = _node(canvas)
+    gpus = _gpu_activity(canvas, subject) if subject is not None else []
+    room = canvas.ctx.height - 2 - len(gpus)
+    around = _around(canvas, name, min(_MOST_PEERS, max(1, room)))
     ports = [ports_of_role(node, RAIL) for node in around]
     moved = [
         np.fmax(canvas.total("tx_bps", own, _PEER_S), canvas.total("rx_bps", own, _PEER_S))
@@ -83,6 +87,24 @@ def host_peers(canvas: Canvas) -> list[Line]:
                 (chart.spark(values, columns, top), palette.accent if is_subject else palette.tx),
                 (f" {right(now, RATE)}", palette.text),
                 target=NodeTarget(node.name),
+            )
+        )
+    return lines + gpus
+
+
+def _gpu_activity(canvas: Canvas, node: Node) -> list[Line]:
+    """What each GPU of a node does: a GPU that is slow or idle makes its host a straggler."""
+    palette, snapshot = canvas.palette, canvas.snapshot
+    gpus = [(gpu, activity(snapshot, gpu)) for gpu in ports_of_role(node, GPU)]
+    known = [(gpu, text) for gpu, text in gpus if text]
+    lines = canvas.title(f"GPUs of {node.name}") if known else []
+    for gpu, text in known:
+        sign = "▲" if is_slowed(snapshot, gpu) else " "
+        lines.append(
+            line(
+                (f" {sign} {fit(gpu.label, 5)}", palette.accent if sign == "▲" else palette.strong),
+                (fit(text, max(0, canvas.ctx.width - 8)), palette.text),
+                target=PortTarget(gpu.row),
             )
         )
     return lines
