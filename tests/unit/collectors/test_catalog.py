@@ -23,6 +23,7 @@ TOPICS = {
     "probe",
 }
 UNITS = {
+    "Hz",
     "bytes",
     "bits",
     "blocks",
