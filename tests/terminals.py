@@ -109,7 +109,10 @@ class Pty:
 
     def drain(self, wait_s: float) -> None:
         """Read until nothing was written for `wait_s`."""
-        while select.select([self._ours], [], [], wait_s)[0]:
+        # poll, not select: a long test run has more than 1,024 descriptors open.
+        ready = select.poll()
+        ready.register(self._ours, select.POLLIN)
+        while ready.poll(wait_s * 1000):
             try:
                 self.output += os.read(self._ours, 65536)
             except OSError:

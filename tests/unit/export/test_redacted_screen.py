@@ -39,7 +39,9 @@ class Screen:
         until_s = time.monotonic() + LONGEST_S
         while not wanted():
             assert time.monotonic() < until_s, self.drawn[-3000:]
-            if select.select([self._keys], [], [], 0.1)[0]:
+            ready = select.poll()
+            ready.register(self._keys, select.POLLIN)
+            if ready.poll(100):
                 # Linux reports an error when the other end is closed.
                 with suppress(OSError):
                     self.drawn += os.read(self._keys, 65536)
